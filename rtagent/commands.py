@@ -1,0 +1,142 @@
+"""Commands to the supervisor, from other threads and from the HTTP service.
+
+Why it is correct. A command is a queue entry with a future; the supervisor's thread alone takes it
+out, decides, and resolves the future when the change is in force. Whoever asked waits elsewhere:
+in another thread, or in the service at the other end of its pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from rtagent.child import Child, State
+from rtagent.errors import UserError
+
+CHANGE_LIMIT_S = 30.0
+
+Result = Future[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to be done.
+
+    Attributes:
+        name: what.
+        arguments: with what.
+        result: resolved when it is in force, or with a `UserError`.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    result: Result
+
+
+class Inbox:
+    """Where commands wait for the supervisor.
+
+    Attributes:
+        wake_reader: a descriptor that is readable when there is something to do.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self.wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def put(self, name: str, arguments: dict[str, Any]) -> Result:
+        """Hand in a command. From any thread."""
+        command = Command(name, arguments, Future())
+        self._queue.put(command)
+        self.wake()
+        return command.result
+
+    def put_from_service(self, message: dict[str, Any], send: Callable[[Any], None]) -> None:
+        """Hand in a command that came through a pipe, and answer it there.
+
+        Args:
+            message: {"id", "name", "arguments"}.
+            send: takes {"id", "result"} or {"id", "refused"}.
+        """
+
+        def answer(result: Result) -> None:
+            error = result.exception()
+            outcome = {"refused": str(error)} if error else {"result": result.result()}
+            with contextlib.suppress(OSError):
+                send({"id": message["id"]} | outcome)
+
+        self.put(message["name"], message["arguments"]).add_done_callback(answer)
+
+    def wake(self) -> None:
+        """Wake the supervisor. Safe in a signal handler."""
+        with contextlib.suppress(OSError):
+            os.write(self._wake_writer, b"!")
+
+    def drain_wake(self) -> None:
+        """Forget the wake-ups so far."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake_reader, 4096)
+
+    def take(self) -> Iterator[Command]:
+        """The commands that wait, each once."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._queue.get_nowait()
+
+    def close(self) -> None:
+        """Refuse what still waits and give up the descriptors."""
+        for command in self.take():
+            command.result.set_exception(UserError("the daemon has stopped"))
+        os.close(self.wake_reader)
+        os.close(self._wake_writer)
+        self._wake_writer = -1
+
+
+class PendingChanges:
+    """Changes that have been ordered and are not in force yet."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Result, float]] = []
+
+    def add(self, result: Result, now: float) -> None:
+        """Expect a change to be in force within `CHANGE_LIMIT_S` from `now` (seconds)."""
+        self._pending.append((result, now + CHANGE_LIMIT_S))
+
+    def settle(
+        self, workers: Sequence[Child], processes: int, value: dict[str, Any], now: float
+    ) -> None:
+        """Resolve what has come into force, failed, or taken too long.
+
+        Args:
+            workers: the inference processes.
+            processes: how many of them should run.
+            value: the answer when it is in force.
+            now: seconds.
+        """
+        settled = all(child.state in (State.RUNNING, State.STOPPED) for child in workers)
+        running = sum(child.state is State.RUNNING for child in workers)
+        failed = next((child for child in workers if child.state is State.FAILED), None)
+        for entry in list(self._pending):
+            result, deadline = entry
+            if settled and running == processes:
+                result.set_result(value)
+            elif failed is not None:
+                result.set_exception(UserError(f"{failed.name} failed: {failed.last_error}"))
+            elif now > deadline:
+                result.set_exception(
+                    UserError(f"not in force after {CHANGE_LIMIT_S:.0f} s: {running} are acting")
+                )
+            else:
+                continue
+            self._pending.remove(entry)
+
+    def close(self) -> None:
+        """Refuse everything that is still open."""
+        for result, _ in self._pending:
+            result.set_exception(UserError("the daemon has stopped"))
+        self._pending.clear()

@@ -1,0 +1,1 @@
+"""The environment side: worlds that do not wait for the agent."""

@@ -1,0 +1,229 @@
+"""One interface to every environment: what the environment process and the probe build on.
+
+The adapter settles, once, how the environment's observations become frames, how actions reach
+it, how fast it ticks and what doing nothing means; after that each tick is one `step`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, isfinite
+from numbers import Real
+from typing import Any
+
+import cv2
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.config import EnvConfig
+from rtagent.env.actions import Action, Actions, actions_for
+from rtagent.env.preprocess import EnvironmentFault, Observer, observer_for
+from rtagent.env.registry import register
+from rtagent.errors import UserError
+
+STACK_OF_PICTURES = 4
+STACK_OF_VECTORS = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one tick of the environment gave.
+
+    Attributes:
+        frame: the frame after the action; valid until the next call of the adapter.
+        reward: the tick's reward, finite.
+        terminated: the episode ended in a terminal state.
+        truncated: the episode was cut short; its last state is not terminal.
+    """
+
+    frame: NDArray[Any]
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class Adapter:
+    """A Gymnasium environment behind fixed shapes.
+
+    Actions are indices from 0 (Discrete, whatever its `start`) or flat float32 vectors (Box).
+
+    Attributes:
+        frame_shape: shape of one frame: (84, 84) for pictures, (n,) for vectors.
+        frame_dtype: "uint8" for pictures, "float32" for vectors.
+        frame_stack: frames per observation.
+        action_space: Discrete(n) from 0, or a flat Box.
+        action_shape: () for Discrete, (n,) for Box.
+        action_dtype: "int32" for Discrete, "float32" for Box.
+        action_meanings: a word for each discrete action; empty if unknown.
+        noop_action: the action that does nothing, an index or a vector.
+        rate_hz: ticks per second.
+        screen: whether a frame can be shown as a picture.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], config: EnvConfig) -> None:
+        """Wrap an environment.
+
+        Raises:
+            UserError: its spaces, rate or noop cannot be used; the line says which and why.
+        """
+        self._env = env
+        self._observe: Observer = observer_for(env.observation_space)
+        self._actions: Actions = actions_for(env.action_space)
+        self.frame_shape = self._observe.shape
+        self.frame_dtype = self._observe.dtype
+        self.screen = self._observe.screen
+        self.action_space: gym.spaces.Discrete | gym.spaces.Box = self._actions.agent_space
+        self.action_shape = self._actions.shape
+        self.action_dtype = self._actions.dtype
+        self.action_meanings = _meanings(env, self.action_space)
+        self.noop_action = self._noop()
+        self.rate_hz = _rate(env, config)
+        self.frame_stack: int = (
+            config.frame_stack
+            if config.frame_stack != "auto"
+            else (STACK_OF_PICTURES if self.screen else STACK_OF_VECTORS)
+        )
+
+    def reset(self, seed: int | None = None) -> NDArray[Any]:
+        """Begin an episode.
+
+        Args:
+            seed: makes this and the following episodes repeatable; none: go on from before.
+
+        Returns:
+            The first frame; valid until the next call of the adapter.
+
+        Raises:
+            EnvironmentFault: the environment broke its promise.
+        """
+        observation, _ = self._env.reset(seed=seed)
+        return self._observe(observation)
+
+    def step(self, action: Any) -> Step:
+        """Execute one action for one tick.
+
+        Args:
+            action: an index from 0, or a vector, clipped to the bounds.
+
+        Raises:
+            EnvironmentFault: the environment gave a NaN or a wrong shape.
+            ValueError: the action is not of this environment.
+        """
+        observation, reward, terminated, truncated, _ = self._env.step(
+            self._actions.for_environment(action)
+        )
+        return Step(
+            self._observe(observation), _checked_reward(reward), bool(terminated), bool(truncated)
+        )
+
+    def accept(self, value: Any, *, strict: bool = False) -> Action:
+        """The action that a user gave in the environment's own terms, as `step` takes it.
+
+        Args:
+            value: a number that respects `Discrete.start`, or values of the Box's shape.
+            strict: refuse values outside the bounds of a Box; otherwise they are clipped.
+
+        Raises:
+            ValueError: says why it is not an action of this environment.
+        """
+        return self._actions.accept(value, strict=strict)
+
+    def close(self) -> None:
+        """Release what the environment holds."""
+        self._env.close()
+
+    def _noop(self) -> Action:
+        named = getattr(self._env.unwrapped, "noop_action", None)
+        if named is not None:
+            try:
+                return self._actions.accept(named, strict=True)
+            except ValueError as error:
+                raise UserError(f"the environment's noop_action: {error}") from None
+        words = [word.upper() for word in self.action_meanings]
+        return words.index("NOOP") if "NOOP" in words else self._actions.zero
+
+
+def open_environment(config: EnvConfig) -> Adapter:
+    """Build the environment that the configuration names.
+
+    Args:
+        config: `id` is a registered Gymnasium id or `package.module:EnvId-v0`; `kwargs` go to the
+            environment's constructor.
+
+    Returns:
+        The adapter; no episode has begun yet.
+
+    Raises:
+        UserError: one line that says why it cannot be built or used.
+    """
+    register()
+    # Its threads would compete with the inference processes, for pictures of 84 x 84.
+    cv2.setNumThreads(1)
+    env = _make(config)
+    try:
+        return Adapter(env, config)
+    except UserError as error:
+        env.close()
+        raise UserError(f"env.id = {config.id}: {error}") from None
+
+
+def _make(config: EnvConfig) -> gym.Env[Any, Any]:
+    try:
+        return gym.make(config.id, disable_env_checker=True, **config.kwargs)
+    except UserError:
+        raise
+    except (
+        gym.error.NameNotFound,
+        gym.error.NamespaceNotFound,
+        gym.error.VersionNotFound,
+    ):
+        raise UserError(f"env.id = {config.id}: no such environment{_hint(config.id)}") from None
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
+        kind = "" if isinstance(error, gym.error.Error | ImportError) else type(error).__name__
+        line = ": ".join(part for part in (f"env.id = {config.id}", kind, reason) if part)
+        raise UserError(line) from error
+
+
+def _hint(name: str) -> str:
+    """Ids that look like the unknown one, else how an unregistered environment is named."""
+    near = _near(name.rpartition(":")[2], gym.registry)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return "; an environment of an installed package is named package.module:EnvId-v0"
+
+
+def _near(name: str, known: Iterable[str]) -> list[str]:
+    by_lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)
+    return [by_lower[each] for each in close]
+
+
+def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:
+    ask = getattr(env.unwrapped, "get_action_meanings", None)
+    if ask is None or not isinstance(space, gym.spaces.Discrete):
+        return ()
+    words = tuple(str(word) for word in ask())
+    return words if len(words) == space.n else ()
+
+
+def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
+    if config.rate_hz != "auto":
+        return config.rate_hz
+    for rate in (getattr(env.unwrapped, "rate_hz", None), env.metadata.get("render_fps")):
+        if isinstance(rate, Real) and 0 < float(rate) < inf:
+            return float(rate)
+    raise UserError("the environment does not say how fast it runs; set env.rate_hz")
+
+
+def _checked_reward(reward: Any) -> float:
+    try:
+        value = float(np.asarray(reward).item())
+    except (TypeError, ValueError):
+        raise EnvironmentFault(f"the environment's reward is not a number: {reward!r}") from None
+    if not isfinite(value):
+        raise EnvironmentFault(f"the environment's reward is {value}")
+    return value

@@ -1,0 +1,101 @@
+"""The default behaviour: what the environment executes on a tick for which no action is ready.
+
+The paper calls it beta. It is chosen by `env.default_action` and runs inside the environment
+process, on the tick's own time, so a callable must answer in a small part of a tick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.config import EnvConfig
+from rtagent.env.actions import Action
+from rtagent.env.adapter import Adapter
+from rtagent.errors import UserError
+
+_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+class DefaultBehaviour:
+    """Names an action when the agent has none.
+
+    Attributes:
+        noop: the environment's noop, as `Adapter.step` takes it.
+    """
+
+    def __init__(self, config: EnvConfig, adapter: Adapter) -> None:
+        """Understand `env.default_action`.
+
+        Args:
+            config: its `default_action` is `noop`, `repeat`, an action in the environment's own
+                numbering and shape, or `package.module:callable`, called with a copy of the
+                newest frame, which returns such an action; its values are clipped to a Box.
+            adapter: the environment, for its noop and to check actions.
+
+        Raises:
+            UserError: one line with the value and what is wrong with it.
+        """
+        value = config.default_action
+        self._adapter = adapter
+        self._name = value
+        self._repeat = value == "repeat"
+        self._function: Callable[[NDArray[Any]], Any] | None = None
+        self.noop: Action = adapter.noop_action
+        self._constant = self.noop
+        if isinstance(value, str):
+            if value not in ("noop", "repeat"):
+                self._function = _load(value)
+            return
+        try:
+            self._constant = adapter.accept(value, strict=True)
+        except ValueError as error:
+            raise UserError(f"env.default_action = {value}: {error}") from None
+
+    def action(self, frame: NDArray[Any], last_action: Action | None) -> Action:
+        """The action for this tick.
+
+        Args:
+            frame: the newest frame, of the adapter's shape and type.
+            last_action: what the previous tick executed; none before the first tick.
+
+        Returns:
+            An action as `Adapter.step` takes it.
+
+        Raises:
+            ValueError: the user's callable named an action that the environment does not have.
+        """
+        if self._repeat:
+            return self.noop if last_action is None else last_action
+        if self._function is None:
+            return self._constant
+        answer = self._function(np.array(frame))
+        try:
+            return self._adapter.accept(answer)
+        except ValueError as error:
+            raise ValueError(f"env.default_action = {self._name} answered: {error}") from None
+
+
+def _load(reference: str) -> Callable[[NDArray[Any]], Any]:
+    problem = f"env.default_action = {reference}"
+    if not _REFERENCE.fullmatch(reference):
+        raise UserError(f"{problem}: expected noop, repeat, an action or package.module:callable")
+    module, _, path = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except AttributeError:
+        raise UserError(f"{problem}: {module} has no {path}") from None
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"{problem}: cannot import {module}: {reason}") from error
+    if not callable(found):
+        raise UserError(f"{problem}: {path} is not callable")
+    function: Callable[[NDArray[Any]], Any] = found
+    return function

@@ -1,0 +1,207 @@
+"""The environment process: the world that does not wait.
+
+Why it is correct. It is the only writer of frames and ledger, it takes no lock, and it waits for
+nothing but the clock. It reads the action cells, which may be torn or silent, and then executes
+the default behaviour. Everything that it must know after a restart stands in the ledger and on
+the board: it goes on with the next tick number, in a new episode, and marks the last row of its
+predecessor as truncated.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+import numpy as np
+
+from rtagent.clock import Clock
+from rtagent.env.actions import Action
+from rtagent.env.adapter import Adapter, open_environment
+from rtagent.env.default_action import DefaultBehaviour
+from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.memory.actions import ActionCells
+from rtagent.memory.board import Record, add_episode
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.realtime import enter_realtime
+from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice
+from rtagent.worker import WorkerContext
+
+START_POLL_S = 0.005
+
+
+@dataclass
+class Episode:
+    """The episode that is being played.
+
+    Attributes:
+        number: counts up over the run.
+        start: its first tick.
+        fresh: the environment must be reset before its first step.
+        total: sum of its rewards so far.
+    """
+
+    number: int
+    start: int
+    fresh: bool = True
+    total: float = 0.0
+
+
+class TickLoop:
+    """Runs ticks, one call each.
+
+    Args:
+        adapter: the world.
+        default: what it does when nobody acts.
+        frames, ledger, actions, record: shared memory.
+        schedule: when ticks are due.
+        arbiter: chooses among the deposited actions.
+        clock: time.
+        seed: of the environment's randomness.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        default: DefaultBehaviour,
+        *,
+        frames: FrameRing,
+        ledger: Ledger,
+        actions: ActionCells,
+        record: Record,
+        schedule: TickSchedule,
+        arbiter: Arbiter,
+        clock: Clock,
+        seed: int,
+    ) -> None:
+        self._adapter = adapter
+        self._default = default
+        self._frames = frames
+        self._ledger = ledger
+        self._actions = actions
+        self._record = record
+        self._schedule = schedule
+        self.arbiter = arbiter
+        self._clock = clock
+        previous = ledger.row(ledger.newest)
+        self.tick = ledger.newest + 1
+        number = 0 if previous is None else int(previous["episode"]) + 1
+        self._episode = Episode(number, self.tick, fresh=False)
+        self._frame = adapter.reset(seed)
+        self._action = default.noop
+
+    def run_next(self) -> None:
+        """Wait for the next tick and run it, and those that were missed before it."""
+        self._clock.sleep_until(self._schedule.due_ns(self.tick) / NANO)
+        now_ns = self._now_ns()
+        plan = self._schedule.plan(self.tick, now_ns)
+        if plan.slipped_ns:
+            self._record["slips"] += 1
+            self._record["slipped_ns"] += plan.slipped_ns
+            self._record["anchor_ns"] = self._schedule.anchor_ns
+        for _ in range(plan.catch_up):
+            self._run(DEFAULT_CHOICE, self._now_ns())
+        now_ns = self._now_ns() if plan.catch_up else now_ns
+        self._run(self.arbiter.choose(self.tick, self._actions), now_ns)
+
+    def _run(self, choice: Choice, now_ns: int) -> None:
+        """One tick: execute, publish the frame, write the row."""
+        tick, episode = self.tick, self._episode
+        if episode.fresh:
+            self._frame = self._adapter.reset()
+            episode.fresh = False
+        action = self._chosen_action(choice)
+        step = self._adapter.step(action)
+        self._frames.publish(tick, step.frame, episode.start)
+        deposit = choice.payload
+        self._ledger.write(
+            tick,
+            observed=choice.frame,
+            time_ns=now_ns,
+            registered_ns=0 if deposit is None else round(deposit.registered_at * NANO),
+            lateness_ns=now_ns - self._schedule.due_ns(tick),
+            reward=step.reward,
+            weights_version=-1 if deposit is None else deposit.version,
+            episode=episode.number,
+            worker=choice.worker,
+            source=choice.source,
+            flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
+            action=action,
+        )
+        self._frame, self._action = step.frame, action
+        self._count(choice, self._now_ns() - now_ns)
+        self.tick += 1
+        episode.total += step.reward
+        if step.terminated or step.truncated:
+            length = self.tick - episode.start
+            add_episode(self._record, episode.number, tick, length, episode.total)
+            self._episode = Episode(episode.number + 1, self.tick)
+
+    def _chosen_action(self, choice: Choice) -> Action:
+        if choice.payload is not None:
+            action: Action = choice.payload.action
+            return action
+        return self._default.action(self._frame, self._action)
+
+    def _count(self, choice: Choice, step_ns: int) -> None:
+        record = self._record
+        record[("default", "agent", "reused")[choice.source]] += 1
+        record["ticks"] += 1
+        record["step_ns"] = step_ns
+
+    def _now_ns(self) -> int:
+        return round(self._clock.now() * NANO)
+
+
+def run(context: WorkerContext) -> None:
+    """Body of the environment process."""
+    config, world, clock = context.config, context.world, context.clock
+    adapter = open_environment(config.env)
+    default = DefaultBehaviour(config.env, adapter)
+    realtime = enter_realtime(config.run.realtime)
+    context.record["realtime"] = int(realtime)
+    ledger, first = world.ledger, world.ledger.newest + 1
+    ledger.truncate_episode()
+    context.ready()
+    while not context.orders.go and not context.stopping:
+        context.beat()
+        clock.sleep_until(clock.now() + START_POLL_S)
+    schedule = TickSchedule(adapter.rate_hz, 0, first, config.env.max_catch_up_ticks)
+    loop = TickLoop(
+        adapter,
+        default,
+        frames=world.frames,
+        ledger=ledger,
+        actions=world.actions,
+        record=context.record,
+        schedule=schedule,
+        arbiter=Arbiter(config.inference.fill, _last_frame(ledger)),
+        clock=clock,
+        seed=config.run.seed + first,
+    )
+    gc.collect()
+    gc.freeze()
+    schedule.anchor_ns = round((clock.now() + 2.0 / adapter.rate_hz) * NANO)
+    _note_anchor(context.record, schedule)
+    while not context.stopping:
+        world.actions.limit(context.orders.rows)
+        context.beat()
+        loop.run_next()
+    ledger.truncate_episode()
+    adapter.close()
+
+
+def _note_anchor(record: Record, schedule: TickSchedule) -> None:
+    """Put the clock on the board; the time since a predecessor's last tick counts as a slip."""
+    if record["ticks"][0]:
+        period_ns = schedule.due_ns(schedule.anchor_tick + 1) - schedule.anchor_ns
+        missed = (schedule.anchor_tick - int(record["anchor_tick"][0])) * period_ns
+        record["slips"] += 1
+        record["slipped_ns"] += schedule.anchor_ns - int(record["anchor_ns"][0]) - missed
+    record["anchor_ns"] = schedule.anchor_ns
+    record["anchor_tick"] = schedule.anchor_tick
+
+
+def _last_frame(ledger: Ledger) -> int:
+    rows = ledger.read(ledger.oldest, ledger.newest + 1)
+    return int(rows["observed"].max()) if len(rows) else -1

@@ -1,0 +1,1 @@
+"""Cartridges that come with rtagent, each in a folder with its source."""

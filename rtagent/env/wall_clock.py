@@ -1,0 +1,67 @@
+"""When ticks are due: pure arithmetic on nanoseconds.
+
+Tick k is due at anchor + (k - anchor tick) / rate, for ever: lateness does not accumulate. A
+process held up for a few ticks runs them at once with the default behaviour; held up for longer,
+it moves the anchor and counts a slip, for a burst of blind ticks would do the agent no good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NANO = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do about the next tick.
+
+    Attributes:
+        catch_up: ticks to run at once with the default behaviour, before the one to act on.
+        slipped_ns: time by which the anchor was moved; 0 if it was not.
+    """
+
+    catch_up: int
+    slipped_ns: int
+
+
+class TickSchedule:
+    """Due times of ticks.
+
+    Args:
+        rate_hz: ticks per second.
+        anchor_ns: due time of tick `anchor_tick`.
+        anchor_tick: number of the first tick.
+        max_catch_up_ticks: more missed ticks than that are a slip.
+    """
+
+    def __init__(
+        self, rate_hz: float, anchor_ns: int, anchor_tick: int, max_catch_up_ticks: int
+    ) -> None:
+        self.anchor_ns = anchor_ns
+        self.anchor_tick = anchor_tick
+        self._period_ns = NANO / rate_hz
+        self._most = max_catch_up_ticks
+
+    def due_ns(self, tick: int) -> int:
+        """Monotonic nanoseconds at which the tick is due."""
+        return self.anchor_ns + round((tick - self.anchor_tick) * self._period_ns)
+
+    def plan(self, tick: int, now_ns: int) -> Plan:
+        """Decide, at the moment of waking for a tick, what was missed.
+
+        Args:
+            tick: the next tick to run.
+            now_ns: the time, at or after its due time.
+
+        Returns:
+            The ticks to catch up with. After a slip the tick is due now.
+        """
+        missed = int((now_ns - self.due_ns(tick)) // self._period_ns)
+        if missed <= 0:
+            return Plan(0, 0)
+        if missed <= self._most:
+            return Plan(missed, 0)
+        slipped = now_ns - self.due_ns(tick)
+        self.anchor_ns += slipped
+        return Plan(0, slipped)

@@ -1,0 +1,11 @@
+"""Errors that a user can mend: one clear line each, never a traceback."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Bad input or a machine that cannot do what was asked.
+
+    The message is one line that names the cause and what to do about it. The command line prints
+    it and exits with code 2; the HTTP service answers it as a 4xx problem.
+    """

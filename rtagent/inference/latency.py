@@ -1,0 +1,40 @@
+"""Injected latency: pretend that the policy is slower than it is.
+
+The whole inference, forward pass included, is padded to a value drawn from a distribution, so that
+a large or remote model can be studied on a small machine. Whatever shows a figure made so says so.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+OUTLIER_FRACTION = 0.01
+DEFAULT_OUTLIER_FACTOR = 10.0
+SMALLEST_FRACTION = 0.05
+"""Draws below this fraction of the mean are raised to it: an inference time is never negative."""
+
+
+def draw(mean_s: float, distribution: str, spread: float, rng: np.random.Generator) -> float:
+    """Draw one inference time.
+
+    Args:
+        mean_s: seconds; the mean, for `outliers` the time of the other 99 %.
+        distribution: constant, gauss, lognormal or outliers.
+        spread: gauss: standard deviation per mean; lognormal: sigma; outliers: their factor.
+        rng: where the randomness comes from.
+
+    Returns:
+        Seconds.
+    """
+    if distribution == "constant" or mean_s == 0.0:
+        return mean_s
+    if distribution == "gauss":
+        return max(SMALLEST_FRACTION, 1.0 + spread * rng.standard_normal()) * mean_s
+    if distribution == "lognormal":
+        return mean_s * math.exp(spread * rng.standard_normal() - spread * spread / 2)
+    if distribution == "outliers":
+        factor = spread if spread > 0.0 else DEFAULT_OUTLIER_FACTOR
+        return mean_s * (factor if rng.random() < OUTLIER_FRACTION else 1.0)
+    raise ValueError(f"distribution: {distribution!r} is not known")

@@ -1,0 +1,233 @@
+"""An inference process: carries out what a staggering algorithm asks for.
+
+Why it is correct. The algorithm decides when to look and for which tick to act; this driver waits,
+reads a frame, runs the policy and writes its own action cells, which nobody else writes. Shared
+staggering state is touched only inside the algorithm, under the claim lock. Weights are taken over
+between two inferences, never inside one. Every wait is cut into slices, so that the process beats
+and notices an order within `SLICE_S`, whatever it waits for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rtagent import exploration
+from rtagent.inference.latency import draw
+from rtagent.memory.actions import NANO
+from rtagent.memory.board import add_latency
+from rtagent.networks import ActingPolicy
+from rtagent.staggering.arbiter import Deposited
+from rtagent.staggering.instructions import (
+    Deposit,
+    Infer,
+    Inferred,
+    Instruction,
+    Moment,
+    Reply,
+    WaitFrame,
+    WaitUntil,
+)
+from rtagent.staggering.register import ALGORITHMS
+from rtagent.worker import WorkerContext
+
+SLICE_S = 0.1
+
+
+class Leaving(Exception):
+    """The process has been told to go."""
+
+
+class Weights:
+    """The policy's weights, taken over from the learners.
+
+    Args:
+        context: of this worker.
+        policy: receives them.
+    """
+
+    def __init__(self, context: WorkerContext, policy: ActingPolicy) -> None:
+        self._buffers = context.world.weights
+        self._policy = policy
+        self._flat = np.zeros(context.blueprint.parameters, np.float32)
+        self._publication = -1
+        self.version = -1
+        self.updates = 0
+
+    def refresh(self) -> bool:
+        """Take over what was published since the last call; False if there is nothing at all."""
+        publication = self._buffers.publication
+        if publication != self._publication:
+            info = self._buffers.read(self._flat)
+            if info is not None:
+                self._policy.load(self._flat)
+                self._publication = publication
+                self.version, self.updates = info.version, info.updates
+        return self.version >= 0
+
+
+class Driver:
+    """Drives the staggering algorithms of one inference process.
+
+    Args:
+        context: of this worker.
+        policy: warmed up.
+        weights: of the policy.
+    """
+
+    def __init__(self, context: WorkerContext, policy: ActingPolicy, weights: Weights) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._frames = context.world.frames
+        self._cells = context.world.actions
+        self._policy = policy
+        self._weights = weights
+        self._observation = np.zeros(
+            context.blueprint.observation_space.shape, context.blueprint.frame_dtype
+        )
+        self._action: Any = None
+        # Each life of a process draws its own numbers; the seed alone would repeat them.
+        self._rng = np.random.default_rng(
+            [context.config.run.seed, context.index, int(context.record["inferences"][0])]
+        )
+
+    def run(self) -> None:
+        """Follow the algorithm in force until told to leave."""
+        state, lock = self._context.world.stagger, self._context.world.claim_lock
+        tick_seconds = self._context.blueprint.tick_seconds
+        try:
+            while True:
+                factory = ALGORITHMS[state.algorithm]
+                self._follow(factory(self._context.index, state, lock, tick_seconds))
+        except Leaving:
+            return
+
+    def _follow(self, algorithm: Any) -> None:
+        try:
+            instruction = next(algorithm)
+            while True:
+                instruction = algorithm.send(self._carry_out(instruction))
+        except StopIteration:
+            return
+
+    def _carry_out(self, instruction: Instruction) -> Reply:
+        self._check_orders()
+        if isinstance(instruction, Infer):
+            return self._infer(instruction.frame)
+        if isinstance(instruction, Deposit):
+            self._deposit(instruction)
+        elif isinstance(instruction, WaitUntil):
+            self._wait_until(instruction.when)
+        elif isinstance(instruction, WaitFrame):
+            self._wait_frame(instruction.frame)
+        return self._moment()
+
+    def _moment(self) -> Moment:
+        return Moment(self._clock.now(), self._frames.newest)
+
+    def _check_orders(self) -> None:
+        self._context.beat()
+        if self._context.stopping or self._context.index >= self._context.orders.processes:
+            raise Leaving
+
+    def _wait_until(self, when: float) -> None:
+        while (rest := when - self._clock.now()) > 0:
+            self._clock.sleep_until(self._clock.now() + min(rest, SLICE_S))
+            self._check_orders()
+
+    def _wait_frame(self, frame: int) -> None:
+        """One slice at most: the algorithm looks at its plan again and comes back."""
+        self._frames.bell.wait_for(lambda: self._frames.newest >= frame, self._clock, SLICE_S)
+
+    def _read(self, frame: int | None) -> int:
+        """Fill the observation; the number of the frame it ends with."""
+        while True:
+            for number in (frame, self._frames.newest):
+                if number is not None and self._frames.observation(number, self._observation):
+                    return number
+            self._wait_frame(self._frames.newest + 1)
+            self._check_orders()
+
+    def _infer(self, frame: int | None) -> Inferred:
+        self._weights.refresh()
+        number = self._read(frame)
+        start = self._clock.now()
+        self._action = self._choose(number)
+        self._pad(start)
+        end = self._clock.now()
+        record = self._context.record
+        record["inferences"] += 1
+        record["weights_version"] = self._weights.version
+        add_latency(record, round(end * NANO), round((end - start) * NANO))
+        return Inferred(number, end - start, end, self._frames.newest)
+
+    def _choose(self, number: int) -> int:
+        """The policy's action for the observation, or an exploratory one."""
+        config = self._context.config
+        values = self._policy.values(self._observation)
+        if not np.isfinite(values).all():
+            raise FloatingPointError(f"the network answered {values} to frame {number}")
+        epsilon = config.policy.epsilon_end
+        if config.learning.processes:
+            epsilon = exploration.epsilon(self._weights.updates, config.policy)
+        self._context.record["epsilon"] = epsilon
+        explored = exploration.explores(
+            config.run.seed, number, config.policy.exploration_hold_ticks, epsilon, len(values)
+        )
+        return int(values.argmax()) if explored is None else explored
+
+    def _pad(self, start: float) -> None:
+        """Wait out the rest of the injected latency."""
+        orders = self._context.orders
+        if orders.injected_latency_ms > 0.0:
+            length = draw(
+                orders.injected_latency_ms / 1e3,
+                orders.injected_latency_distribution,
+                orders.injected_latency_spread,
+                self._rng,
+            )
+            self._wait_until(start + length)
+
+    def _deposit(self, instruction: Deposit) -> None:
+        self._cells.deposit(
+            Deposited(
+                worker=self._context.index,
+                frame=instruction.frame,
+                tick=instruction.tick,
+                action=self._action,
+                version=self._weights.version,
+                registered_at=self._clock.now(),
+            )
+        )
+        self._context.record["deposits"] += 1
+
+
+def run(context: WorkerContext) -> None:
+    """Body of an inference process."""
+    blueprint = context.blueprint
+    policy = ActingPolicy(
+        context.config.policy, blueprint.observation_space, blueprint.action_space
+    )
+    context.beat()
+    policy.warm_up()
+    weights = Weights(context, policy)
+    while not weights.refresh():
+        context.beat()
+        if context.stopping:
+            return
+        context.clock.sleep_until(context.clock.now() + 0.01)
+    measured = _forward_time(context, policy)
+    context.record["estimate_s"] = measured
+    context.ready()
+    Driver(context, policy, weights).run()
+
+
+def _forward_time(context: WorkerContext, policy: ActingPolicy) -> float:
+    """Seconds of one steady forward pass: what the supervisor judges a hung process by."""
+    observation = np.zeros(
+        context.blueprint.observation_space.shape, context.blueprint.frame_dtype
+    )
+    start = context.clock.now()
+    policy.values(observation)
+    return context.clock.now() - start

@@ -1,0 +1,58 @@
+"""The one place that starts processes.
+
+Why it is correct. Every child is forked by the fork server, which holds one thread and has run no
+torch operation. The death signal is armed per *thread*: the fork server dies when the thread that
+started it ends. So `start_fork_server` and `spawn` are called from the supervisor's thread alone,
+which lives as long as the supervisor does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import multiprocess
+from multiprocess import forkserver
+
+PRELOAD = "rtagent.preload"
+
+
+def start_fork_server(preload: Sequence[str] = ()) -> None:
+    """Start the fork server; it goes on importing while this process does other things.
+
+    Args:
+        preload: further modules to import once.
+    """
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    multiprocess.get_context("forkserver").set_forkserver_preload([PRELOAD, *preload])
+    forkserver.ensure_running()
+
+
+def stop_fork_server() -> None:
+    """End the fork server, and with it whatever child is left."""
+    forkserver._forkserver._stop()
+
+
+def spawn(target: Callable[..., None], *args: Any, name: str) -> Any:
+    """Start a child process.
+
+    Args:
+        target: a function at module level.
+        args: its arguments, picklable.
+        name: for messages.
+
+    Returns:
+        The `multiprocess` process object, started.
+    """
+    process = multiprocess.get_context("forkserver").Process(
+        target=target, args=args, name=name, daemon=True
+    )
+    process.start()
+    return process
+
+
+def pipe() -> Any:
+    """A duplex pair of connections."""
+    return multiprocess.Pipe()

@@ -1,0 +1,140 @@
+"""The action cells: each inference process writes the actions it computed, the environment reads.
+
+Why it is correct. Each inference process has its own row of cells and is the only one to write
+them. The cell for tick k is cell k mod `CELLS` of the row. The writer sets the cell's stamp to -1,
+fills it with its CRC32, and then sets the stamp to k: a writer killed inside leaves a cell that
+the environment skips. A reader checks stamp and CRC of its copy, so it never executes half an
+action. Cells are never cleared: the stamp alone says for which tick a cell is.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.config import MAX_INFERENCE_PROCESSES
+from rtagent.memory.blueprint import Blueprint
+from rtagent.staggering.arbiter import Deposited
+
+CELLS = 1024
+"""Cells of one process: the longest delay, in ticks, between an observation and its execution."""
+NANO = 1_000_000_000
+LATE_TICKS = 64
+"""How far back a late action is looked for."""
+
+_STAMP = struct.Struct("<q")
+_BODY = struct.Struct("<qqi")
+_CRC = struct.Struct("<I")
+
+
+class ActionCells:
+    """All action cells.
+
+    Args:
+        buffer: `ActionCells.size(...)` writable bytes.
+        blueprint: the action's shape and type.
+    """
+
+    def __init__(self, buffer: memoryview, blueprint: Blueprint) -> None:
+        self._buffer = buffer
+        self._action_dtype = np.dtype(blueprint.action_dtype).newbyteorder("<")
+        self._action_shape = blueprint.action_shape
+        dtype = _cell_dtype(blueprint)
+        self._cell_bytes = dtype.itemsize
+        cells = np.frombuffer(buffer, dtype, MAX_INFERENCE_PROCESSES * CELLS)
+        self._cells = cells.reshape(MAX_INFERENCE_PROCESSES, CELLS)
+        self._ticks = self._cells["tick"]
+        self._frames = self._cells["frame"]
+        self.rows = MAX_INFERENCE_PROCESSES
+
+    @staticmethod
+    def size(blueprint: Blueprint) -> int:
+        """Bytes of all cells."""
+        return MAX_INFERENCE_PROCESSES * CELLS * _cell_dtype(blueprint).itemsize
+
+    @staticmethod
+    def format(buffer: memoryview, blueprint: Blueprint) -> None:
+        """Mark all cells as empty."""
+        count = MAX_INFERENCE_PROCESSES * CELLS
+        np.frombuffer(buffer, _cell_dtype(blueprint), count)["tick"] = -1
+
+    def limit(self, rows: int) -> None:
+        """Look only at the first `rows` processes from now on: fewer cells to read per tick."""
+        self.rows = min(max(rows, 1), MAX_INFERENCE_PROCESSES)
+
+    def deposit(self, item: Deposited) -> None:
+        """Write an action. Only inference process `item.worker`."""
+        at = self._offset(item.worker, item.tick)
+        body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version)
+        action = np.asarray(item.action, self._action_dtype).tobytes()
+        crc = zlib.crc32(action, zlib.crc32(body, item.tick & 0xFFFFFFFF))
+        _STAMP.pack_into(self._buffer, at, -1)
+        self._buffer[at + _STAMP.size : at + self._cell_bytes] = body + _CRC.pack(crc) + action
+        _STAMP.pack_into(self._buffer, at, item.tick)
+
+    def at(self, tick: int) -> Sequence[Deposited]:
+        """The whole deposits for exactly this tick."""
+        stamps = self._ticks[: self.rows, tick % CELLS]
+        workers = np.flatnonzero(stamps == tick)
+        found = [self._read(int(worker), tick) for worker in workers]
+        return [item for item in found if item is not None]
+
+    def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
+        """The newest deposit that was meant for an earlier tick, from a newer frame than given."""
+        columns = np.arange(max(0, tick - LATE_TICKS), tick) % CELLS
+        ticks = self._ticks[: self.rows, columns]
+        frames = self._frames[: self.rows, columns]
+        recent = (ticks < tick) & (ticks >= tick - LATE_TICKS) & (frames > newer_than_frame)
+        workers, found = np.nonzero(recent)
+        order = np.argsort(frames[workers, found])[::-1]
+        for worker, column in zip(workers[order], found[order], strict=True):
+            item = self._read(int(worker), int(ticks[worker, column]))
+            if item is not None and item.frame > newer_than_frame:
+                return item
+        return None
+
+    def registered_since(self, since_ns: int) -> npt.NDArray[np.void]:
+        """Copies of the cells written at `since_ns` (monotonic) or later, oldest first.
+
+        For statistics: a cell that is just being written may be missing.
+        """
+        cells = self._cells[: self.rows]
+        recent = cells[(cells["registered_ns"] >= since_ns) & (cells["tick"] >= 0)].copy()
+        ordered: npt.NDArray[np.void] = recent[np.argsort(recent["registered_ns"])]
+        return ordered
+
+    def _offset(self, worker: int, tick: int) -> int:
+        return (worker * CELLS + tick % CELLS) * self._cell_bytes
+
+    def _read(self, worker: int, tick: int) -> Deposited | None:
+        at = self._offset(worker, tick)
+        raw = bytes(self._buffer[at : at + self._cell_bytes])
+        body = raw[_STAMP.size : _STAMP.size + _BODY.size]
+        action = raw[_STAMP.size + _BODY.size + _CRC.size :]
+        (crc,) = _CRC.unpack_from(raw, _STAMP.size + _BODY.size)
+        if _STAMP.unpack_from(raw)[0] != tick:
+            return None
+        if zlib.crc32(action, zlib.crc32(body, tick & 0xFFFFFFFF)) != crc:
+            return None
+        frame, registered_ns, version = _BODY.unpack(body)
+        values: npt.NDArray[Any] = np.frombuffer(action, self._action_dtype)
+        value = values.reshape(self._action_shape) if self._action_shape else int(values[0])
+        return Deposited(worker, frame, tick, value, version, registered_ns / NANO)
+
+
+def _cell_dtype(blueprint: Blueprint) -> np.dtype[Any]:
+    return np.dtype(
+        [
+            ("tick", "<i8"),
+            ("frame", "<i8"),
+            ("registered_ns", "<i8"),
+            ("version", "<i4"),
+            ("crc", "<u4"),
+            ("action", np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape),
+        ]
+    )

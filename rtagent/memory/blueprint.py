@@ -1,0 +1,76 @@
+"""The shapes of one run: what must be known before the shared memory can be laid out.
+
+The probe process fills it in (it may import torch and build the environment; the supervisor may
+not) and the supervisor hands it, pickled, to every worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named tensor of the network's state, float32 in the weight buffers."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of values."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """Shapes and rates of one run.
+
+    Attributes:
+        rate_hz: ticks per second.
+        frame_shape: shape of one frame, without the stack.
+        frame_dtype: numpy name of its element type: uint8 or float32.
+        frame_stack: frames per observation.
+        observation_space: Gymnasium space of a stacked observation: (stack, *frame_shape).
+        action_space: Gymnasium space of an action.
+        action_shape: () for Discrete, (n,) for Box.
+        action_dtype: int32 for Discrete, float32 for Box.
+        action_meanings: a word for each discrete action; empty if unknown.
+        noop_action: the environment's noop, as a list or an integer.
+        network: name and width or the factory, for display and for checkpoints.
+        tensors: the network's state in buffer order.
+        screen: whether a frame can be shown as a picture.
+    """
+
+    rate_hz: float
+    frame_shape: tuple[int, ...]
+    frame_dtype: str
+    frame_stack: int
+    observation_space: Any
+    action_space: Any
+    action_shape: tuple[int, ...]
+    action_dtype: str
+    action_meanings: tuple[str, ...]
+    noop_action: Any
+    network: str
+    tensors: tuple[TensorSpec, ...]
+    screen: bool
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame's pixels or values."""
+        return prod(self.frame_shape) * np.dtype(self.frame_dtype).itemsize
+
+    @property
+    def parameters(self) -> int:
+        """Number of float32 values in the network's state."""
+        return sum(spec.elements for spec in self.tensors)
+
+    @property
+    def tick_seconds(self) -> float:
+        """tau_M in seconds."""
+        return 1.0 / self.rate_hz

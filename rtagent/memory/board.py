@@ -1,0 +1,150 @@
+"""The metrics board: what each process counts and measures about itself.
+
+Why it is correct. Every process owns one record, and writes nothing else; each field is an aligned
+4- or 8-byte value, which the hardware stores in one piece. The two rings of samples (inference
+times, episodes) are written before their `count`; a reader that is lapped sees a newer sample,
+never half of one. A killed process's counts stay: its successor goes on from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.config import MAX_INFERENCE_PROCESSES
+
+MAX_LEARNERS = 64
+LATENCY_SAMPLES = 4096
+EPISODES = 1024
+
+_WORKER = [("heartbeat_ns", "<i8"), ("pid", "<i8"), ("ready", "<i8")]
+
+_EPISODE = np.dtype([("end_tick", "<i8"), ("length", "<i8"), ("return", "<f8"), ("episode", "<i8")])
+_ENVIRONMENT = np.dtype(
+    [
+        *_WORKER,
+        ("ticks", "<i8"),
+        ("anchor_ns", "<i8"),
+        ("anchor_tick", "<i8"),
+        ("slips", "<i8"),
+        ("slipped_ns", "<i8"),
+        ("agent", "<i8"),
+        ("reused", "<i8"),
+        ("default", "<i8"),
+        ("episodes", "<i8"),
+        ("step_ns", "<i8"),
+        ("realtime", "<i8"),
+        ("recent", _EPISODE, EPISODES),
+    ]
+)
+_LATENCY = np.dtype([("time_ns", "<i8"), ("latency_ns", "<i8")])
+_INFERENCE = np.dtype(
+    [
+        *_WORKER,
+        ("inferences", "<i8"),
+        ("deposits", "<i8"),
+        ("weights_version", "<i8"),
+        ("epsilon", "<f8"),
+        ("estimate_s", "<f8"),
+        ("samples", "<i8"),
+        ("latencies", _LATENCY, LATENCY_SAMPLES),
+    ]
+)
+_LEARNER = np.dtype(
+    [
+        *_WORKER,
+        ("updates", "<i8"),
+        ("samples_consumed", "<i8"),
+        ("weights_version", "<i8"),
+        ("loss", "<f8"),
+        ("update_ns", "<i8"),
+        ("staleness_sum", "<i8"),
+        ("staleness_max", "<i8"),
+        ("skipped", "<i8"),
+        ("checkpoints", "<i8"),
+        ("checkpoint_ns", "<i8"),
+        ("checkpoint_failures", "<i8"),
+    ]
+)
+_SERVICE = np.dtype(_WORKER)
+
+Record = npt.NDArray[Any]
+
+
+class Board:
+    """All records.
+
+    Args:
+        buffer: `Board.size()` writable bytes.
+
+    Attributes:
+        environment: array of one record.
+        service: array of one record.
+        inference: array of `MAX_INFERENCE_PROCESSES` records.
+        learners: array of `MAX_LEARNERS` records.
+    """
+
+    def __init__(self, buffer: memoryview) -> None:
+        self.environment: Record = np.frombuffer(buffer, _ENVIRONMENT, 1)
+        at = _ENVIRONMENT.itemsize
+        self.learners: Record = np.frombuffer(buffer, _LEARNER, MAX_LEARNERS, at)
+        at += _LEARNER.itemsize * MAX_LEARNERS
+        self.service: Record = np.frombuffer(buffer, _SERVICE, 1, at)
+        at += _SERVICE.itemsize
+        self.inference: Record = np.frombuffer(buffer, _INFERENCE, MAX_INFERENCE_PROCESSES, at)
+
+    @staticmethod
+    def size() -> int:
+        """Bytes of the board."""
+        return (
+            _ENVIRONMENT.itemsize
+            + _LEARNER.itemsize * MAX_LEARNERS
+            + _SERVICE.itemsize
+            + _INFERENCE.itemsize * MAX_INFERENCE_PROCESSES
+        )
+
+    def record(self, role: str, index: int) -> Record:
+        """The record of one process, as an array of one element.
+
+        Args:
+            role: environment, inference, learner or service.
+            index: number of the process within its role.
+        """
+        records = {
+            "environment": self.environment,
+            "inference": self.inference,
+            "learner": self.learners,
+            "service": self.service,
+        }[role]
+        return records[index : index + 1]
+
+
+def add_latency(record: Record, time_ns: int, latency_ns: int) -> None:
+    """Append one inference time to an inference record. Only its owner."""
+    count = int(record["samples"][0])
+    record["latencies"][0, count % LATENCY_SAMPLES] = (time_ns, latency_ns)
+    record["samples"][0] = count + 1
+
+
+def latencies_since(record: Record, since_ns: int) -> npt.NDArray[np.int64]:
+    """Inference times, nanoseconds, of the samples taken at `since_ns` or later."""
+    samples = record["latencies"][0, : min(int(record["samples"][0]), LATENCY_SAMPLES)].copy()
+    chosen: npt.NDArray[np.int64] = samples["latency_ns"][samples["time_ns"] >= since_ns]
+    return chosen
+
+
+def add_episode(record: Record, episode: int, end_tick: int, length: int, total: float) -> None:
+    """Append a finished episode to the environment's record. Only the environment process."""
+    count = int(record["episodes"][0])
+    record["recent"][0, count % EPISODES] = (end_tick, length, total, episode)
+    record["episodes"][0] = count + 1
+
+
+def recent_episodes(record: Record, most: int) -> Record:
+    """The newest finished episodes, oldest first: fields end_tick, length, return, episode."""
+    count = int(record["episodes"][0])
+    wanted = np.arange(max(0, count - min(most, EPISODES)), count) % EPISODES
+    episodes: Record = record["recent"][0][wanted].copy()
+    return episodes

@@ -1,0 +1,128 @@
+"""The frame ring: one copy of each frame in the whole system.
+
+It is at once what inference reads, what learners sample and what the dashboard shows.
+
+Why it is correct. Only the environment process writes. Frame k lives in slot k mod capacity; two
+words beside it hold the number of the frame in the slot and the first frame of its episode. The writer sets the number to -1, writes pixels and start, then sets the number to k: a
+writer killed inside leaves a slot that no reader accepts. A reader compares the number before and
+after its copy; a slot overwritten meanwhile fails the second comparison. Learners check the whole
+batch in the same way. `newest` is an aligned 8-byte word, set after the slot is whole. (Plain
+stores are ordered on x86; elsewhere the kernel calls between two of them, the futex wake of every
+tick among them, order what a reader can see.)
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.wakeup import Doorbell
+
+CONTROL_BYTES = 64
+"""Before the slots: the `newest` word and the doorbell."""
+GUARD_TICKS = 8
+"""The oldest slots of a full ring, which the writer may reach during a read."""
+
+Frames = npt.NDArray[Any]
+
+
+class FrameRing:
+    """The ring of frames.
+
+    Args:
+        buffer: `FrameRing.size(...)` writable bytes.
+        blueprint: shape and type of a frame, frames per observation.
+        capacity: slots.
+    """
+
+    def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
+        self.capacity = capacity
+        self.stack = blueprint.frame_stack
+        self.bell = Doorbell(buffer, 8)
+        self._newest = np.frombuffer(buffer, "<i8", 1)
+        self.numbers = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES)
+        self.episode_starts = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES + 8 * capacity)
+        frames = np.frombuffer(
+            buffer,
+            blueprint.frame_dtype,
+            capacity * prod(blueprint.frame_shape),
+            self.header_bytes(capacity),
+        )
+        # One block without gaps: gathering from a strided view would copy all of it first.
+        self.frames: Frames = frames.reshape(capacity, *blueprint.frame_shape)
+        self.slot_bytes = 16 + blueprint.frame_bytes
+        self._offsets = np.arange(1 - self.stack, 1)
+
+    @staticmethod
+    def size(blueprint: Blueprint, capacity: int) -> int:
+        """Bytes for `capacity` frames."""
+        return FrameRing.header_bytes(capacity) + capacity * blueprint.frame_bytes
+
+    @staticmethod
+    def header_bytes(capacity: int) -> int:
+        """Bytes before the first frame: they are written all over the ring from the start."""
+        return CONTROL_BYTES + -(-16 * capacity // 64) * 64
+
+    @staticmethod
+    def format(buffer: memoryview) -> None:
+        """Mark a new ring as empty (slots that were never written hold number 0 by chance)."""
+        np.frombuffer(buffer, "<i8", 1)[0] = -1
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest frame; -1 if there is none."""
+        return int(self._newest[0])
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest frame that can be read safely while the writer goes on."""
+        return max(0, self.newest - self.capacity + 1 + GUARD_TICKS)
+
+    def publish(self, number: int, frame: Frames, episode_start: int) -> None:
+        """Write frame `number` and wake who waits for it. Only the environment process.
+
+        Args:
+            number: the tick.
+            frame: of the blueprint's shape and type.
+            episode_start: the first frame of the episode.
+        """
+        slot = number % self.capacity
+        self.numbers[slot] = -1
+        self.frames[slot] = frame
+        self.episode_starts[slot] = episode_start
+        self.numbers[slot] = number
+        self._newest[0] = number
+        self.bell.ring()
+
+    def observation(self, number: int, out: Frames) -> bool:
+        """Copy the stack of frames that ends with frame `number`.
+
+        The stack is clamped at the episode's start: the first frame is repeated.
+
+        Args:
+            number: the newest frame of the stack.
+            out: (stack, *frame_shape), filled.
+
+        Returns:
+            False if any of the frames is gone or was being overwritten; `out` is then undefined.
+        """
+        slot = number % self.capacity
+        if number < 0 or self.numbers[slot] != number:
+            return False
+        start = int(self.episode_starts[slot])
+        wanted = np.maximum(number + self._offsets, start)
+        slots = wanted % self.capacity
+        np.take(self.frames, slots, axis=0, out=out, mode="clip")
+        return bool((self.numbers[slots] == wanted).all())
+
+    def frame(self, number: int) -> Frames | None:
+        """A copy of one frame; none if it is gone."""
+        slot = number % self.capacity
+        if number < 0 or self.numbers[slot] != number:
+            return None
+        frame = self.frames[slot].copy()
+        return frame if self.numbers[slot] == number else None

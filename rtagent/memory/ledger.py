@@ -1,0 +1,190 @@
+"""The tick ledger: one row per tick, what really happened.
+
+Why it is correct. Only the environment process writes. Row k lives in slot k mod capacity. The
+writer packs the row with its stamp set to -1, and then sets the stamp to k in one 8-byte store:
+a writer killed inside leaves a row that no reader accepts. Each row also carries a CRC32. `newest`
+is set after the row is whole. Readers copy a range at once, keep clear of the oldest rows (the
+writer's next ones) and drop what does not carry its own number after the copy.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import GUARD_TICKS
+from rtagent.staggering.arbiter import Source
+
+CONTROL_BYTES = 64
+TERMINATED = 1
+TRUNCATED = 2
+
+Rows = npt.NDArray[np.void]
+
+
+def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
+    """Layout of one row.
+
+    Fields: `tick` (the stamp; its frame has the same number), `observed` (tick whose frame the
+    action was computed from, -1 for the default behaviour), `time_ns` (when the tick happened,
+    monotonic), `registered_ns` (when the action was registered; 0 for the default behaviour),
+    `lateness_ns` (against the due time), `reward`, `weights_version` (-1 for the default
+    behaviour), `episode`, `worker` (-1 for the default behaviour), `source` (`Source`), `flags`
+    (`TERMINATED`, `TRUNCATED`), `crc`, `action`.
+    """
+    return np.dtype(
+        [
+            ("tick", "<i8"),
+            ("observed", "<i8"),
+            ("time_ns", "<i8"),
+            ("registered_ns", "<i8"),
+            ("lateness_ns", "<i8"),
+            ("reward", "<f4"),
+            ("weights_version", "<i4"),
+            ("episode", "<i4"),
+            ("worker", "<i2"),
+            ("source", "u1"),
+            ("flags", "u1"),
+            ("crc", "<u4"),
+            ("action", np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape),
+        ]
+    )
+
+
+_STAMP = struct.Struct("<q")
+_BODY = struct.Struct("<qqqqfiihBB")
+_CRC = struct.Struct("<I")
+
+
+class Ledger:
+    """The ring of rows.
+
+    Args:
+        buffer: `Ledger.size(...)` writable bytes.
+        blueprint: the action's shape and type.
+        capacity: rows.
+    """
+
+    def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
+        self.capacity = capacity
+        self.dtype = row_dtype(blueprint)
+        self._buffer = buffer
+        self._newest = np.frombuffer(buffer, "<i8", 1)
+        self._rows = np.frombuffer(buffer, self.dtype, capacity, CONTROL_BYTES)
+        self._action_dtype = np.dtype(blueprint.action_dtype)
+
+    @staticmethod
+    def size(blueprint: Blueprint, capacity: int) -> int:
+        """Bytes for `capacity` rows."""
+        return CONTROL_BYTES + capacity * row_dtype(blueprint).itemsize
+
+    @staticmethod
+    def format(buffer: memoryview) -> None:
+        """Mark a new ledger as empty."""
+        np.frombuffer(buffer, "<i8", 1)[0] = -1
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest whole row; -1 if there is none."""
+        return int(self._newest[0])
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest row that can be read safely while the writer goes on."""
+        return max(0, self.newest - self.capacity + 1 + GUARD_TICKS)
+
+    def write(
+        self,
+        tick: int,
+        *,
+        observed: int,
+        time_ns: int,
+        registered_ns: int,
+        lateness_ns: int,
+        reward: float,
+        weights_version: int,
+        episode: int,
+        worker: int,
+        source: Source,
+        flags: int,
+        action: Any,
+    ) -> None:
+        """Write the row of one tick. Only the environment process."""
+        at = CONTROL_BYTES + (tick % self.capacity) * self.dtype.itemsize
+        body = _BODY.pack(
+            observed, time_ns, registered_ns, lateness_ns, reward, weights_version, episode,
+            worker, source, flags,
+        )
+        action_bytes = np.asarray(action, self._action_dtype).tobytes()
+        crc = zlib.crc32(action_bytes, zlib.crc32(body, tick & 0xFFFFFFFF))
+        _STAMP.pack_into(self._buffer, at, -1)
+        self._buffer[at + 8 : at + self.dtype.itemsize] = body + _CRC.pack(crc) + action_bytes
+        _STAMP.pack_into(self._buffer, at, tick)
+        self._newest[0] = tick
+
+    def truncate_episode(self) -> None:
+        """Mark the newest row as truncated: the environment process that wrote it is gone.
+
+        A row that ended its episode by itself stays as it is. Only the environment process.
+        """
+        tick = self.newest
+        row = self.row(tick) if tick >= 0 else None
+        if row is None or row["flags"]:
+            return
+        self.write(
+            tick,
+            observed=int(row["observed"]),
+            time_ns=int(row["time_ns"]),
+            registered_ns=int(row["registered_ns"]),
+            lateness_ns=int(row["lateness_ns"]),
+            reward=float(row["reward"]),
+            weights_version=int(row["weights_version"]),
+            episode=int(row["episode"]),
+            worker=int(row["worker"]),
+            source=Source(int(row["source"])),
+            flags=TRUNCATED,
+            action=row["action"],
+        )
+
+    def row(self, tick: int) -> np.void | None:
+        """A copy of one row; none if it is gone or torn."""
+        if tick < 0:
+            return None
+        rows = self.read(tick, tick + 1)
+        return rows[0] if len(rows) else None
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Copies of the rows start <= tick < stop that are whole and still there, in order."""
+        start, stop = max(start, 0), min(stop, self.newest + 1)
+        start = max(start, stop - self.capacity)
+        if stop <= start:
+            return self._rows[:0].copy()
+        first, last = start % self.capacity, (stop - 1) % self.capacity
+        if first <= last:
+            rows = self._rows[first : last + 1].copy()
+        else:
+            rows = np.concatenate([self._rows[first:], self._rows[: last + 1]])
+        numbers = np.arange(start, stop)
+        whole = rows["tick"] == numbers
+        slots = numbers % self.capacity
+        whole &= self._rows["tick"][slots] == numbers
+        return rows if whole.all() else rows[whole]
+
+    def at(self, ticks: npt.NDArray[np.int64]) -> tuple[Rows, npt.NDArray[np.bool_]]:
+        """Copies of the rows of the given ticks, and which of them are whole."""
+        slots = ticks % self.capacity
+        rows = self._rows[slots]
+        return rows, (rows["tick"] == ticks) & (self._rows["tick"][slots] == ticks)
+
+
+def checksum(row: np.void) -> int:
+    """The CRC32 that a whole row must carry."""
+    raw = row.tobytes()
+    body = raw[_STAMP.size : _STAMP.size + _BODY.size]
+    action = raw[_STAMP.size + _BODY.size + _CRC.size :]
+    return zlib.crc32(action, zlib.crc32(body, int(row["tick"]) & 0xFFFFFFFF))

@@ -1,0 +1,94 @@
+"""The probe: builds environment and network once, in a process of its own, to learn their shapes.
+
+The supervisor must not import torch, and must know the size of a frame and of the weights before
+it can lay out the shared memory. What cannot be built at all is found here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from multiprocess.connection import Connection
+
+from rtagent import checkpoint
+from rtagent.config import Config
+from rtagent.env.adapter import Adapter, open_environment
+from rtagent.env.default_action import DefaultBehaviour
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.networks import build, describe, tensor_specs
+from rtagent.worker import start_life
+
+
+def probe(config: Config) -> Blueprint:
+    """Find the shapes of a run.
+
+    Raises:
+        UserError: the environment or the network cannot be built as configured.
+    """
+    adapter = open_environment(config.env)
+    try:
+        DefaultBehaviour(config.env, adapter)
+        _check_actions(config, adapter)
+        observation_space = _stacked(adapter)
+        network = build(config.policy, observation_space, adapter.action_space)
+        return Blueprint(
+            rate_hz=adapter.rate_hz,
+            frame_shape=adapter.frame_shape,
+            frame_dtype=adapter.frame_dtype,
+            frame_stack=adapter.frame_stack,
+            observation_space=observation_space,
+            action_space=adapter.action_space,
+            action_shape=adapter.action_shape,
+            action_dtype=adapter.action_dtype,
+            action_meanings=adapter.action_meanings,
+            noop_action=np.asarray(adapter.noop_action).tolist(),
+            network=describe(config.policy, observation_space),
+            tensors=tensor_specs(network),
+            screen=adapter.screen,
+        )
+    finally:
+        adapter.close()
+
+
+def run_probe(config: Config, checkpoint_dir: Path, voice: Connection) -> None:
+    """Body of the probe process: sends ("blueprint", Blueprint, resume) or ("failed", text)."""
+    start_life()
+    torch.set_num_threads(1)
+    answer: tuple[Any, ...]
+    try:
+        blueprint = probe(config)
+        resume = checkpoint.newest(checkpoint_dir) if config.run.resume else None
+        if resume is not None:
+            checkpoint.check(resume, checkpoint.signature(config, blueprint))
+        answer = ("blueprint", blueprint, resume)
+    except UserError as error:
+        answer = ("failed", str(error))
+    except Exception:
+        answer = ("failed", traceback.format_exc())
+    voice.send(answer)
+    voice.close()
+    os._exit(0)
+
+
+def _check_actions(config: Config, adapter: Adapter) -> None:
+    if not isinstance(adapter.action_space, gymnasium.spaces.Discrete):
+        raise UserError(
+            f"env.id = {config.env.id!r} has {type(adapter.action_space).__name__} actions; "
+            "learning.algorithm dqn needs Discrete ones"
+        )
+
+
+def _stacked(adapter: Adapter) -> gymnasium.spaces.Box:
+    """The space of a stacked observation."""
+    shape = (adapter.frame_stack, *adapter.frame_shape)
+    if adapter.frame_dtype == "uint8":
+        return gymnasium.spaces.Box(0, 255, shape, np.uint8)
+    return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+

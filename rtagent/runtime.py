@@ -1,0 +1,124 @@
+"""The daemon inside a Python program: the same supervisor, without the HTTP service."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+from rtagent.clock import MonotonicClock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.state_dir import StateDir
+from rtagent.stats import StatsReader
+from rtagent.supervisor import Supervisor
+
+POLL_S = 0.02
+STOP_LIMIT_S = 15.0
+
+
+class Runtime:
+    """Acts and learns while the `with` block runs.
+
+    The supervisor lives in a thread of its own, which starts every process: they end with it.
+
+    Args:
+        config: what to run.
+
+    Raises:
+        UserError: on entry, if the state directory is not free or cannot be used.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._error: BaseException | None = None
+        self._reader: StatsReader | None = None
+
+    def __enter__(self) -> Runtime:
+        self._clock = MonotonicClock()
+        self._state_dir = StateDir(self._config.state_dir)
+        self._supervisor = Supervisor(self._config, self._clock, run_id="runtime")
+        self._thread = threading.Thread(target=self._supervise, name="rtagent-supervisor")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._supervisor.request_stop()
+        self._thread.join(STOP_LIMIT_S)
+        self._state_dir.release()
+
+    def _supervise(self) -> None:
+        try:
+            self._supervisor.run()
+        except BaseException as error:
+            self._error = error
+
+    def wait_ready(self, timeout: float = 30.0) -> None:
+        """Wait until the world ticks and every inference process acts.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            UserError: it could not be started as configured.
+            TimeoutError: it takes longer.
+        """
+        deadline = self._clock.now() + timeout
+        while not self._acting():
+            self._check()
+            if self._clock.now() > deadline:
+                raise TimeoutError(f"not ready after {timeout:.0f} s: {self.status()}")
+            self._clock.sleep_until(self._clock.now() + POLL_S)
+
+    def _acting(self) -> bool:
+        world = self._supervisor.world
+        if world is None or world.ledger.newest < 0:
+            return False
+        acting = world.board.inference["deposits"][: world.control.orders.processes] > 0
+        return bool(acting.all())
+
+    def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
+        """Change processes, algorithm or action_deadline_ms; returns when in force.
+
+        Args:
+            timeout: seconds.
+            changes: as in `PATCH /v1/inference`.
+
+        Raises:
+            UserError: refused; nothing has changed.
+        """
+        self._check()
+        return self._supervisor.submit("set_inference", changes).result(timeout)
+
+    def stats(self) -> dict[str, Any]:
+        """Every figure, as `GET /v1/stats`.
+
+        Raises:
+            UserError: it could not be started as configured, or is not ready yet.
+        """
+        self._check()
+        if self._supervisor.world is None:
+            raise UserError("no figures yet: call wait_ready first")
+        if self._reader is None:
+            self._reader = StatsReader(self._supervisor.world)
+        return self._reader.collect()
+
+    def status(self) -> dict[str, Any]:
+        """State of the run and its processes, as `GET /v1/status`; {} before the start."""
+        self._check()
+        world = self._supervisor.world
+        return {} if world is None else dict(world.status.read())
+
+    @property
+    def world(self) -> Any:
+        """The shared memory, for measurements."""
+        return self._supervisor.world
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error

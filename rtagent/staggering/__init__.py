@@ -1,0 +1,1 @@
+"""Schedules for staggered inference processes: pure functions of numbers."""

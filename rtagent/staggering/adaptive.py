@@ -1,0 +1,162 @@
+"""Adaptive staggering: frame tickets and a delay bound that follows the quantiles.
+
+Instead of spacing processes in time, each free process claims the next frame that needs an action
+and promises it for a tick D later. Nobody sleeps to keep a distance, so a slow inference costs its
+own frame alone. D is bound when the ticket is claimed: actions claimed in order are due in order.
+
+The plan and its windows are read and written under the claim lock only; see `state`.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+
+from rtagent.staggering.instructions import (
+    Algorithm,
+    Deposit,
+    Now,
+    WaitFrame,
+    WaitUntil,
+    infer,
+    moment,
+)
+from rtagent.staggering.state import BOUNDS, MAX_BOUND, WINDOW, Plan, StaggerState
+
+SLOWER_IN_A_ROW = 5
+"""Inference times above 1.05 T in a row that mean: the policy has become slower."""
+FASTER_IN_A_ROW = 12
+"""Inference times below 0.7 mean in a row that mean: the policy has become faster."""
+ACCEPTED_LATE_RATE = 0.002
+MARGIN = 0.05
+"""Ticks between the expected end of an inference and the tick that uses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A promise to act on a frame.
+
+    Attributes:
+        frame: the frame to act on.
+        due: the tick the action is meant for.
+        generation: the plan's, when the ticket was claimed.
+    """
+
+    frame: int
+    due: int
+    generation: int
+
+
+def adaptive(
+    worker: int,
+    state: StaggerState,
+    lock: AbstractContextManager[object],
+    tick_seconds: float,
+) -> Algorithm:
+    """Work-conserving staggering with frame tickets; for the arguments see `Factory`.
+
+    Needs ceil(mean / tau_M) processes and a few more, also where inference times have heavy tails.
+    """
+    at = yield from moment(Now())
+    while (members := state.membership).algorithm == "adaptive":
+        if worker not in members.ring:
+            at = yield from moment(WaitUntil(at.now + tick_seconds))
+            continue
+        with lock:
+            ticket = claim(state, members.processes, at.newest, tick_seconds)
+        valid = True
+        while at.newest < ticket.frame and valid:
+            at = yield from moment(WaitFrame(ticket.frame))
+            if at.newest < ticket.frame:
+                with lock:
+                    valid = state.load().generation == ticket.generation
+        if not valid:
+            continue
+        answer = yield from infer(ticket.frame)
+        late = answer.newest >= ticket.due
+        with lock:
+            complete(state, members.processes, answer.tau, late, tick_seconds)
+        at = yield from moment(Deposit(ticket.due, answer.frame))
+
+
+def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float) -> Ticket:
+    """Take the next frame that needs an action; the claim lock is held.
+
+    Args:
+        state: shared.
+        processes: N.
+        newest: number of the newest published frame.
+        tick_seconds: tau_M.
+    """
+    plan = state.load()
+    gap = 1.0
+    if plan.held:
+        gap = max(1.0, plan.total_ns * 1e-9 / plan.held / tick_seconds / processes)
+    # All processes together hold N tickets at most: beyond that, the frame numbers were restarted.
+    if plan.next_frame > newest + (processes + 1) * gap + 2.0:
+        plan.next_frame = float(newest)
+    frame = max(math.ceil(plan.next_frame), newest, 0)
+    plan.next_frame = (plan.next_frame if frame - plan.next_frame < 1.0 else frame) + gap
+    state.store(plan)
+    return Ticket(frame, frame + plan.bound, plan.generation)
+
+
+def complete(
+    state: StaggerState, processes: int, tau: float, late: bool, tick_seconds: float
+) -> None:
+    """Account for a finished inference; the claim lock is held.
+
+    Args:
+        state: shared.
+        processes: N.
+        tau: inference time in seconds.
+        late: whether the tick it was promised for has passed.
+        tick_seconds: tau_M.
+    """
+    plan = state.load()
+    _notice_steps(state, plan, tau)
+    held = plan.held
+    middle, high = (held - 1) // 2, math.ceil(0.95 * (held - 1))
+    ranked = np.partition(state.tau_ns[:held], (middle, high))
+    q50, q95 = int(ranked[middle]), int(ranked[high])
+    plan.period = (q50 + 2 * (q95 - q50)) * 1e-9
+    if plan.samples > 4 * processes + 16:
+        state.late[plan.flags % WINDOW] = late
+        plan.flags += 1
+    flags = min(plan.flags, WINDOW)
+    lates = int(np.count_nonzero(state.late[:flags]))
+    spare = 1 if lates > ACCEPTED_LATE_RATE * flags else 0
+    _bound(state, plan, math.ceil(plan.period / tick_seconds + MARGIN) + spare)
+    state.store(plan)
+
+
+def _notice_steps(state: StaggerState, plan: Plan, tau: float) -> None:
+    """Record `tau`; when it confirms a step change, forget what was before the step."""
+    usual_ns = plan.total_ns / plan.held if plan.held else 0.0
+    ns = state.record(plan, tau)
+    plan.above = plan.above + 1 if 0.0 < 1.05 * plan.period * 1e9 < ns else 0
+    plan.below = plan.below + 1 if ns < 0.7 * usual_ns else 0
+    if plan.above >= SLOWER_IN_A_ROW:
+        state.keep_last(plan, SLOWER_IN_A_ROW)
+    elif plan.below >= FASTER_IN_A_ROW:
+        state.keep_last(plan, FASTER_IN_A_ROW)
+
+
+def _bound(state: StaggerState, plan: Plan, needed: int) -> None:
+    """D is the peak of what the last samples needed; a drop beyond 15 % forgets the old peak.
+
+    Since the peak never exceeds both the last D and what is needed now, an array that says
+    otherwise was damaged, and is forgotten too.
+    """
+    needed = min(needed, MAX_BOUND)
+    if needed < 0.85 * plan.bound - 1.0:
+        plan.bounds = 0
+    state.bounds[plan.bounds % BOUNDS] = needed
+    plan.bounds += 1
+    peak = int(np.maximum.reduce(state.bounds[: min(plan.bounds, BOUNDS)]))
+    if peak > max(plan.bound, needed):
+        state.bounds[0], plan.bounds, peak = needed, 1, needed
+    plan.bound = peak

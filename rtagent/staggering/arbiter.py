@@ -1,0 +1,122 @@
+"""What the environment executes at a tick: a pure decision over the actions deposited so far.
+
+Order of preference at tick k (paper 004, Definition 1, with delays made explicit):
+
+1. the deposit meant for k; of several, the one computed from the newest frame;
+2. else the newest late action, if it was computed from a newer frame than any executed before;
+3. else, if `fill` allows, a deposit already there for k+1 ... k+fill, counted as RE-USED;
+4. else the default behaviour.
+
+Monotony: the frames of executed decisions never go back, save by rule 1: a deposit for exactly k
+is executed even when re-use has already run ahead of it, since its delay is the one the schedule
+promised. Rules 2 and 3 only ever move forward (3 may hold the frame it re-uses), so an action
+takes effect late at most once, and a deposit re-used at k is still executed at its own tick.
+
+The only memory is `last_frame`, the newest frame that an executed action was computed from; a
+restarted environment process takes it from the tick ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol
+
+
+class Source(IntEnum):
+    """Where an executed action came from."""
+
+    DEFAULT = 0
+    AGENT = 1
+    REUSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Deposited:
+    """An action where the environment finds it.
+
+    Attributes:
+        worker: the inference worker that computed it.
+        frame: the frame it was computed from.
+        tick: the tick it is meant for.
+        action: whatever the environment executes.
+        version: version of the weights it was computed with.
+        registered_at: seconds on the drivers' clock.
+    """
+
+    worker: int
+    frame: int
+    tick: int
+    action: Any
+    version: int
+    registered_at: float
+
+
+class Lookup(Protocol):
+    """The deposits, as the caller keeps them."""
+
+    def at(self, tick: int) -> Sequence[Deposited]:
+        """The deposits meant for exactly `tick`."""
+        ...
+
+    def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
+        """Of the deposits with target < `tick` and frame > `newer_than_frame`, the newest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is executed at a tick.
+
+    Attributes:
+        source: agent, re-used or default.
+        frame: the frame the action was computed from; -1 for the default behaviour.
+        worker: the worker that computed it; -1 for the default behaviour.
+        payload: the deposit; None for the default behaviour.
+    """
+
+    source: Source
+    frame: int
+    worker: int
+    payload: Deposited | None
+
+
+DEFAULT_CHOICE = Choice(Source.DEFAULT, -1, -1, None)
+
+
+class Arbiter:
+    """Chooses what the environment executes, tick by tick.
+
+    Args:
+        fill: how many ticks ahead a deposit may be re-used; 0 for strictly one action per tick.
+        last_frame: newest frame an executed action was computed from, -1 if none.
+    """
+
+    def __init__(self, fill: int = 2, last_frame: int = -1) -> None:
+        if fill < 0:
+            raise ValueError(f"fill: must not be negative, is {fill}")
+        self.fill = fill
+        self.last_frame = last_frame
+
+    def choose(self, tick: int, lookup: Lookup) -> Choice:
+        """Decide tick `tick`; call it once per tick, in order."""
+        deposits = lookup.at(tick)
+        if deposits:
+            return self._execute(Source.AGENT, _newest(deposits))
+        late = lookup.late(tick, self.last_frame)
+        if late is not None:
+            return self._execute(Source.AGENT, late)
+        for ahead in range(tick + 1, tick + 1 + self.fill):
+            early = lookup.at(ahead)
+            if early and _newest(early).frame >= self.last_frame:
+                return self._execute(Source.REUSED, _newest(early))
+        return DEFAULT_CHOICE
+
+    def _execute(self, source: Source, deposit: Deposited) -> Choice:
+        self.last_frame = max(self.last_frame, deposit.frame)
+        return Choice(source, deposit.frame, deposit.worker, deposit)
+
+
+def _newest(deposits: Sequence[Deposited]) -> Deposited:
+    return max(deposits, key=lambda deposit: (deposit.frame, deposit.registered_at))

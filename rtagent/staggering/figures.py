@@ -1,0 +1,177 @@
+"""Figures of merit, from what was executed and what was registered.
+
+The same functions serve the simulator and the live statistics: a tick record is a row of the tick
+ledger, an action record a deposit with the times the ledger knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+
+from rtagent.staggering.arbiter import Source
+
+CONVERGED_SECONDS = 1.0
+
+
+class TickRecord(NamedTuple):
+    """One executed tick.
+
+    Attributes:
+        tick: its number.
+        source: agent, re-used or default.
+        delay: ticks between the frame the action was computed from and this one; 0 for default.
+        frame: the frame the action was computed from; -1 for default.
+    """
+
+    tick: int
+    source: Source
+    delay: int
+    frame: int
+
+
+class ActionRecord(NamedTuple):
+    """One action an inference process has registered.
+
+    Attributes:
+        registered_at: seconds.
+        due_at: seconds; the time of the tick the action was promised for when its inference began
+            (algorithms in `register.PROMISING`), else the same as `registered_at`.
+        executed: whether any tick used it.
+    """
+
+    registered_at: float
+    due_at: float
+    executed: bool
+
+    @property
+    def effect_at(self) -> float:
+        """Seconds; when the action takes effect, see `gap_cv`."""
+        return max(self.registered_at, self.due_at)
+
+
+class Figures(TypedDict):
+    """What a run is judged by; None where nothing is known.
+
+    inaction_fraction: ticks executed with the default behaviour, per tick.
+    strict_inaction_fraction: the same, counting re-used ticks too.
+    gap_cv: see `gap_cv`.
+    delay_mean, delay_p99: ticks, over ticks that executed an action (agent or re-used).
+    overwritten_fraction: registered actions that no tick used, per registered action.
+    converged_s: see `converged_s`.
+    """
+
+    inaction_fraction: float | None
+    strict_inaction_fraction: float | None
+    gap_cv: float | None
+    delay_mean: float | None
+    delay_p99: float | None
+    overwritten_fraction: float | None
+    converged_s: float | None
+
+
+def inaction_fraction(ticks: Sequence[TickRecord], strict: bool = False) -> float | None:
+    """Fraction of ticks executed with the default behaviour; `strict` counts re-used ones too."""
+    if not ticks:
+        return None
+    if strict:
+        return sum(tick.source != Source.AGENT for tick in ticks) / len(ticks)
+    return sum(tick.source == Source.DEFAULT for tick in ticks) / len(ticks)
+
+
+def delays(ticks: Sequence[TickRecord]) -> list[int]:
+    """The delays, in ticks, of all executed actions."""
+    return [tick.delay for tick in ticks if tick.source != Source.DEFAULT]
+
+
+def gap_cv(actions: Sequence[ActionRecord]) -> float | None:
+    """Coefficient of variation of the time between successive agent actions taking effect.
+
+    Where algorithms act as soon as they can (all but adaptive), an action takes effect when it is
+    registered, overwritten or not: processes in step give many gaps of nothing and one long one.
+    An action promised for a tick takes effect at that tick, however early it was ready, or when it
+    is registered, if that is later.
+    """
+    if len(actions) < 3:
+        return None
+    effects = np.sort([action.effect_at for action in actions])
+    gaps = np.diff(effects)
+    mean = float(gaps.mean())
+    return float(gaps.std()) / mean if mean > 0.0 else None
+
+
+def overwritten_fraction(actions: Sequence[ActionRecord]) -> float | None:
+    """Fraction of registered actions that no tick used."""
+    if not actions:
+        return None
+    return sum(not action.executed for action in actions) / len(actions)
+
+
+def converged_s(ticks: Sequence[TickRecord], tick_seconds: float) -> float | None:
+    """Seconds from the first record to the first whole second without inaction; None if never."""
+    needed = max(1, round(CONVERGED_SECONDS / tick_seconds))
+    acting = 0
+    for count, tick in enumerate(ticks, start=1):
+        acting = 0 if tick.source == Source.DEFAULT else acting + 1
+        if acting == needed:
+            return (count - needed) * tick_seconds
+    return None
+
+
+def figures(
+    ticks: Sequence[TickRecord],
+    actions: Sequence[ActionRecord],
+    tick_seconds: float,
+    whole_run: Sequence[TickRecord] | None = None,
+) -> Figures:
+    """All figures over one stretch of a run.
+
+    Args:
+        ticks: executed in the stretch, in order.
+        actions: those that took effect in the stretch.
+        tick_seconds: tau_M.
+        whole_run: ticks from the start, for `converged_s`; `ticks` if absent.
+    """
+    delayed = delays(ticks)
+    return Figures(
+        inaction_fraction=inaction_fraction(ticks),
+        strict_inaction_fraction=inaction_fraction(ticks, strict=True),
+        gap_cv=gap_cv(actions),
+        delay_mean=float(np.mean(delayed)) if delayed else None,
+        delay_p99=float(np.percentile(delayed, 99)) if delayed else None,
+        overwritten_fraction=overwritten_fraction(actions),
+        converged_s=converged_s(ticks if whole_run is None else whole_run, tick_seconds),
+    )
+
+
+def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = "adaptive") -> int:
+    """Inference processes that keep inaction below 0.1 %.
+
+    Remark 2 of paper 004 for the slotted modes. `adaptive` needs the mean too, and a few more,
+    for the frames on which inference times vary: one in ten, one at least where they vary at all.
+
+    Args:
+        mean: inference time in seconds.
+        maximum: longest inference time in seconds.
+        tick: tau_M in seconds.
+        algorithm: one of `register.LIVE`.
+    """
+    if not 0.0 < mean <= maximum or not tick > 0.0:
+        raise ValueError("needs 0 < mean <= maximum and tick > 0")
+    if algorithm == "maximum-time":
+        return _ceil(maximum / tick)
+    least = _ceil(mean / tick)
+    if algorithm == "expected-time":
+        return least
+    if algorithm == "adaptive":
+        varies = maximum > 1.001 * mean
+        return least + (max(1, _ceil(least / 10)) if varies else 0)
+    raise ValueError(f"algorithm: {algorithm!r} is not a live one")
+
+
+def _ceil(ratio: float) -> int:
+    """Ceiling that forgives the last digits of a division."""
+    return max(1, math.ceil(ratio - 1e-9))

@@ -1,0 +1,30 @@
+"""Every staggering algorithm by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rtagent.staggering.adaptive import adaptive
+from rtagent.staggering.baselines import sequential, unstaggered
+from rtagent.staggering.instructions import Factory
+from rtagent.staggering.published import published_expected_time, published_maximum_time
+from rtagent.staggering.slots import expected_time, maximum_time
+
+LIVE = ("adaptive", "maximum-time", "expected-time")
+"""The algorithms a live service may run; the first is the default."""
+
+PROMISING = frozenset({"adaptive"})
+"""The algorithms that promise an action for a tick; the others register for the next one."""
+
+ALGORITHMS: Mapping[str, Factory] = MappingProxyType(
+    {
+        "adaptive": adaptive,
+        "maximum-time": maximum_time,
+        "expected-time": expected_time,
+        "published-maximum-time": published_maximum_time,
+        "published-expected-time": published_expected_time,
+        "unstaggered": unstaggered,
+        "sequential": sequential,
+    }
+)

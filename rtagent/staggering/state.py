@@ -1,0 +1,351 @@
+"""The memory that staggered inference processes share.
+
+Why this is correct
+-------------------
+Layout: a membership block, a plan block, then four arrays.
+
+* **Membership** (algorithm, processes, ring) is written by the owner alone (the supervisor), with
+  `reset`, `join`, `leave` and `resize`, while it holds the claim lock. Workers only read it.
+* **Plan and arrays** are written by whichever worker holds the claim lock, and by the owner while
+  it holds it. The lock is the kernel's: it is free again the moment its holder is killed.
+
+A holder can be killed anywhere, so whatever it leaves must be recognisable:
+
+* Each block is written in one copy and carries its CRC32. `load` turns a torn plan into a *fresh*
+  one (no samples, nothing anchored), from which every algorithm starts as it does after `reset`.
+  A torn membership block is ignored in favour of the last good one that this process has read.
+* A sample enters its array before the plan that counts it is stored. A kill between the two leaves
+  the array's sum different from the plan's, and the window is forgotten. The comparison is exact
+  because inference times are whole nanoseconds.
+* Every index is taken modulo its array's length, and no loop runs over a number found here.
+
+The membership may be read without the lock: a torn read is simply not believed. The plan may not
+where a fresh one would mislead, so every algorithm loads it under the lock.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+MAX_PROCESSES = 256
+WINDOW = 1024
+"""Inference times and lateness flags remembered."""
+BOUNDS = 512
+"""Delay bounds remembered: D is their peak."""
+MAX_SECONDS = 3600.0
+"""No inference takes longer; a figure beyond it is damage."""
+MAX_BOUND = 4096
+"""Longest delay bound in ticks."""
+ALGORITHM_NAMES = (
+    "adaptive",
+    "maximum-time",
+    "expected-time",
+    "published-maximum-time",
+    "published-expected-time",
+    "unstaggered",
+    "sequential",
+)
+"""The position in this tuple is the number stored in shared memory: append, never reorder."""
+
+_CRC = struct.Struct("<I4x")
+_MEMBERSHIP = struct.Struct(f"<QHH4x{MAX_PROCESSES}H")
+_PLAN = struct.Struct("<QdddqqqqqqqqQd")
+_MASK = (1 << 62) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who takes part, as its owner decided.
+
+    Attributes:
+        changes: how many times the owner has written this block.
+        algorithm: a name of `ALGORITHM_NAMES`.
+        ring: worker numbers in the order of their slots.
+    """
+
+    changes: int
+    algorithm: str
+    ring: tuple[int, ...]
+
+    @property
+    def processes(self) -> int:
+        """N, the number of inference processes that take part."""
+        return len(self.ring)
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything the workers agree on, loaded and stored as a whole under the claim lock.
+
+    Attributes:
+        generation: changes whenever (T, epoch, N), the algorithm or the membership does.
+        epoch: seconds; the time of slot 0.
+        period: T in seconds; 0 means nothing is known yet.
+        next_frame: adaptive; the frame at which the next ticket falls due, a real number.
+        base: slots; ring position that owns slot 0.
+        bound: adaptive; D in ticks.
+        samples: inference times recorded since the window was last cut.
+        total_ns: sum of the inference times in the window.
+        above: inference times in a row well above what is usual.
+        below: inference times in a row well below what is usual.
+        flags: lateness flags recorded since the window was last cut.
+        bounds: delay bounds recorded since that window was last cut.
+        actions: published expected time; a_tot.
+        tau_total: published expected time; tau_tot in seconds.
+    """
+
+    generation: int = 0
+    epoch: float = 0.0
+    period: float = 0.0
+    next_frame: float = 0.0
+    base: int = 0
+    bound: int = 1
+    samples: int = 0
+    total_ns: int = 0
+    above: int = 0
+    below: int = 0
+    flags: int = 0
+    bounds: int = 0
+    actions: int = 0
+    tau_total: float = 0.0
+
+    @property
+    def held(self) -> int:
+        """Inference times the window holds."""
+        return min(self.samples, WINDOW)
+
+    @property
+    def sane(self) -> bool:
+        """Whether every value is one that the algorithms could have written."""
+        return (
+            math.isfinite(self.epoch)
+            and 0.0 <= self.period <= MAX_SECONDS
+            and math.isfinite(self.next_frame)
+            and 1 <= self.bound <= MAX_BOUND
+            and min(self.samples, self.total_ns, self.above, self.below) >= 0
+            and min(self.flags, self.bounds, self.base) >= 0
+            and math.isfinite(self.tau_total)
+        )
+
+
+_FIELDS = attrgetter(*(field.name for field in fields(Plan)))
+
+
+class StaggerState:
+    """A view of the shared memory; every process makes its own over the same buffer.
+
+    Its writers hold the claim lock: workers for the plan and the arrays, the owner for all of it.
+
+    Args:
+        buffer: writable, at least `nbytes()` long (bytearray, mmap, memoryview). It stays exported
+            to this view: release the view before closing a mmap.
+    """
+
+    def __init__(self, buffer: WriteableBuffer) -> None:
+        self.memory = memoryview(buffer).cast("B")
+        if len(self.memory) < self.nbytes():
+            raise ValueError(f"buffer has {len(self.memory)} bytes, {self.nbytes()} are needed")
+        at = _CRC.size + _MEMBERSHIP.size
+        self._plan_at = at
+        at += _CRC.size + _PLAN.size
+        self.tau_ns: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, WINDOW, at)
+        at += self.tau_ns.nbytes
+        self.delays: NDArray[np.float64] = np.frombuffer(self.memory, np.float64, MAX_PROCESSES, at)
+        at += self.delays.nbytes
+        self.bounds: NDArray[np.uint16] = np.frombuffer(self.memory, np.uint16, BOUNDS, at)
+        at += self.bounds.nbytes
+        self.late: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, WINDOW, at)
+        self._known = Membership(0, ALGORITHM_NAMES[0], (0,))
+        self._known_crc = -1
+
+    @staticmethod
+    def nbytes() -> int:
+        """Size of the shared memory in bytes."""
+        blocks = 2 * _CRC.size + _MEMBERSHIP.size + _PLAN.size
+        return blocks + WINDOW * 8 + MAX_PROCESSES * 8 + BOUNDS * 2 + WINDOW
+
+    # ---- membership: the owner's
+
+    @property
+    def membership(self) -> Membership:
+        """The last membership that was written whole."""
+        (crc,) = _CRC.unpack_from(self.memory, 0)
+        if crc != self._known_crc:
+            body = bytes(self.memory[_CRC.size : _CRC.size + _MEMBERSHIP.size])
+            changes, code, processes, *ring = _MEMBERSHIP.unpack(body)
+            if (
+                zlib.crc32(body) == crc
+                and code < len(ALGORITHM_NAMES)
+                and 1 <= processes <= MAX_PROCESSES
+            ):
+                self._known = Membership(changes, ALGORITHM_NAMES[code], tuple(ring[:processes]))
+                self._known_crc = crc
+        return self._known
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the algorithm in force."""
+        return self.membership.algorithm
+
+    @property
+    def processes(self) -> int:
+        """N, the number of inference processes that take part."""
+        return self.membership.processes
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever (T, epoch, N), the algorithm or the membership does.
+
+        Read without the lock it is only a hint: a torn plan shows yet another number.
+        """
+        return self.load().generation
+
+    def reset(self, algorithm: str, epoch_time: float, processes: int) -> None:
+        """Start over: workers 0..processes-1, nothing measured yet. The owner repairs with this.
+
+        Args:
+            algorithm: a name of `ALGORITHM_NAMES`; `sequential` forces one process.
+            epoch_time: seconds on the drivers' clock.
+            processes: N, 1 to 256.
+        """
+        if algorithm not in ALGORITHM_NAMES:
+            raise ValueError(f"algorithm: {algorithm!r} is none of {', '.join(ALGORITHM_NAMES)}")
+        _check_processes(processes)
+        ring = range(1 if algorithm == "sequential" else processes)
+        generation = self.generation
+        self.delays[:] = 0.0
+        self._write_membership(algorithm, tuple(ring))
+        self.store(Plan(generation=generation + 1, epoch=epoch_time))
+
+    def join(self, worker: int, now: float) -> None:
+        """Let worker `worker` take part from `now` (seconds) on."""
+        ring = self.membership.ring
+        if worker not in ring:
+            self._change_ring(now, ring, (worker,))
+
+    def leave(self, worker: int, now: float) -> None:
+        """Let worker `worker` take part no longer; the last one stays."""
+        ring = self.membership.ring
+        if worker in ring and len(ring) > 1:
+            self._change_ring(now, tuple(w for w in ring if w != worker), ())
+
+    def resize(self, processes: int, now: float) -> None:
+        """Let exactly the workers 0..processes-1 take part, in one step.
+
+        Args:
+            processes: N, 1 to 256; ignored by `sequential`, which has one process.
+            now: seconds on the drivers' clock.
+        """
+        _check_processes(processes)
+        if self.algorithm == "sequential":
+            return
+        ring = self.membership.ring
+        stay = tuple(w for w in ring if w < processes)
+        come = tuple(w for w in range(processes) if w not in ring)
+        if come or len(stay) < len(ring):
+            self._change_ring(now, stay, come)
+
+    def record(self, plan: Plan, tau: float) -> int:
+        """Add an inference time to the window and to `plan`, which the caller stores.
+
+        Args:
+            plan: changed in place; its window is forgotten first if the array does not match it.
+            tau: seconds.
+
+        Returns:
+            The inference time in nanoseconds, within bounds.
+        """
+        if int(np.add.reduce(self.tau_ns[: plan.held])) != plan.total_ns:
+            plan.samples = plan.total_ns = plan.above = plan.below = 0
+        ns = int(min(max(tau, 1e-6), MAX_SECONDS) * 1e9) if tau == tau else 1000
+        at = plan.samples % WINDOW
+        replaced = int(self.tau_ns[at]) if plan.samples >= WINDOW else 0
+        self.tau_ns[at] = ns
+        plan.samples += 1
+        plan.total_ns += ns - replaced
+        return ns
+
+    def keep_last(self, plan: Plan, count: int) -> None:
+        """Forget all inference times and lateness flags save the last `count` inference times."""
+        newest = plan.samples + np.arange(-count, 0)
+        self.tau_ns[:count] = self.tau_ns[newest % WINDOW]
+        plan.samples = count
+        plan.total_ns = int(self.tau_ns[:count].sum())
+        plan.above = plan.below = plan.flags = 0
+
+    def _change_ring(self, now: float, stay: tuple[int, ...], come: tuple[int, ...]) -> None:
+        old = self.membership
+        plan = self.load()
+        if plan.period > 0.0:
+            anchor(plan, now, plan.period, old.processes)
+        turned = old.ring[plan.base % old.processes :] + old.ring[: plan.base % old.processes]
+        ring = tuple(w for w in turned if w in stay) + come
+        _check_processes(len(ring))
+        if any(not 0 <= worker < MAX_PROCESSES for worker in come):
+            raise ValueError(f"worker: must be 0 to {MAX_PROCESSES - 1}")
+        self._write_membership(old.algorithm, ring)
+        plan.base = 0
+        plan.generation += 1
+        self.store(plan)
+
+    def _write_membership(self, algorithm: str, ring: tuple[int, ...]) -> None:
+        padded = ring + (0,) * (MAX_PROCESSES - len(ring))
+        changes = (self.membership.changes + 1) & _MASK
+        code = ALGORITHM_NAMES.index(algorithm)
+        body = _MEMBERSHIP.pack(changes, code, len(ring), *padded)
+        self.memory[: _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body
+
+    # ---- plan: the claim lock's holder's
+
+    def load(self) -> Plan:
+        """The plan as last stored; a fresh one if that was torn, or is being stored right now."""
+        (crc,) = _CRC.unpack_from(self.memory, self._plan_at)
+        at = self._plan_at + _CRC.size
+        body = bytes(self.memory[at : at + _PLAN.size])
+        plan = Plan(*_PLAN.unpack(body))
+        if zlib.crc32(body) != crc or not plan.sane:
+            return Plan(generation=(plan.generation + 1) & _MASK)
+        return plan
+
+    def store(self, plan: Plan) -> None:
+        """Make `plan` the one that everybody reads."""
+        plan.generation &= _MASK
+        body = _PLAN.pack(*_FIELDS(plan))
+        at = self._plan_at
+        self.memory[at : at + _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body
+
+
+def anchor(plan: Plan, now: float, period: float, processes: int) -> None:
+    """Give the plan a new T without moving the slot that comes next.
+
+    The first slot of the old plan that is not before `now` becomes slot 0 of the new one, and
+    keeps its owner; so no process is asked to act earlier or later than it expected to next.
+
+    Args:
+        plan: changed in place.
+        now: seconds.
+        period: T in seconds, of the new plan.
+        processes: N, of the old plan.
+    """
+    spacing = plan.period / processes
+    slots = max(0, int(-((plan.epoch - now) // spacing)))
+    plan.epoch += slots * spacing
+    plan.base = (plan.base + slots) % processes
+    plan.period = period
+    plan.generation += 1
+
+
+def _check_processes(processes: int) -> None:
+    if not 1 <= processes <= MAX_PROCESSES:
+        raise ValueError(f"processes: must be 1 to {MAX_PROCESSES}, not {processes}")

@@ -1,0 +1,176 @@
+"""The base of every worker process: its life from the fork to its last word.
+
+Why it is correct. A worker dies with the fork server (`PR_SET_PDEATHSIG`), which dies with the
+supervisor. It ignores SIGINT, so that Ctrl-C reaches the supervisor alone, and takes SIGTERM as a
+request to leave its loop. Its heartbeat is stamped by the loop itself, never by a helper thread:
+a loop that hangs stops beating. What it has to say goes through its own pipe, which nobody else
+writes; the supervisor reads what a dead worker said before it looks at the exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from multiprocess.connection import Connection
+
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.board import Record
+from rtagent.memory.control import Orders
+from rtagent.memory.world import World, WorldHandles
+from rtagent.preload import FORK_SERVER_PID
+from rtagent.realtime import die_with_parent, enter_idle, sharpen_timers
+
+EXIT_FAILED = 1
+EXIT_USER_ERROR = 2
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which worker to be. Picklable.
+
+    Attributes:
+        role: environment, inference or learner.
+        index: number within the role.
+        entry: `package.module:function`, called with the `WorkerContext`.
+        handles: of the shared memory.
+        checkpoint_dir: where learners write.
+        resume: checkpoint to start from.
+    """
+
+    role: str
+    index: int
+    entry: str
+    handles: WorldHandles
+    checkpoint_dir: Path
+    resume: Path | None = None
+
+
+@dataclass
+class WorkerContext:
+    """What a worker's body may use.
+
+    Attributes:
+        assignment: which worker it is.
+        world: the shared memory.
+        record: the worker's own record on the board, an array of one element.
+        clock: monotonic time.
+    """
+
+    assignment: Assignment
+    world: World
+    record: Record
+    clock: Clock
+    voice: Connection
+    terminated: bool = field(default=False, init=False)
+
+    @property
+    def config(self) -> Config:
+        """The configuration the run started with."""
+        return self.world.config
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """The shapes of the run."""
+        return self.world.blueprint
+
+    @property
+    def index(self) -> int:
+        """Number of this worker within its role."""
+        return self.assignment.index
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Where checkpoints are written."""
+        return self.assignment.checkpoint_dir
+
+    @property
+    def resume(self) -> Path | None:
+        """The checkpoint to start from."""
+        return self.assignment.resume
+
+    @property
+    def orders(self) -> Orders:
+        """The supervisor's orders in force."""
+        return self.world.control.orders
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the loop should end: SIGTERM, or the supervisor's order."""
+        return self.terminated or self.orders.stop
+
+    def beat(self) -> None:
+        """Stamp the heartbeat. Called in every cycle of the work loop."""
+        self.record["heartbeat_ns"][0] = int(self.clock.now() * 1e9)
+
+    def ready(self) -> None:
+        """Say that the work loop is about to start. A learner gives way to all from here on."""
+        if self.assignment.role == "learner":
+            enter_idle()
+        self.beat()
+        self.record["ready"][0] = 1
+        self.voice.send(("ready", {}))
+
+    def event(self, kind: str, **details: Any) -> None:
+        """Report something worth remembering to the supervisor."""
+        self.voice.send(("event", {"kind": kind, **details}))
+
+
+def import_entry(entry: str) -> Any:
+    """The object that `package.module:name` names."""
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def start_life() -> None:
+    """What every child does first: die with its parent, leave Ctrl-C to the supervisor."""
+    die_with_parent(FORK_SERVER_PID)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_worker(assignment: Assignment, voice: Connection) -> None:
+    """The whole life of a worker process."""
+    start_life()
+    sharpen_timers()
+    try:
+        world = World(assignment.handles)
+        record = world.board.record(assignment.role, assignment.index)
+        record["pid"] = os.getpid()
+        record["ready"] = 0
+        context = WorkerContext(
+            assignment, world, record, MonotonicClock(spin=assignment.role == "environment"), voice
+        )
+        signal.signal(signal.SIGTERM, lambda *_: setattr(context, "terminated", True))
+        context.beat()
+        _limit_threads(assignment.role)
+        import_entry(assignment.entry)(context)
+    except UserError as error:
+        _say(voice, ("failed", {"error": str(error), "boot": True}))
+        os._exit(EXIT_USER_ERROR)
+    except BaseException:
+        _say(voice, ("failed", {"error": traceback.format_exc(), "boot": False}))
+        os._exit(EXIT_FAILED)
+    os._exit(0)
+
+
+def _limit_threads(role: str) -> None:
+    """One thread per worker: two would compete with the next worker's."""
+    if role != "environment":
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def _say(voice: Connection, message: tuple[str, dict[str, Any]]) -> None:
+    with contextlib.suppress(OSError):
+        voice.send(message)
+        voice.close()

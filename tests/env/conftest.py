@@ -1,0 +1,30 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtagent.env.gameboy import GameBoy
+from rtagent.env.rom import BUNDLED, read_manifest
+from rtagent.env.starfall import Starfall
+
+# `stub_worlds:World-v0` names a module, so the module must be importable.
+sys.path.append(str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def rom():
+    return read_manifest(BUNDLED / "starfall")
+
+
+@pytest.fixture(scope="module")
+def game_boy(rom):
+    machine = GameBoy(rom.read())
+    yield machine
+    machine.close()
+
+
+@pytest.fixture(scope="module")
+def starfall():
+    env = Starfall(render_mode="rgb_array")
+    yield env
+    env.close()

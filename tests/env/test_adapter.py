@@ -1,0 +1,244 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+import stub_worlds
+
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import Adapter, open_environment
+from rtagent.env.preprocess import EnvironmentFault
+from rtagent.errors import UserError
+
+Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete
+PICTURE = Box(0, 255, (96, 128, 3), np.uint8)
+
+
+def wrap(config=None, **kwargs):
+    world = stub_worlds.World(**kwargs)
+    return Adapter(world, config or EnvConfig()), world
+
+
+def refusal(**settings):
+    with pytest.raises(UserError) as caught:
+        open_environment(EnvConfig(**settings))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_cartpole():
+    adapter = open_environment(EnvConfig(id="CartPole-v1"))
+    assert (adapter.frame_shape, adapter.frame_dtype, adapter.screen) == ((4,), "float32", False)
+    assert (adapter.action_shape, adapter.action_dtype) == ((), "int32")
+    assert adapter.action_space == Discrete(2)
+    assert (adapter.rate_hz, adapter.frame_stack, adapter.noop_action) == (50.0, 1, 0)
+    first = adapter.reset(seed=7)
+    assert first.shape == (4,)
+    assert first.dtype == np.float32
+    np.testing.assert_array_equal(first, adapter.reset(seed=7))
+    step = adapter.step(np.int32(1))
+    assert step.reward == 1.0
+    assert not step.terminated
+    for _ in range(30):
+        if not step.terminated:
+            step = adapter.step(1)
+    assert step.terminated
+    assert not step.truncated
+    adapter.close()
+
+
+def test_pendulum_takes_flat_clipped_vectors():
+    adapter = open_environment(EnvConfig(id="Pendulum-v1"))
+    assert (adapter.action_shape, adapter.action_dtype) == ((1,), "float32")
+    np.testing.assert_array_equal(adapter.noop_action, np.zeros(1, np.float32))
+    frames = []
+    for torque in (2.0, 50.0):
+        adapter.reset(seed=1)
+        frames.append(adapter.step(np.array([torque], np.float32)).frame)
+    np.testing.assert_array_equal(*frames)
+    adapter.close()
+
+
+def test_truncation_is_not_termination():
+    adapter = open_environment(EnvConfig(id="Pendulum-v1", kwargs={"max_episode_steps": 2}))
+    adapter.reset(seed=0)
+    steps = [adapter.step(adapter.noop_action) for _ in range(2)]
+    assert [(step.terminated, step.truncated) for step in steps] == [(False, False), (False, True)]
+
+
+def test_discrete_observations_become_one_hot():
+    adapter = open_environment(EnvConfig(id="FrozenLake-v1"))
+    np.testing.assert_array_equal(adapter.reset(seed=0), np.eye(16, dtype=np.float32)[0])
+    adapter, world = wrap(observations=Discrete(3, start=5))
+    world.shows = 6
+    np.testing.assert_array_equal(adapter.reset(), [0, 1, 0])
+
+
+@pytest.mark.parametrize("shape", [(96, 128), (96, 128, 1), (96, 128, 3)])
+def test_pictures_become_84_by_84_grey(shape):
+    adapter, _ = wrap(observations=Box(0, 255, shape, np.uint8))
+    assert (adapter.frame_shape, adapter.frame_dtype, adapter.screen) == ((84, 84), "uint8", True)
+    assert adapter.frame_stack == 4
+    frame = adapter.reset(seed=0)
+    assert (frame.shape, frame.dtype) == ((84, 84), np.uint8)
+    assert adapter.step(0).frame.flags.c_contiguous
+
+
+def test_a_picture_of_the_right_size_is_passed_through():
+    adapter, world = wrap(observations=Box(0, 255, (84, 84), np.uint8))
+    world.shows = np.arange(84 * 84, dtype=np.uint8).reshape(84, 84)
+    assert adapter.reset() is world.shows
+
+
+@pytest.mark.parametrize("key", ["pixels", "image", "camera"])
+def test_the_one_picture_of_a_dict_is_taken(key):
+    space = Dict({key: PICTURE, "speed": Box(0.0, 1.0, (1,), np.float32)})
+    adapter, _ = wrap(observations=space)
+    assert adapter.screen
+    assert adapter.reset(seed=0).shape == (84, 84)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Dict({"left": PICTURE, "right": PICTURE}),
+        Dict({"speed": Box(0.0, 1.0, (1,), np.float32)}),
+        gym.spaces.Tuple([Discrete(2), Discrete(2)]),
+        gym.spaces.Text(3),
+        Box(0.0, 1.0, (96, 128, 3), np.float32),
+        Box(0, 255, (4, 84, 84), np.uint8),
+    ],
+)
+def test_other_observations_are_refused_by_name(space):
+    with pytest.raises(UserError, match=type(space).__name__) as caught:
+        wrap(observations=space)
+    assert "\n" not in str(caught.value)
+
+
+def test_vectors_are_flattened_to_float32():
+    adapter, _ = wrap(observations=Box(-1.0, 1.0, (2, 3), np.float64))
+    frame = adapter.reset(seed=0)
+    assert (frame.shape, frame.dtype) == ((6,), np.float32)
+
+
+def test_actions_count_from_zero_whatever_the_environment_does():
+    adapter, world = wrap(actions=Discrete(3, start=-1))
+    assert adapter.action_space == Discrete(3)
+    adapter.reset()
+    adapter.step(0)
+    adapter.step(np.int32(2))
+    assert world.received == [-1, 1]
+    assert adapter.accept(-1) == 0
+    with pytest.raises(ValueError, match="2 is outside -1 to 1"):
+        adapter.accept(2)
+    with pytest.raises(ValueError, match="action 3 is outside 0 to 2"):
+        adapter.step(3)
+
+
+def test_box_actions_have_the_environments_shape_bounds_and_type():
+    low, high = np.array([[-1.0, 0.0]]), np.array([[1.0, np.inf]])
+    adapter, world = wrap(actions=Box(low, high, dtype=np.float64))
+    assert adapter.action_shape == (2,)
+    assert adapter.action_space.shape == (2,)
+    adapter.reset()
+    adapter.step(np.array([-3.0, 9.0], np.float32))
+    np.testing.assert_array_equal(world.received[0], [[-1.0, 9.0]])
+    assert world.received[0].dtype == np.float64
+    with pytest.raises(ValueError, match="not finite"):
+        adapter.step(np.array([np.nan, 0.0], np.float32))
+
+
+@pytest.mark.parametrize("space", [gym.spaces.MultiBinary(3), Box(0, 3, (2,), np.int32)])
+def test_other_actions_are_refused_by_name(space):
+    with pytest.raises(UserError, match=f"cannot act in {type(space).__name__}"):
+        wrap(actions=space)
+
+
+def test_rate_is_the_configured_else_the_environments_own():
+    assert wrap(EnvConfig(rate_hz=12.5), rate_hz=59.0)[0].rate_hz == 12.5
+    assert wrap(rate_hz=59.0)[0].rate_hz == 59.0
+    assert wrap()[0].rate_hz == 20.0
+    for fps in (None, 0, float("nan"), "fast"):
+        with pytest.raises(UserError, match=r"set env\.rate_hz"):
+            wrap(fps=fps)
+
+
+def test_frame_stack_can_be_chosen():
+    assert wrap(EnvConfig(frame_stack=7))[0].frame_stack == 7
+
+
+def test_noop_is_the_attribute_else_the_meaning_else_zero():
+    words = {"get_action_meanings": lambda: ["LEFT", "NOOP", "RIGHT"]}
+    three = Discrete(3, start=10)
+    assert wrap(actions=three, noop_action=12, **words)[0].noop_action == 2
+    named, _ = wrap(actions=three, **words)
+    assert (named.noop_action, named.action_meanings) == (1, ("LEFT", "NOOP", "RIGHT"))
+    assert wrap(actions=three)[0].noop_action == 0
+    assert wrap(actions=three)[0].action_meanings == ()
+    with pytest.raises(UserError, match="noop_action: 3 is outside 10 to 12"):
+        wrap(actions=three, noop_action=3)
+
+
+def test_noop_of_a_box_is_zeros_within_the_bounds():
+    low, high = np.float32([-1.0, 0.5]), np.float32([1.0, 2.0])
+    space = Box(low, high, dtype=np.float32)
+    np.testing.assert_array_equal(wrap(actions=space)[0].noop_action, [0.0, 0.5])
+    chosen, _ = wrap(actions=space, noop_action=np.array([0.25, 1.0]))
+    np.testing.assert_array_equal(chosen.noop_action, [0.25, 1.0])
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), None, "much", np.zeros(2)])
+def test_a_reward_that_is_no_number_is_a_fault(reward):
+    adapter, world = wrap()
+    adapter.reset()
+    world.rewards = reward
+    with pytest.raises(EnvironmentFault, match="reward"):
+        adapter.step(0)
+
+
+@pytest.mark.parametrize(
+    ("space", "shown"),
+    [
+        (None, np.array([0.0, np.nan, 0.0])),
+        (None, np.zeros(4)),
+        (PICTURE, np.zeros((96, 128), np.uint8)),
+        (PICTURE, np.zeros((96, 128, 3), np.float32)),
+        (Discrete(3), 3),
+        (Dict({"image": PICTURE}), {}),
+    ],
+)
+def test_an_observation_outside_its_space_is_a_fault(space, shown):
+    adapter, world = wrap(observations=space)
+    world.shows = shown
+    with pytest.raises(EnvironmentFault, match="environment"):
+        adapter.reset()
+
+
+def test_package_module_ids_import_the_module():
+    adapter = open_environment(EnvConfig(id="stub_worlds:stub/World-v0", kwargs={"fps": 33}))
+    assert adapter.rate_hz == 33.0
+
+
+def test_unknown_ids_suggest_near_ones():
+    assert "did you mean CartPole-v1" in refusal(id="cartpol-v1")
+    assert "did you mean rtagent/Starfall-v0" in refusal(id="rtagent/Starfal-v0")
+    assert "package.module:EnvId-v0" in refusal(id="ALE/Pong-v5")
+
+
+def test_what_cannot_be_built_is_one_line():
+    assert "No module named 'no_such_module'" in refusal(id="no_such_module:World-v0")
+    assert refusal(id="not an id").startswith("env.id = not an id: Malformed environment ID")
+    assert "unexpected keyword argument" in refusal(id="CartPole-v1", kwargs={"gravity": 1})
+    assert refusal(id="stub/Refusing-v0").endswith("RuntimeError: no track is plugged in")
+
+
+def test_what_cannot_be_used_is_closed_and_named():
+    line = refusal(id="Blackjack-v1")
+    assert line.startswith("env.id = Blackjack-v1: cannot use observations of Tuple")
+
+
+def test_starfall_is_registered():
+    adapter = open_environment(EnvConfig(kwargs={"starts": 2}))
+    assert (adapter.rate_hz, adapter.frame_stack, adapter.noop_action) == (59.7275, 4, 0)
+    assert adapter.action_meanings == ("NOOP", "LEFT", "RIGHT")
+    assert "this process runs a Game Boy already" in refusal()
+    adapter.close()
+    assert "starts = 0" in refusal(kwargs={"starts": 0})

@@ -1,0 +1,77 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+import stub_worlds
+
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import Adapter
+from rtagent.env.default_action import DefaultBehaviour
+from rtagent.errors import UserError
+
+FRAME = np.ones(3, np.float32)
+THREE = gym.spaces.Discrete(3, start=1)
+PLANE = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+def behaviour(value, space=THREE, **attributes):
+    adapter = Adapter(stub_worlds.World(actions=space, **attributes), EnvConfig())
+    return DefaultBehaviour(EnvConfig(default_action=value), adapter)
+
+
+def test_noop_is_the_environments():
+    default = behaviour("noop", noop_action=3)
+    assert default.noop == 2
+    assert default.action(FRAME, 1) == 2
+    assert default.action(FRAME, None) == 2
+
+
+def test_repeat_is_the_last_executed_action():
+    default = behaviour("repeat", noop_action=3)
+    assert default.action(FRAME, None) == 2
+    assert default.action(FRAME, 0) == 0
+
+
+def test_an_action_is_written_in_the_environments_numbering():
+    assert behaviour(2).action(FRAME, 0) == 1
+    np.testing.assert_array_equal(behaviour([0.5, -0.5], PLANE).action(FRAME, None), [0.5, -0.5])
+
+
+def test_a_callable_is_asked_on_every_tick_and_cannot_change_the_frame():
+    default = behaviour("stub_worlds:brightest")
+    frame = FRAME.copy()
+    assert default.action(frame, 2) == 0
+    np.testing.assert_array_equal(frame, FRAME)
+
+
+def test_a_callables_answer_is_clipped_to_the_box():
+    default = behaviour("stub_worlds:Pilot.steer", PLANE)
+    np.testing.assert_array_equal(default.action(FRAME, None), [1.0, -1.0])
+
+
+@pytest.mark.parametrize("space", [THREE, PLANE])
+def test_a_callables_illegal_answer_is_refused(space):
+    with pytest.raises(ValueError, match=r"env.default_action = stub_worlds:beyond answered: "):
+        behaviour("stub_worlds:beyond", space).action(FRAME, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "space", "reason"),
+    [
+        (0, THREE, "0 is outside 1 to 3"),
+        ([1.0], THREE, "expected a whole number"),
+        (1, PLANE, "expected shape"),
+        ([0.0, 1.5], PLANE, "outside"),
+        ([0.0], PLANE, "expected shape"),
+        ("nop", THREE, "expected noop, repeat, an action or package.module:callable"),
+        ("no_such_module:f", THREE, "cannot import no_such_module"),
+        ("stub_worlds:nothing", THREE, "stub_worlds has no nothing"),
+        ("stub_worlds:NOT_CALLABLE", THREE, "NOT_CALLABLE is not callable"),
+    ],
+)
+def test_an_illegal_value_is_refused_in_one_line(value, space, reason):
+    with pytest.raises(UserError) as caught:
+        behaviour(value, space)
+    line = str(caught.value)
+    assert line.startswith(f"env.default_action = {value}: ")
+    assert reason in line
+    assert "\n" not in line

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from rtagent.env.preprocess import SIDE, to_grey
+
+
+def slow_area_mean(grey):
+    """Each output pixel is the mean of the rectangle of the input that it covers."""
+
+    def weights(length):
+        table = np.zeros((SIDE, length))
+        for out in range(SIDE):
+            first, last = out * length / SIDE, (out + 1) * length / SIDE
+            for source in range(length):
+                table[out, source] = max(0.0, min(last, source + 1) - max(first, source))
+        return table / table.sum(axis=1, keepdims=True)
+
+    height, width = grey.shape
+    return weights(height) @ grey @ weights(width).T
+
+
+@pytest.mark.parametrize("shape", [(144, 160), (210, 160), (168, 168), (97, 301)])
+def test_shrinking_is_the_mean_of_the_covered_area(shape):
+    picture = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    assert np.abs(to_grey(picture) - slow_area_mean(picture)).max() <= 1.0
+
+
+def test_colours_count_by_luminance():
+    picture = np.random.default_rng(1).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    luminance = picture @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(to_grey(picture) - luminance).max() <= 1.0
+
+
+def test_one_channel_is_taken_as_it_is():
+    picture = np.random.default_rng(2).integers(0, 256, (144, 160, 1), dtype=np.uint8)
+    np.testing.assert_array_equal(to_grey(picture), to_grey(picture[..., 0]))
+    full = picture[:SIDE, :SIDE]
+    np.testing.assert_array_equal(to_grey(full), full[..., 0])
+
+
+def test_small_pictures_are_enlarged():
+    flat = np.full((10, 12), 77, np.uint8)
+    np.testing.assert_array_equal(to_grey(flat), np.full((SIDE, SIDE), 77))
+
+
+def test_the_source_is_not_changed():
+    picture = np.random.default_rng(3).integers(0, 256, (144, 160, 3), dtype=np.uint8)
+    before = picture.copy()
+    to_grey(picture)
+    np.testing.assert_array_equal(picture, before)

@@ -1,0 +1,243 @@
+"""Tickets, the delay bound, and the generator's own steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtagent.staggering.adaptive import adaptive, claim, complete
+from rtagent.staggering.instructions import (
+    Deposit,
+    Infer,
+    Inferred,
+    Moment,
+    Now,
+    WaitFrame,
+    WaitUntil,
+)
+from rtagent.staggering.register import ALGORITHMS
+from rtagent.staggering.state import Plan, StaggerState
+
+TICK = 0.02
+
+
+def fresh(processes: int = 6) -> StaggerState:
+    state = StaggerState(bytearray(StaggerState.nbytes()))
+    state.reset("adaptive", 0.0, processes)
+    return state
+
+
+def feed(state: StaggerState, *ticks: float, late: bool = False, processes: int = 6) -> None:
+    for x in ticks:
+        complete(state, processes, x * TICK, late, TICK)
+
+
+def test_tickets_are_one_frame_apart_while_processes_suffice() -> None:
+    state = fresh()
+    feed(state, 5.0)
+    assert [claim(state, 6, 10, TICK).frame for _ in range(4)] == [10, 11, 12, 13]
+
+
+def test_tickets_are_spread_evenly_when_processes_are_too_few() -> None:
+    state = fresh(processes=2)
+    feed(state, 5.0, processes=2)
+    frames = []
+    newest = 0
+    for _ in range(9):
+        frames.append(claim(state, 2, newest, TICK).frame)
+        newest = frames[-1]
+    assert set(np.diff(frames)) == {2, 3}, "every 2.5 ticks"
+    assert frames[8] - frames[0] == 20
+
+
+def test_a_ticket_never_looks_back_nor_repeats_lost_frames() -> None:
+    state = fresh()
+    claim(state, 6, 10, TICK)
+    assert claim(state, 6, 50, TICK).frame == 50
+    assert claim(state, 6, 50, TICK).frame == 51
+
+
+def test_tickets_follow_frame_numbers_that_were_restarted() -> None:
+    state = fresh()
+    claim(state, 6, 10_000, TICK)
+    assert claim(state, 6, 3, TICK).frame == 3
+
+
+def test_the_first_ticket_is_for_the_first_frame() -> None:
+    assert claim(fresh(), 6, -1, TICK).frame == 0
+
+
+def test_the_bound_is_that_of_the_moment_of_the_claim() -> None:
+    state = fresh()
+    feed(state, 5.0)
+    ticket = claim(state, 6, 10, TICK)
+    feed(state, 9.0)
+    assert ticket.due == 16
+    assert claim(state, 6, 10, TICK).due > 11 + 9
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(4.5, 5.5), min_size=1, max_size=60))
+def test_the_bound_follows_the_quantiles(times: list[float]) -> None:
+    state = fresh()
+    needed = []
+    ns: list[int] = []
+    above = 0
+    for x in times:
+        period = state.load().period
+        feed(state, x)
+        above = above + 1 if 0 < 1.05 * period * 1e9 < int(x * TICK * 1e9) else 0
+        ns.append(int(x * TICK * 1e9))
+        if above >= 5:
+            ns, above = ns[-5:], 0
+        ranked = sorted(ns)
+        q50 = ranked[(len(ns) - 1) // 2]
+        q95 = ranked[math.ceil(0.95 * (len(ns) - 1))]
+        estimate = q50 + 2 * (q95 - q50)
+        assert state.load().period == pytest.approx(estimate * 1e-9)
+        needed.append(math.ceil(estimate * 1e-9 / TICK + 0.05))
+    assert state.load().bound == max(needed)
+
+
+def test_the_bound_is_kept_for_512_samples_after_its_peak() -> None:
+    state = fresh()
+    feed(state, *([5.0] * 600), 5.96, 5.96)
+    # Two samples in 600 leave the quantiles alone; eighty of them do not.
+    assert state.load().bound == 6
+    feed(state, *([5.0, 5.0, 5.96] * 60))
+    assert state.load().bound == 7
+    feed(state, *([5.0] * 400))
+    assert state.load().bound == 7
+    feed(state, *([5.0] * 1600))
+    assert state.load().bound == 6
+
+
+def test_five_slower_inferences_in_a_row_raise_the_bound_four_do_not() -> None:
+    state = fresh()
+    feed(state, *([5.0] * 900), *([15.0] * 4))
+    assert (state.load().bound, state.load().samples) == (6, 904)
+    feed(state, 15.0)
+    assert (state.load().bound, state.load().samples) == (16, 5)
+
+
+def test_twelve_faster_inferences_in_a_row_lower_the_bound_at_once() -> None:
+    state = fresh()
+    feed(state, *([15.0] * 900), *([5.0] * 11))
+    assert (state.load().bound, state.load().samples) == (16, 911)
+    feed(state, 5.0)
+    assert (state.load().bound, state.load().samples) == (6, 12)
+
+
+def test_lateness_above_one_in_five_hundred_is_answered_with_a_spare_tick() -> None:
+    state = fresh()
+    feed(state, *([5.0] * 1100))
+    feed(state, 5.0, 5.0, late=True)
+    assert state.load().bound == 6
+    feed(state, 5.0, late=True)
+    assert state.load().bound == 7
+
+
+def test_lateness_while_starting_is_ignored() -> None:
+    state = fresh()
+    feed(state, *([5.0] * (4 * 6 + 16)), late=True)
+    assert state.load().bound == 6
+    feed(state, 5.0, late=True)
+    assert state.load().bound == 7
+
+
+def test_damaged_bounds_are_forgotten() -> None:
+    state = fresh()
+    feed(state, *([5.0] * 600))
+    state.bounds[:] = 4000
+    feed(state, 5.0)
+    assert state.load().bound == 6
+    feed(state, *([5.0] * 600))
+    assert state.load().bound == 6
+
+
+def test_the_lock_is_held_for_every_plan_and_never_across_an_instruction() -> None:
+    for algorithm, factory in ALGORITHMS.items():
+        lock = Watched()
+        state = fresh()
+        state.reset(algorithm, 0.0, 1)
+        load = state.load
+
+        def guarded(lock: Watched = lock, load: Callable[[], Plan] = load) -> Plan:
+            assert lock.held
+            return load()
+
+        state.load = guarded  # type: ignore[method-assign]
+        run = factory(0, state, lock, TICK)
+        asked = next(run)
+        at = Moment(1.0, 50)
+        for _ in range(60):
+            assert not lock.held
+            if isinstance(asked, Infer):
+                at = Moment(at.now + 5 * TICK, at.newest + 5)
+                asked = run.send(Inferred(at.newest - 5, 5 * TICK, at.now, at.newest))
+            else:
+                # Waits end early every other time.
+                at = Moment(at.now + TICK / 2, int((at.now + TICK / 2) / TICK))
+                asked = run.send(at)
+        assert lock.entered > 5 or algorithm in ("unstaggered", "sequential")
+
+
+class Watched:
+    """A claim lock that knows whether it is held."""
+
+    def __init__(self) -> None:
+        self.held, self.entered = False, 0
+
+    def __enter__(self) -> None:
+        assert not self.held
+        self.held, self.entered = True, self.entered + 1
+
+    def __exit__(self, *_: object) -> None:
+        self.held = False
+
+
+def test_one_cycle_of_the_generator() -> None:
+    state = fresh()
+    feed(state, 5.0)
+    run = adaptive(3, state, nullcontext(), TICK)
+    assert next(run) == Now()
+    claim(state, 6, 10, TICK)
+    assert run.send(Moment(1.0, 10)) == WaitFrame(11)
+    assert run.send(Moment(1.0, 10)) == WaitFrame(11), "woken too early: waits again"
+    assert run.send(Moment(1.02, 11)) == Infer(11)
+    assert run.send(Inferred(11, 0.1, 1.12, 16)) == Deposit(17, 11)
+    assert run.send(Moment(1.12, 16)) == Infer(16), "works on at once"
+
+
+def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:
+    state = fresh()
+    claim(state, 6, 500, TICK)
+    run = adaptive(0, state, nullcontext(), TICK)
+    next(run)
+    assert run.send(Moment(1.0, 500)) == WaitFrame(501)
+    state.reset("adaptive", 1.0, 6)
+    assert run.send(Moment(1.0, 2)) == Infer(2)
+
+
+def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> None:
+    state = fresh(processes=2)
+    run = adaptive(5, state, nullcontext(), TICK)
+    next(run)
+    assert run.send(Moment(1.0, 10)) == WaitUntil(1.0 + TICK)
+    state.reset("maximum-time", 1.0, 2)
+    with pytest.raises(StopIteration):
+        run.send(Moment(1.02, 11))
+
+
+def test_a_wrong_answer_is_refused() -> None:
+    run = adaptive(0, fresh(), nullcontext(), TICK)
+    next(run)
+    assert run.send(Moment(0.0, 0)) == Infer(0)
+    with pytest.raises(TypeError, match="Inferred"):
+        run.send(Moment(0.0, 0))

@@ -1,0 +1,122 @@
+"""What the environment executes, case by case, and its promises under any deposits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtagent.staggering.arbiter import Arbiter, Deposited, Source
+
+
+class Shelf:
+    """A plain list of deposits."""
+
+    def __init__(self, *deposits: tuple[int, int]) -> None:
+        self.deposits = [
+            Deposited(worker, frame, tick, f"{frame}->{tick}", 1, 0.0)
+            for worker, (frame, tick) in enumerate(deposits)
+        ]
+
+    def at(self, tick: int) -> Sequence[Deposited]:
+        return [d for d in self.deposits if d.tick == tick]
+
+    def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
+        late = [d for d in self.deposits if d.tick < tick and d.frame > newer_than_frame]
+        return max(late, key=lambda d: d.frame, default=None)
+
+
+def executed(arbiter: Arbiter, tick: int, *deposits: tuple[int, int]) -> tuple[Source, int]:
+    choice = arbiter.choose(tick, Shelf(*deposits))
+    return choice.source, choice.frame
+
+
+def test_nothing_there_is_the_default_behaviour() -> None:
+    choice = Arbiter().choose(5, Shelf())
+    assert (choice.source, choice.frame, choice.worker) == (Source.DEFAULT, -1, -1)
+    assert choice.payload is None
+
+
+def test_the_deposit_for_the_tick_is_executed_whole() -> None:
+    choice = Arbiter().choose(10, Shelf((3, 9), (4, 10), (5, 11)))
+    assert choice.source is Source.AGENT
+    assert choice.payload is not None
+    assert (choice.frame, choice.worker, choice.payload.action) == (4, 1, "4->10")
+
+
+def test_of_several_for_the_same_tick_the_newest_frame_wins() -> None:
+    assert executed(Arbiter(), 10, (4, 10), (6, 10), (5, 10)) == (Source.AGENT, 6)
+
+
+def test_a_late_action_is_executed_once() -> None:
+    arbiter = Arbiter(fill=0)
+    assert executed(arbiter, 10, (3, 8), (2, 9)) == (Source.AGENT, 3)
+    assert executed(arbiter, 11, (3, 8), (2, 9)) == (Source.DEFAULT, -1)
+
+
+def test_a_late_action_goes_before_re_use() -> None:
+    assert executed(Arbiter(), 10, (3, 9), (5, 11)) == (Source.AGENT, 3)
+
+
+def test_a_late_action_never_goes_back() -> None:
+    arbiter = Arbiter(fill=0, last_frame=3)
+    assert executed(arbiter, 10, (3, 9)) == (Source.DEFAULT, -1)
+    assert executed(arbiter, 10, (4, 9)) == (Source.AGENT, 4)
+
+
+@pytest.mark.parametrize(("fill", "source"), [(0, 0), (1, 0), (2, 2), (3, 2)])
+def test_fill_limits_how_far_ahead_an_action_is_re_used(fill: int, source: int) -> None:
+    assert executed(Arbiter(fill), 10, (7, 12))[0] == source
+
+
+def test_the_nearest_early_deposit_is_re_used_and_still_executed_at_its_own_tick() -> None:
+    arbiter = Arbiter()
+    shelf = ((6, 11), (7, 12))
+    assert executed(arbiter, 10, *shelf) == (Source.REUSED, 6)
+    assert executed(arbiter, 11, *shelf) == (Source.AGENT, 6)
+    assert executed(arbiter, 12, *shelf) == (Source.AGENT, 7)
+
+
+def test_the_deposit_for_exactly_this_tick_may_go_back() -> None:
+    assert executed(Arbiter(last_frame=9), 10, (4, 10)) == (Source.AGENT, 4)
+
+
+def test_negative_fill_is_refused() -> None:
+    with pytest.raises(ValueError, match="fill"):
+        Arbiter(-1)
+
+
+deposits = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 6)).map(lambda pair: (pair[0], sum(pair))),
+    max_size=30,
+)
+
+
+@given(deposits, st.integers(0, 3))
+def test_promises(shelf: list[tuple[int, int]], fill: int) -> None:
+    arbiter = Arbiter(fill)
+    highest = -1
+    late_executed: set[int] = set()
+    for tick in range(30):
+        # A deposit exists once its frame does.
+        there = [d for d in shelf if d[0] < tick]
+        choice = arbiter.choose(tick, Shelf(*there))
+        exact = [frame for frame, target in there if target == tick]
+        ahead = [f for f, target in there if tick < target <= tick + fill and f >= highest]
+        if exact:
+            assert (choice.source, choice.frame) == (Source.AGENT, max(exact))
+        elif choice.source == Source.AGENT:
+            assert choice.frame > highest
+            assert choice.frame not in late_executed
+            late_executed.add(choice.frame)
+        elif choice.source == Source.REUSED:
+            assert choice.frame >= highest
+            assert choice.frame in ahead
+        else:
+            assert not any(target < tick and frame > highest for frame, target in there)
+        highest = max(highest, choice.frame)
+        # A restarted environment goes on alike.
+        arbiter = Arbiter(fill, arbiter.last_frame)
+        assert arbiter.last_frame == highest

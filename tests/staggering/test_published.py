@@ -1,0 +1,75 @@
+"""The printed algorithms, line by line, with the defects they are kept for."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from rtagent.staggering.instructions import Deposit, Infer, Inferred, Moment, WaitUntil
+from rtagent.staggering.published import published_expected_time, published_maximum_time
+from rtagent.staggering.state import StaggerState
+
+TICK = 0.02
+
+
+def fresh(algorithm: str) -> StaggerState:
+    state = StaggerState(bytearray(StaggerState.nbytes()))
+    state.reset(algorithm, 0.0, 4)
+    return state
+
+
+def test_a_new_maximum_delays_the_others_by_their_directed_distance() -> None:
+    state = fresh("published-maximum-time")
+    run = published_maximum_time(1, state, nullcontext(), TICK)
+    next(run)
+    assert isinstance(run.send(Moment(1.0, 50)), WaitUntil)
+    assert run.send(Moment(1.0, 50)) == Infer(None)
+    assert run.send(Inferred(50, 0.1, 1.1, 55)) == WaitUntil(1.1)
+    assert run.send(Moment(1.1, 55)) == Deposit(56, 50)
+    # Line 9: (num - threadnum) mod 4, times 0.1 / 4.
+    assert list(state.delays[:4]) == pytest.approx([0.075, 0.0, 0.025, 0.05])
+    assert state.load().period == 0.1
+
+
+def test_a_shorter_inference_waits_for_the_maximum() -> None:
+    state = fresh("published-maximum-time")
+    plan = state.load()
+    plan.period = 0.1
+    state.store(plan)
+    run = published_maximum_time(0, state, nullcontext(), TICK)
+    next(run)
+    assert run.send(Moment(1.0, 50)) == Infer(None)
+    assert run.send(Inferred(50, 0.07, 1.07, 53)) == WaitUntil(pytest.approx(1.1))
+    assert not state.delays.any()
+
+
+def test_delays_added_during_the_sleep_are_lost() -> None:
+    state = fresh("published-maximum-time")
+    run = published_maximum_time(0, state, nullcontext(), TICK)
+    next(run)
+    state.delays[0] = 0.03
+    run.send(Moment(1.0, 50))
+    run.send(Inferred(50, 0.1, 1.1, 55))
+    run.send(Moment(1.1, 55))
+    state.delays[0] = 0.03
+    assert run.send(Moment(1.1, 55)) == WaitUntil(pytest.approx(1.13))
+    state.delays[0] += 0.5
+    assert run.send(Moment(1.13, 56)) == Infer(None)
+    assert state.delays[0] == 0.0
+
+
+def test_a_shrinking_mean_delays_the_others_as_line_15_says() -> None:
+    state = fresh("published-expected-time")
+    run = published_expected_time(0, state, nullcontext(), TICK)
+    next(run)
+    run.send(Moment(1.0, 50))
+    run.send(Inferred(50, 0.1, 1.1, 55))
+    assert list(state.delays[:4]) == pytest.approx([0.0, 0.025, 0.05, 0.075])
+    state.delays[:] = 0.0
+    run.send(Moment(1.1, 55))
+    assert run.send(Moment(1.1, 55)) == Infer(None)
+    run.send(Inferred(55, 0.06, 1.16, 58))
+    assert state.load().period == pytest.approx(0.08)
+    # (N - 1) dist |delta| / N with N = 4, |delta| = 0.02.
+    assert list(state.delays[:4]) == pytest.approx([0.0, 0.015, 0.03, 0.045])

@@ -1,0 +1,141 @@
+"""The simulator itself: repeatable, obedient to its script, and honest about time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from rtagent.staggering.arbiter import Source
+from rtagent.staggering.inference_times import DISTRIBUTIONS, InferenceTimes, Slowdown
+from rtagent.staggering.register import ALGORITHMS, LIVE
+from rtagent.staggering.simulator import (
+    Disturb,
+    Kill,
+    SetProcesses,
+    SimulationConfig,
+    SimulationResult,
+    simulate,
+)
+from rtagent.staggering.state import ALGORITHM_NAMES
+
+
+def run(seed: int = 0, **options: object) -> SimulationResult:
+    return simulate(SimulationConfig(**{"seconds": 20.0} | options), np.random.default_rng(seed))  # type: ignore[arg-type]
+
+
+def test_the_names_are_those_of_the_shared_state() -> None:
+    assert set(ALGORITHMS) == set(ALGORITHM_NAMES)
+    assert set(LIVE) < set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_seed_gives_the_same_run_and_another_gives_another(algorithm: str) -> None:
+    options = {"algorithm": algorithm, "distribution": "gauss", "spread": 0.1}
+    first, again, other = (run(seed, **options) for seed in (3, 3, 4))
+    assert first.ticks == again.ticks
+    assert first.actions == again.actions
+    assert first.figures() == again.figures()
+    assert first.actions != other.actions
+
+
+def test_figures_are_json_with_the_promised_keys() -> None:
+    found = json.loads(json.dumps(run().figures()))
+    assert list(found) == [
+        "inaction_fraction",
+        "strict_inaction_fraction",
+        "gap_cv",
+        "delay_mean",
+        "delay_p99",
+        "overwritten_fraction",
+        "converged_s",
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_nothing_is_executed_before_it_was_seen_and_computed(algorithm: str) -> None:
+    result = run(algorithm=algorithm, inference_ticks=3.0, processes=4)
+    assert [record.tick for record in result.ticks] == list(range(len(result.ticks)))
+    assert len(result.ticks) == int(20.0 * 59.7275)
+    acted = [record for record in result.ticks if record.source != Source.DEFAULT]
+    assert acted
+    assert all(record.delay == record.tick - record.frame >= 3 for record in acted)
+
+
+@pytest.mark.parametrize("algorithm", LIVE)
+def test_more_work_than_processes_can_do_shows_as_inaction(algorithm: str) -> None:
+    found = run(algorithm=algorithm, inference_ticks=8.0, processes=4, fill=0).figures()
+    assert found["inaction_fraction"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_strictly_one_action_per_tick_without_fill() -> None:
+    options = {"processes": 8, "distribution": "outliers", "spread": 0.02}
+    assert any(r.source == Source.REUSED for r in run(**options).ticks)
+    assert not any(r.source == Source.REUSED for r in run(fill=0, **options).ticks)
+
+
+def test_killing_every_process_stops_all_action() -> None:
+    result = run(processes=6, events=tuple(Kill(10.0, worker) for worker in range(6)))
+    assert result.lost(2.0, 10.0) == (0, 0)
+    assert result.lost(11.0, 20.0)[0] == len([t for t in result.tick_times if 11.0 <= t < 20.0])
+
+
+def test_more_processes_end_inaction_live() -> None:
+    result = run(processes=3, events=(SetProcesses(10.0, 7),))
+    assert result.lost(5.0, 10.0)[0] > 40
+    assert result.lost(12.0) == (0, 0)
+
+
+@pytest.mark.parametrize("before", LIVE)
+@pytest.mark.parametrize("after", LIVE)
+def test_the_algorithm_changes_live(before: str, after: str) -> None:
+    change = Disturb(10.0, lambda state: state.reset(after, 10.0, 7))
+    result = run(algorithm=before, processes=7, events=(change,))
+    assert result.lost(2.0, 10.0)[0] == 0
+    assert result.lost(12.0)[0] == 0
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_distributions_have_the_mean_they_promise(distribution: str) -> None:
+    spread = {"outliers": 0.01, "lognormal": 0.5}.get(distribution, 0.02)
+    times = InferenceTimes(0.1, distribution, spread, 100.0, (), np.random.default_rng(0))
+    drawn = [times.draw(0.0) for _ in range(20_000)]
+    promised = 0.1 * (1.09 if distribution == "outliers" else 1.0)
+    assert np.mean(drawn) == pytest.approx(promised, rel=0.02)
+    assert np.std(drawn) > 0 or distribution == "constant"
+
+
+def test_drift_step_and_slowdown_follow_the_clock() -> None:
+    def mean(distribution: str, now: float) -> float:
+        slow = (Slowdown(90.0, 95.0, 3.0),)
+        rng = np.random.default_rng(0)
+        times = InferenceTimes(1.0, distribution, 0.5, 100.0, slow, rng)
+        return float(np.mean([times.draw(now) for _ in range(3000)]))
+
+    assert mean("drift", 50.0) == pytest.approx(1.5, rel=0.01)
+    assert mean("drift", 100.0) == pytest.approx(1.0, rel=0.01)
+    assert mean("step", 49.0) == pytest.approx(1.0, rel=0.01)
+    assert mean("step", 50.0) == pytest.approx(1.5, rel=0.01)
+    assert mean("constant", 94.0) == 3.0
+    assert mean("constant", 95.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("algorithm", "best"),
+        ("distribution", "cauchy"),
+        ("inference_ticks", 0.0),
+        ("inference_ticks", float("nan")),
+        ("seconds", float("inf")),
+        ("rate_hz", -1.0),
+        ("spread", -0.1),
+        ("processes", 0),
+        ("sleep_overshoot_s", -1e-3),
+        ("fill", -1),
+    ],
+)
+def test_illegal_options_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=name):
+        run(**{name: value})
