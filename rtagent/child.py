@@ -141,7 +141,7 @@ class Child:
         if self.state is State.STOPPING:
             self._enter(State.STOPPED, now)
             return
-        died = f"killed by {signal.Signals(-code).name}" if code < 0 else f"left with code {code}"
+        died = f"killed by {_signal_name(-code)}" if code < 0 else f"left with code {code}"
         self.last_error = self._killed_for or self._said or died
         due = None if self.boot_error else self._policy.next_start(now, jitter)
         if due is None:
@@ -169,3 +169,10 @@ class Child:
 
     def _enter(self, state: State, now: float) -> None:
         self.state, self.since = state, now
+
+
+def _signal_name(number: int) -> str:
+    """SIGKILL and the like; most realtime signals have no name."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

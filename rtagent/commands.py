@@ -47,12 +47,15 @@ class Inbox:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._closed = False
         self.wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def put(self, name: str, arguments: dict[str, Any]) -> Result:
         """Hand in a command. From any thread."""
         command = Command(name, arguments, Future())
         self._queue.put(command)
+        if self._closed:
+            self._refuse_rest()
         self.wake()
         return command.result
 
@@ -89,12 +92,16 @@ class Inbox:
                 yield self._queue.get_nowait()
 
     def close(self) -> None:
-        """Refuse what still waits and give up the descriptors."""
+        """Refuse what waits and whatever still comes, and give up the descriptors."""
+        self._closed = True
+        self._refuse_rest()
+        wake_writer, self._wake_writer = self._wake_writer, -1
+        os.close(self.wake_reader)
+        os.close(wake_writer)
+
+    def _refuse_rest(self) -> None:
         for command in self.take():
             command.result.set_exception(UserError("the daemon has stopped"))
-        os.close(self.wake_reader)
-        os.close(self._wake_writer)
-        self._wake_writer = -1
 
 
 class PendingChanges:

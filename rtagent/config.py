@@ -87,7 +87,7 @@ class PolicyConfig(Section):
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0, description="Exploration rate at update 0.")
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0, description="Exploration rate at the end.")
     epsilon_steps: int = Field(
-        6000, ge=1, description="Updates over which the exploration rate falls linearly."
+        2000, ge=1, description="Updates over which the exploration rate falls linearly."
     )
     exploration_hold_ticks: int = Field(
         8, ge=1, le=1000, description="Ticks for which an exploratory choice is held, so that "
@@ -99,8 +99,10 @@ class InferenceConfig(Section):
     """How many processes act, and how they are staggered."""
 
     processes: Processes = Field(2, description="Inference processes, 1 to 256.")
-    algorithm: Algorithm = Field("adaptive", description="How the processes are staggered; unstaggered is there for "
-        "comparison only.")
+    algorithm: Algorithm = Field(
+        "adaptive", description="How the processes are staggered; unstaggered is there for "
+        "comparison only.",
+    )
     action_deadline_ms: float | None = Field(
         None, gt=0.0, le=60_000.0, description="Wanted interaction time; none: one tick."
     )
@@ -142,8 +144,9 @@ class LearningConfig(Section):
         "decision", description="decision: from the frame a decision saw to the frame the next "
         "one saw; executed: from the frame before its execution, for comparison.",
     )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Precision of the learner's forward and backward pass."
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="Precision of the learner's forward and backward pass, over float32 "
+        "weights; auto: bfloat16 where the processor has instructions for it.",
     )
     gradient_clip: float = Field(
         10.0, ge=0.0, description="Largest norm of the gradient; 0: not clipped."

@@ -26,10 +26,12 @@ class Report:
     Args:
         run_id: name of the run.
         clock: time.
+        url: of the HTTP service, if there is one.
     """
 
-    def __init__(self, run_id: str, clock: Clock) -> None:
+    def __init__(self, run_id: str, clock: Clock, url: str | None = None) -> None:
         self._run_id = run_id
+        self._url = url
         self._clock = clock
         self._started = clock.now()
         self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
@@ -57,6 +59,7 @@ class Report:
             "run_id": self._run_id,
             "version": __version__,
             "pid": os.getpid(),
+            "url": self._url,
             "state": state,
             "roles": [child.describe() for child in shown if child.state is not State.STOPPED],
             "events": list(self._events)[-EVENTS_SHOWN:][::-1],

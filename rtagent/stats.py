@@ -263,10 +263,10 @@ def _r3_figures() -> dict[str, Any]:
     """No R3 controller runs: its figures are unknown."""
     names = (
         "deadline_s", "elapsed_s", "data_budget", "consumed", "time_ratio", "data_ratio", "alpha",
-        "beta", "batch_memory_bytes", "replay_memory_bytes", "horizons", "episode_deadlines",
-        "oom_events",
+        "beta", "batch_memory_bytes", "replay_memory_bytes", "oom_events",
     )
-    return {"mode": "off", **dict.fromkeys(names)}
+    outcomes = {name: {"met": None, "missed": None} for name in ("horizons", "episode_deadlines")}
+    return {"mode": "off", **dict.fromkeys(names), **outcomes}
 
 
 def _mean(values: npt.NDArray[Any]) -> float | None:

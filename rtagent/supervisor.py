@@ -52,6 +52,7 @@ class Supervisor:
         run_id: name of the run.
         service: spawns the HTTP service, given the shared memory's handles and a pipe; none: no
             service.
+        url: where the service listens.
         preload: further modules for the fork server.
     """
 
@@ -61,6 +62,7 @@ class Supervisor:
         clock: Clock,
         run_id: str,
         service: Any = None,
+        url: str | None = None,
         preload: tuple[str, ...] = (),
     ) -> None:
         self.config = config
@@ -71,7 +73,7 @@ class Supervisor:
         self._children: dict[tuple[str, int], Child] = {}
         self._inbox = Inbox()
         self._changes = PendingChanges()
-        self._report = Report(run_id, clock)
+        self._report = Report(run_id, clock, url)
         self._stopping = False
         self._started = clock.now()
         self.world: World | None = None
@@ -203,9 +205,10 @@ class Supervisor:
             self._converge(now)
             self._synchronize_ring(now)
             self._start_clock(now)
-            self._settle_changes(now)
             self._reserve(memory)
+        # Whoever is told that a change is in force must be able to read it in the status.
         self._write_status()
+        self._settle_changes(now)
 
     def _listen(self) -> None:
         """Wait for news from anybody, at most `STEP_S`."""

@@ -27,7 +27,6 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.board import Record
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldHandles
-from rtagent.preload import FORK_SERVER_PID
 from rtagent.realtime import die_with_parent, enter_idle, sharpen_timers
 
 EXIT_FAILED = 1
@@ -113,12 +112,14 @@ class WorkerContext:
         self.record["heartbeat_ns"][0] = int(self.clock.now() * 1e9)
 
     def ready(self) -> None:
-        """Say that the work loop is about to start. A learner gives way to all from here on."""
-        if self.assignment.role == "learner":
-            enter_idle()
+        """Say that the work loop is about to start."""
         self.beat()
         self.record["ready"][0] = 1
         self.voice.send(("ready", {}))
+
+    def give_way(self) -> None:
+        """Run from now on only when nobody else wants the core."""
+        enter_idle()
 
     def event(self, kind: str, **details: Any) -> None:
         """Report something worth remembering to the supervisor."""
@@ -133,6 +134,9 @@ def import_entry(entry: str) -> Any:
 
 def start_life() -> None:
     """What every child does first: die with its parent, leave Ctrl-C to the supervisor."""
+    # Importing this arms the death signal, so only the fork server may be the first to do so.
+    from rtagent.preload import FORK_SERVER_PID
+
     die_with_parent(FORK_SERVER_PID)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

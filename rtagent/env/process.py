@@ -12,8 +12,6 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 
-import numpy as np
-
 from rtagent.clock import Clock
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, open_environment
@@ -194,10 +192,9 @@ def run(context: WorkerContext) -> None:
 def _note_anchor(record: Record, schedule: TickSchedule) -> None:
     """Put the clock on the board; the time since a predecessor's last tick counts as a slip."""
     if record["ticks"][0]:
-        period_ns = schedule.due_ns(schedule.anchor_tick + 1) - schedule.anchor_ns
-        missed = (schedule.anchor_tick - int(record["anchor_tick"][0])) * period_ns
+        moved_ns = schedule.due_ns(int(record["anchor_tick"][0])) - int(record["anchor_ns"][0])
         record["slips"] += 1
-        record["slipped_ns"] += schedule.anchor_ns - int(record["anchor_ns"][0]) - missed
+        record["slipped_ns"] += moved_ns
     record["anchor_ns"] = schedule.anchor_ns
     record["anchor_tick"] = schedule.anchor_tick
 

@@ -48,6 +48,7 @@ class ActionCells:
         self._cell_bytes = dtype.itemsize
         cells = np.frombuffer(buffer, dtype, MAX_INFERENCE_PROCESSES * CELLS)
         self._cells = cells.reshape(MAX_INFERENCE_PROCESSES, CELLS)
+        # Stored through numpy: `struct.pack_into` zeroes a word before it writes it.
         self._ticks = self._cells["tick"]
         self._frames = self._cells["frame"]
         self.rows = MAX_INFERENCE_PROCESSES
@@ -69,13 +70,14 @@ class ActionCells:
 
     def deposit(self, item: Deposited) -> None:
         """Write an action. Only inference process `item.worker`."""
+        column = item.tick % CELLS
         at = self._offset(item.worker, item.tick)
         body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version)
         action = np.asarray(item.action, self._action_dtype).tobytes()
         crc = zlib.crc32(action, zlib.crc32(body, item.tick & 0xFFFFFFFF))
-        _STAMP.pack_into(self._buffer, at, -1)
+        self._ticks[item.worker, column] = -1
         self._buffer[at + _STAMP.size : at + self._cell_bytes] = body + _CRC.pack(crc) + action
-        _STAMP.pack_into(self._buffer, at, item.tick)
+        self._ticks[item.worker, column] = item.tick
 
     def at(self, tick: int) -> Sequence[Deposited]:
         """The whole deposits for exactly this tick."""

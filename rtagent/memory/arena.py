@@ -141,8 +141,8 @@ def _cgroup_rest(root: Path) -> list[int]:
             try:
                 limit = (folder / "memory.max").read_text().strip()
                 used = int((folder / "memory.current").read_text())
+                if limit != "max":
+                    rests.append(max(0, int(limit) - used))
             except (OSError, ValueError):
                 continue
-            if limit != "max":
-                rests.append(max(0, int(limit) - used))
     return rests

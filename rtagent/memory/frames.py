@@ -3,12 +3,13 @@
 It is at once what inference reads, what learners sample and what the dashboard shows.
 
 Why it is correct. Only the environment process writes. Frame k lives in slot k mod capacity; two
-words beside it hold the number of the frame in the slot and the first frame of its episode. The writer sets the number to -1, writes pixels and start, then sets the number to k: a
-writer killed inside leaves a slot that no reader accepts. A reader compares the number before and
-after its copy; a slot overwritten meanwhile fails the second comparison. Learners check the whole
-batch in the same way. `newest` is an aligned 8-byte word, set after the slot is whole. (Plain
-stores are ordered on x86; elsewhere the kernel calls between two of them, the futex wake of every
-tick among them, order what a reader can see.)
+words beside it hold the number of the frame in the slot and the first frame of its episode. The
+writer sets the number to -1, writes pixels and start, then sets the number to k: a writer killed
+inside leaves a slot that no reader accepts. A reader compares the number before and after its
+copy; a slot overwritten meanwhile fails the second comparison. Learners check the whole batch in
+the same way. `newest` is an aligned 8-byte word, set after the slot is whole. (Plain stores are
+ordered on x86; elsewhere the kernel calls between two of them, the futex wake of every tick among
+them, order what a reader can see.)
 """
 
 from __future__ import annotations
@@ -55,7 +56,6 @@ class FrameRing:
         # One block without gaps: gathering from a strided view would copy all of it first.
         self.frames: Frames = frames.reshape(capacity, *blueprint.frame_shape)
         self.slot_bytes = 16 + blueprint.frame_bytes
-        self._offsets = np.arange(1 - self.stack, 1)
 
     @staticmethod
     def size(blueprint: Blueprint, capacity: int) -> int:
@@ -69,8 +69,9 @@ class FrameRing:
 
     @staticmethod
     def format(buffer: memoryview) -> None:
-        """Mark a new ring as empty (slots that were never written hold number 0 by chance)."""
+        """Mark a new ring as empty (of the zeroed slots, only slot 0 looks like a written one)."""
         np.frombuffer(buffer, "<i8", 1)[0] = -1
+        np.frombuffer(buffer, "<i8", 1, CONTROL_BYTES)[0] = -1
 
     @property
     def newest(self) -> int:
@@ -110,14 +111,15 @@ class FrameRing:
         Returns:
             False if any of the frames is gone or was being overwritten; `out` is then undefined.
         """
-        slot = number % self.capacity
-        if number < 0 or self.numbers[slot] != number:
+        capacity, numbers = self.capacity, self.numbers
+        slot = number % capacity
+        if number < 0 or numbers[slot] != number:
             return False
         start = int(self.episode_starts[slot])
-        wanted = np.maximum(number + self._offsets, start)
-        slots = wanted % self.capacity
-        np.take(self.frames, slots, axis=0, out=out, mode="clip")
-        return bool((self.numbers[slots] == wanted).all())
+        wanted = [max(each, start) for each in range(number + 1 - self.stack, number + 1)]
+        for index, each in enumerate(wanted):
+            out[index] = self.frames[each % capacity]
+        return all(numbers[each % capacity] == each for each in wanted)
 
     def frame(self, number: int) -> Frames | None:
         """A copy of one frame; none if it is gone."""

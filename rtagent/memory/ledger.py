@@ -76,6 +76,8 @@ class Ledger:
         self._buffer = buffer
         self._newest = np.frombuffer(buffer, "<i8", 1)
         self._rows = np.frombuffer(buffer, self.dtype, capacity, CONTROL_BYTES)
+        # Stored through numpy: `struct.pack_into` zeroes the word before it writes it.
+        self._stamps = self._rows["tick"]
         self._action_dtype = np.dtype(blueprint.action_dtype)
 
     @staticmethod
@@ -85,8 +87,9 @@ class Ledger:
 
     @staticmethod
     def format(buffer: memoryview) -> None:
-        """Mark a new ledger as empty."""
+        """Mark a new ledger as empty (of the zeroed rows, only row 0 looks like a written one)."""
         np.frombuffer(buffer, "<i8", 1)[0] = -1
+        np.frombuffer(buffer, "<i8", 1, CONTROL_BYTES)[0] = -1
 
     @property
     def newest(self) -> int:
@@ -115,16 +118,18 @@ class Ledger:
         action: Any,
     ) -> None:
         """Write the row of one tick. Only the environment process."""
-        at = CONTROL_BYTES + (tick % self.capacity) * self.dtype.itemsize
+        slot = tick % self.capacity
+        at = CONTROL_BYTES + slot * self.dtype.itemsize
         body = _BODY.pack(
             observed, time_ns, registered_ns, lateness_ns, reward, weights_version, episode,
             worker, source, flags,
         )
         action_bytes = np.asarray(action, self._action_dtype).tobytes()
         crc = zlib.crc32(action_bytes, zlib.crc32(body, tick & 0xFFFFFFFF))
-        _STAMP.pack_into(self._buffer, at, -1)
-        self._buffer[at + 8 : at + self.dtype.itemsize] = body + _CRC.pack(crc) + action_bytes
-        _STAMP.pack_into(self._buffer, at, tick)
+        rest = body + _CRC.pack(crc) + action_bytes
+        self._stamps[slot] = -1
+        self._buffer[at + _STAMP.size : at + self.dtype.itemsize] = rest
+        self._stamps[slot] = tick
         self._newest[0] = tick
 
     def truncate_episode(self) -> None:

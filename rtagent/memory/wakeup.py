@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import struct
 from collections.abc import Callable
 
 from rtagent.clock import Clock
@@ -19,7 +18,6 @@ _FUTEX_WAIT = 0
 _FUTEX_WAKE = 1
 _EVERYBODY = 2**31 - 1
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0)
-_COUNT = struct.Struct("<I")
 
 
 class _Timespec(ctypes.Structure):
@@ -35,16 +33,14 @@ class Doorbell:
     """
 
     def __init__(self, buffer: memoryview, offset: int) -> None:
-        self._buffer = buffer
-        self._offset = offset
+        # Read and written in one piece; `struct.pack_into` would zero it first.
         self._word = ctypes.c_uint32.from_buffer(buffer, offset)
         self._address = ctypes.c_void_p(ctypes.addressof(self._word))
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
 
     def ring(self) -> None:
         """Count up and wake all who wait. Only the bell's one writer."""
-        count = (_COUNT.unpack_from(self._buffer, self._offset)[0] + 1) & 0xFFFFFFFF
-        _COUNT.pack_into(self._buffer, self._offset, count)
+        self._word.value = (self._word.value + 1) & 0xFFFFFFFF
         self._syscall(_SYS_FUTEX, self._address, _FUTEX_WAKE, _EVERYBODY, None, None, 0)
 
     def wait_for(self, condition: Callable[[], bool], clock: Clock, timeout: float) -> bool:
@@ -60,7 +56,7 @@ class Doorbell:
         """
         deadline = clock.now() + timeout
         while True:
-            count = _COUNT.unpack_from(self._buffer, self._offset)[0]
+            count = self._word.value
             if condition():
                 return True
             rest = deadline - clock.now()

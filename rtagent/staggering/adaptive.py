@@ -77,9 +77,10 @@ def adaptive(
             continue
         answer = yield from infer(ticket.frame)
         late = answer.newest >= ticket.due
+        # The action does not depend on the accounts, so it need not wait for them.
+        at = yield from moment(Deposit(ticket.due, answer.frame))
         with lock:
             complete(state, members.processes, answer.tau, late, tick_seconds)
-        at = yield from moment(Deposit(ticket.due, answer.frame))
 
 
 def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float) -> Ticket:

@@ -1,0 +1,150 @@
+"""Learning in real time: the default configuration for 15 minutes, beside two policies that do not
+learn.
+
+For each seed the whole daemon plays the built-in game on the wall clock and learns; the returns of
+its episodes are read from the board. The random policy (a new action on every tick) and the policy
+that does nothing play the same game, offline, for some hundred episodes. A picture shows the curves.
+
+    python benchmarks/learning.py [--minutes M] [--seeds S ...] [--picture PATH] [--json PATH]
+        [--set SECTION.KEY=VALUE ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rtagent
+from rtagent.config import Config
+from rtagent.env.adapter import open_environment
+from rtagent.memory.board import recent_episodes
+
+LAST_EPISODES = 20
+BASELINE_EPISODES = 200
+
+
+def learn(config: Config, minutes: float) -> dict[str, Any]:
+    """Run the daemon and collect every episode: end (s), return."""
+    episodes: list[tuple[float, float]] = []
+    with rtagent.Runtime(config) as runtime:
+        runtime.wait_ready(60)
+        start, end = time.monotonic(), time.monotonic() + 60.0 * minutes
+        while time.monotonic() < end:
+            time.sleep(min(10.0, max(0.0, end - time.monotonic())))
+            recent = recent_episodes(runtime.world.board.environment, 1000)
+            anchor = recent["end_tick"] * runtime.world.blueprint.tick_seconds
+            episodes = list(zip(anchor.tolist(), recent["return"].tolist(), strict=True))
+            learning = runtime.stats()["learning"]
+            last = [value for _, value in episodes[-LAST_EPISODES:]]
+            print(
+                f"\r{(time.monotonic() - start) / 60:5.1f} min  {len(episodes)} episodes  "
+                f"last {LAST_EPISODES}: {np.mean(last) if last else float('nan'):6.2f}  "
+                f"{learning['updates']} updates  epsilon {learning['epsilon']:.2f}   ",
+                end="", file=sys.stderr, flush=True,
+            )
+        stats = runtime.stats()
+    print(file=sys.stderr)
+    last = [value for _, value in episodes[-LAST_EPISODES:]]
+    return {
+        "seed": config.run.seed,
+        "episodes": episodes,
+        "mean_return_last_20": float(np.mean(last)),
+        "updates": stats["learning"]["updates"],
+        "inaction_fraction": stats["actions"]["inaction_fraction"],
+        "ticks": stats["clock"]["ticks"],
+    }
+
+
+def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> list[float]:
+    """Returns of a policy that does not look, tick by tick, offline."""
+    adapter = open_environment(config.env)
+    rng = np.random.default_rng(config.run.seed)
+    actions = int(adapter.action_space.n)  # type: ignore[attr-defined]
+    returns = []
+    for episode in range(BASELINE_EPISODES):
+        adapter.reset(config.run.seed if episode == 0 else None)
+        total, over = 0.0, False
+        while not over:
+            step = adapter.step(choose(rng, actions))
+            total += step.reward
+            over = step.terminated or step.truncated
+        returns.append(total)
+    adapter.close()
+    return returns
+
+
+def draw(runs: list[dict[str, Any]], baselines: dict[str, list[float]], path: Path) -> None:
+    """The learning curves: mean return of the last 20 episodes over time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5))
+    for run in runs:
+        seconds = np.array([second for second, _ in run["episodes"]]) / 60.0
+        returns = np.array([value for _, value in run["episodes"]])
+        smooth = [returns[max(0, i - LAST_EPISODES + 1) : i + 1].mean() for i in range(len(returns))]
+        axes.plot(seconds, smooth, label=f"seed {run['seed']}")
+    styles = {"random": ":", "do nothing": "--"}
+    for name, returns_of in baselines.items():
+        axes.axhline(float(np.mean(returns_of)), color="grey", linestyle=styles[name], label=name)
+    axes.set(xlabel="minutes of wall-clock time", ylabel=f"mean return of {LAST_EPISODES} episodes")
+    axes.set_title("Starfall at 59.7275 Hz, default configuration, two cores")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> int:
+    """Run all seeds; exit code 1 if one does not clearly beat both baselines."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--set", action="append", default=[], dest="overrides")
+    args = parser.parse_args()
+    runs: list[dict[str, Any]] = []
+    base = rtagent.load_config(overrides=args.overrides)
+    baselines = {
+        "random": play(base, lambda rng, actions: int(rng.integers(actions))),
+        "do nothing": play(base, lambda rng, actions: 0),
+    }
+    for name, returns in baselines.items():
+        print(f"{name:10}  mean {np.mean(returns):6.2f}  sd {np.std(returns):.2f}", flush=True)
+    for seed in args.seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            config = rtagent.load_config(
+                overrides=[*args.overrides, f"run.seed={seed}", f"run.state_dir={folder}"]
+            )
+            run = learn(config, args.minutes)
+        runs.append(run)
+        print(
+            f"seed {seed}: last {LAST_EPISODES} episodes {run['mean_return_last_20']:.2f}, "
+            f"{len(run['episodes'])} episodes, {run['updates']} updates, "
+            f"inaction {100 * run['inaction_fraction']:.3f} %",
+            flush=True,
+        )
+        if args.json:
+            args.json.write_text(json.dumps({"baselines": baselines, "runs": runs}))
+        if args.picture:
+            draw(runs, baselines, args.picture)
+    # Clearly: above the best baseline by twice its spread.
+    bars = [float(np.mean(returns) + 2 * np.std(returns)) for returns in baselines.values()]
+    passed = all(run["mean_return_last_20"] > max(bars) for run in runs)
+    print(f"bar {max(bars):.2f}: {'ok' if passed else 'MISSED'}")
+    return int(not passed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

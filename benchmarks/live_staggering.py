@@ -1,0 +1,158 @@
+"""Staggering in the running system: inaction, gap CV and delay with a padded inference time.
+
+Each case runs the whole daemon (supervisor, environment, inference processes) on the wall clock,
+with the built-in game and without a learner; the figures are recounted from the tick ledger over
+the seconds after the warm-up. The inference time is injected: it is padded to the value shown.
+The machine's own floor, the lateness of a bare loop at the same rate, is printed beside them.
+
+    python benchmarks/live_staggering.py [--quick] [--json] [CASE ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rtagent
+from rtagent.cli.jitter import measure_jitter
+from rtagent.staggering.arbiter import Source
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration and the bar it must pass.
+
+    Attributes:
+        name: for the command line.
+        what: a few words.
+        settings: `SECTION.KEY=VALUE`.
+        seconds: measured, after the warm-up.
+        warm_up: seconds.
+        low, high: accepted inaction in per cent; none where it is shown for comparison.
+        most_cv: accepted gap CV.
+    """
+
+    name: str
+    what: str
+    settings: tuple[str, ...]
+    seconds: float = 30.0
+    warm_up: float = 5.0
+    low: float | None = None
+    high: float | None = None
+    most_cv: float | None = None
+
+
+def _padded(ms: float, processes: int, algorithm: str, *more: str) -> tuple[str, ...]:
+    return (
+        f"inference.injected_latency_ms={ms}",
+        f"inference.processes={processes}",
+        f"inference.algorithm={algorithm}",
+        *more,
+    )
+
+
+OUTLIERS = (
+    "inference.injected_latency_distribution=outliers",
+    "inference.injected_latency_spread=10",
+)
+CASES = (
+    Case("adaptive", "x 4.9, N 5", _padded(82, 5, "adaptive"), high=1.0, low=0.0, most_cv=0.10),
+    Case("maximum", "x 4.9, N 5", _padded(82, 5, "maximum-time"), high=1.0, low=0.0, most_cv=0.10),
+    Case("expected", "x 4.9, N 5", _padded(82, 5, "expected-time")),
+    Case("unstaggered", "x 4.9, N 5", _padded(82, 5, "unstaggered")),
+    Case("one", "x 4.9, N 1", _padded(82, 1, "adaptive"), low=78.0, high=82.0),
+    Case("thirty", "x 30, N 34", _padded(502, 34, "adaptive"), low=0.0, high=2.0),
+    Case(
+        "outliers", "x 5, 1 % x 10, N 9", _padded(83.7, 9, "adaptive", *OUTLIERS),
+        low=0.0, high=2.0, seconds=60.0,
+    ),
+    Case(
+        "outliers-maximum", "x 5, 1 % x 10, N 9", _padded(83.7, 9, "maximum-time", *OUTLIERS),
+        seconds=60.0,
+    ),
+)
+
+
+def measure(case: Case, quick: bool) -> dict[str, Any]:
+    """Run one case and recount its ledger."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(
+            overrides=[
+                f"run.state_dir={folder}", "learning.processes=0", "replay.capacity=20000",
+                *case.settings,
+            ]
+        )
+        with rtagent.Runtime(config) as runtime:
+            runtime.wait_ready(60)
+            time.sleep(case.warm_up)
+            world = runtime.world
+            first = world.ledger.newest + 1
+            overwritten_before = runtime.stats()["actions"]["overwritten"]
+            time.sleep(case.seconds / 3 if quick else case.seconds)
+            rows = world.ledger.read(first, world.ledger.newest + 1)
+            actions = runtime.stats()["actions"]
+    default = rows["source"] == Source.DEFAULT
+    reused = rows["source"] == Source.REUSED
+    delays = (rows["tick"] - rows["observed"])[~default]
+    return {
+        "case": case.name,
+        "what": case.what,
+        "algorithm": config.inference.algorithm,
+        "inaction_percent": 100.0 * float(default.mean()),
+        "strict_inaction_percent": 100.0 * float((default | reused).mean()),
+        "gap_cv": actions["interaction_ms"]["cv"],
+        "delay_mean": float(delays.mean()) if len(delays) else None,
+        "overwritten": actions["overwritten"] - overwritten_before,
+        "ticks": len(rows),
+        "lateness_p99_us": float(np.percentile(rows["lateness_ns"], 99)) / 1e3,
+    }
+
+
+def passed(case: Case, result: dict[str, Any]) -> bool | None:
+    """Whether the bar is met; none for a case without one."""
+    if case.high is None or case.low is None:
+        return None
+    good = case.low <= result["inaction_percent"] <= case.high
+    return good and (case.most_cv is None or result["gap_cv"] <= case.most_cv)
+
+
+def main() -> int:
+    """Run the cases; exit code 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="names; none: all")
+    parser.add_argument("--quick", action="store_true", help="a third of the time")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    chosen = [case for case in CASES if not args.cases or case.name in args.cases]
+    floor = measure_jitter(3.0)
+    results = []
+    print(f"machine floor (bare loop): {floor}", file=sys.stderr)
+    for case in chosen:
+        result = measure(case, args.quick)
+        result["passed"] = passed(case, result)
+        results.append(result)
+        if not args.json:
+            verdict = {True: "ok", False: "MISSED", None: "shown"}[result["passed"]]
+            print(
+                f"{case.name:17} {case.what:20} {result['algorithm']:14} "
+                f"inaction {result['inaction_percent']:6.2f} % "
+                f"(strict {result['strict_inaction_percent']:6.2f} %)  "
+                f"gap CV {result['gap_cv']:.3f}  delay {result['delay_mean']:.2f}  "
+                f"overwritten {result['overwritten']:5d}  "
+                f"lateness p99 {result['lateness_p99_us']:.0f} us  {verdict}",
+                flush=True,
+            )
+    if args.json:
+        print(json.dumps({"floor": str(floor), "cases": results}, indent=2))
+    return int(any(result["passed"] is False for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

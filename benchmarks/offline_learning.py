@@ -1,0 +1,207 @@
+"""Learning curves in virtual time, for choosing defaults.
+
+Plays the configured environment tick by tick, with no wall clock and no processes: each action is
+executed a fixed number of ticks after its frame, and the learner gets a fixed number of updates
+per tick, as many as one core of the machine in mind would reach. Replay, transitions and updates
+are the program's own, over buffers in this process. Prints returns as it goes.
+
+    python benchmarks/offline_learning.py --ticks 54000 --updates-per-tick 0.33 \
+        --set learning.n_step=8 --set policy.width=1
+
+`--policy random` and `--policy noop` give the returns to beat.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from dataclasses import dataclass, field
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from rtagent import exploration, networks
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import Config, load_config
+from rtagent.env.adapter import Adapter, open_environment
+from rtagent.learning.dqn import DqnUpdate
+from rtagent.learning.replay import Replay
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.staggering.arbiter import Source
+
+
+def blueprint_of(adapter: Adapter) -> Blueprint:
+    """The shapes of the environment, as a run would know them."""
+    low, high = (0, 255) if adapter.frame_dtype == "uint8" else (-np.inf, np.inf)
+    shape = (adapter.frame_stack, *adapter.frame_shape)
+    return Blueprint(
+        rate_hz=adapter.rate_hz,
+        frame_shape=adapter.frame_shape,
+        frame_dtype=adapter.frame_dtype,
+        frame_stack=adapter.frame_stack,
+        observation_space=gym.spaces.Box(low, high, shape, np.dtype(adapter.frame_dtype).type),
+        action_space=adapter.action_space,
+        action_shape=adapter.action_shape,
+        action_dtype=adapter.action_dtype,
+        action_meanings=adapter.action_meanings,
+        noop_action=adapter.noop_action,
+        network="",
+        tensors=(),
+        screen=adapter.screen,
+    )
+
+
+@dataclass
+class Offline:
+    """One run in virtual time.
+
+    Args:
+        config: as a real run's.
+        delay: ticks from a frame to the execution of its action.
+        updates_per_tick: the learner's share.
+        chooser: `learned`, `random` or `noop`.
+    """
+
+    config: Config
+    delay: int
+    updates_per_tick: float
+    chooser: str
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config = self.config
+        torch.manual_seed(config.run.seed)
+        self.adapter = open_environment(config.env)
+        shapes = blueprint_of(self.adapter)
+        capacity = config.replay.capacity
+        self.frames = FrameRing(_memory(FrameRing.size(shapes, capacity)), shapes, capacity)
+        self.ledger = Ledger(_memory(Ledger.size(shapes, capacity)), shapes, capacity)
+        spaces = (shapes.observation_space, shapes.action_space)
+        self.update = DqnUpdate(networks.build(config.policy, *spaces), config.learning)
+        self.acting = networks.ActingPolicy(config.policy, *spaces)
+        self.flat = np.empty(
+            sum(spec.elements for spec in networks.tensor_specs(self.update.network)), np.float32
+        )
+        self.replay = Replay(self.frames, self.ledger, config.learning)
+        self.rng = np.random.default_rng(config.run.seed)
+        self.observation = np.empty(
+            (shapes.frame_stack, *shapes.frame_shape), shapes.frame_dtype
+        )
+        self.actions = int(shapes.action_space.n)
+        self.noop = int(np.asarray(self.adapter.noop_action))
+        self.credit = self.window = 0.0
+        self.loss = self.scale = 0.0
+
+    def run(self, ticks: int, report_every: int, clock: Clock) -> None:
+        """Play, and print one line every `report_every` ticks."""
+        self._take_over_weights()
+        self.adapter.reset(self.config.run.seed)
+        pending: deque[tuple[int, int]] = deque()
+        episode = start = 0
+        total, began = 0.0, clock.now()
+        for tick in range(ticks):
+            default = (-1, self.noop)
+            observed, action = pending.popleft() if len(pending) >= self.delay else default
+            step = self.adapter.step(action)
+            self.frames.publish(tick, step.frame, start)
+            ended = TERMINATED * step.terminated | TRUNCATED * step.truncated
+            self._write(tick, observed, action, step.reward, episode, ended)
+            pending.append((tick, self._choose(tick)))
+            total += step.reward
+            self.window += step.reward
+            if ended:
+                self.returns.append(total)
+                self.lengths.append(tick + 1 - start)
+                total, episode, start = 0.0, episode + 1, tick + 1
+                self.adapter.reset()
+            self._learn()
+            if (tick + 1) % report_every == 0:
+                self._report(tick + 1, report_every, clock.now() - began)
+
+    def _choose(self, tick: int) -> int:
+        policy, seed = self.config.policy, self.config.run.seed
+        if self.chooser == "noop":
+            return self.noop
+        rate = exploration.epsilon(self.update.updates, policy)
+        rate = 1.0 if self.chooser == "random" else rate
+        action = exploration.explores(
+            seed, tick, policy.exploration_hold_ticks, rate, self.actions
+        )
+        if action is not None:
+            return action
+        self.frames.observation(tick, self.observation)
+        values = self.acting.values(self.observation)
+        self.scale = float(values.max())
+        return int(values.argmax())
+
+    def _write(
+        self, tick: int, observed: int, action: int, reward: float, episode: int, flags: int
+    ) -> None:
+        source = Source.AGENT if observed >= 0 else Source.DEFAULT
+        self.ledger.write(
+            tick, observed=observed, time_ns=tick, registered_ns=0, lateness_ns=0, reward=reward,
+            weights_version=0, episode=episode, worker=0, source=source, flags=flags,
+            action=action,
+        )
+
+    def _learn(self) -> None:
+        learning = self.config.learning
+        if self.chooser != "learned" or self.replay.ticks < learning.learning_starts:
+            return
+        self.credit += self.updates_per_tick
+        while self.credit >= 1.0:
+            self.credit -= 1.0
+            self.replay.refresh()
+            batch = self.replay.sample(learning.batch_size, self.rng)
+            if batch is None:
+                return
+            self.loss = self.update.step(batch).loss
+            if self.update.updates % learning.publish_every == 0:
+                self._take_over_weights()
+
+    def _take_over_weights(self) -> None:
+        networks.flatten_into(self.update.network, self.flat)
+        self.acting.load(self.flat)
+
+    def _report(self, ticks: int, window: int, seconds: float) -> None:
+        recent, lengths = self.returns[-20:] or [float("nan")], self.lengths[-20:] or [0]
+        per_1000, self.window = 1000.0 * self.window / window, 0.0
+        print(
+            f"{ticks:7d} ticks {self.update.updates:6d} updates  {len(self.returns):4d} episodes  "
+            f"return(20) {np.mean(recent):6.2f}  length {np.mean(lengths):6.0f}  "
+            f"now per 1000 ticks {per_1000:6.2f}  "
+            f"epsilon {exploration.epsilon(self.update.updates, self.config.policy):.2f}  "
+            f"loss {self.loss:.4f}  value {self.scale:.2f}  {seconds:.0f} s",
+            flush=True,
+        )
+
+
+def _memory(size: int) -> memoryview:
+    """Zeroed memory with both rings' newest word at -1."""
+    memory = np.zeros(size, np.uint8)
+    memory[:8].view(np.int64)[0] = -1
+    return memory.data
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--ticks", type=int, default=54_000)
+    parser.add_argument("--delay", type=int, default=2)
+    parser.add_argument("--updates-per-tick", type=float, default=0.33)
+    parser.add_argument("--report-every", type=int, default=3000)
+    parser.add_argument("--policy", choices=["learned", "random", "noop"], default="learned")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    config = load_config(None, options.set, {})
+    offline = Offline(config, options.delay, options.updates_per_tick, options.policy)
+    offline.run(options.ticks, options.report_every, MonotonicClock())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""From `rtagent serve` to the first action of the agent, installed program, default configuration.
+
+    python benchmarks/startup.py [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+from benchmarks.daemon import RunningDaemon
+
+LIMIT_S = 6.0
+
+
+def main() -> int:
+    """Print the seconds of each round and their median; exit code 1 if the bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    seconds = []
+    for _ in range(args.rounds):
+        with RunningDaemon() as daemon:
+            while daemon.stats()["actions"]["agent"] == 0:
+                time.sleep(0.01)
+            seconds.append(time.monotonic() - daemon.started)
+            print(f"first agent action after {seconds[-1]:.2f} s", flush=True)
+    passed = float(np.median(seconds)) <= LIMIT_S
+    print(f"median {np.median(seconds):.2f} s, limit {LIMIT_S:.0f} s: {'ok' if passed else 'MISSED'}")
+    return int(not passed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

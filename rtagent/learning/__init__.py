@@ -1,0 +1,1 @@
+"""Learning from what really happened: ledger rows to transitions, losses, the learner process."""

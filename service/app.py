@@ -1,0 +1,116 @@
+"""The application: the calls, the dashboard, and the layers in front of them."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from anyio import to_thread
+from fastapi import APIRouter, FastAPI
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from service import api, openapi, problems
+from service.backend import Backend
+from service.context import Context, Here
+from service.encoding import json_bytes
+from service.metrics import CONTENT_TYPE, prometheus_text
+from service.openapi import PROBLEM_RESPONSE
+from service.problems import Problem, ProblemMiddleware
+from service.security import SecurityHeaders, SecurityMiddleware
+from service.settings import Settings
+
+STATIC = Path(__file__).parent / "static"
+NO_STORE = {"cache-control": "no-store"}
+REVALIDATE = {"cache-control": "no-cache"}
+"""A browser asks each time whether its copy is still good: an upgrade shows at once."""
+
+router = APIRouter(responses=PROBLEM_RESPONSE)
+
+
+class Assets(StaticFiles):
+    """The dashboard's files."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(REVALIDATE)
+        return response
+
+
+def create_app(backend: Backend, settings: Settings) -> FastAPI:
+    """The HTTP application.
+
+    Args:
+        backend: the daemon.
+        settings: token, own address, limits.
+
+    Returns:
+        The application; `app.state.context.stopping.set()` ends its open streams.
+    """
+    app = FastAPI(
+        title="rtagent",
+        version=_version(),
+        description="Control and figures of a realtime reinforcement-learning daemon. Every error "
+        "is an RFC 9457 problem; every call but /livez and /readyz needs the token.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.context = Context(backend)
+    app.include_router(api.router)
+    app.include_router(router)
+    app.mount("/static", Assets(directory=STATIC), name="static")
+    problems.install(app)
+    openapi.install(app)
+    # The one added last is the outermost.
+    app.add_middleware(SecurityMiddleware, settings=settings)
+    app.add_middleware(ProblemMiddleware)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+@router.get("/", include_in_schema=False)
+async def dashboard() -> Response:
+    """The dashboard."""
+    return FileResponse(STATIC / "index.html", headers=REVALIDATE)
+
+
+@router.get("/livez", summary="Whether the service runs", tags=["health"])
+async def livez() -> Response:
+    """Answers as long as the service can answer at all. Needs no token."""
+    return _json({"status": "alive"})
+
+
+@router.get("/readyz", summary="Whether the agent acts", tags=["health"])
+async def readyz(here: Here) -> Response:
+    """200 from the first tick on; 503 with the reason before it or when a role has failed."""
+    ready, reason = await to_thread.run_sync(here.backend.ready)
+    if not ready:
+        raise Problem(503, reason, kind="not-ready")
+    return _json({"status": "ready"})
+
+
+@router.get(
+    "/metrics",
+    summary="The figures for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(here: Here) -> Response:
+    """The figures in Prometheus' text format, in base units. Unknown ones are left out."""
+    text = await to_thread.run_sync(
+        lambda: prometheus_text(here.backend.stats(), here.backend.status())
+    )
+    return Response(text, headers={"content-type": CONTENT_TYPE, **NO_STORE})
+
+
+def _json(value: dict[str, str]) -> Response:
+    return Response(json_bytes(value), media_type="application/json", headers=NO_STORE)
+
+
+def _version() -> str:
+    try:
+        return version("rtagent")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,144 @@
+"""What the HTTP application needs from the daemon, and the real thing: shared memory and a pipe."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+import numpy as np
+
+from rtagent.memory.world import World
+from rtagent.stats import StatsReader
+from service.commands import (
+    COMMAND_TIMEOUT_S,
+    BackendBusy,
+    BackendGone,
+    CommandChannel,
+    Duplex,
+)
+from service.encoding import Picture
+
+__all__ = ["Backend", "BackendBusy", "BackendGone", "SharedBackend"]
+
+
+class Backend(Protocol):
+    """The daemon as the HTTP application sees it. Every method may be called from any thread."""
+
+    @property
+    def has_screen(self) -> bool:
+        """Whether the environment has a picture."""
+
+    def status(self) -> dict[str, Any]:
+        """Run id, state, version and the roles with pid, state, restarts and last error."""
+
+    def stats(self) -> dict[str, Any]:
+        """Every figure; an unknown one is None."""
+
+    def config(self) -> dict[str, Any]:
+        """The configuration in force, as nested plain values."""
+
+    def screen(self) -> Picture | None:
+        """What the agent sees; None if there is no frame yet."""
+
+    def inference(self) -> dict[str, Any]:
+        """processes, algorithm, action_deadline_ms, ready, recommended_processes."""
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether the daemon acts, and if not, why."""
+
+    def command(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Have the supervisor do something; returns when it is in force.
+
+        Raises:
+            UserError: refused; nothing has changed.
+            BackendBusy: no answer in time.
+        """
+
+
+class SharedBackend:
+    """The running daemon: figures from shared memory, commands over the pipe.
+
+    Args:
+        world: the shared memory of the run.
+        connection: the service's end of the pipe to the supervisor.
+        command_timeout: seconds to wait for the supervisor.
+    """
+
+    def __init__(
+        self, world: World, connection: Duplex, command_timeout: float = COMMAND_TIMEOUT_S
+    ) -> None:
+        self._world = world
+        self._channel = CommandChannel(connection, command_timeout)
+        self._reader = StatsReader(world)
+        # The reader keeps what it has seen; two threads inside it would mix that up.
+        self._reading = threading.Lock()
+
+    @property
+    def has_screen(self) -> bool:
+        """Whether the environment has a picture."""
+        return self._world.blueprint.screen
+
+    def status(self) -> dict[str, Any]:
+        """The supervisor's newest report."""
+        with self._reading:
+            return dict(self._world.status.read())
+
+    def stats(self) -> dict[str, Any]:
+        """Every figure, from shared memory."""
+        with self._reading:
+            return self._reader.collect()
+
+    def config(self) -> dict[str, Any]:
+        """The configuration the run started with, and over it what has changed since."""
+        config: dict[str, Any] = self.status().get("config") or self._started_with()
+        return {**config, "inference": {**config["inference"], **self._settings()}}
+
+    def screen(self) -> Picture | None:
+        """The newest frame as a picture."""
+        frames = self._world.frames
+        frame = frames.frame(frames.newest) if self.has_screen else None
+        if frame is None or frame.dtype != np.uint8:
+            return None
+        if frame.ndim == 3 and frame.shape[-1] not in (3, 4):
+            return frame[0] if frame.shape[0] == 1 else frame[..., 0]
+        return frame[..., :3] if frame.ndim == 3 else frame
+
+    def inference(self) -> dict[str, Any]:
+        """The settings in force, how many processes act, how many are recommended."""
+        figures = self.stats()["inference"]
+        return {
+            **self._settings(),
+            "ready": figures["ready"],
+            "recommended_processes": figures["recommended_processes"],
+        }
+
+    def ready(self) -> tuple[bool, str]:
+        """Not before the first tick, not with a failed role, not while stopping."""
+        status = self.status()
+        for role in status.get("roles", ()):
+            if role["state"] == "failed":
+                lines = str(role.get("last_error") or "it gave no reason").strip().splitlines()
+                return False, f"{role['name']} has failed: {lines[-1]}"
+        state = status.get("state", "starting")
+        if state in ("failed", "stopping"):
+            return False, f"the daemon is {state}"
+        if self._world.ledger.newest < 0:
+            return False, "starting: the environment has not ticked yet"
+        return True, "ready"
+
+    def command(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Send a command to the supervisor and wait until it is in force."""
+        return self._channel.call(name, arguments)
+
+    def _settings(self) -> dict[str, Any]:
+        """The settable settings, from the supervisor's orders where they hold them."""
+        orders = self._world.control.orders
+        config = self.status().get("config") or self._started_with()
+        return {
+            "processes": orders.processes,
+            "algorithm": orders.algorithm,
+            "action_deadline_ms": config["inference"]["action_deadline_ms"],
+        }
+
+    def _started_with(self) -> dict[str, Any]:
+        return self._world.config.model_dump(mode="json")

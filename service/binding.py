@@ -1,0 +1,60 @@
+"""Taking the address, before anything is started. Imports nothing heavy: the supervisor uses it."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+from rtagent.errors import UserError
+
+BACKLOG = 512
+
+
+def bind(host: str, port: int, insecure: bool) -> socket.socket:
+    """Take the address the service will listen on.
+
+    Args:
+        host: address or name.
+        port: 0 takes a free one; `getsockname()[1]` says which.
+        insecure: allow an address other than loopback, without TLS.
+
+    Returns:
+        A listening socket.
+
+    Raises:
+        UserError: the address is in use, not ours, or not loopback.
+    """
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (socket.gaierror, UnicodeError):
+        raise UserError(f"{host} is no address of this machine: choose another --host") from None
+    family, kind, protocol, _, address = found[0]
+    if not insecure and not ipaddress.ip_address(address[0]).is_loopback:
+        raise UserError(
+            f"{host} can be reached from other machines: it needs TLS or --insecure; or bind "
+            f"127.0.0.1 and forward the port with ssh"
+        )
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise UserError(_bind_failure(error, host, port)) from None
+    return sock
+
+
+def _bind_failure(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} is in use on {host}: stop the other program or choose another with --port"
+        )
+    if error.errno == errno.EACCES:
+        return f"port {port} needs privileges: choose one above 1023 with --port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine: choose another --host"
+    return f"cannot listen on {host} port {port}: {error.strerror}"

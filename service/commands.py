@@ -1,0 +1,123 @@
+"""Commands to the supervisor over one duplex pipe.
+
+Why it is correct. Each request carries a number that is used once. One reader thread takes every
+reply off the pipe and hands it to the request of that number, so replies may come in any order; a
+reply to a request whose sender has given up finds nobody waiting and is dropped. Sending happens
+under a lock, so that two messages never mix. A supervisor that hangs does not read its pipe: an
+unanswered request keeps its place, and once `MOST_UNANSWERED` have one further requests are
+refused before they are sent, so that the pipe never fills up and `send` never blocks. At the end
+of the pipe everybody who waits is told.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Protocol
+
+from rtagent.errors import UserError
+
+MOST_UNANSWERED = 16
+COMMAND_TIMEOUT_S = 32.0
+"""A little more than the supervisor gives a change to come into force."""
+
+
+class BackendBusy(Exception):
+    """The supervisor did not answer in time; whether the change comes into force is not known."""
+
+
+class BackendGone(BackendBusy):
+    """The supervisor has closed its end of the pipe."""
+
+
+class Duplex(Protocol):
+    """What is used of a `multiprocessing.connection.Connection`."""
+
+    def send(self, obj: Any, /) -> None:
+        """Write one object."""
+
+    def recv(self) -> Any:
+        """Read one object; EOFError at the end of the pipe."""
+
+    def close(self) -> None:
+        """Give up this end."""
+
+
+class CommandChannel:
+    """The service's end of the pipe.
+
+    Args:
+        connection: duplex; nobody else may read from it.
+        timeout: seconds to wait for a reply.
+    """
+
+    def __init__(self, connection: Duplex, timeout: float = COMMAND_TIMEOUT_S) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._unanswered: dict[int, Future[dict[str, Any]]] = {}
+        self._gone = False
+        threading.Thread(target=self._read, name="supervisor replies", daemon=True).start()
+
+    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Send one command and wait for its reply.
+
+        Args:
+            name: of the command.
+            arguments: of the command; plain values.
+
+        Returns:
+            The supervisor's result.
+
+        Raises:
+            UserError: the supervisor refused; its one line says why.
+            BackendBusy: no reply in time.
+            BackendGone: there is no supervisor any more.
+        """
+        reply: Future[dict[str, Any]] = Future()
+        with self._lock:
+            if self._gone:
+                raise BackendGone("the supervisor is gone")
+            if len(self._unanswered) >= MOST_UNANSWERED:
+                raise BackendBusy("the supervisor does not answer; the command was not sent")
+            number = next(self._numbers)
+            self._unanswered[number] = reply
+            try:
+                self._connection.send({"id": number, "name": name, "arguments": arguments})
+            except OSError:
+                del self._unanswered[number]
+                raise BackendGone("the supervisor is gone; the command was not sent") from None
+        try:
+            return reply.result(self._timeout)
+        except FutureTimeout:
+            raise BackendBusy(
+                f"the supervisor did not answer within {self._timeout:g} s; the change may still "
+                f"come into force, so read the value before trying again"
+            ) from None
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._deliver(self._connection.recv())
+        except (EOFError, OSError):
+            pass
+        finally:
+            with self._lock:
+                self._gone = True
+                waiting = list(self._unanswered.values())
+                self._unanswered.clear()
+            for reply in waiting:
+                reply.set_exception(BackendGone("the supervisor went away before it answered"))
+
+    def _deliver(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            reply = self._unanswered.pop(message["id"], None)
+        if reply is None:
+            return
+        if "refused" in message:
+            reply.set_exception(UserError(str(message["refused"])))
+        else:
+            reply.set_result(message["result"])

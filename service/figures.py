@@ -1,0 +1,174 @@
+"""Every figure of `GET /v1/stats`: its place, its meaning, and its name in Prometheus.
+
+One table, so that the OpenAPI document and `/metrics` cannot disagree about what a number means.
+Percentiles and means cover the last 60 s unless the text says otherwise; counters cover the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PREFIX = "rtagent_"
+MILLI = 1e-3
+MICRO = 1e-6
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number.
+
+    Attributes:
+        path: its place in the figures, dotted.
+        text: what it means, one sentence.
+        metric: its name in Prometheus without the prefix; none: text, not a number.
+        scale: factor from the figure's unit to Prometheus' base unit.
+        labels: labels that set it apart from other figures of the same metric.
+    """
+
+    path: str
+    text: str
+    metric: str | None = None
+    scale: float = 1.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def value(self, figures: Mapping[str, Any]) -> Any:
+        """The number in a set of figures; None where it is unknown."""
+        value: Any = figures
+        for key in self.path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    @property
+    def kind(self) -> str:
+        """The Prometheus type."""
+        return "counter" if (self.metric or "").endswith("_total") else "gauge"
+
+
+def _quantiles(path: str, text: str, metric: str, scale: float, *names: str) -> list[Figure]:
+    """Percentiles of one quantity: p50 is quantile 0.5, max is quantile 1."""
+    quantile = {"p50": "0.5", "p99": "0.99", "p999": "0.999", "max": "1"}
+    return [
+        Figure(f"{path}.{name}", f"{text} ({name}).", metric, scale, {"quantile": quantile[name]})
+        for name in names
+    ]
+
+
+def _sources(path: str, text: str, metric: str, label: str, *names: str) -> list[Figure]:
+    return [Figure(f"{path}.{name}", text, metric, 1.0, {label: name}) for name in names]
+
+
+CLOCK = [
+    Figure("clock.uptime_s", "Seconds since the first tick.", "uptime_seconds"),
+    Figure("clock.ticks", "Ticks of the environment.", "ticks_total"),
+    Figure("clock.rate_hz", "Ticks per second, measured.", "tick_rate_hertz"),
+    Figure("clock.target_rate_hz", "Ticks per second that the clock should keep.",
+           "tick_rate_target_hertz"),
+    Figure("clock.drift_ms", "How far the newest tick lies behind its due time.",
+           "clock_drift_seconds", MILLI),
+    Figure("clock.slips", "Times the clock gave up on catching up and was anchored anew.",
+           "clock_slips_total"),
+    *_quantiles("clock.lateness_us", "Lateness of a tick against its due time",
+                "tick_lateness_seconds", MICRO, "p50", "p99", "p999", "max"),
+]
+ACTIONS = [
+    *_sources("actions", "Ticks by the source of the executed action: agent (fresh), reused, or "
+              "default (inaction).", "actions_total", "source", "agent", "reused", "default"),
+    Figure("actions.inaction_fraction", "Share of the run's ticks that were executed with the "
+           "default behaviour.", "inaction_ratio"),
+    Figure("actions.strict_inaction_fraction", "The same, re-used actions counted as inaction.",
+           "inaction_strict_ratio"),
+    Figure("actions.inaction_fraction_60s", "Share of ticks with the default behaviour, last 60 s.",
+           "inaction_60s_ratio"),
+    Figure("actions.overwritten", "Actions replaced by a newer one before any tick used them.",
+           "actions_overwritten_total"),
+    Figure("actions.interaction_ms.mean", "Mean time between two agent actions that reach the "
+           "environment.", "interaction_time_mean_seconds", MILLI),
+    Figure("actions.interaction_ms.cv", "Coefficient of variation of that time; 0 is perfectly "
+           "even.", "interaction_time_cv"),
+    Figure("actions.delay_ticks.mean", "Mean number of ticks between the observation an action "
+           "was computed from and its execution.", "delay_mean_ticks"),
+    *_quantiles("actions.delay_ticks", "Ticks from an action's observation to its execution",
+                "delay_ticks", 1.0, "p50", "p99", "max"),
+]
+INFERENCE = [
+    Figure("inference.processes", "Inference processes wanted.", "inference_processes"),
+    Figure("inference.ready", "Inference processes that act.", "inference_processes_ready"),
+    Figure("inference.algorithm", "The staggering algorithm."),
+    Figure("inference.estimate_ms", "The algorithm's estimate of the inference time.",
+           "inference_estimate_seconds", MILLI),
+    Figure("inference.recommended_processes", "Processes needed to act on every tick with this "
+           "inference time.", "inference_processes_recommended"),
+    Figure("inference.injected_latency_ms", "Mean to which inference times are padded for study; "
+           "0: they are the machine's own.", "inference_injected_latency_seconds", MILLI),
+]
+LEARNING = [
+    Figure("learning.processes", "Learner processes.", "learning_processes"),
+    Figure("learning.updates", "Gradient updates.", "learning_updates_total"),
+    Figure("learning.updates_per_s", "Gradient updates per second.",
+           "learning_updates_per_second"),
+    Figure("learning.samples_consumed", "Transitions learned from.", "learning_samples_total"),
+    Figure("learning.batch_size", "Transitions per update.", "learning_batch_size"),
+    Figure("learning.loss", "Loss of the newest update.", "learning_loss"),
+    Figure("learning.epsilon", "Exploration rate: share of random choices.",
+           "exploration_epsilon"),
+    Figure("learning.staleness.mean", "Mean number of updates that a gradient missed.",
+           "learning_staleness_mean_updates"),
+    Figure("learning.staleness.max", "Largest number of updates that a gradient missed.",
+           "learning_staleness_max_updates"),
+    Figure("learning.weights_version", "Version of the newest published weights.",
+           "learning_weights_version"),
+]
+REPLAY = [
+    Figure("replay.capacity", "Ticks that the replay can hold.", "replay_capacity_ticks"),
+    Figure("replay.size", "Ticks that the replay holds.", "replay_size_ticks"),
+    Figure("replay.bytes", "Memory that the replay uses.", "replay_bytes"),
+    Figure("replay.bytes_per_transition", "Memory per stored tick.",
+           "replay_bytes_per_transition"),
+    Figure("replay.memory_budget_bytes", "Memory allowed for replay and batches.",
+           "replay_memory_budget_bytes"),
+]
+R3 = [
+    Figure("r3.mode", "How batch size and replay are controlled."),
+    Figure("r3.deadline_s", "Length of a training horizon.", "r3_deadline_seconds"),
+    Figure("r3.elapsed_s", "Time used of this horizon.", "r3_elapsed_seconds"),
+    Figure("r3.data_budget", "Samples to be learned from in a horizon.", "r3_data_budget_samples"),
+    Figure("r3.consumed", "Samples learned from in this horizon.", "r3_consumed_samples"),
+    Figure("r3.time_ratio", "Share of the horizon's time that is used.", "r3_time_ratio"),
+    Figure("r3.data_ratio", "Share of the horizon's data that is used.", "r3_data_ratio"),
+    Figure("r3.alpha", "The controller's weight of time.", "r3_alpha"),
+    Figure("r3.beta", "The controller's weight of data.", "r3_beta"),
+    Figure("r3.batch_memory_bytes", "Memory reserved for batches.", "r3_batch_memory_bytes"),
+    Figure("r3.replay_memory_bytes", "Memory reserved for the replay.", "r3_replay_memory_bytes"),
+    *_sources("r3.horizons", "Training horizons by outcome.", "r3_horizons_total", "outcome",
+              "met", "missed"),
+    *_sources("r3.episode_deadlines", "Deadlines of episodes by outcome.",
+              "r3_episode_deadlines_total", "outcome", "met", "missed"),
+    Figure("r3.oom_events", "Times that memory ran out and reservations were halved.",
+           "r3_out_of_memory_total"),
+]
+EPISODES = [
+    Figure("episodes.count", "Finished episodes.", "episodes_total"),
+    Figure("episodes.last_return", "Return of the last finished episode.", "episode_last_return"),
+    Figure("episodes.mean_return_100", "Mean return of the last 100 episodes.",
+           "episode_mean_return_100"),
+    Figure("episodes.mean_length_100", "Mean length of the last 100 episodes.",
+           "episode_mean_length_100_ticks"),
+]
+FIGURES = [*CLOCK, *ACTIONS, *INFERENCE, *LEARNING, *REPLAY, *R3, *EPISODES]
+
+INFERENCE_WORKER = [
+    Figure("id", "Number of the process."),
+    Figure("pid", "Process id."),
+    Figure("state", "State of the process."),
+    Figure("inferences", "Inferences done.", "inference_worker_inferences_total"),
+    *_quantiles("latency_ms", "Inference time", "inference_worker_latency_seconds", MILLI,
+                "p50", "p99", "max"),
+    Figure("weights_version", "Version of the weights in use.",
+           "inference_worker_weights_version"),
+    Figure("restarts", "Times the process was replaced.", "inference_worker_restarts_total"),
+]
+
+REGRETS = ("inaction", "delay", "learning")
+REGRET_TEXT = "Regret after Theorem 1; the kind says whether it is measured, estimate or bound."

@@ -1,0 +1,92 @@
+"""The bearer token: made once, kept in the state directory, readable by its owner alone.
+
+Why it is correct. The token is written whole into a file of its own, flushed, and only then linked
+to its name. `link` fails if the name exists, so that of two first starts one wins and both use its
+token, and nobody ever reads half a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from rtagent.errors import UserError
+
+TOKEN_BYTES = 32
+ENVIRONMENT_NAME = "RTAGENT_TOKEN"
+FILE_NAME = "token"
+_SHAPE = re.compile(r"[A-Za-z0-9._~-]{43,256}")
+"""At least 256 bits in base64, of characters that a URL and a header carry as they are."""
+_LONGEST_FILE = 4096
+
+
+def load_or_make_token(state_dir: Path, environ: Mapping[str, str]) -> str:
+    """The token of this daemon.
+
+    Args:
+        state_dir: where the token file is; created if missing.
+        environ: a token in `RTAGENT_TOKEN` wins over the file.
+
+    Returns:
+        The token, 43 to 256 characters.
+
+    Raises:
+        UserError: the token is malformed or open to others, or its file cannot be read or written.
+    """
+    given = environ.get(ENVIRONMENT_NAME, "")
+    if given:
+        return _checked(given, ENVIRONMENT_NAME)
+    path = state_dir / FILE_NAME
+    try:
+        if not path.exists():
+            _make(path)
+        return _read(path)
+    except OSError as error:
+        raise UserError(f"cannot keep the token in {path}: {error.strerror}") from None
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{FILE_NAME}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(TOKEN_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # It exists: another start was first, and its token counts.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+
+
+def _read(path: Path) -> str:
+    # Without O_NONBLOCK the open of a FIFO put there would wait for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise UserError(f"{path} is not a file: remove it, and a new token is made")
+        if mode & 0o077:
+            raise UserError(
+                f"{path} is open to other users (mode {stat.S_IMODE(mode):04o}): remove it, and a "
+                f"new token is made, or `chmod 600` it"
+            )
+        content = file.read(_LONGEST_FILE)
+    return _checked(content.decode("ascii", "replace").strip(), str(path))
+
+
+def _checked(token: str, source: str) -> str:
+    if not _SHAPE.fullmatch(token):
+        remedy = "unset it" if source == ENVIRONMENT_NAME else "remove it, and a new one is made"
+        raise UserError(
+            f"{source} holds no usable token (43 to 256 characters of A-Z a-z 0-9 . _ ~ -): "
+            f"{remedy}"
+        )
+    return token

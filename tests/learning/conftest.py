@@ -1,0 +1,98 @@
+"""What the tests of learning share: shapes, memory, and a way to write rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rtagent.memory.blueprint import Blueprint, TensorSpec
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import Ledger
+from rtagent.staggering.arbiter import Source
+
+
+def _make_blueprint(
+    frame_shape: tuple[int, ...] = (3,),
+    dtype: str = "float32",
+    stack: int = 1,
+    actions: int = 4,
+    tensors: tuple[TensorSpec, ...] = (),
+    network: str = "mlp k=1",
+) -> Blueprint:
+    """Shapes of a small run."""
+    high = 255 if dtype == "uint8" else 10
+    low = 0 if dtype == "uint8" else -10
+    return Blueprint(
+        rate_hz=60.0,
+        frame_shape=frame_shape,
+        frame_dtype=dtype,
+        frame_stack=stack,
+        observation_space=spaces.Box(low, high, (stack, *frame_shape), np.dtype(dtype).type),
+        action_space=spaces.Discrete(actions),
+        action_shape=(),
+        action_dtype="int32",
+        action_meanings=(),
+        noop_action=0,
+        network=network,
+        tensors=tensors,
+        screen=False,
+    )
+
+
+def _memory(size: int) -> memoryview:
+    """Zeroed bytes, aligned to 8, whose first word says that nothing is there."""
+    words = np.zeros(-(-size // 8), np.int64)
+    words[0] = -1
+    return memoryview(words.view(np.uint8))
+
+
+def _make_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledger]:
+    """An empty frame ring and ledger."""
+    frames = FrameRing(_memory(FrameRing.size(blueprint, capacity)), blueprint, capacity)
+    ledger = Ledger(_memory(Ledger.size(blueprint, capacity)), blueprint, capacity)
+    return frames, ledger
+
+
+def _write(ledger: Ledger, tick: int, **values: Any) -> None:
+    unimportant = {
+        "time_ns": tick, "registered_ns": 0, "lateness_ns": 0, "weights_version": 0, "worker": 0,
+    }
+    usual = {
+        "observed": tick - 1, "reward": 0.0, "episode": 0, "flags": 0, "action": 0,
+        "source": Source.AGENT,
+    }
+    ledger.write(tick, **{**unimportant, **usual, **values})
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def make_blueprint() -> Callable[..., Blueprint]:
+    """Shapes of a small run."""
+    return _make_blueprint
+
+
+@pytest.fixture
+def make_rings() -> Callable[[Blueprint, int], tuple[FrameRing, Ledger]]:
+    """An empty frame ring and ledger."""
+    return _make_rings
+
+
+@pytest.fixture
+def write_row() -> Callable[..., None]:
+    """Writes a row as the environment process does; what is not given does not matter."""
+    return _write
+
+
+@pytest.fixture
+def shared_bytes() -> Callable[[int], memoryview]:
+    """Memory as a world is made of."""
+    return _memory

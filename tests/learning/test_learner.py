@@ -1,0 +1,336 @@
+"""The learner's loop with a scripted context: virtual time, memory of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent import checkpoint as checkpoints
+from rtagent import networks
+from rtagent.clock import VirtualClock
+from rtagent.config import Config, PolicyConfig, parse_config
+from rtagent.learning import learner
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.board import Board
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+
+CAPACITY = 1000
+SETTINGS: dict[str, Any] = {
+    "learning": {"learning_starts": 50, "batch_size": 4, "publish_every": 5, "n_step": 2},
+    "replay": {"capacity": CAPACITY},
+}
+
+
+class FakeContext:
+    """What `worker.py` gives a learner, under the test's control.
+
+    Attributes:
+        on_beat: called with the number of beats so far.
+        paused_for: whether the orders pause learning.
+    """
+
+    def __init__(self, world: Any, folder: Path, resume: Path | None = None) -> None:
+        self.world, self.config, self.blueprint = world, world.config, world.blueprint
+        self.index = 0
+        self.clock = VirtualClock(100.0)
+        self.record = Board(memoryview(bytearray(Board.size()))).record("learner", 0)
+        self.checkpoint_dir, self.resume = folder, resume
+        self.orders = SimpleNamespace(learning_paused=False)
+        self.stopping = False
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.beats: list[float] = []
+        self.ready_after: tuple[int, float] | None = None
+        self.on_beat: Callable[[int], None] = lambda count: None
+
+    def beat(self) -> None:
+        self.beats.append(self.clock.now())
+        self.on_beat(len(self.beats))
+
+    def give_way(self) -> None:
+        self.gave_way = True
+
+    def ready(self) -> None:
+        self.ready_after = (self.world.weights.publication, self.clock.now())
+
+    def event(self, kind: str, **details: Any) -> None:
+        self.events.append((kind, details))
+
+    @property
+    def updates(self) -> int:
+        return int(self.record["updates"][0])
+
+
+@pytest.fixture
+def make_world(
+    make_blueprint: Any, make_rings: Any, shared_bytes: Any
+) -> Callable[..., SimpleNamespace]:
+    """A world in this process's memory; keyword arguments are learning settings."""
+
+    def make(**learning: Any) -> SimpleNamespace:
+        settings = {**SETTINGS, "learning": {**SETTINGS["learning"], **learning}}
+        config: Config = parse_config(settings)
+        shapes: Blueprint = make_blueprint()
+        network = networks.build(PolicyConfig(), shapes.observation_space, shapes.action_space)
+        shapes = replace(shapes, tensors=networks.tensor_specs(network))
+        frames, ledger = make_rings(shapes, CAPACITY)
+        buffer = shared_bytes(WeightBuffers.size(shapes.parameters))
+        WeightBuffers.format(buffer)
+        return SimpleNamespace(
+            config=config, blueprint=shapes, frames=frames, ledger=ledger,
+            weights=WeightBuffers(buffer, shapes.parameters),
+        )
+
+    return make
+
+
+@pytest.fixture
+def play(write_row: Any) -> Callable[..., None]:
+    def ticks(world: Any, count: int, reward: float = 1.0) -> None:
+        for tick in range(world.ledger.newest + 1, world.ledger.newest + 1 + count):
+            frame = np.random.default_rng(tick).normal(size=3).astype(np.float32)
+            world.frames.publish(tick, frame, 0)
+            write_row(world.ledger, tick, reward=reward, action=tick % 4)
+
+    return ticks
+
+
+def stop_at(context: FakeContext, updates: int, beats: int = 2000) -> None:
+    """Let the loop run until so many updates; more than `beats` beats fail the test."""
+
+    def stop(count: int) -> None:
+        assert count < beats, "the loop does not get there"
+        context.stopping = context.updates >= updates
+
+    context.on_beat = stop
+
+
+def test_it_learns_publishes_and_leaves_a_checkpoint(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world()
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    stop_at(context, 23)
+    learner.run(context)
+    assert context.ready_after == (0, 100.0)
+    assert world.weights.info() == WeightsInfo(version=6, updates=23)
+    record = context.record
+    assert int(record["samples_consumed"][0]) == 23 * 4
+    assert int(record["weights_version"][0]) == 6
+    assert 0.0 < float(record["loss"][0]) < 10.0
+    newest = checkpoints.newest(tmp_path)
+    assert newest is not None
+    assert checkpoints.load(newest).counters == checkpoints.Counters(23, 92, 6)
+    assert [kind for kind, _ in context.events] == ["checkpoint"]
+
+
+def test_it_waits_for_data_and_keeps_beating(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world()
+    context = FakeContext(world, tmp_path)
+
+    def on_beat(count: int) -> None:
+        if count == 50:
+            assert context.updates == 0
+            play(world, 49)
+        if count == 70:
+            assert context.updates == 0
+            play(world, 30)
+        context.stopping = count == 90
+
+    context.on_beat = on_beat
+    learner.run(context)
+    assert context.updates > 5
+    assert max(np.diff(context.beats)) <= learner.IDLE_S + 1e-9
+
+
+def test_pausing_stops_the_updates(make_world: Any, play: Any, tmp_path: Path) -> None:
+    world = make_world()
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    at: dict[int, int] = {}
+
+    def on_beat(count: int) -> None:
+        at[count] = context.updates
+        context.orders.learning_paused = 20 <= count < 60
+        context.stopping = count == 80
+
+    context.on_beat = on_beat
+    learner.run(context)
+    assert at[20] > 5
+    assert at[60] == at[21]
+    assert at[80] > at[60] + 10
+
+
+@pytest.mark.parametrize("rate", [0.25, 3.0])
+def test_updates_per_tick_are_bounded(
+    rate: float, make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world(updates_per_tick=rate)
+    play(world, 100)
+    context = FakeContext(world, tmp_path)
+
+    def on_beat(count: int) -> None:
+        if count % 10 == 0:
+            play(world, 1)
+        context.stopping = count >= 1000
+
+    context.on_beat = on_beat
+    learner.run(context)
+    assert context.updates == pytest.approx(rate * 100, abs=rate + 1)
+
+
+def test_a_long_pause_saves_up_few_updates(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world(updates_per_tick=0.5)
+    play(world, 100)
+    context = FakeContext(world, tmp_path)
+    context.orders.learning_paused = True
+
+    def on_beat(count: int) -> None:
+        if count == 10:
+            play(world, 600)
+        context.orders.learning_paused = count < 20
+        context.stopping = count >= 200
+
+    context.on_beat = on_beat
+    learner.run(context)
+    assert context.updates == learner.CREDIT_TICKS * 0.5
+
+
+def test_bad_rewards_are_never_learned_from(
+    make_world: Any, play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(gradient_clip=0.0)
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    sample = learner.Replay.sample
+    poisoned = {11, 12, 13, 20}
+    calls = [0]
+
+    def poison(self: Any, *args: Any) -> Any:
+        batch = sample(self, *args)
+        calls[0] += 1
+        if calls[0] in poisoned and batch is not None:
+            batch.rewards.fill_(float("nan"))
+        return batch
+
+    monkeypatch.setattr(learner.Replay, "sample", poison)
+    stop_at(context, 30)
+    learner.run(context)
+    assert int(context.record["skipped"][0]) == 4
+    bursts = [details for kind, details in context.events if kind == "update_skipped"]
+    assert [each["updates"] for each in bursts] == [10, 16]
+    flat = np.empty(world.blueprint.parameters, np.float32)
+    assert world.weights.read(flat) is not None
+    assert np.isfinite(flat).all()
+
+
+def test_checkpoints_come_in_their_period(make_world: Any, play: Any, tmp_path: Path) -> None:
+    world = make_world()
+    context = FakeContext(world, tmp_path)
+    context.on_beat = lambda _: setattr(context, "stopping", context.clock.now() > 350.0)
+    learner.run(context)
+    assert int(context.record["checkpoints"][0]) == 3
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world()
+    (tmp_path / "file").touch()
+    context = FakeContext(world, tmp_path / "file")
+    context.on_beat = lambda _: setattr(context, "stopping", context.clock.now() > 350.0)
+    learner.run(context)
+    assert int(context.record["checkpoint_failures"][0]) == 3
+    assert {kind for kind, _ in context.events} == {"checkpoint_failed"}
+
+
+def published(world: Any) -> np.ndarray:
+    flat = np.empty(world.blueprint.parameters, np.float32)
+    assert world.weights.read(flat) is not None
+    return flat
+
+
+def test_a_new_run_resumes_from_the_checkpoint(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world()
+    play(world, 200)
+    first = FakeContext(world, tmp_path)
+    stop_at(first, 20)
+    learner.run(first)
+    new = make_world()
+    second = FakeContext(new, tmp_path, resume=checkpoints.newest(tmp_path))
+    second.on_beat = lambda _: setattr(second, "stopping", True)
+    learner.run(second)
+    np.testing.assert_array_equal(published(new), published(world))
+    old, info = world.weights.info(), new.weights.info()
+    assert info.updates == 20
+    assert info.version > old.version
+    assert int(second.record["samples_consumed"][0]) == 80
+
+
+def test_a_restarted_learner_goes_on_from_the_shared_weights(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world()
+    play(world, 200)
+    first = FakeContext(world, tmp_path / "a")
+    stop_at(first, 20)
+    learner.run(first)
+    later = FakeContext(world, tmp_path / "later")
+    stop_at(later, 30)
+    learner.run(later)
+    before, info = published(world), world.weights.info()
+    second = FakeContext(world, tmp_path / "b", resume=checkpoints.newest(tmp_path / "a"))
+    second.record["samples_consumed"][0] = 120
+    second.on_beat = lambda _: setattr(second, "stopping", True)
+    learner.run(second)
+    np.testing.assert_array_equal(published(world), before)
+    assert world.weights.info().updates == 30
+    assert world.weights.info().version > info.version
+    assert int(second.record["samples_consumed"][0]) == 120
+    left = checkpoints.newest(tmp_path / "b")
+    assert left is not None
+    tensors = checkpoints.load(left).tensors
+    for name in (spec.name for spec in world.blueprint.tensors):
+        np.testing.assert_array_equal(tensors[f"target.{name}"], tensors[f"online.{name}"])
+
+
+def test_a_checkpoint_of_another_network_is_refused(
+    make_world: Any, tmp_path: Path
+) -> None:
+    world = make_world()
+    first = FakeContext(world, tmp_path)
+    first.on_beat = lambda _: setattr(first, "stopping", True)
+    learner.run(first)
+    other = make_world()
+    other.blueprint = replace(other.blueprint, network="mlp k=9")
+    with pytest.raises(checkpoints.CheckpointError, match="belongs to the network mlp k=1"):
+        learner.run(FakeContext(other, tmp_path, resume=checkpoints.newest(tmp_path)))
+
+
+def test_where_nobody_learns_the_first_weights_are_published(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world()
+    learner.publish_initial(world, world.config, None)
+    assert world.weights.info() == WeightsInfo(version=1, updates=0)
+    assert published(world).std() > 0.01
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    stop_at(context, 20)
+    learner.run(context)
+    acting = make_world()
+    learner.publish_initial(acting, acting.config, checkpoints.newest(tmp_path))
+    assert acting.weights.info().updates == 20
+    np.testing.assert_array_equal(published(acting), published(world))

@@ -1,0 +1,268 @@
+"""Transitions against a slow, obvious transcription of what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from rtagent.learning.transitions import DecisionIndex
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Rows, row_dtype
+from rtagent.staggering.arbiter import Source
+
+State = Literal["decision", "executed"]
+Found = tuple[int, int, float, float, int, bool]
+
+
+@pytest.fixture
+def dtype(make_blueprint: Callable[..., Blueprint]) -> np.dtype[Any]:
+    return row_dtype(make_blueprint())
+
+
+@dataclass
+class Decision:
+    """One decision of the slow transcription."""
+
+    observed: int
+    executed: int
+    action: int
+    rewards: list[float]
+
+
+def slow_chains(rows: Rows) -> list[list[Any]]:
+    """Runs of rows without a missing tick, within one episode."""
+    chains: list[list[Any]] = []
+    for row in rows:
+        last = chains[-1][-1] if chains else None
+        if (
+            last is None
+            or last["flags"]
+            or row["tick"] != last["tick"] + 1
+            or row["episode"] != last["episode"]
+        ):
+            chains.append([])
+        chains[-1].append(row)
+    return chains
+
+
+def slow_decisions(chain: list[Any]) -> list[Decision]:
+    decisions: list[Decision] = []
+    first = chain[0]["tick"]
+    for row in chain:
+        by_agent = row["source"] in (Source.AGENT, Source.REUSED)
+        of_this_episode = first <= row["observed"] < row["tick"]
+        newer = all(row["observed"] > each.observed for each in decisions)
+        if by_agent and of_this_episode and newer:
+            decisions.append(Decision(row["observed"], row["tick"], int(row["action"]), []))
+        if decisions:
+            decisions[-1].rewards.append(float(row["reward"]))
+    return decisions
+
+
+def slow(rows: Rows, gamma: float, n_step: int, state: State) -> list[Found]:
+    """All transitions of a ledger, one sample at a time."""
+    found: list[Found] = []
+    chains = slow_chains(rows)
+    for number, chain in enumerate(chains):
+        decisions = slow_decisions(chain)
+        open_end = number == len(chains) - 1 and not chain[-1]["flags"]
+        frames = [d.observed if state == "decision" else d.executed - 1 for d in decisions]
+        for j, decision in enumerate(decisions):
+            together = decisions[j : j + n_step]
+            reward = sum(gamma**i * sum(d.rewards) for i, d in enumerate(together))
+            if not np.isfinite(reward):
+                continue
+            if j + n_step < len(decisions):
+                successor, terminal = frames[j + n_step], False
+            elif open_end:
+                continue
+            else:
+                successor = chain[-1]["tick"]
+                terminal = bool(chain[-1]["flags"] & TERMINATED)
+            found.append(
+                (frames[j], decision.action, reward, gamma ** len(together), successor, terminal)
+            )
+    return found
+
+
+def random_ledger(rng: np.random.Generator, dtype: np.dtype[Any], length: int) -> Rows:
+    """Delays that jump, defaults, re-use, going back, ends of all kinds, missing rows."""
+    rows = np.zeros(length, dtype)
+    episode, end_rate = 0, rng.choice([0.0, 0.02, 0.2])
+    for tick in range(length):
+        row = rows[tick : tick + 1]
+        row["tick"], row["episode"], row["action"] = tick, episode, rng.integers(4)
+        row["reward"] = rng.choice([0.0, 1.0, -1.0, 0.25])
+        row["source"] = rng.choice(3, p=[0.2, 0.6, 0.2])
+        row["observed"] = -1 if row["source"] == 0 else tick - rng.integers(1, 5)
+        if rng.random() < 0.1 and tick:
+            row["observed"] = rows["observed"][tick - 1]
+        if rng.random() < 0.01:
+            row["reward"] = rng.choice([np.nan, np.inf, -np.inf])
+        if rng.random() < end_rate:
+            row["flags"] = rng.choice([0, TERMINATED, TRUNCATED, TERMINATED | TRUNCATED])
+            episode += 1
+    whole: Rows = rows[rng.random(length) > rng.choice([0.0, 0.05])]
+    return whole
+
+
+def feed_in_pieces(index: DecisionIndex, rows: Rows, rng: np.random.Generator) -> None:
+    at = 0
+    while at < len(rows):
+        step = int(rng.choice([1, 2, 7, 40]))
+        index.feed(rows[at : at + step])
+        at += step
+
+
+def contents(index: DecisionIndex) -> list[Found]:
+    held = index.get(np.arange(*index.span))
+    return [
+        (int(f), int(a), float(r), float(d), int(n), bool(t))
+        for f, a, r, d, n, t in zip(
+            held.frame, held.action, held.reward, held.discount, held.next_frame, held.terminal,
+            strict=True,
+        )
+    ]
+
+
+def assert_same(found: list[Found], wanted: list[Found]) -> None:
+    assert [(f, a, n, t) for f, a, _, _, n, t in found] == [
+        (f, a, n, t) for f, a, _, _, n, t in wanted
+    ]
+    for column in (2, 3):
+        np.testing.assert_allclose(
+            [each[column] for each in found], [each[column] for each in wanted], rtol=1e-5,
+            atol=1e-6,
+        )
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("state", ["decision", "executed"])
+def test_random_ledgers(seed: int, state: State, dtype: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(seed)
+    gamma, n_step = float(rng.choice([0.0, 0.9, 1.0])), int(rng.choice([1, 2, 8]))
+    if gamma == 0.0:
+        n_step = 1
+    rows = random_ledger(rng, dtype, 300)
+    index = DecisionIndex(1000, dtype["action"], gamma, n_step, state)
+    feed_in_pieces(index, rows, rng)
+    wanted = slow(rows, gamma, n_step, state)
+    assert_same(contents(index), wanted)
+    assert len(wanted) > 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_ring_keeps_the_newest(seed: int, dtype: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(seed)
+    rows = random_ledger(rng, dtype, 400)
+    index = DecisionIndex(37, dtype["action"], 0.9, 3)
+    feed_in_pieces(index, rows, rng)
+    assert len(index) == 37
+    assert_same(contents(index), slow(rows, 0.9, 3, "decision")[-37:])
+
+
+def ledger(dtype: np.dtype[Any], *rows: tuple[int, int, float, int, int]) -> Rows:
+    """Rows of (tick, observed, reward, episode, flags); the action is 100 + tick."""
+    made = np.zeros(len(rows), dtype)
+    for row, (tick, observed, reward, episode, flags) in zip(made, rows, strict=True):
+        row["tick"], row["observed"], row["reward"] = tick, observed, reward
+        row["episode"], row["flags"], row["action"] = episode, flags, 100 + tick
+        row["source"] = Source.DEFAULT if observed < 0 else Source.AGENT
+    return made
+
+
+def transitions(dtype: np.dtype[Any], rows: Rows, n_step: int = 1) -> list[Found]:
+    index = DecisionIndex(100, dtype["action"], 0.5, n_step)
+    index.feed(rows)
+    return contents(index)
+
+
+def test_default_ticks_belong_to_the_decision_before(dtype: np.dtype[Any]) -> None:
+    rows = ledger(
+        dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, 0), (3, 2, 4, 0, 0), (4, 3, 8, 0, 0)
+    )
+    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 2, False), (2, 103, 4.0, 0.5, 3, False)]
+
+
+def test_the_decision_that_runs_into_the_end_is_terminal(dtype: np.dtype[Any]) -> None:
+    rows = ledger(dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TERMINATED))
+    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 2, True)]
+
+
+def test_truncation_bootstraps_from_the_last_frame(dtype: np.dtype[Any]) -> None:
+    rows = ledger(dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TRUNCATED))
+    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 2, False)]
+
+
+def test_actions_from_the_old_episode_are_not_decisions_of_the_new(dtype: np.dtype[Any]) -> None:
+    rows = ledger(
+        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, TERMINATED), (2, 1, 5, 1, 0), (3, 1, 5, 1, 0),
+        (4, 2, 1, 1, 0), (5, 3, 1, 1, 0),
+    )
+    assert transitions(dtype, rows) == [(0, 101, 1.0, 0.5, 1, True), (2, 104, 1.0, 0.5, 3, False)]
+
+
+def test_a_restart_without_a_flag_ends_like_a_truncation(dtype: np.dtype[Any]) -> None:
+    rows = ledger(dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 1, 0), (3, 2, 1, 1, 0))
+    assert transitions(dtype, rows) == [(0, 101, 1.0, 0.5, 1, False)]
+
+
+def test_nothing_crosses_a_missing_row(dtype: np.dtype[Any]) -> None:
+    rows = ledger(
+        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (3, 2, 7, 0, 0), (4, 3, 2, 0, 0), (5, 4, 2, 0, 0)
+    )
+    assert transitions(dtype, rows) == [(0, 101, 1.0, 0.5, 1, False), (3, 104, 2.0, 0.5, 4, False)]
+
+
+def test_an_action_from_an_older_frame_is_no_new_decision(dtype: np.dtype[Any]) -> None:
+    rows = ledger(
+        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, -1, 1, 0, 0), (3, 2, 1, 0, 0),
+        (4, 1, 1, 0, 0), (5, 2, 1, 0, 0), (6, 5, 1, 0, 0),
+    )
+    assert transitions(dtype, rows) == [(0, 101, 2.0, 0.5, 2, False), (2, 103, 3.0, 0.5, 5, False)]
+
+
+@pytest.mark.parametrize("pieces", [1, 6])
+def test_an_end_counts_even_if_the_episode_number_stays(
+    pieces: int, dtype: np.dtype[Any]
+) -> None:
+    rows = ledger(
+        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 0, TERMINATED), (3, 2, 1, 0, 0),
+        (4, 3, 1, 0, 0), (5, 4, 1, 0, 0),
+    )
+    index = DecisionIndex(100, dtype["action"], 0.5, 1)
+    for piece in np.array_split(rows, pieces):
+        index.feed(piece)
+    assert [(f, n, t) for f, _, _, _, n, t in contents(index)] == [
+        (0, 1, False), (1, 2, True), (3, 4, False)
+    ]
+
+
+def test_an_action_from_the_future_is_no_decision(dtype: np.dtype[Any]) -> None:
+    rows = ledger(
+        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 2, 1, 0, 0), (3, 9, 1, 0, 0), (4, 3, 1, 0, 0)
+    )
+    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 3, False)]
+
+
+def test_rewards_that_are_not_finite_are_skipped_and_counted(dtype: np.dtype[Any]) -> None:
+    rows = ledger(
+        dtype, *[(tick, tick - 1, float("nan") if tick == 5 else 1, 0, 0) for tick in range(12)]
+    )
+    index = DecisionIndex(100, dtype["action"], 0.5, 3)
+    index.feed(rows)
+    assert index.skipped == 3
+    assert [each[0] for each in contents(index)] == [0, 1, 5, 6, 7]
+
+
+def test_forgetting_is_by_frame(dtype: np.dtype[Any]) -> None:
+    index = DecisionIndex(100, dtype["action"], 0.5, 1)
+    index.feed(ledger(dtype, *[(tick, tick - 1, 1, 0, 0) for tick in range(50)]))
+    index.forget(30)
+    assert [each[0] for each in contents(index)] == list(range(30, 48))
+    index.forget(0)
+    assert len(index) == 18

@@ -1,0 +1,206 @@
+"""A daemon made of plain values, and clients that hold its token."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from rtagent.config import Config
+from service.app import create_app
+from service.binding import bind
+from service.encoding import Picture
+from service.process import serve
+from service.settings import Settings
+
+TOKEN = "t" * 20 + "0123456789abcdef" * 2
+PORT = 8008
+BASE = f"http://127.0.0.1:{PORT}"
+
+
+def example_stats() -> dict[str, Any]:
+    """Figures of a run that goes well."""
+    worker = {"state": "running", "inferences": 5000, "weights_version": 41, "restarts": 0,
+              "latency_ms": {"p50": 81.9, "p99": 84.2, "max": 91.0}}
+    return {
+        "clock": {"uptime_s": 301.5, "ticks": 18_000, "rate_hz": 59.7274,
+                  "target_rate_hz": 59.7275, "drift_ms": 0.08, "slips": 0,
+                  "lateness_us": {"p50": 12.0, "p99": 95.0, "p999": 310.0, "max": 820.0}},
+        "actions": {"agent": 17_800, "reused": 120, "default": 80, "inaction_fraction": 0.0044,
+                    "strict_inaction_fraction": 0.0111, "inaction_fraction_60s": 0.002,
+                    "overwritten": 3, "interaction_ms": {"mean": 16.8, "cv": 0.06},
+                    "delay_ticks": {"mean": 5.2, "p50": 5.0, "p99": 6.0, "max": 9.0}},
+        "inference": {"processes": 2, "ready": 2, "algorithm": "adaptive", "estimate_ms": 82.0,
+                      "recommended_processes": 5, "injected_latency_ms": 0.0,
+                      "workers": [{"id": i, "pid": 1200 + i, **copy.deepcopy(worker)}
+                                  for i in range(2)]},
+        "learning": {"processes": 1, "updates": 4100, "updates_per_s": 41.3,
+                     "samples_consumed": 131_200, "batch_size": 32, "loss": 0.0123,
+                     "epsilon": 0.31, "staleness": {"mean": None, "max": None},
+                     "weights_version": 41, "workers": []},
+        "replay": {"capacity": 100_000, "size": 18_000, "bytes": 127_000_000,
+                   "bytes_per_transition": 7056.0, "memory_budget_bytes": None},
+        "r3": {"mode": None, "deadline_s": None, "horizons": {"met": None, "missed": None}},
+        "regret": {"inaction": {"value": None, "kind": None, "unit": None},
+                   "delay": {"value": 1.5, "kind": "bound", "unit": "return"},
+                   "learning": {"value": None, "kind": None, "unit": None}},
+        "episodes": {"count": 37, "last_return": 4.0, "mean_return_100": 2.37,
+                     "mean_length_100": 486.0},
+    }
+
+
+def role(name: str, index: int, **changes: Any) -> dict[str, Any]:
+    """One process of the status."""
+    title = f"{name} {index}" if name in ("inference", "learner") else name
+    return {"name": title, "role": name, "index": index, "pid": 1000 + index, "state": "running",
+            "restarts": 0, "last_error": None, **changes}
+
+
+class FakeBackend:
+    """A daemon whose every answer a test can set."""
+
+    def __init__(self) -> None:
+        self.has_screen = True
+        self.figures = example_stats()
+        self.report: dict[str, Any] = {
+            "run_id": "20250101-abcd", "state": "running", "version": "0.1.0", "url": BASE,
+            "roles": [role("environment", 0), role("inference", 0), role("inference", 1),
+                      role("learner", 0), role("service", 0)],
+        }
+        self.picture: Picture | None = np.arange(84 * 84, dtype=np.uint32).reshape(84, 84).astype(
+            np.uint8
+        )
+        self.settings: dict[str, Any] = {
+            "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None,
+        }
+        self.readiness = (True, "ready")
+        self.commands: list[tuple[str, dict[str, Any]]] = []
+        self.failure: Exception | None = None
+        self.stats_failure: Exception | None = None
+        self.collected = 0
+        self._lock = threading.Lock()
+
+    def status(self) -> dict[str, Any]:
+        return self.report
+
+    def stats(self) -> dict[str, Any]:
+        if self.stats_failure is not None:
+            raise self.stats_failure
+        with self._lock:
+            self.collected += 1
+        return self.figures
+
+    def config(self) -> dict[str, Any]:
+        return Config().model_dump(mode="json")
+
+    def screen(self) -> Picture | None:
+        return self.picture
+
+    def inference(self) -> dict[str, Any]:
+        return {**self.settings, "ready": self.settings["processes"], "recommended_processes": 5}
+
+    def ready(self) -> tuple[bool, str]:
+        return self.readiness
+
+    def command(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        self.commands.append((name, arguments))
+        if self.failure is not None:
+            raise self.failure
+        self.settings.update(arguments)
+        self.figures["inference"].update(
+            {key: value for key, value in arguments.items() if key in self.figures["inference"]}
+        )
+        return dict(self.settings)
+
+
+@pytest.fixture
+def backend() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(token=TOKEN, port=PORT)
+
+
+@pytest.fixture
+def stranger(backend: FakeBackend, settings: Settings) -> Iterator[TestClient]:
+    """A client without the token."""
+    with TestClient(create_app(backend, settings), base_url=BASE, follow_redirects=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(stranger: TestClient) -> TestClient:
+    """A client with the token."""
+    stranger.headers["authorization"] = f"Bearer {TOKEN}"
+    return stranger
+
+
+@dataclass
+class RunningService:
+    """The service on a real socket, in a thread of this process."""
+
+    backend: FakeBackend
+    port: int = 0
+    beats: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(token=TOKEN, port=self.port)
+
+    def start(self) -> None:
+        """Listen on the port of the last time, at first on a free one."""
+        sock = bind("127.0.0.1", self.port, insecure=False)
+        self.port = sock.getsockname()[1]
+        self._stop.clear()
+        arguments = (sock, self.backend, self.settings, self._stop.is_set, self._beat)
+        self._thread = threading.Thread(target=serve, args=arguments, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """Seconds that stopping took."""
+        assert self._thread is not None
+        began = time.monotonic()
+        self._stop.set()
+        self._thread.join(10.0)
+        assert not self._thread.is_alive(), "the service did not stop"
+        return time.monotonic() - began
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}",
+            headers={"authorization": f"Bearer {TOKEN}"},
+            timeout=10.0,
+        )
+
+    def _beat(self) -> None:
+        self.beats += 1
+
+
+@pytest.fixture
+def running(backend: FakeBackend) -> Iterator[RunningService]:
+    service = RunningService(backend)
+    service.start()
+    yield service
+    service.stop()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 5.0) -> bool:
+    """Whether the condition becomes true in time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return bool(condition())

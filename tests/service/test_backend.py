@@ -1,0 +1,227 @@
+"""The pipe to the supervisor, and what is read from shared memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from multiprocess import Pipe
+
+from rtagent.config import Config, parse_config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.control import Orders
+from rtagent.memory.world import World, WorldMemory
+from rtagent.staggering.arbiter import Source
+from service.backend import SharedBackend
+from service.commands import MOST_UNANSWERED, BackendBusy, BackendGone, CommandChannel
+from tests.service.conftest import eventually
+
+
+class Supervisor:
+    """The other end of the pipe, driven by the test."""
+
+    def __init__(self, timeout: float) -> None:
+        self.end, theirs = Pipe()
+        self.channel = CommandChannel(theirs, timeout)
+
+    def receive(self) -> dict[str, Any]:
+        assert self.end.poll(5.0), "no command came"
+        message: dict[str, Any] = self.end.recv()
+        return message
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor(timeout=5.0)
+    yield supervisor
+    supervisor.end.close()
+
+
+@pytest.fixture
+def slow_supervisor() -> Iterator[Supervisor]:
+    """One that is not waited for long."""
+    supervisor = Supervisor(timeout=1.0)
+    yield supervisor
+    supervisor.end.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(MOST_UNANSWERED + 2) as pool:
+        yield pool
+
+
+def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 4})
+    message = supervisor.receive()
+    assert message["name"] == "set_inference"
+    assert message["arguments"] == {"processes": 4}
+    supervisor.end.send({"id": message["id"], "result": {"processes": 4}})
+    assert answer.result(5.0) == {"processes": 4}
+
+
+def test_refusal(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
+    supervisor.end.send({"id": supervisor.receive()["id"], "refused": "too little memory"})
+    with pytest.raises(UserError, match="too little memory"):
+        answer.result(5.0)
+
+
+def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answers = [pool.submit(supervisor.channel.call, "n", {"n": n}) for n in range(5)]
+    messages = [supervisor.receive() for _ in answers]
+    for message in reversed(messages):
+        supervisor.end.send({"id": message["id"], "result": message["arguments"]})
+    assert [answer.result(5.0) for answer in answers] == [{"n": n} for n in range(5)]
+
+
+def test_late_reply_is_nobody_elses(
+    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+) -> None:
+    supervisor = slow_supervisor
+    with pytest.raises(BackendBusy, match="did not answer"):
+        supervisor.channel.call("first", {})
+    late = supervisor.receive()
+    answer = pool.submit(supervisor.channel.call, "second", {})
+    second = supervisor.receive()
+    supervisor.end.send({"id": late["id"], "result": {"of": "first"}})
+    supervisor.end.send({"id": second["id"], "result": {"of": "second"}})
+    assert answer.result(5.0) == {"of": "second"}
+
+
+def test_a_reply_to_nothing_is_ignored(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    supervisor.end.send({"id": 999, "result": {}})
+    answer = pool.submit(supervisor.channel.call, "n", {})
+    supervisor.end.send({"id": supervisor.receive()["id"], "result": {"n": 1}})
+    assert answer.result(5.0) == {"n": 1}
+
+
+def test_a_hung_supervisor_is_not_flooded(
+    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+) -> None:
+    supervisor = slow_supervisor
+    answers = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    for answer in answers:
+        with pytest.raises(BackendBusy, match="did not answer"):
+            answer.result(5.0)
+    began = time.monotonic()
+    with pytest.raises(BackendBusy, match="was not sent"):
+        supervisor.channel.call("n", {})
+    assert time.monotonic() - began < 0.2
+    for _ in range(MOST_UNANSWERED):
+        supervisor.end.send({"id": supervisor.receive()["id"], "result": {}})
+
+    def recovered() -> bool:
+        # Refused until the channel has taken one of the replies off the pipe.
+        answers.append(pool.submit(supervisor.channel.call, "n", {"after": True}))
+        return bool(supervisor.end.poll(0.1))
+
+    assert eventually(recovered)
+    message = supervisor.receive()
+    assert message["arguments"] == {"after": True}
+    supervisor.end.send({"id": message["id"], "result": {}})
+    assert answers[-1].result(5.0) == {}
+
+
+def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answer = pool.submit(supervisor.channel.call, "n", {})
+    supervisor.receive()
+    threading.Timer(0.05, supervisor.end.close).start()
+    with pytest.raises(BackendGone):
+        answer.result(5.0)
+    with pytest.raises(BackendGone):
+        supervisor.channel.call("n", {})
+
+
+def blueprint(shape: tuple[int, ...], dtype: str, *, screen: bool) -> Blueprint:
+    return Blueprint(
+        rate_hz=50.0, frame_shape=shape, frame_dtype=dtype, frame_stack=1, observation_space=None,
+        action_space=None, action_shape=(), action_dtype="int32", action_meanings=(),
+        noop_action=0, network="mlp 1", tensors=(), screen=screen,
+    )
+
+
+class Daemon:
+    """Shared memory written by the test, as the supervisor and the environment would."""
+
+    def __init__(self, config: Config, shapes: Blueprint) -> None:
+        self.memory = WorldMemory(config, shapes)
+        self.world = World(self.memory.handles)
+        self.order()
+        self.pipe, theirs = Pipe()
+        self.backend = SharedBackend(World(self.memory.handles), theirs)
+
+    def order(self, processes: int = 2, algorithm: str = "adaptive") -> None:
+        self.world.control.write(Orders(processes, processes, algorithm, 2, 0.0, "constant", 0.0))
+
+    def tick(self, frame: Any) -> None:
+        self.world.frames.publish(0, frame, 0)
+        self.world.ledger.write(
+            0, observed=-1, time_ns=time.monotonic_ns(), registered_ns=0, lateness_ns=0,
+            reward=0.0, weights_version=-1, episode=0, worker=-1, source=Source.DEFAULT, flags=0,
+            action=0,
+        )
+
+
+@pytest.fixture(params=[((8, 6), True), ((8, 6, 3), True), ((1, 8, 6), True), ((4,), False)])
+def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    shape, screen = request.param
+    config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
+    daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
+    yield daemon
+    daemon.pipe.close()
+    daemon.memory.close()
+
+
+def test_screen_is_the_newest_frame(daemon: Daemon) -> None:
+    backend, shape = daemon.backend, daemon.world.blueprint.frame_shape
+    assert backend.screen() is None
+    frame = np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)
+    daemon.tick(frame)
+    picture = backend.screen()
+    if not backend.has_screen:
+        assert picture is None
+        return
+    assert picture is not None
+    assert picture.shape[:2] == (8, 6)
+    assert (picture == frame.reshape(picture.shape)).all()
+
+
+def test_ready_from_the_first_tick_until_a_role_fails(daemon: Daemon) -> None:
+    backend, status = daemon.backend, daemon.world.status
+    assert backend.ready() == (False, "starting: the environment has not ticked yet")
+    daemon.tick(np.zeros(daemon.world.blueprint.frame_shape))
+    status.write({"state": "running", "roles": [{"name": "learner 0", "state": "running"}]})
+    assert backend.ready()[0]
+    failed = {"name": "learner 0", "state": "failed", "last_error": "Traceback\nValueError: x\n"}
+    status.write({"state": "failed", "roles": [failed]})
+    assert backend.ready() == (False, "learner 0 has failed: ValueError: x")
+    status.write({"state": "stopping", "roles": []})
+    assert backend.ready() == (False, "the daemon is stopping")
+
+
+def test_settings_in_force(daemon: Daemon) -> None:
+    backend = daemon.backend
+    assert backend.inference()["processes"] == 2
+    config = daemon.world.config.model_dump(mode="json")
+    config["inference"]["action_deadline_ms"] = 12.0
+    daemon.world.status.write({"config": config, "roles": []})
+    daemon.order(5, "maximum-time")
+    settings = backend.inference()
+    assert settings["processes"] == 5
+    assert settings["algorithm"] == "maximum-time"
+    assert settings["action_deadline_ms"] == 12.0
+    assert settings["recommended_processes"] is None
+    assert backend.config()["inference"]["processes"] == 5
+    assert backend.config()["env"] == config["env"]
+
+
+def test_figures_come_from_shared_memory(daemon: Daemon) -> None:
+    assert daemon.backend.stats()["clock"]["rate_hz"] is None
+    assert daemon.backend.stats()["clock"]["target_rate_hz"] == 50.0

@@ -1,0 +1,88 @@
+"""The Prometheus page."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.figures import FIGURES
+from service.metrics import prometheus_text
+from tests.service.conftest import example_stats, role
+
+SAMPLE = re.compile(r'^([a-z_0-9]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})? (\S+)$')
+
+
+def samples(text: str) -> dict[str, float]:
+    """Value by series; checks the format on the way."""
+    found: dict[str, float] = {}
+    described: set[str] = set()
+    typed: set[str] = set()
+    current = ""
+    for line in text.splitlines():
+        if line.startswith("# "):
+            _, word, name, rest = line.split(" ", 3)
+            group = described if word == "HELP" else typed
+            assert name not in group, f"{name} twice"
+            assert rest
+            group.add(name)
+            current = name
+            continue
+        match = SAMPLE.match(line)
+        assert match, line
+        assert match[1] == current, f"{line} is not in its group"
+        assert match[1] + (match[2] or "") not in found, line
+        found[match[1] + (match[2] or "")] = float(match[3])
+    assert described == typed
+    return found
+
+
+def test_page(client: TestClient) -> None:
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = samples(answer.text)
+    assert found["rtagent_ticks_total"] == 18_000
+    assert found["rtagent_clock_drift_seconds"] == pytest.approx(0.00008)
+    assert found['rtagent_tick_lateness_seconds{quantile="0.99"}'] == pytest.approx(95e-6)
+    assert found['rtagent_actions_total{source="default"}'] == 80
+    assert found["rtagent_inaction_60s_ratio"] == 0.002
+    assert found['rtagent_inference_worker_latency_seconds{worker="1",quantile="0.5"}'] == 0.0819
+    assert found['rtagent_state{state="running"}'] == 1
+    assert found['rtagent_state{state="failed"}'] == 0
+    assert found['rtagent_process_running{role="learner",index="0"}'] == 1
+    assert found['rtagent_regret{of="delay",kind="bound",unit="return"}'] == 1.5
+
+
+def test_unknown_is_left_out() -> None:
+    stats = example_stats()
+    stats["learning"]["loss"] = None
+    found = samples(prometheus_text(stats, {}))
+    assert "rtagent_learning_loss" not in found
+    assert not any(name.startswith("rtagent_regret{of=\"inaction\"") for name in found)
+    assert not any(name.startswith("rtagent_r3_deadline") for name in found)
+
+
+def test_nothing_known_at_all() -> None:
+    samples(prometheus_text({}, {}))
+
+
+def test_labels_are_escaped() -> None:
+    status: dict[str, Any] = {"run_id": 'a"b\\c\nd', "roles": [role("x", 0, restarts=float("nan"))]}
+    text = prometheus_text({}, status)
+    assert r'run_id="a\"b\\c\nd"' in text
+    assert "rtagent_process_restarts_total{" in text
+
+
+def test_every_figure_of_the_contract_has_a_meaning() -> None:
+    known = {figure.path for figure in FIGURES}
+
+    def leaves(value: Any, path: str) -> list[str]:
+        if isinstance(value, dict):
+            return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}.{key}")]
+        return [] if isinstance(value, list) else [path[1:]]
+
+    stats = example_stats()
+    del stats["regret"]
+    assert set(leaves(stats, "")) <= known

@@ -1,0 +1,67 @@
+"""Every error is problem+json, and none tells what happened inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+MEMBERS = {"type", "title", "status", "detail"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/", 404),
+        ("GET", "/v1/status/", 404),
+        ("GET", "/static/nothing.js", 404),
+        ("GET", "/static/../app.py", 404),
+        ("GET", "/static/%2e%2e/app.py", 404),
+        ("POST", "/v1/stats", 405),
+        ("DELETE", "/v1/inference", 405),
+        ("POST", "/static/app.js", 405),
+        ("OPTIONS", "/v1/status", 405),
+        ("GET", "/docs", 404),
+        ("GET", "/v1/stats/stream?hz=99", 422),
+    ],
+)
+def test_errors_are_problems(client: TestClient, method: str, path: str, status: int) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = answer.json()
+    assert set(document) >= MEMBERS
+    assert document["status"] == status
+    assert document["detail"]
+
+
+def test_405_names_all_methods(client: TestClient) -> None:
+    answer = client.delete("/v1/inference")
+    assert answer.headers.get_list("allow") == ["GET, PATCH"]
+
+
+@pytest.mark.parametrize("path", ["/v1/stats", "/metrics"])
+def test_500_does_not_leak(client: TestClient, backend: Any, path: str, caplog: Any) -> None:
+    backend.stats_failure = RuntimeError("secret place /root/x.py")
+    answer = client.get(path)
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+    assert "secret place" in caplog.text
+    assert "content-security-policy" in answer.headers
+
+
+def test_a_failure_does_not_stick(client: TestClient, backend: Any) -> None:
+    backend.stats_failure = RuntimeError("once")
+    assert client.get("/v1/stats").status_code == 500
+    backend.stats_failure = None
+    assert client.get("/v1/stats").status_code == 200
+
+
+def test_a_long_value_is_not_repeated_whole(client: TestClient) -> None:
+    answer = client.patch("/v1/inference", json={"algorithm": "a" * 10_000})
+    assert answer.status_code == 422
+    assert len(answer.content) < 1000

@@ -1,0 +1,142 @@
+"""The service on a real socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from rtagent.errors import UserError
+from service.binding import bind
+from service.process import serve
+from service.settings import Settings
+from tests.service.conftest import TOKEN, RunningService, eventually
+
+
+def open_stream(service: RunningService, hz: int = 20) -> socket.socket:
+    """An event stream that nobody reads."""
+    sock = socket.create_connection(("127.0.0.1", service.port), timeout=5.0)
+    sock.sendall(
+        f"GET /v1/stats/stream?hz={hz} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
+        f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+    )
+    return sock
+
+
+def test_stream_carries_the_figures(running: RunningService) -> None:
+    with running.client() as client, client.stream("GET", "/v1/stats/stream?hz=20") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = []
+        began = time.monotonic()
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                events.append(json.loads(line.removeprefix("data: ")))
+            if len(events) == 10:
+                break
+        assert 0.3 < time.monotonic() - began < 3.0
+    assert events[0]["clock"]["ticks"] == 18_000
+
+
+def test_stops_at_once_with_open_streams(running: RunningService) -> None:
+    streams = [open_stream(running) for _ in range(10)]
+    for stream in streams:
+        assert stream.recv(1024).startswith(b"HTTP/1.1 200")
+    assert running.stop() <= 3.0
+    for stream in streams:
+        stream.close()
+    running.start()
+
+
+def test_client_that_stops_reading(running: RunningService) -> None:
+    running.backend.figures["padding"] = "x" * 500_000
+    stalled = open_stream(running)
+    collected = running.backend.collected
+    assert eventually(lambda: running.backend.collected > collected)
+    time.sleep(0.5)
+    with running.client() as client:
+        assert client.get("/v1/status").status_code == 200
+    assert running.stop() <= 3.0
+    stalled.close()
+    running.start()
+
+
+def test_stops_while_a_command_hangs(running: RunningService) -> None:
+    hanging = threading.Event()
+
+    def hang(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        hanging.wait(10.0)
+        return {}
+
+    running.backend.command = hang  # type: ignore[method-assign]
+    with running.client() as client:
+
+        def change() -> None:
+            with pytest.raises(Exception):  # noqa: B017, PT011 - however the connection ends
+                client.patch("/v1/inference", json={"processes": 3}).raise_for_status()
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        time.sleep(0.3)
+        assert running.stop() <= 3.0
+        hanging.set()
+        changing.join(5.0)
+    running.start()
+
+
+def test_beats(running: RunningService) -> None:
+    before = running.beats
+    time.sleep(1.0)
+    assert running.beats - before >= 4
+
+
+def test_socket_is_taken_over(backend: Any) -> None:
+    """What connects between two services waits for the second."""
+    service = RunningService(backend)
+    service.start()
+    service.stop()
+    service.start()
+    with service.client() as client:
+        assert client.get("/livez").status_code == 200
+    service.stop()
+
+
+def test_a_failing_heartbeat_stops_the_service(backend: Any) -> None:
+    def beat() -> None:
+        raise RuntimeError("no heart")
+
+    sock = bind("127.0.0.1", 0, insecure=False)
+    with pytest.raises(RuntimeError, match="no heart"):
+        serve(sock, backend, Settings(TOKEN, port=sock.getsockname()[1]), lambda: False, beat)
+
+
+def test_port_in_use() -> None:
+    with bind("127.0.0.1", 0, insecure=False) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} is in use on 127.0.0.1: .*--port"):
+            bind("127.0.0.1", port, insecure=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_not_loopback(host: str) -> None:
+    with pytest.raises(UserError, match="needs TLS or --insecure"):
+        bind(host, 0, insecure=False)
+
+
+def test_insecure() -> None:
+    bind("0.0.0.0", 0, insecure=True).close()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.2"])
+def test_loopback(host: str) -> None:
+    bind(host, 0, insecure=False).close()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "", "a" * 300])
+def test_no_address_of_ours(host: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        bind(host, 0, insecure=host != "")
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,206 @@
+"""The configuration: where values come from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from rtagent.config import Config, load_config, parse_config
+from rtagent.errors import UserError
+
+
+def _refusal(*overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(None, overrides, {})
+    return str(caught.value)
+
+
+def test_no_source_gives_the_defaults() -> None:
+    assert load_config(None, (), {}) == Config()
+
+
+def test_the_file_then_the_environment_then_set(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[inference]\nprocesses = 3\nfill = 0\n[learning]\nbatch_size = 16\n")
+    environ = {"RTAGENT_INFERENCE__PROCESSES": "4", "RTAGENT_INFERENCE__FILL": "1"}
+    config = load_config(file, ["inference.processes=5"], environ)
+    assert config.inference.processes == 5
+    assert config.inference.fill == 1
+    assert config.learning.batch_size == 16
+
+
+def test_the_last_set_counts() -> None:
+    config = load_config(None, ["run.seed=1", "run.seed=2"], {})
+    assert config.run.seed == 2
+
+
+def test_other_variables_are_no_settings() -> None:
+    load_config(None, (), {"RTAGENT_TOKEN": "x" * 43, "HOME": "/", "RTAGENTS__X": "1"})
+
+
+def test_values_are_toml_or_words() -> None:
+    overrides = (
+        "env.id=CartPole-v1",
+        "env.default_action=[0.5, -1]",
+        "env.kwargs={ gravity = 9.81 }",
+        "policy.epsilon_start = 1",
+        "run.resume=false",
+        'service.host="127.0.0.2"',
+    )
+    config = load_config(None, overrides, {})
+    assert config.env.id == "CartPole-v1"
+    assert config.env.default_action == [0.5, -1.0]
+    assert config.env.kwargs == {"gravity": 9.81}
+    assert config.policy.epsilon_start == 1.0
+    assert not config.run.resume
+    assert config.service.host == "127.0.0.2"
+
+
+def test_a_key_inside_kwargs() -> None:
+    assert load_config(None, ["env.kwargs.gravity=1.5"], {}).env.kwargs == {"gravity": 1.5}
+    assert load_config(None, (), {"RTAGENT_ENV__KWARGS__GRAVITY": "2"}).env.kwargs == {"gravity": 2}
+
+
+@pytest.mark.parametrize(
+    ("setting", "field", "value"),
+    [
+        ("policy.network=transformer", "policy.network", "'transformer'"),
+        ("policy.width=0", "policy.width", "0"),
+        ("policy.width=1000", "policy.width", "1000"),
+        ("policy.factory=nocolon", "policy.factory", "'nocolon'"),
+        ("policy.precision=float16", "policy.precision", "'float16'"),
+        ("policy.device=tpu", "policy.device", "'tpu'"),
+        ("policy.epsilon_start=1.5", "policy.epsilon_start", "1.5"),
+        ("policy.epsilon_steps=0", "policy.epsilon_steps", "0"),
+        ("inference.processes=0", "inference.processes", "0"),
+        ("inference.processes=10000", "inference.processes", "10000"),
+        ("inference.processes=-1", "inference.processes", "-1"),
+        ("inference.processes=2.5", "inference.processes", "2.5"),
+        ("inference.processes=many", "inference.processes", "'many'"),
+        ("inference.algorithm=magic", "inference.algorithm", "'magic'"),
+        ("inference.algorithm=sequential", "inference.algorithm", "'sequential'"),
+        ("inference.action_deadline_ms=0", "inference.action_deadline_ms", "0"),
+        ("inference.fill=3", "inference.fill", "3"),
+        ("inference.injected_latency_ms=-1", "inference.injected_latency_ms", "-1"),
+        ("inference.injected_latency_ms=nan", "inference.injected_latency_ms", "nan"),
+        (
+            "inference.injected_latency_distribution=flat",
+            "inference.injected_latency_distribution",
+            "'flat'",
+        ),
+        ("learning.algorithm=sarsa", "learning.algorithm", "'sarsa'"),
+        ("learning.batch_size=0", "learning.batch_size", "0"),
+        ("learning.learning_rate=0", "learning.learning_rate", "0"),
+        ("learning.learning_rate=inf", "learning.learning_rate", "inf"),
+        ("learning.gamma=1.01", "learning.gamma", "1.01"),
+        ("learning.n_step=0", "learning.n_step", "0"),
+        ("replay.capacity=1", "replay.capacity", "1"),
+        ("service.port=70000", "service.port", "70000"),
+        ("run.seed=-1", "run.seed", "-1"),
+        ("run.checkpoint_every_s=0", "run.checkpoint_every_s", "0"),
+        ("run.realtime=maybe", "run.realtime", "'maybe'"),
+        ("env.max_catch_up_ticks=-1", "env.max_catch_up_ticks", "-1"),
+    ],
+)
+def test_a_bad_value_is_one_line_with_field_and_value(
+    setting: str, field: str, value: str
+) -> None:
+    message = _refusal(setting)
+    assert message.startswith(f"{field} = {value}: ")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "field", "value"),
+    [
+        ("env.rate_hz=0", "env.rate_hz", "0"),
+        ("env.rate_hz=-60", "env.rate_hz", "-60"),
+        ("env.rate_hz=1e9", "env.rate_hz", "1000000000.0"),
+        ("env.frame_stack=0", "env.frame_stack", "0"),
+    ],
+)
+def test_a_bad_value_where_a_word_is_possible_too(setting: str, field: str, value: str) -> None:
+    message = _refusal(setting)
+    assert message.startswith(field)
+    assert f"= {value}: " in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("inference.procesess=3", "inference.procesess: unknown key"),
+        ("nonsense.key=3", "nonsense: unknown key"),
+        ("inference.processes", "--set inference.processes: expected SECTION.KEY=VALUE"),
+        ("processes=3", "--set processes=3: expected SECTION.KEY=VALUE"),
+        ("inference.processes.more=3", "inference.processes"),
+    ],
+)
+def test_wrong_names(setting: str, named: str) -> None:
+    message = _refusal(setting)
+    assert named in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (("policy.epsilon_start=0.1", "policy.epsilon_end=0.5"), ["epsilon_end", "epsilon_start"]),
+        (("replay.capacity=256", "learning.learning_starts=200"), ["learning_starts = 200", "256"]),
+        (("replay.capacity=256", "learning.n_step=200"), ["n_step = 200", "256"]),
+    ],
+)
+def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[str]) -> None:
+    message = _refusal(*overrides)
+    for part in named:
+        assert part in message
+    assert "\n" not in message
+
+
+def test_a_bad_environment_variable_is_named() -> None:
+    with pytest.raises(UserError, match=r"^inference\.processes = 0: "):
+        load_config(None, (), {"RTAGENT_INFERENCE__PROCESSES": "0"})
+
+
+def test_further_problems_are_counted() -> None:
+    assert "(and 1 more)" in _refusal("inference.processes=0", "learning.gamma=2")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"[env\n", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
+        (b"[inference]\nprocesses = 0\n", "inference.processes = 0"),
+        (b"inference = 3\n", "inference = 3"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, named: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        load_config(file, (), {})
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Is a directory"):
+        load_config(tmp_path, (), {})
+
+
+def test_the_configuration_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().inference.processes = 3  # type: ignore[misc]
+
+
+def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert Config().state_dir == Path("/home/someone/.local/state/rtagent")
+
+
+def test_values_survive_a_dump() -> None:
+    config = load_config(None, ["env.kwargs={ a = 1 }", "policy.factory=a.b:c"], {})
+    assert parse_config(config.model_dump(mode="json")) == config

@@ -1,0 +1,67 @@
+"""Exploration: the schedule, and the draw that all processes share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rtagent.config import PolicyConfig
+from rtagent.exploration import epsilon, explores
+
+POLICY = PolicyConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=1000)
+
+
+@pytest.mark.parametrize(
+    ("updates", "wanted"), [(-1, 1.0), (0, 1.0), (500, 0.55), (1000, 0.1), (10**9, 0.1)]
+)
+def test_epsilon_falls_linearly(updates: int, wanted: float) -> None:
+    assert epsilon(updates, POLICY) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])
+def test_frequency(rate: float) -> None:
+    blocks = 20_000
+    share = np.mean([explores(3, tick, 1, rate, 4) is not None for tick in range(blocks)])
+    assert abs(share - rate) < 5 * (rate * (1 - rate) / blocks) ** 0.5
+
+
+@pytest.mark.parametrize("actions", [2, 3, 7])
+def test_actions_are_uniform_and_independent_of_the_last_one(actions: int) -> None:
+    drawn = np.array([explores(0, tick, 1, 1.0, actions) for tick in range(30_000)], np.int64)
+    pairs = drawn[:-1] * actions + drawn[1:]
+    for values, kinds in ((drawn, actions), (pairs, actions**2)):
+        counts = np.bincount(values, minlength=kinds)
+        assert len(counts) == kinds
+        expected = len(values) / kinds
+        chi_square = ((counts - expected) ** 2 / expected).sum()
+        assert chi_square < kinds - 1 + 6 * (2 * (kinds - 1)) ** 0.5
+
+
+def test_the_action_does_not_depend_on_how_the_exploring_ticks_fell() -> None:
+    drawn = [explores(0, tick, 1, 0.05, 3) for tick in range(60_000)]
+    counts = np.bincount([action for action in drawn if action is not None], minlength=3)
+    assert counts.min() > 0.8 * counts.mean()
+
+
+def test_one_draw_is_held_for_a_block() -> None:
+    drawn = [explores(5, tick, 8, 0.5, 3) for tick in range(800)]
+    blocks = [drawn[start : start + 8] for start in range(0, 800, 8)]
+    assert all(len(set(block)) == 1 for block in blocks)
+    assert len({block[0] for block in blocks}) == 4
+
+
+def test_no_rate_never_and_full_rate_always() -> None:
+    assert all(explores(1, tick, 1, 0.0, 3) is None for tick in range(1000))
+    assert all(explores(1, tick, 1, 1.0, 3) is not None for tick in range(1000))
+
+
+def test_a_higher_rate_keeps_the_draws_of_a_lower_one() -> None:
+    for tick in range(1000):
+        low, high = (explores(9, tick, 4, rate, 5) for rate in (0.2, 0.7))
+        assert low is None or low == high
+
+
+def test_seeds_differ() -> None:
+    one, other = ([explores(seed, tick, 1, 1.0, 4) for tick in range(400)] for seed in (0, 1))
+    same = sum(a == b for a, b in zip(one, other, strict=True))
+    assert 60 < same < 140

@@ -1,0 +1,208 @@
+"""Networks: sizes, scaling, factories, weights in and out, acting."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from rtagent import networks
+from rtagent.config import PolicyConfig
+from rtagent.errors import UserError
+
+ACTIONS = spaces.Discrete(6)
+IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+VECTORS = spaces.Box(-1, 1, (1, 5), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("width", "parameters"), [(1, 903_718), (7, 10_368_742), (29, 104_682_918), (98, 1_008_092_742)]
+)
+def test_resnet_has_the_papers_size(width: int, parameters: int) -> None:
+    one_channel = spaces.Box(0, 255, (1, 84, 84), np.uint8)
+    with torch.device("meta"):
+        module = networks.build(PolicyConfig(network="resnet", width=width), one_channel, ACTIONS)
+    assert sum(p.numel() for p in module.parameters()) == parameters
+
+
+def test_resnet_has_fifteen_convolutions() -> None:
+    module = networks.build(PolicyConfig(network="resnet"), IMAGES, ACTIONS)
+    assert sum(isinstance(m, nn.Conv2d) for m in module.modules()) == 15
+
+
+@pytest.mark.parametrize("name", ["resnet", "nature", "mlp"])
+def test_pixels_are_scaled_inside(name: Any) -> None:
+    module = networks.build(PolicyConfig(network=name), IMAGES, ACTIONS)
+    as_floats = networks.build(
+        PolicyConfig(network=name), spaces.Box(0, 1, IMAGES.shape, np.float32), ACTIONS
+    )
+    as_floats.load_state_dict(module.state_dict())
+    pixels = torch.randint(0, 256, (3, *IMAGES.shape), dtype=torch.uint8)
+    with torch.no_grad():
+        torch.testing.assert_close(module(pixels), as_floats(pixels.float() / 255))
+
+
+def test_auto_fits_the_observations() -> None:
+    assert isinstance(networks.build(PolicyConfig(), IMAGES, ACTIONS), networks.NatureCnn)
+    mlp = networks.build(PolicyConfig(width=3), VECTORS, ACTIONS)
+    assert isinstance(mlp, networks.Mlp)
+    assert mlp.values.in_features == 192
+    assert networks.describe(PolicyConfig(width=3), VECTORS) == "mlp k=3"
+    assert networks.describe(PolicyConfig(), IMAGES) == "nature"
+
+
+@pytest.mark.parametrize(
+    ("policy", "space", "said"),
+    [
+        (PolicyConfig(network="nature"), VECTORS, "needs images"),
+        (PolicyConfig(network="resnet"), spaces.Box(0, 255, (1, 9, 9), np.uint8), "too small"),
+        (PolicyConfig(), spaces.Discrete(3), "must be a Box"),
+    ],
+)
+def test_misfits_are_refused(policy: PolicyConfig, space: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        networks.build(policy, space, ACTIONS)
+
+
+def test_continuous_actions_are_refused() -> None:
+    with pytest.raises(UserError, match="Discrete"):
+        networks.build(PolicyConfig(), VECTORS, spaces.Box(-1, 1, (2,)))
+
+
+class WithBatchNorm(nn.Module):
+    """A user's module with integer state beside its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(5), nn.Linear(5, 6))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.layers(observations)  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("user_policies")
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("first line\nthe cause")
+
+    def fails_forward(*_: object) -> nn.Module:
+        return nn.Linear(77, 6)
+
+    vars(module).update(
+        good=lambda observations, actions: WithBatchNorm(),
+        number=3,
+        fails=fails,
+        not_a_module=lambda *_: 3,
+        wrong_shape=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 4)),
+        fails_forward=fails_forward,
+    )
+    monkeypatch.setitem(sys.modules, "user_policies", module)
+    return module
+
+
+@pytest.mark.usefixtures("factories")
+def test_factory_is_used() -> None:
+    policy = PolicyConfig(factory="user_policies:good")
+    module = networks.build(policy, VECTORS, ACTIONS)
+    assert isinstance(module, WithBatchNorm)
+    assert module.training
+    assert networks.describe(policy, VECTORS) == "user_policies:good"
+
+
+@pytest.mark.usefixtures("factories")
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        ("no_such_package:f", "cannot be imported.*no_such_package"),
+        ("user_policies:absent", "cannot be imported.*absent"),
+        ("user_policies:number", "not callable"),
+        ("user_policies:fails", "RuntimeError: the cause"),
+        ("user_policies:not_a_module", "returned int"),
+        ("user_policies:wrong_shape", r"\(2, 4\).*\(2, 6\)"),
+        ("user_policies:fails_forward", "the module fails on"),
+    ],
+)
+def test_bad_factories_are_one_clear_line(factory: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        networks.build(PolicyConfig(factory=factory), VECTORS, ACTIONS)
+    assert "\n" not in str(caught.value)
+    assert factory in str(caught.value)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_weights_go_out_and_in(last: bool) -> None:
+    torch.manual_seed(0)
+    source = networks.build(PolicyConfig(network="resnet"), IMAGES, ACTIONS)
+    target = networks.build(PolicyConfig(network="resnet"), IMAGES, ACTIONS)
+    if last:
+        networks.channels_last(source)
+    specs = networks.tensor_specs(source)
+    flat = np.empty(sum(spec.elements for spec in specs), np.float32)
+    networks.flatten_into(source, flat)
+    networks.load_flat(target, flat)
+    for mine, theirs in zip(source.parameters(), target.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    first = next(iter(source.parameters())).detach().numpy()
+    np.testing.assert_array_equal(flat[: first.size], first.reshape(-1))
+
+
+def test_integer_state_stays_out_of_the_buffers() -> None:
+    names = [spec.name for spec in networks.tensor_specs(WithBatchNorm())]
+    assert "layers.1.running_mean" in names
+    assert "layers.1.num_batches_tracked" not in names
+
+
+def test_a_flat_buffer_of_another_size_is_refused() -> None:
+    module = networks.build(PolicyConfig(), VECTORS, ACTIONS)
+    with pytest.raises(ValueError, match="3 values for a network"):
+        networks.load_flat(module, np.zeros(3, np.float32))
+
+
+def test_precision() -> None:
+    assert networks.inference_precision(PolicyConfig(), "resnet") == torch.bfloat16
+    assert networks.inference_precision(PolicyConfig(), "nature") == torch.float32
+    explicit = PolicyConfig(precision="float32")
+    assert networks.inference_precision(explicit, "resnet") == torch.float32
+    half = PolicyConfig.model_construct(precision="float16")
+    with pytest.raises(UserError, match="float16"):
+        networks.inference_precision(half, "mlp")
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("resnet", 0.02), ("nature", 1e-4)])
+def test_acting_answers_like_the_network(name: Any, tolerance: float) -> None:
+    torch.manual_seed(1)
+    policy = PolicyConfig(network=name)
+    learner = networks.build(policy, IMAGES, ACTIONS)
+    acting = networks.ActingPolicy(policy, IMAGES, ACTIONS)
+    acting.warm_up()
+    before = {name: t.data_ptr() for name, t in acting.module.state_dict().items()}
+    flat = np.empty(sum(s.elements for s in networks.tensor_specs(learner)), np.float32)
+    networks.flatten_into(learner, flat)
+    acting.load(flat)
+    observation = np.random.default_rng(0).integers(0, 256, IMAGES.shape, np.uint8)
+    answer = acting.values(observation)
+    with torch.no_grad():
+        wanted = learner(torch.from_numpy(observation).unsqueeze(0))[0].numpy()
+    assert answer.dtype == np.float32
+    assert answer.shape == (6,)
+    np.testing.assert_allclose(answer, wanted, atol=tolerance)
+    assert before == {name: t.data_ptr() for name, t in acting.module.state_dict().items()}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a device that is not there")
+def test_an_absent_device_is_refused() -> None:
+    with pytest.raises(UserError, match="cuda:1"):
+        networks.ActingPolicy(PolicyConfig(device="cuda:1"), VECTORS, ACTIONS)
