@@ -3,7 +3,8 @@ learn.
 
 For each seed the whole daemon plays the built-in game on the wall clock and learns; the returns of
 its episodes are read from the board. The random policy (a new action on every tick) and the policy
-that does nothing play the same game, offline, for some hundred episodes. A picture shows the curves.
+that does nothing play the same game, offline, for some hundred episodes. A picture shows the
+curves.
 
     python benchmarks/learning.py [--minutes M] [--seeds S ...] [--picture PATH] [--json PATH]
         [--set SECTION.KEY=VALUE ...]
@@ -92,7 +93,8 @@ def draw(runs: list[dict[str, Any]], baselines: dict[str, list[float]], path: Pa
     for run in runs:
         seconds = np.array([second for second, _ in run["episodes"]]) / 60.0
         returns = np.array([value for _, value in run["episodes"]])
-        smooth = [returns[max(0, i - LAST_EPISODES + 1) : i + 1].mean() for i in range(len(returns))]
+        ends = range(1, len(returns) + 1)
+        smooth = [returns[max(0, end - LAST_EPISODES) : end].mean() for end in ends]
         axes.plot(seconds, smooth, label=f"seed {run['seed']}")
     styles = {"random": ":", "do nothing": "--"}
     for name, returns_of in baselines.items():

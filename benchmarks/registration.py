@@ -182,7 +182,8 @@ def main() -> int:
             value: Any = result[name]
             print(f"{name:9} p50 {value['p50']:8.1f}  p99 {value['p99']:8.1f}")
         verdict = "ok" if result["passed"] else "MISSED"
-        print(f"ratio of the medians {result['ratio_p50']:.1f}  ({result['frames']} frames) {verdict}")
+        ratio = result["ratio_p50"]
+        print(f"ratio of the medians {ratio:.1f} ({result['frames']} frames): {verdict}")
     return int(not result["passed"])
 
 

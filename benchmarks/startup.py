@@ -29,7 +29,8 @@ def main() -> int:
             seconds.append(time.monotonic() - daemon.started)
             print(f"first agent action after {seconds[-1]:.2f} s", flush=True)
     passed = float(np.median(seconds)) <= LIMIT_S
-    print(f"median {np.median(seconds):.2f} s, limit {LIMIT_S:.0f} s: {'ok' if passed else 'MISSED'}")
+    verdict = "ok" if passed else "MISSED"
+    print(f"median {np.median(seconds):.2f} s, limit {LIMIT_S:.0f} s: {verdict}")
     return int(not passed)
 
 

@@ -51,7 +51,7 @@ class Child:
         since: when the present state began, seconds.
         restarts: lives after the first.
         last_error: the traceback or reason of the last death.
-        boot_error: whether the last death was a `UserError`, which no restart mends.
+        boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
     """
 
     role: str
@@ -64,6 +64,7 @@ class Child:
     restarts: int = 0
     last_error: str | None = None
     boot_error: bool = False
+    _has_run: bool = False
     _start_at: float = 0.0
     _killed_for: str | None = None
     _said: str | None = None
@@ -105,6 +106,7 @@ class Child:
     def mark_ready(self, now: float) -> None:
         """The process said that it works."""
         if self.state is State.STARTING:
+            self._has_run = True
             self._enter(State.RUNNING, now)
 
     def stop(self, now: float) -> None:
@@ -152,8 +154,11 @@ class Child:
 
     def note_error(self, text: str, *, boot: bool) -> None:
         """Remember what the process said when it died."""
-        self._said = "\n".join(text.strip().splitlines()[-ERROR_LINES:])
-        self.boot_error = boot
+        lines = text.strip().splitlines()
+        if len(lines) > ERROR_LINES:
+            lines = [lines[0], "  ...", *lines[-ERROR_LINES:]]
+        self._said = "\n".join(lines)
+        self.boot_error = boot and not self._has_run
 
     def describe(self) -> dict[str, Any]:
         """For `/v1/status`."""

@@ -274,9 +274,11 @@ def parse_config(values: Mapping[str, Any]) -> Config:
 def describe_validation_error(error: ValidationError) -> str:
     """The first problem of a validation error as one line: field, value, reason."""
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or "configuration"
+    # Beyond the field's name come the branches of a union, which say nothing to the user.
+    field = ".".join(str(part) for part in first["loc"][:2]) or "configuration"
     reason = first["msg"].removeprefix("Value error, ")
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    others = len({each["loc"][:2] for each in error.errors()}) - 1
+    more = f" (and {others} more)" if others else ""
     if first["type"] == "extra_forbidden":
         return f"{field}: unknown key; `rtagent config schema` lists all keys{more}"
     if isinstance(first["input"], dict | BaseModel):

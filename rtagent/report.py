@@ -71,7 +71,7 @@ class Report:
 
 
 def run_state(children: Sequence[Child], ticks: int, *, stopping: bool) -> str:
-    """starting, running, degraded, failed or stopping.
+    """starting, running, degraded (something is being restarted), failed or stopping.
 
     Args:
         children: every process.
@@ -82,7 +82,7 @@ def run_state(children: Sequence[Child], ticks: int, *, stopping: bool) -> str:
         return "stopping"
     if any(child.state is State.FAILED for child in children):
         return "failed"
-    if not ticks:
+    if not ticks or any(c.state is State.STARTING and not c.restarts for c in children):
         return "starting"
     settled = (State.RUNNING, State.STOPPED, State.STOPPING)
     return "running" if all(child.state in settled for child in children) else "degraded"

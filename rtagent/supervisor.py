@@ -110,6 +110,8 @@ class Supervisor:
         finally:
             self._kill_all()
             launch.stop_fork_server()
+            if self.world is not None:
+                self.world.close()
             if memory is not None:
                 memory.close()
             self._changes.close()

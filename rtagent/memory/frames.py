@@ -116,6 +116,9 @@ class FrameRing:
         if number < 0 or numbers[slot] != number:
             return False
         start = int(self.episode_starts[slot])
+        if start > number:
+            # The slot's next frame, of a later episode, has just replaced this one.
+            return False
         wanted = [max(each, start) for each in range(number + 1 - self.stack, number + 1)]
         for index, each in enumerate(wanted):
             out[index] = self.frames[each % capacity]

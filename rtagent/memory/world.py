@@ -160,3 +160,8 @@ class World:
     def claim_lock(self) -> ClaimLock:
         """The lock of the staggering state."""
         return ClaimLock(self._arenas["claims"])
+
+    def close(self) -> None:
+        """Give up the claim lock's descriptor; the mappings go with the last reference."""
+        if "claim_lock" in self.__dict__:
+            self.claim_lock.close()

@@ -1,0 +1,103 @@
+"""The command line: finds the command, and turns whatever goes wrong into one line.
+
+A command's module is imported when the command is chosen, so that `rtagent status` does not wait
+for what `rtagent plan` needs. Each has `add_arguments(parser)` and `run(args) -> int`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from rtagent import __version__
+from rtagent.errors import UserError
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class Command(NamedTuple):
+    """One command.
+
+    Attributes:
+        module: where `add_arguments` and `run` are.
+        help: one line.
+        needs_linux: whether it runs processes or asks the kernel.
+    """
+
+    module: str
+    help: str
+    needs_linux: bool = False
+
+
+COMMANDS = {
+    "serve": Command("rtagent.cli.serve", "run the daemon: world, agent, learner, dashboard", True),
+    "status": Command("rtagent.cli.status", "how the running daemon is"),
+    "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
+    "plan": Command("rtagent.cli.plan", "measure the policy; how many processes it needs", True),
+    "simulate": Command("rtagent.cli.simulate", "staggering in virtual time"),
+    "bench": Command("rtagent.cli.bench", "list the benchmarks, or run one"),
+    "doctor": Command("rtagent.cli.doctor", "what this machine can do, and what to mend", True),
+    "config": Command("rtagent.cli.config", "show the effective configuration, or its schema"),
+    "rom": Command("rtagent.cli.rom", "list or verify the cartridges"),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line; the usage is a `--help` away."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USER_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments without the program's name; the process's own if none.
+
+    Returns:
+        The exit code: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        print(f"rtagent: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends; that must find an open file.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+
+
+def _run(arguments: Sequence[str]) -> int:
+    name = next((item for item in arguments if not item.startswith("-")), None)
+    module: Any = None
+    parser = _Parser(prog="rtagent", description="Realtime reinforcement learning.")
+    parser.add_argument("--version", action="version", version=f"rtagent {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for each, command in COMMANDS.items():
+        subparser = subparsers.add_parser(each, help=command.help, description=command.help)
+        if each == name:
+            _check_platform(command)
+            module = importlib.import_module(command.module)
+            module.add_arguments(subparser)
+    parsed = parser.parse_args(arguments)
+    return int(module.run(parsed))
+
+
+def _check_platform(command: Command) -> None:
+    if command.needs_linux and not sys.platform.startswith("linux"):
+        raise UserError(
+            f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}"
+        )

@@ -1,0 +1,71 @@
+"""`rtagent bench [NAME]`: the scripts under `benchmarks/` of a source checkout."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
+from rtagent.errors import UserError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("name", nargs="?", help="the benchmark to run; none: list them")
+    add_json_option(parser)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the benchmark")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the benchmarks or run one.
+
+    Raises:
+        UserError: this is no source checkout, or there is no such benchmark.
+    """
+    scripts = _scripts(CHECKOUT / "benchmarks")
+    if args.name is None:
+        _list(scripts, as_json=args.json)
+        return 0
+    if args.name not in scripts:
+        raise UserError(f"no benchmark {args.name!r}; there are: {', '.join(scripts)}")
+    options = ["--json"] if args.json and "--json" not in args.rest else []
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(scripts[args.name]), *options, *args.rest]
+    return subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=False).returncode
+
+
+def _scripts(folder: Path) -> dict[str, Path]:
+    scripts = {
+        path.stem: path
+        for path in sorted(folder.glob("*.py"))
+        if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+    }
+    if not scripts:
+        raise UserError(
+            "benchmarks come with a source checkout only: clone the repository and run "
+            "`rtagent bench` from its virtual environment"
+        )
+    return scripts
+
+
+def _list(scripts: dict[str, Path], *, as_json: bool) -> None:
+    summaries = {name: _summary(path) for name, path in scripts.items()}
+    if as_json:
+        print_json([{"name": name, "summary": text} for name, text in summaries.items()])
+        return
+    table = plain_table("benchmark", "what it measures")
+    for name, text in summaries.items():
+        table.add_row(name, text)
+    stdout().print(table)
+
+
+def _summary(path: Path) -> str:
+    """First line of the script's docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]

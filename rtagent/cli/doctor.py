@@ -1,0 +1,46 @@
+"""`rtagent doctor`: what this machine can do, and what to mend."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.text import Text
+
+from rtagent.cli.checks import CHECKS, jitter
+from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.errors import UserError
+
+DEFAULT_SECONDS = 3.0
+LONGEST_S = 3600.0
+EXIT_BAD = 1
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=DEFAULT_SECONDS,
+        metavar="S",
+        help=f"how long to measure the jitter (default {DEFAULT_SECONDS:g})",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at everything; 0 unless something is bad."""
+    if not 0.0 < args.seconds <= LONGEST_S:
+        raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
+    checks = [check() for check in CHECKS]
+    with stderr().status(f"measuring the jitter for {args.seconds:g} s ..."):
+        checks.append(jitter(args.seconds))
+    if args.json:
+        print_json([check.as_dict() for check in checks])
+    else:
+        table = plain_table("", "", "")
+        for check in checks:
+            told = f"{check.found}\n{check.advice}" if check.advice else check.found
+            table.add_row(Text(check.verdict, _STYLES[check.verdict]), check.name, told)
+        stdout().print(table)
+    return EXIT_BAD if any(check.verdict == "bad" for check in checks) else 0

@@ -1,0 +1,64 @@
+"""How late this machine wakes up: a loop like the environment's, with nothing to do.
+
+Runs in a process of its own, because realtime priority and locked memory stay with a process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TypedDict
+
+import numpy as np
+
+from rtagent.clock import MonotonicClock
+from rtagent.config import GAME_BOY_HZ
+from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.errors import UserError
+from rtagent.realtime import enter_realtime
+
+
+class Jitter(TypedDict):
+    """Lateness of the wake-ups in microseconds, and whether realtime priority was granted."""
+
+    realtime: bool
+    ticks: int
+    p50: float
+    p99: float
+    max: float
+
+
+def measure_jitter(seconds: float) -> Jitter:
+    """Measure in a fresh process, with the priority that the environment process would get.
+
+    Raises:
+        UserError: the process failed.
+    """
+    command = [sys.executable, "-m", __name__, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise UserError(f"the jitter could not be measured: {reason}")
+    measured: Jitter = json.loads(done.stdout)
+    return measured
+
+
+def _measure_here(seconds: float) -> Jitter:
+    realtime = enter_realtime("auto")
+    clock = MonotonicClock(spin=True)
+    ticks = max(1, int(seconds * GAME_BOY_HZ))
+    schedule = TickSchedule(GAME_BOY_HZ, round(clock.now() * NANO), 0, 0)
+    late_us = np.zeros(ticks)
+    for tick in range(ticks):
+        due = schedule.due_ns(tick + 1)
+        clock.sleep_until(due / NANO)
+        late_us[tick] = (clock.now() * NANO - due) / 1e3
+    p50, p99 = np.percentile(late_us, (50, 99))
+    return Jitter(
+        realtime=realtime, ticks=ticks, p50=float(p50), p99=float(p99), max=float(late_us.max())
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure_here(float(sys.argv[1]))))

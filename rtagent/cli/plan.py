@@ -1,0 +1,184 @@
+"""`rtagent plan`: how long the policy thinks here, and how many processes that takes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.progress import Progress
+
+from rtagent.cli.forward_time import ForwardTimes, measure
+from rtagent.cli.options import (
+    add_config_options,
+    add_json_option,
+    config_of,
+    plain_table,
+    print_json,
+    stderr,
+    stdout,
+)
+from rtagent.config import MAX_INFERENCE_PROCESSES, Config
+from rtagent.errors import UserError
+from rtagent.staggering.figures import processes_needed
+from rtagent.staggering.register import LIVE
+
+DEFAULT_SECONDS = 5.0
+LONGEST_S = 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_config_options(parser)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=DEFAULT_SECONDS,
+        metavar="S",
+        help=f"how long to measure (default {DEFAULT_SECONDS:g})",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, and print the plan.
+
+    Raises:
+        UserError: the environment or the network cannot be built as configured.
+    """
+    if not 0.0 < args.seconds <= LONGEST_S:
+        raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
+    config = config_of(args)
+    with Progress(console=stderr(), transient=True) as progress:
+        task = progress.add_task("building, then measuring", total=1.0)
+        measured = measure(
+            config, args.seconds, lambda done: progress.update(task, completed=done)
+        )
+    plan = make_plan(config, measured, len(os.sched_getaffinity(0)))
+    if args.json:
+        print_json(plan)
+    else:
+        _print(plan)
+    return 0
+
+
+def make_plan(config: Config, measured: ForwardTimes, cores: int) -> dict[str, Any]:
+    """The plan as one JSON object.
+
+    Args:
+        config: what was measured.
+        measured: the times.
+        cores: that this process may use.
+
+    Returns:
+        Times in milliseconds; `inference_ticks` is x; `processes` by mode; `cores_needed` keeps
+        the acting alone busy; `advice` says in words whether the machine is large enough.
+    """
+    inference = config.inference
+    tick = 1.0 / measured.rate_hz
+    wanted = max(tick, (inference.action_deadline_ms or 0.0) / 1e3)
+    mean = float(measured.inference_s.mean())
+    longest = max(mean, float(measured.inference_s.max()))  # the mean is rounded
+    processes = {name: processes_needed(mean, longest, wanted, name) for name in LIVE}
+    cores_needed = float(measured.forward_s.mean()) / wanted
+    injected = None
+    if inference.injected_latency_ms:
+        injected = {
+            "mean_ms": inference.injected_latency_ms,
+            "distribution": inference.injected_latency_distribution,
+            "spread": inference.injected_latency_spread,
+        }
+    return {
+        "environment": config.env.id,
+        "rate_hz": measured.rate_hz,
+        "tick_ms": 1e3 * tick,
+        "interaction_ms": 1e3 * wanted,
+        "network": measured.network,
+        "precision": measured.precision,
+        "parameters": measured.parameters,
+        "passes": len(measured.forward_s),
+        "forward_ms": _spread(measured.forward_s),
+        "injected_latency": injected,
+        "inference_ms": _spread(measured.inference_s),
+        "inference_ticks": mean / tick,
+        "processes": processes,
+        "configured_processes": inference.processes,
+        "cores": cores,
+        "cores_needed": cores_needed,
+        "enough_cores": cores_needed <= cores,
+        "advice": _advice(config, processes, cores_needed, cores),
+    }
+
+
+def _spread(seconds: npt.NDArray[np.float64]) -> dict[str, float]:
+    p50, p99 = np.percentile(seconds, (50, 99))
+    figures = {"mean": seconds.mean(), "p50": p50, "p99": p99, "max": seconds.max()}
+    return {name: 1e3 * float(value) for name, value in figures.items()}
+
+
+def _advice(
+    config: Config, processes: dict[str, int], cores_needed: float, cores: int
+) -> list[str]:
+    needed = processes[config.inference.algorithm] if config.inference.algorithm in LIVE else 0
+    lines = []
+    if cores_needed > cores:
+        lines.append(
+            f"too few cores: acting this often keeps {cores_needed:.1f} cores busy and there are "
+            f"{cores}; the processes would slow each other down. Take a smaller network, a lower "
+            "env.rate_hz or a longer inference.action_deadline_ms"
+        )
+    elif config.learning.processes and cores_needed + config.learning.processes > cores:
+        lines.append(
+            f"enough cores for acting ({cores_needed:.2f} of {cores} busy); the learner takes what "
+            "is left"
+        )
+    else:
+        lines.append(f"enough cores: acting keeps {cores_needed:.2f} of {cores} busy")
+    if config.inference.injected_latency_ms:
+        lines.append("injected latency needs no core: the padding is waited out")
+    if needed > MAX_INFERENCE_PROCESSES:
+        lines.append(f"rtagent runs at most {MAX_INFERENCE_PROCESSES} inference processes")
+    elif needed > config.inference.processes:
+        lines.append(
+            f"inference.processes = {config.inference.processes} is too few for "
+            f"{config.inference.algorithm}: --set inference.processes={needed}"
+        )
+    return lines
+
+
+def _print(plan: dict[str, Any]) -> None:
+    console = stdout()
+    table = plain_table("", "", "", "", "")
+    table.add_row("milliseconds", "mean", "p50", "p99", "max", style="bold")
+    rows = {"forward pass": plan["forward_ms"]}
+    injected = plan["injected_latency"]
+    if injected:
+        rows["with injected latency"] = plan["inference_ms"]
+    for title, figures in rows.items():
+        table.add_row(title, *(f"{value:.3f}" for value in figures.values()))
+    console.print(
+        f"{plan['environment']} at {plan['rate_hz']:g} Hz: a tick lasts {plan['tick_ms']:.3f} ms"
+    )
+    console.print(
+        f"{plan['network']}, {plan['precision']}, {plan['parameters']:,} parameters, "
+        f"{plan['passes']:,} forward passes on one core"
+    )
+    if injected:
+        console.print(
+            f"injected latency: {injected['mean_ms']:g} ms, {injected['distribution']}, "
+            f"spread {injected['spread']:g}"
+        )
+    console.print()
+    console.print(table)
+    console.print()
+    console.print(f"x = {plan['inference_ticks']:.3f} ticks per inference")
+    console.print(f"processes for an action every {plan['interaction_ms']:.3f} ms:")
+    modes = plain_table("", "")
+    for name, count in plan["processes"].items():
+        modes.add_row(f"  {name}", str(count))
+    console.print(modes)
+    console.print()
+    for line in plan["advice"]:
+        console.print(line)

@@ -1,0 +1,129 @@
+"""`rtagent simulate`: the staggering algorithms in virtual time."""
+
+from __future__ import annotations
+
+import argparse
+from typing import cast
+
+import numpy as np
+
+from rtagent.cli.options import (
+    UNKNOWN,
+    add_json_option,
+    plain_table,
+    print_json,
+    stderr,
+    stdout,
+)
+from rtagent.errors import UserError
+from rtagent.staggering.inference_times import DISTRIBUTIONS
+from rtagent.staggering.register import ALGORITHMS
+from rtagent.staggering.simulator import SimulationConfig, simulate
+
+LONGEST_S = 86_400.0
+MOST_INFERENCE_TICKS = 100_000.0
+LARGEST_SPREAD = 100.0
+
+_EXPLAINED = {
+    "inaction_fraction": ("inaction", "ticks on which the world did the default behaviour"),
+    "strict_inaction_fraction": ("strict inaction", "the same, counting re-used actions too"),
+    "gap_cv": ("gap CV", "unevenness of the time between actions; 0: perfectly spaced"),
+    "delay_mean": ("delay, mean", "ticks from the frame an action saw to its execution"),
+    "delay_p99": ("delay, p99", "99 of 100 actions have at most this delay"),
+    "overwritten_fraction": ("overwritten", "actions replaced before any tick used them"),
+    "converged_s": ("converged", "seconds from the start until a second without inaction"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    defaults = SimulationConfig()
+    parser.add_argument(
+        "--algorithm", default=defaults.algorithm, help=f"one of {', '.join(ALGORITHMS)}"
+    )
+    parser.add_argument(
+        "--inference-ticks",
+        type=float,
+        default=defaults.inference_ticks,
+        metavar="X",
+        help="mean inference time, in ticks of a Game Boy",
+    )
+    parser.add_argument(
+        "--distribution", default=defaults.distribution, help=f"one of {', '.join(DISTRIBUTIONS)}"
+    )
+    parser.add_argument(
+        "--spread",
+        type=float,
+        default=defaults.spread,
+        metavar="S",
+        help="gauss: standard deviation per mean; lognormal: sigma; outliers: their probability; "
+        "drift, step: growth of the mean",
+    )
+    parser.add_argument(
+        "--processes", type=int, default=defaults.processes, metavar="N", help="inference processes"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=defaults.seconds, metavar="T", help="length of the run"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="K", help="of all chance")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate and print the figures of the second half.
+
+    Raises:
+        UserError: a value that cannot be simulated.
+    """
+    _check_bounds(args)
+    try:
+        config = SimulationConfig(
+            algorithm=args.algorithm,
+            processes=args.processes,
+            inference_ticks=args.inference_ticks,
+            distribution=args.distribution,
+            spread=args.spread,
+            seconds=args.seconds,
+        )
+        with stderr().status("simulating ..."):
+            figures = simulate(config, np.random.default_rng(args.seed)).figures()
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if args.json:
+        print_json(figures)
+        return 0
+    table = plain_table("", "", "")
+    for name, (title, meaning) in _EXPLAINED.items():
+        table.add_row(title, _shown(name, cast(dict[str, float | None], figures)[name]), meaning)
+    console = stdout()
+    console.print(
+        f"{config.algorithm}, {config.processes} processes, inference of "
+        f"{config.inference_ticks:g} ticks ({config.distribution}), second half of "
+        f"{config.seconds:g} s"
+    )
+    console.print(table)
+    return 0
+
+
+def _check_bounds(args: argparse.Namespace) -> None:
+    """What the simulator would accept, and then never finish."""
+    for name, most in (
+        ("seconds", LONGEST_S),
+        ("inference_ticks", MOST_INFERENCE_TICKS),
+        ("spread", LARGEST_SPREAD),
+    ):
+        value = getattr(args, name)
+        if not value <= most:  # so that NaN is refused, too
+            raise UserError(f"--{name.replace('_', '-')} {value:g}: must be at most {most:g}")
+    if args.seed < 0:
+        raise UserError(f"--seed {args.seed}: must not be negative")
+
+
+def _shown(name: str, value: float | None) -> str:
+    if value is None:
+        return "never" if name == "converged_s" else UNKNOWN
+    if name.endswith("_fraction"):
+        return f"{100.0 * value:.2f} %"
+    if name == "converged_s":
+        return f"{value:.2f} s"
+    return f"{value:.3f}" if name == "gap_cv" else f"{value:.2f} ticks"

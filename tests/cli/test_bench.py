@@ -1,0 +1,75 @@
+"""`rtagent bench`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rtagent.cli import bench, main
+from tests.cli.conftest import Run
+
+ECHO = '''"""Says what it was told.
+
+And more.
+"""
+import sys
+
+if __name__ == "__main__":
+    print(sys.argv[1:], flush=True)
+    sys.exit(3)
+'''
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one benchmark and one helper module."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "echo.py").write_text(ECHO)
+    (folder / "helper.py").write_text('"""Shared by the benchmarks."""\n')
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("checkout")
+def test_lists_the_scripts(run: Run) -> None:
+    listed = run("bench")
+    assert listed.code == 0
+    assert "Says what it was told." in listed.out
+    assert "helper" not in listed.out
+    assert json.loads(run("bench", "--json").out) == [
+        {"name": "echo", "summary": "Says what it was told."}
+    ]
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize(
+    ("arguments", "passed"),
+    [
+        (("echo", "--json"), "['--json']"),
+        (("--json", "echo"), "['--json']"),
+        (("echo", "--ticks", "3"), "['--ticks', '3']"),
+    ],
+)
+def test_runs_one(
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], passed: str
+) -> None:
+    assert main(["bench", *arguments]) == 3
+    assert capfd.readouterr().out.strip().endswith(passed)
+
+
+@pytest.mark.usefixtures("checkout")
+def test_an_unknown_one(run: Run) -> None:
+    refused = run("bench", "nothing")
+    assert refused.code == 2
+    assert "no benchmark 'nothing'; there are: echo" in refused.err
+
+
+def test_without_a_checkout(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
+    refused = run("bench")
+    assert refused.code == 2
+    assert "source checkout" in refused.err

@@ -1,0 +1,130 @@
+"""The command line as a whole: choosing a command, and failing well."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from rtagent import __version__, cli
+from rtagent.cli.options import print_json
+from rtagent.errors import UserError
+from tests.cli.conftest import Run
+
+
+def _command(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
+    """Replace `rtagent rom` by a command that fails."""
+    module = ModuleType("failing_command")
+
+    def run(args: argparse.Namespace) -> int:
+        raise failure
+
+    module.add_arguments = lambda parser: None  # type: ignore[attr-defined]
+    module.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "failing_command", module)
+    monkeypatch.setitem(cli.COMMANDS, "rom", cli.Command("failing_command", "fails"))
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"rtagent {__version__}\n"
+
+
+def test_help_names_every_command(run: Run) -> None:
+    shown = run("--help")
+    assert shown.code == 0
+    for name in ("serve", "status", "set", "plan", "simulate", "bench", "doctor", "config", "rom"):
+        assert f"\n    {name} " in shown.out
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_every_command_has_help(run: Run, name: str) -> None:
+    shown = run(name, "--help")
+    assert shown.code == 0
+    assert shown.out.startswith(f"usage: rtagent {name}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "COMMAND"),
+        (["dance"], "'dance'"),
+        (["rom", "list", "--loud"], "--loud"),
+        (["rom", "eat"], "'eat'"),
+        (["simulate", "--processes", "many"], "'many'"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_code_2(run: Run, arguments: list[str], named: str) -> None:
+    refused = run(*arguments)
+    assert refused.code == 2
+    assert refused.out == ""
+    assert named in refused.err
+    assert refused.err.count("\n") == 1
+
+
+def test_a_user_error_is_one_line_and_code_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _command(monkeypatch, UserError("the moon is down:\n  wait for it"))
+    assert run("rom") == (2, "", "rtagent: the moon is down: wait for it\n")
+
+
+def test_ctrl_c_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _command(monkeypatch, KeyboardInterrupt())
+    assert run("rom") == (130, "", "")
+
+
+def test_a_defect_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _command(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        run("rom")
+
+
+@pytest.mark.parametrize("name", ["serve", "plan", "doctor"])
+def test_other_systems_are_refused_first(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    refused = run(name)
+    assert refused.code == 2
+    assert refused.err == (
+        "rtagent: rtagent needs Linux (memfd, futex, SCHED_FIFO): this is darwin\n"
+    )
+
+
+def test_other_systems_may_simulate(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert run("simulate", "--seconds", "2").code == 0
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m rtagent config schema | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+def test_unknown_numbers_are_not_printed_as_nan() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        print_json({"value": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("rtagent.cli", ("torch", "numpy", "fastapi", "httpx", "rich")),
+        ("rtagent.cli.status", ("torch", "numpy", "fastapi")),
+        ("rtagent.cli.plan", ("torch", "fastapi", "gymnasium")),
+        ("rtagent.supervisor", ("torch", "fastapi", "gymnasium", "rtagent.preload")),
+        ("rtagent.runtime", ("torch", "fastapi", "gymnasium", "rtagent.preload")),
+        ("rtagent.cli.serve", ("torch", "fastapi", "gymnasium", "rtagent.preload")),
+    ],
+)
+def test_modules_stay_light(module: str, heavy: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,122 @@
+"""`rtagent plan`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.cli import plan as plan_command
+from rtagent.cli.forward_time import ForwardTimes
+from rtagent.cli.plan import make_plan
+from rtagent.config import load_config
+from tests.cli.conftest import Run
+
+TICK_S = 1.0 / 59.7275
+
+
+def _measured(forward_s: list[float], inference_s: list[float] | None = None) -> ForwardTimes:
+    return ForwardTimes(
+        rate_hz=59.7275,
+        network="nature",
+        precision="float32",
+        parameters=1000,
+        forward_s=np.array(forward_s),
+        inference_s=np.array(inference_s or forward_s),
+    )
+
+
+def _plan(measured: ForwardTimes, *overrides: str, cores: int = 2) -> dict[str, Any]:
+    return make_plan(load_config(None, overrides, {}), measured, cores)
+
+
+def test_processes_for_each_mode() -> None:
+    plan = _plan(_measured([4.5 * TICK_S] * 99 + [6.5 * TICK_S]), cores=8)
+    assert plan["inference_ticks"] == pytest.approx(4.52)
+    assert plan["processes"] == {"adaptive": 6, "maximum-time": 7, "expected-time": 5}
+    assert plan["forward_ms"] == plan["inference_ms"]
+    assert plan["injected_latency"] is None
+
+
+def test_too_few_cores_are_told() -> None:
+    plan = _plan(_measured([5 * TICK_S] * 10), cores=2)
+    assert not plan["enough_cores"]
+    assert plan["cores_needed"] == pytest.approx(5.0)
+    assert "too few cores" in plan["advice"][0]
+    assert "5.0 cores busy and there are 2" in plan["advice"][0]
+
+
+def test_injected_latency_needs_no_core() -> None:
+    measured = _measured([0.001] * 10, [0.082] * 10)
+    plan = _plan(measured, "inference.injected_latency_ms=82", "inference.processes=5")
+    assert plan["enough_cores"]
+    assert plan["processes"]["adaptive"] == 5
+    assert plan["injected_latency"] == {"mean_ms": 82.0, "distribution": "constant", "spread": 0.0}
+    assert "injected latency needs no core: the padding is waited out" in plan["advice"]
+
+
+def test_an_action_deadline_saves_processes() -> None:
+    measured = _measured([4.9 * TICK_S] * 10)
+    plan = _plan(measured, f"inference.action_deadline_ms={5e3 * TICK_S}", cores=8)
+    assert plan["processes"]["maximum-time"] == 1
+
+
+def test_too_few_processes_are_told() -> None:
+    plan = _plan(_measured([4.9 * TICK_S] * 10), "inference.processes=2", cores=8)
+    assert "--set inference.processes=5" in plan["advice"][-1]
+
+
+def test_more_processes_than_there_can_be() -> None:
+    plan = _plan(_measured([300 * TICK_S] * 10), cores=512)
+    assert "at most 256" in plan["advice"][-1]
+
+
+@pytest.mark.parametrize("seconds", ["0", "-3", "nan", "1e9"])
+def test_bad_seconds(run: Run, seconds: str) -> None:
+    refused = run("plan", "--seconds", seconds)
+    assert refused.code == 2
+    assert refused.err.startswith(f"rtagent: --seconds {float(seconds):g}")
+
+
+def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = _measured([0.001] * 10, [0.082] * 10)
+    monkeypatch.setattr(plan_command, "measure", lambda *_: measured)
+    shown = run("plan", "--set", "inference.injected_latency_ms=82")
+    assert shown.code == 0
+    assert "injected latency: 82 ms, constant" in shown.out
+    assert "with injected latency" in shown.out
+    assert "x = 4.898 ticks" in shown.out
+
+
+def _rtagent(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: a plan starts and ends a fork server."""
+    return subprocess.run(
+        [sys.executable, "-m", "rtagent", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.process
+def test_measures_a_real_network() -> None:
+    done = _rtagent(
+        *("plan", "--set", "env.id=CartPole-v1", "--set", "inference.injected_latency_ms=40"),
+        *("--seconds", "0.2", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["rate_hz"] == 50.0
+    assert plan["passes"] >= 5
+    assert 0.0 < plan["forward_ms"]["p50"] <= plan["forward_ms"]["p99"] <= plan["forward_ms"]["max"]
+    assert plan["inference_ms"]["p50"] == pytest.approx(40.0)
+    assert plan["inference_ticks"] == pytest.approx(2.0, abs=0.1)
+
+
+@pytest.mark.process
+def test_an_unknown_environment_is_one_line() -> None:
+    done = _rtagent("plan", "--set", "env.id=Nowhere-v0", "--seconds", "0.2")
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("rtagent: env.id = Nowhere-v0: no such")
+    assert "Traceback" not in done.stderr

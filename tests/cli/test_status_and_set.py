@@ -1,0 +1,251 @@
+"""`rtagent status` and `rtagent set`, against a small imitation of the daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+
+TOKEN = "t" * 43
+STATS = {
+    "clock": {"uptime_s": 61.2, "ticks": 3655, "rate_hz": 59.7275, "target_rate_hz": 59.7275,
+              "slips": 0},
+    "actions": {"inaction_fraction": 0.25, "inaction_fraction_60s": 0.0125,
+                "delay_ticks": {"mean": 6.0, "p99": 7.0}},
+    "inference": {"processes": 2, "ready": 2, "algorithm": "adaptive", "estimate_ms": 82.0,
+                  "recommended_processes": 5},
+    "learning": {"updates": 0, "updates_per_s": None, "epsilon": 1.0},
+    "episodes": {"count": 0, "last_return": None, "mean_return_100": None},
+}
+
+
+class FakeDaemon:
+    """Answers as the service does.
+
+    Attributes:
+        inference: its settings.
+        injected_ms: injected latency of its configuration.
+        last_error: of inference process 0.
+        seen: method, path and body of each authorized request.
+    """
+
+    def __init__(self) -> None:
+        self.inference: dict[str, Any] = {
+            "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None
+        }
+        self.injected_ms = 0.0
+        self.last_error: str | None = None
+        self.seen: list[tuple[str, str, Any]] = []
+        daemon = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._respond(None)
+
+            def do_PATCH(self) -> None:
+                length = int(self.headers["content-length"])
+                self._respond(json.loads(self.rfile.read(length)))
+
+            def _respond(self, body: Any) -> None:
+                authorized = self.headers["authorization"] == f"Bearer {TOKEN}"
+                status, document = (
+                    daemon.answer(self.command, self.path, body)
+                    if authorized
+                    else (401, {"detail": "that token is wrong"})
+                )
+                content = document if isinstance(document, bytes) else json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Status and document."""
+        self.seen.append((method, path, body))
+        role = {"name": "inference 0", "role": "inference", "index": 0, "pid": 41,
+                "state": "running", "restarts": 3, "last_error": self.last_error}
+        if method == "PATCH":
+            if body.get("processes", 1) == 10_000:
+                return 422, {"detail": "processes = 10000: must be at most 256", "status": 422}
+            self.inference |= body
+        return {
+            "/v1/status": (200, {"run_id": "r1", "state": "running", "roles": [role]}),
+            "/v1/stats": (200, STATS),
+            "/v1/config": (200, {"inference": {"injected_latency_ms": self.injected_ms}}),
+            "/v1/inference": (200, self.inference),
+        }.get(path, (500, b"not json"))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
+    """A running daemon, announced in the configured state directory."""
+    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("RTAGENT_TOKEN", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    fake = FakeDaemon()
+    thread = threading.Thread(target=fake.server.serve_forever, args=(0.01,))
+    thread.start()
+    _announce(tmp_path, fake.url, os.getpid())
+    yield fake
+    fake.server.shutdown()
+    thread.join()
+    fake.server.server_close()
+
+
+def _announce(folder: Path, url: str, pid: int) -> None:
+    note = {"url": url, "pid": pid, "run_id": "r1"}
+    (folder / "daemon.json").write_text(json.dumps(note))
+    (folder / "token").write_text(TOKEN + "\n")
+
+
+@pytest.mark.usefixtures("daemon")
+def test_status_shows_figures_and_processes(run: Run) -> None:
+    shown = run("status")
+    assert shown.code == 0
+    assert "run r1: running at http://127.0.0.1:" in shown.out
+    assert "1.25 % of the last 60 s" in shown.out.replace("%", " %")
+    assert "inference 0" in shown.out
+    assert "82.00 ms\n" in "\n".join(line.rstrip() for line in shown.out.splitlines())
+
+
+@pytest.mark.usefixtures("daemon")
+def test_what_is_unknown_is_called_so(run: Run) -> None:
+    assert "0 updates, unknown, epsilon 1.000" in run("status").out
+    assert "last return unknown" in run("status").out
+
+
+def test_injected_latency_is_named(run: Run, daemon: FakeDaemon) -> None:
+    daemon.injected_ms = 82.0
+    assert "injected latency: padded to 82 ms" in run("status").out
+    assert json.loads(run("status", "--json").out)["injected_latency_ms"] == 82.0
+
+
+def test_the_last_traceback_is_shown_whole(run: Run, daemon: FakeDaemon) -> None:
+    daemon.last_error = 'Traceback:\n  File "policy.py", line 3\nValueError: [bold]no[/bold]'
+    assert f"last error of inference 0:\n{daemon.last_error}\n" in run("status").out
+
+
+@pytest.mark.usefixtures("daemon")
+def test_status_as_json(run: Run) -> None:
+    report = json.loads(run("status", "--json").out)
+    assert report["status"]["run_id"] == "r1"
+    assert report["stats"] == STATS
+    assert report["injected_latency_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "body", "printed"),
+    [
+        ("inference.processes=4", {"processes": 4}, "inference.processes: 2 -> 4"),
+        (
+            "inference.algorithm=maximum-time",
+            {"algorithm": "maximum-time"},
+            "inference.algorithm: adaptive -> maximum-time",
+        ),
+        (
+            "inference.action_deadline_ms = 33.5",
+            {"action_deadline_ms": 33.5},
+            "inference.action_deadline_ms: none -> 33.5",
+        ),
+        (
+            "inference.action_deadline_ms=none",
+            {"action_deadline_ms": None},
+            "inference.action_deadline_ms: none -> none",
+        ),
+    ],
+)
+def test_set_prints_old_and_new(
+    run: Run, daemon: FakeDaemon, setting: str, body: dict[str, Any], printed: str
+) -> None:
+    done = run("set", setting)
+    assert (done.code, done.out) == (0, f"{printed}\n")
+    assert daemon.seen[-1] == ("PATCH", "/v1/inference", body)
+
+
+@pytest.mark.usefixtures("daemon")
+def test_set_as_json(run: Run) -> None:
+    done = json.loads(run("set", "inference.processes=4", "--json").out)
+    assert done == {"key": "inference.processes", "before": 2, "after": 4}
+
+
+@pytest.mark.usefixtures("daemon")
+def test_a_refusal_shows_the_daemon_s_reason(run: Run) -> None:
+    refused = run("set", "inference.processes=10000")
+    assert refused == (2, "", "rtagent: processes = 10000: must be at most 256\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("learning.gamma=0.9", "learning.gamma cannot be changed while the daemon runs"),
+        ("inference.procesess=3", "inference.procesess cannot be changed"),
+        ("inference.processes", "expected SECTION.KEY=VALUE"),
+    ],
+)
+def test_other_keys_are_refused_here(
+    run: Run, daemon: FakeDaemon, setting: str, named: str
+) -> None:
+    refused = run("set", setting)
+    assert refused.code == 2
+    assert named in refused.err
+    assert daemon.seen == []
+
+
+@pytest.mark.usefixtures("daemon")
+def test_a_wrong_token_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTAGENT_TOKEN", "x" * 43)
+    assert run("status") == (2, "", "rtagent: that token is wrong\n")
+
+
+def test_the_token_may_come_from_the_environment(
+    run: Run, daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").unlink()
+    assert "cannot read the token" in run("status").err
+    monkeypatch.setenv("RTAGENT_TOKEN", TOKEN)
+    assert run("status").code == 0
+
+
+@pytest.mark.parametrize("command", [("status",), ("set", "inference.processes=3")])
+def test_no_daemon_is_one_line(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    refused = run(*command, "--state-dir", str(tmp_path))
+    assert refused.code == 2
+    assert refused.err == (
+        f"rtagent: no daemon runs on the state directory {tmp_path}; start one: rtagent serve\n"
+    )
+
+
+def test_a_stale_note_is_recognised(run: Run, tmp_path: Path) -> None:
+    _announce(tmp_path, "http://127.0.0.1:9/", 2**22 + 1)
+    refused = run("status", "--state-dir", str(tmp_path))
+    assert refused.code == 2
+    assert f"the last one, pid {2**22 + 1}, is gone" in refused.err
+
+
+def test_a_port_that_nobody_answers(run: Run, tmp_path: Path) -> None:
+    _announce(tmp_path, "http://127.0.0.1:9/", os.getpid())
+    refused = run("status", "--state-dir", str(tmp_path))
+    assert refused.code == 2
+    assert "no daemon answers at http://127.0.0.1:9/" in refused.err
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "url": "y"}', '{"pid": 1}'])
+def test_a_damaged_note(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "daemon.json").write_text(text)
+    refused = run("status", "--state-dir", str(tmp_path))
+    assert refused.code == 2
+    assert "daemon.json is damaged" in refused.err

@@ -1,0 +1,84 @@
+"""Fixtures that most tests share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rtagent import Runtime, load_config
+from rtagent.memory.blueprint import Blueprint, TensorSpec
+
+
+def make_blueprint(**changes: object) -> Blueprint:
+    """Shapes of a small image world with three actions."""
+    values: dict[str, object] = {
+        "rate_hz": 60.0,
+        "frame_shape": (6, 5),
+        "frame_dtype": "uint8",
+        "frame_stack": 4,
+        "observation_space": gymnasium.spaces.Box(0, 255, (4, 6, 5), np.uint8),
+        "action_space": gymnasium.spaces.Discrete(3),
+        "action_shape": (),
+        "action_dtype": "int32",
+        "action_meanings": ("NOOP", "LEFT", "RIGHT"),
+        "noop_action": 0,
+        "network": "nature 1",
+        "tensors": (TensorSpec("weight", (10, 10)),),
+        "screen": True,
+    }
+    return Blueprint(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def blueprint() -> Blueprint:
+    """Shapes of a small image world with three actions."""
+    return make_blueprint()
+
+
+Runtimes = Callable[..., AbstractContextManager[Runtime]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtimes:
+    """Starts a runtime on a state directory of the test's own, from settings.
+
+    `tests/faulty` can be imported by the workers; FAULTY_SWITCH names a file that makes it fail.
+    """
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "faulty"))
+    monkeypatch.setenv("FAULTY_SWITCH", str(tmp_path / "switch"))
+
+    @contextmanager
+    def start(*settings: str, wait: bool = True) -> Iterator[Runtime]:
+        folder = f"run.state_dir={tmp_path / 'state'}"
+        config = load_config(
+            overrides=[folder, "replay.capacity=20000", "learning.processes=0", *settings]
+        )
+        with Runtime(config) as runtime:
+            if wait:
+                runtime.wait_ready(60)
+            yield runtime
+
+    return start
+
+
+def eventually(condition: Callable[[], object], timeout: float, what: str) -> float:
+    """Wait until a condition of real processes holds; seconds that it took."""
+    start = time.monotonic()
+    while not condition():
+        if time.monotonic() - start > timeout:
+            raise AssertionError(f"not within {timeout} s: {what}")
+        time.sleep(0.01)
+    return time.monotonic() - start
+
+
+def role(runtime: Runtime, name: str) -> dict[str, Any]:
+    """A process as the status describes it; {} if it is not there."""
+    roles = runtime.status().get("roles", [])
+    return next((each for each in roles if each["name"] == name), {})

@@ -1,0 +1,383 @@
+"""The tick loop on a virtual clock: it never waits for an action, and its rows say the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.config import Config, EnvConfig
+from rtagent.env import process
+from rtagent.env.adapter import Step
+from rtagent.env.default_action import DefaultBehaviour
+from rtagent.env.process import TickLoop
+from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.memory.actions import ActionCells
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.board import Board, recent_episodes
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
+from rtagent.staggering.arbiter import Arbiter, Deposited, Source
+from tests.conftest import make_blueprint
+
+CAPACITY = 256
+RATE_HZ = 50.0
+PERIOD_S = 0.02
+ANCHOR_S = 2.0
+DEFAULT, AGENT, REUSED = Source.DEFAULT, Source.AGENT, Source.REUSED
+
+
+class StubWorld:
+    """Shows the number of its step; ends an episode when the test says so."""
+
+    noop_action = 0
+    rate_hz = RATE_HZ
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.received: list[Any] = []
+        self.resets: list[int | None] = []
+        self.ends: dict[int, int] = {}
+        self.step_s = 0.0
+
+    def reset(self, seed: int | None = None) -> np.ndarray:
+        self.resets.append(seed)
+        return np.zeros((6, 5), np.uint8)
+
+    def step(self, action: Any) -> Step:
+        number = len(self.received)
+        self.received.append(action)
+        self.clock.advance(self.step_s)
+        flags = self.ends.get(number, 0)
+        return Step(
+            np.full((6, 5), number + 1, np.uint8), number / 2,
+            bool(flags & TERMINATED), bool(flags & TRUNCATED),
+        )
+
+    def accept(self, value: Any, *, strict: bool = False) -> Any:
+        return value
+
+
+class Memory:
+    """The shared memory of one run, in this process."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        sizes = (
+            FrameRing.size(blueprint, CAPACITY), Ledger.size(blueprint, CAPACITY),
+            ActionCells.size(blueprint), Board.size(),
+        )
+        frames, ledger, actions, board = (
+            memoryview(np.zeros(-(-size // 8), np.int64)).cast("B") for size in sizes
+        )
+        FrameRing.format(frames)
+        Ledger.format(ledger)
+        ActionCells.format(actions, blueprint)
+        self.frames = FrameRing(frames, blueprint, CAPACITY)
+        self.ledger = Ledger(ledger, blueprint, CAPACITY)
+        self.actions = ActionCells(actions, blueprint)
+        self.record = Board(board).environment
+
+
+class Run:
+    """One life of the environment process, up to its loop."""
+
+    def __init__(
+        self, memory: Memory, *, default: str | int = "noop", most: int = 5, fill: int = 2,
+        start_s: float = ANCHOR_S - 1.0, anchor_s: float = ANCHOR_S,
+    ) -> None:
+        self.memory = memory
+        self.clock = VirtualClock(start_s)
+        self.world = StubWorld(self.clock)
+        first = memory.ledger.newest + 1
+        self.schedule = TickSchedule(RATE_HZ, round(anchor_s * NANO), first, most)
+        behaviour = DefaultBehaviour(EnvConfig(default_action=default), self.world)  # type: ignore[arg-type]
+        self.loop = TickLoop(
+            self.world,  # type: ignore[arg-type]
+            behaviour,
+            frames=memory.frames,
+            ledger=memory.ledger,
+            actions=memory.actions,
+            record=memory.record,
+            schedule=self.schedule,
+            arbiter=Arbiter(fill),
+            clock=self.clock,
+            seed=11,
+        )
+
+    def ticks(self, count: int) -> None:
+        for _ in range(count):
+            self.loop.run_next()
+
+    def deposit(self, tick: int, action: int = 1, frame: int | None = None) -> None:
+        seen = tick - 1 if frame is None else frame
+        self.memory.actions.deposit(Deposited(3, seen, tick, action, 42, tick / 8))
+
+    def rows(self) -> Any:
+        ledger = self.memory.ledger
+        return ledger.read(0, ledger.newest + 1)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory(make_blueprint())
+
+
+@pytest.fixture
+def run(memory: Memory) -> Run:
+    return Run(memory)
+
+
+def test_ticks_are_due_for_ever_without_drift(run: Run) -> None:
+    run.world.step_s = 0.013
+    run.ticks(200)
+    rows = run.rows()
+    assert rows["tick"].tolist() == list(range(200))
+    assert rows["time_ns"].tolist() == [round((ANCHOR_S + k * PERIOD_S) * NANO) for k in range(200)]
+    assert (rows["lateness_ns"] == 0).all()
+    assert run.memory.record["slips"][0] == 0
+    assert run.memory.record["ticks"][0] == 200
+    assert run.memory.record["step_ns"][0] == pytest.approx(0.013 * NANO, abs=2)
+
+
+def test_without_actions_the_default_behaviour_runs(run: Run) -> None:
+    run.ticks(3)
+    rows = run.rows()
+    assert run.world.received == [0, 0, 0]
+    assert rows["source"].tolist() == [DEFAULT] * 3
+    for field in ("observed", "worker", "weights_version"):
+        assert rows[field].tolist() == [-1, -1, -1]
+    assert rows["registered_ns"].tolist() == [0, 0, 0]
+    assert run.memory.record["default"][0] == 3
+
+
+def test_rows_tell_what_was_executed(run: Run) -> None:
+    run.deposit(0, action=2, frame=-1)
+    run.deposit(2, action=1, frame=0)
+    run.deposit(4, action=2, frame=1)
+    run.ticks(5)
+    rows = run.rows()
+    # Ticks 1 and 3 hold the next action that is already there.
+    assert run.world.received == [2, 1, 1, 2, 2]
+    assert rows["action"].tolist() == run.world.received
+    assert rows["source"].tolist() == [AGENT, REUSED, AGENT, REUSED, AGENT]
+    assert rows["observed"].tolist() == [-1, 0, 0, 1, 1]
+    assert rows["worker"].tolist() == [3] * 5
+    assert rows["weights_version"].tolist() == [42] * 5
+    assert rows["registered_ns"].tolist() == [round(t / 8 * NANO) for t in (0, 2, 2, 4, 4)]
+    assert rows["reward"].tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert [checksum(row) for row in rows] == rows["crc"].tolist()
+    counts = [int(run.memory.record[name][0]) for name in ("agent", "reused", "default")]
+    assert counts == [3, 2, 0]
+
+
+def test_strictly_one_action_per_tick(memory: Memory) -> None:
+    run = Run(memory, fill=0)
+    run.deposit(2)
+    run.ticks(4)
+    assert run.rows()["source"].tolist() == [DEFAULT, DEFAULT, AGENT, DEFAULT]
+
+
+def test_late_action_is_executed_once(run: Run) -> None:
+    run.ticks(3)
+    run.deposit(2, action=2, frame=1)
+    run.ticks(2)
+    rows = run.rows()
+    assert rows["source"].tolist() == [DEFAULT] * 3 + [AGENT, DEFAULT]
+    assert rows["observed"].tolist() == [-1, -1, -1, 1, -1]
+
+
+def test_frame_is_published_with_its_tick(run: Run) -> None:
+    run.ticks(3)
+    for tick in range(3):
+        frame = run.memory.frames.frame(tick)
+        assert frame is not None
+        assert (frame == tick + 1).all()
+    assert run.memory.frames.newest == run.memory.ledger.newest == 2
+
+
+def test_hold_up_is_caught_up_with_the_default_behaviour(run: Run) -> None:
+    run.ticks(1)
+    for tick in range(1, 5):
+        run.deposit(tick)
+    # Tick 1 is due after one period; three more are missed.
+    run.clock.advance(4.5 * PERIOD_S)
+    run.loop.run_next()
+    rows = run.rows()
+    assert rows["tick"].tolist() == [0, 1, 2, 3, 4]
+    assert rows["source"].tolist() == [DEFAULT, DEFAULT, DEFAULT, DEFAULT, AGENT]
+    late = [0.0, 3.5, 2.5, 1.5, 0.5]
+    assert rows["lateness_ns"].tolist() == [round(each * PERIOD_S * NANO) for each in late]
+    assert run.memory.record["slips"][0] == 0
+    run.ticks(1)
+    # Back on the old clock.
+    assert run.clock.now() == pytest.approx(ANCHOR_S + 5 * PERIOD_S)
+
+
+@pytest.mark.parametrize(("missed", "slips"), [(5, 0), (6, 1)])
+def test_longer_hold_up_is_a_slip(run: Run, missed: int, slips: int) -> None:
+    run.ticks(1)
+    run.clock.advance((1 + missed + 0.25) * PERIOD_S)
+    now_s = run.clock.now()
+    run.deposit(1)
+    run.loop.run_next()
+    rows, record = run.rows(), run.memory.record
+    assert record["slips"][0] == slips
+    assert len(rows) == (2 if slips else missed + 2)
+    if slips:
+        slipped_ns = round((missed + 0.25) * PERIOD_S * NANO)
+        assert rows["source"][-1] == AGENT
+        assert rows["lateness_ns"][-1] == 0
+        assert rows["time_ns"][-1] == round(now_s * NANO)
+        assert record["slipped_ns"][0] == slipped_ns
+        assert record["anchor_ns"][0] == run.schedule.anchor_ns
+        assert record["anchor_ns"][0] == round(ANCHOR_S * NANO) + slipped_ns
+        run.ticks(1)
+        assert run.clock.now() == pytest.approx(now_s + PERIOD_S)
+
+
+def test_slips_add_up(run: Run) -> None:
+    for _ in range(3):
+        run.clock.advance(1.0)
+        run.ticks(2)
+    record = run.memory.record
+    assert record["slips"][0] == 2
+    assert record["slipped_ns"][0] == run.schedule.anchor_ns - round(ANCHOR_S * NANO)
+
+
+def test_slow_world_is_caught_up_within_bounds(run: Run) -> None:
+    """Each step takes 1.6 ticks: every loop catches up, and none runs away."""
+    run.world.step_s = 1.6 * PERIOD_S
+    for _ in range(40):
+        before = run.loop.tick
+        run.loop.run_next()
+        assert 1 <= run.loop.tick - before <= 6
+    assert run.memory.record["ticks"][0] == run.loop.tick
+
+
+@pytest.mark.parametrize("flags", [TERMINATED, TRUNCATED])
+def test_episodes(run: Run, flags: int) -> None:
+    run.world.ends = {3: flags, 5: flags}
+    run.ticks(8)
+    rows = run.rows()
+    assert rows["episode"].tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert rows["flags"].tolist() == [0, 0, 0, flags, 0, flags, 0, 0]
+    # The first reset is seeded, the others go on from it.
+    assert run.world.resets == [11, None, None]
+    starts = run.memory.frames.episode_starts[:8].tolist()
+    assert starts == [0, 0, 0, 0, 4, 4, 6, 6]
+    episodes = recent_episodes(run.memory.record, 10)
+    assert episodes["episode"].tolist() == [0, 1]
+    assert episodes["end_tick"].tolist() == [3, 5]
+    assert episodes["length"].tolist() == [4, 2]
+    assert episodes["return"].tolist() == [0.0 + 0.5 + 1.0 + 1.5, 2.0 + 2.5]
+
+
+def test_repeat(memory: Memory) -> None:
+    run = Run(memory, default="repeat", fill=0)
+    run.deposit(2, action=2)
+    run.deposit(5, action=1)
+    run.ticks(7)
+    assert run.world.received == [0, 0, 2, 2, 2, 1, 1]
+    assert run.rows()["source"].tolist() == [
+        DEFAULT, DEFAULT, AGENT, DEFAULT, DEFAULT, AGENT, DEFAULT
+    ]
+
+
+def test_constant_default(memory: Memory) -> None:
+    run = Run(memory, default=2)
+    run.ticks(2)
+    assert run.world.received == [2, 2]
+
+
+def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:
+    Run(memory).ticks(5)
+    memory.ledger.truncate_episode()
+    later = Run(memory, start_s=50.0, anchor_s=51.0)
+    later.ticks(3)
+    rows = later.rows()
+    assert rows["tick"].tolist() == list(range(8))
+    assert rows["episode"].tolist() == [0] * 5 + [1] * 3
+    assert rows["flags"].tolist() == [0] * 4 + [TRUNCATED] + [0] * 3
+    assert memory.frames.episode_starts[:8].tolist() == [0] * 5 + [5] * 3
+    assert rows["time_ns"][5] == 51 * NANO
+    assert memory.record["ticks"][0] == 8
+
+
+# ---- the whole body
+
+
+@pytest.fixture
+def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+    """Runs the environment process's body for some ticks, on a world of 20 Hz."""
+    monkeypatch.setattr(process, "enter_realtime", lambda mode: False)
+    monkeypatch.setattr(process, "gc", SimpleNamespace(collect=int, freeze=int))
+    memory = Memory(make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=1))
+
+    def live(ticks: int, start_s: float) -> SimpleNamespace:
+        last = memory.ledger.newest + ticks
+
+        class Context(SimpleNamespace):
+            beats = 0
+
+            @property
+            def stopping(self) -> bool:
+                return bool(memory.ledger.newest >= last)
+
+            def beat(self) -> None:
+                self.beats += 1
+
+        context = Context(
+            config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
+            world=memory, clock=VirtualClock(start_s), record=memory.record,
+            orders=SimpleNamespace(go=True, rows=1), ready=lambda: None,
+        )
+        process.run(context)  # type: ignore[arg-type]
+        return context
+
+    live.memory = memory  # type: ignore[attr-defined]
+    return live
+
+
+def test_body_marks_its_end_as_truncated(body: Callable[..., SimpleNamespace]) -> None:
+    context = body(30, start_s=5.0)
+    rows = context.world.ledger.read(0, 100)
+    assert rows["flags"].tolist() == [0] * 29 + [TRUNCATED]
+    assert context.beats >= 30
+    record = context.record
+    assert record["anchor_ns"][0] == round(5.1 * NANO)
+    assert (record["anchor_tick"][0], record["slips"][0]) == (0, 0)
+
+
+def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) -> None:
+    body(30, start_s=5.0)
+    context = body(10, start_s=100.0)
+    record, rows = context.record, context.world.ledger.read(0, 100)
+    assert rows["tick"].tolist() == list(range(40))
+    assert rows["episode"].tolist() == [0] * 30 + [1] * 10
+    assert rows["flags"][29] == TRUNCATED
+    assert (record["anchor_tick"][0], record["slips"][0]) == (30, 1)
+    # Tick 30 would have been due 1.5 s after the first anchor.
+    assert record["slipped_ns"][0] == round((100.1 - 5.1 - 1.5) * NANO)
+
+
+def test_slip_of_a_restart_is_exact_after_a_day() -> None:
+    """A period is no whole number of nanoseconds; rounding it would cost 2 ms a day."""
+    board = Board(memoryview(np.zeros(Board.size() // 8 + 1, np.int64)).cast("B")).environment
+    board["ticks"], board["anchor_ns"] = 1, 7 * NANO
+    ticks = 5_160_456
+    due_ns = TickSchedule(59.7275, 7 * NANO, 0, 5).due_ns(ticks)
+    process._note_anchor(board, TickSchedule(59.7275, due_ns + 3 * NANO, ticks, 5))
+    assert abs(int(board["slipped_ns"][0]) - 3 * NANO) <= 1
+
+
+def test_last_frame_survives_a_restart(body: Callable[..., SimpleNamespace]) -> None:
+    context = body(5, start_s=5.0)
+    world = context.world
+    assert process._last_frame(world.ledger) == -1
+    world.actions.deposit(Deposited(0, 4, 6, 1, 0, 6.0))
+    body(5, start_s=9.0)
+    assert process._last_frame(world.ledger) == 4

@@ -1,0 +1,89 @@
+"""Injected latency: each distribution has the mean and the quantiles that it promises."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from rtagent.inference.latency import (
+    DEFAULT_OUTLIER_FACTOR,
+    OUTLIER_FRACTION,
+    SMALLEST_FRACTION,
+    draw,
+)
+
+MEAN_S = 0.082
+DRAWS = 20_000
+
+
+def sample(distribution: str, spread: float, seed: int = 1) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.array([draw(MEAN_S, distribution, spread, rng) for _ in range(DRAWS)])
+
+
+def test_constant() -> None:
+    assert set(sample("constant", 0.7)) == {MEAN_S}
+
+
+@pytest.mark.parametrize("distribution", ["constant", "gauss", "lognormal", "outliers"])
+def test_no_latency_stays_none(distribution: str) -> None:
+    assert draw(0.0, distribution, 0.5, np.random.default_rng(0)) == 0.0
+
+
+@pytest.mark.parametrize("distribution", ["gauss", "lognormal"])
+def test_no_spread_is_constant(distribution: str) -> None:
+    assert set(sample(distribution, 0.0)) == {MEAN_S}
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.1, 0.3])
+def test_gauss(spread: float) -> None:
+    times = sample("gauss", spread)
+    assert times.mean() == pytest.approx(MEAN_S, rel=0.01)
+    assert times.std() == pytest.approx(spread * MEAN_S, rel=0.03)
+    expected = NormalDist(MEAN_S, spread * MEAN_S)
+    for fraction in (0.05, 0.5, 0.95):
+        found = np.quantile(times, fraction)
+        assert found == pytest.approx(expected.inv_cdf(fraction), abs=0.04 * spread * MEAN_S)
+
+
+def test_gauss_is_never_negative() -> None:
+    times = sample("gauss", 2.0)
+    assert times.min() == SMALLEST_FRACTION * MEAN_S
+    below = NormalDist(1.0, 2.0).cdf(SMALLEST_FRACTION)
+    assert (times == times.min()).mean() == pytest.approx(below, abs=0.02)
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.5])
+def test_lognormal(spread: float) -> None:
+    times = sample("lognormal", spread)
+    assert times.mean() == pytest.approx(MEAN_S, rel=0.02)
+    logarithms = np.log(times / MEAN_S)
+    assert logarithms.mean() == pytest.approx(-spread**2 / 2, abs=0.03 * spread)
+    assert logarithms.std() == pytest.approx(spread, rel=0.03)
+    expected = NormalDist(-(spread**2) / 2, spread)
+    for fraction in (0.05, 0.5, 0.95):
+        found = np.quantile(logarithms, fraction)
+        assert found == pytest.approx(expected.inv_cdf(fraction), abs=0.04 * spread)
+
+
+@pytest.mark.parametrize(("spread", "factor"), [(0.0, DEFAULT_OUTLIER_FACTOR), (4.0, 4.0)])
+def test_outliers(spread: float, factor: float) -> None:
+    times = sample("outliers", spread)
+    assert set(times) == {MEAN_S, MEAN_S * factor}
+    # Three standard deviations of a count of 200.
+    assert (times > MEAN_S).mean() == pytest.approx(OUTLIER_FRACTION, abs=0.0022)
+    assert np.quantile(times, 0.95) == MEAN_S
+
+
+@pytest.mark.parametrize("distribution", ["gauss", "lognormal", "outliers"])
+def test_seed_decides(distribution: str) -> None:
+    first, again, other = (sample(distribution, 0.3, seed) for seed in (5, 5, 6))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_unknown_distribution() -> None:
+    with pytest.raises(ValueError, match="distribution: 'pareto' is not known"):
+        draw(MEAN_S, "pareto", 0.1, np.random.default_rng(0))

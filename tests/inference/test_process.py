@@ -1,0 +1,347 @@
+"""The driver of an inference process, on a virtual clock and memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.config import Config, LearningConfig, PolicyConfig
+from rtagent.inference import process
+from rtagent.inference.process import SLICE_S, Driver, Weights
+from rtagent.memory.actions import NANO, ActionCells
+from rtagent.memory.blueprint import TensorSpec
+from rtagent.memory.board import Board, latencies_since
+from rtagent.memory.control import Orders
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.staggering.arbiter import Deposited
+from rtagent.staggering.instructions import (
+    Deposit,
+    Infer,
+    Inferred,
+    Moment,
+    Now,
+    WaitFrame,
+    WaitUntil,
+)
+from tests.conftest import make_blueprint
+
+CAPACITY = 64
+PARAMETERS = 3
+INDEX = 2
+TAU_S = 0.25
+START_S = 10.0
+ALWAYS_THE_POLICY = PolicyConfig(epsilon_start=0.0, epsilon_end=0.0)
+
+
+class StubPolicy:
+    """Prefers the action that its weights name, after `TAU_S`."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.weights = np.zeros(PARAMETERS, np.float32)
+        self.seen: list[list[int]] = []
+        self.during: Callable[[], None] = lambda: None
+        self.answers: np.ndarray | None = None
+
+    def load(self, values: np.ndarray) -> None:
+        self.weights = values.copy()
+
+    def values(self, observation: np.ndarray) -> np.ndarray:
+        self.seen.append([int(frame.flat[0]) for frame in observation])
+        before = self.weights
+        self.during()
+        assert self.weights is before, "the weights were switched inside an inference"
+        self.clock.advance(TAU_S)
+        return self.weights if self.answers is None else self.answers
+
+
+class ImpatientBell:
+    """Lets the whole time limit pass, or what the test puts in its place."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.during: Callable[[], None] = lambda: None
+
+    def ring(self) -> None:
+        pass
+
+    def wait_for(self, condition: Callable[[], bool], clock: Any, timeout: float) -> bool:
+        if not condition():
+            self.during()
+        if not condition():
+            self.clock.advance(timeout)
+        return condition()
+
+
+class SteppingClock(VirtualClock):
+    """Looking at the time takes time, so that nothing spins for ever."""
+
+    def now(self) -> float:
+        self.advance(1e-6)
+        return super().now()
+
+
+def memory(size: int) -> memoryview:
+    return memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
+
+
+class Bench:
+    """A driver with everything around it, and a script in place of the staggering algorithm."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),))
+        self.clock = SteppingClock(START_S)
+        weights = memory(WeightBuffers.size(PARAMETERS))
+        frames = memory(FrameRing.size(blueprint, CAPACITY))
+        cells = memory(ActionCells.size(blueprint))
+        WeightBuffers.format(weights)
+        FrameRing.format(frames)
+        ActionCells.format(cells, blueprint)
+        self.buffers = WeightBuffers(weights, PARAMETERS)
+        self.frames = FrameRing(frames, blueprint, CAPACITY)
+        self.frames.bell = self.bell = ImpatientBell(self.clock)  # type: ignore[assignment]
+        self.cells = ActionCells(cells, blueprint)
+        self.record = Board(memory(Board.size())).record("inference", INDEX)
+        self.orders = Orders(4, 4, "script", 2, 0.0, "constant", 0.0, go=True)
+        self.beats = 0
+        self.stopping = False
+        bench = self
+
+        class Context(SimpleNamespace):
+            @property
+            def orders(self) -> Orders:
+                return bench.orders
+
+            @property
+            def stopping(self) -> bool:
+                return bench.stopping
+
+        self.context = Context(
+            clock=self.clock, index=INDEX, blueprint=blueprint, record=self.record,
+            config=Config(policy=ALWAYS_THE_POLICY, learning=LearningConfig(processes=0)),
+            beat=self._beat,
+            world=SimpleNamespace(
+                frames=self.frames, actions=self.cells, weights=self.buffers,
+                stagger=SimpleNamespace(algorithm="script"), claim_lock=nullcontext(),
+            ),
+        )
+        self.policy = StubPolicy(self.clock)
+        self.weights = Weights(self.context, self.policy)  # type: ignore[arg-type]
+        self._monkeypatch = monkeypatch
+        self.publish(0)
+
+    def _beat(self) -> None:
+        self.beats += 1
+
+    def publish(self, version: int, best: int = 1) -> None:
+        values = np.zeros(PARAMETERS, np.float32)
+        values[best] = 1.0 + version
+        self.buffers.publish(values, WeightsInfo(version, 10 * version))
+
+    def show(self, *numbers: int) -> None:
+        for number in numbers:
+            self.frames.publish(number, np.full((6, 5), number, np.uint8), 0)
+
+    def follow(self, *instructions: Any) -> list[Any]:
+        """The replies to a list of instructions; the process is told to leave after the last."""
+        replies = []
+
+        def script(*arguments: Any) -> Generator[Any, Any, None]:
+            for instruction in instructions:
+                replies.append((yield instruction))
+            self.stopping = True
+            yield Now()
+
+        self._monkeypatch.setattr(process, "ALGORITHMS", {"script": script})
+        Driver(self.context, self.policy, self.weights).run()  # type: ignore[arg-type]
+        return replies
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+def test_now(bench: Bench) -> None:
+    bench.show(0, 1)
+    (reply,) = bench.follow(Now())
+    assert isinstance(reply, Moment)
+    assert reply.newest == 1
+    assert reply.now == pytest.approx(START_S, abs=1e-3)
+
+
+def test_wait_until_beats_all_the_while(bench: Bench) -> None:
+    (reply,) = bench.follow(WaitUntil(START_S + 5.0))
+    assert reply.now == pytest.approx(START_S + 5.0, abs=1e-3)
+    assert bench.beats >= 5.0 / SLICE_S
+
+
+def test_time_that_is_past_is_not_waited_for(bench: Bench) -> None:
+    (reply,) = bench.follow(WaitUntil(START_S - 5.0))
+    assert reply.now == pytest.approx(START_S, abs=1e-3)
+
+
+def test_wait_for_a_frame(bench: Bench) -> None:
+    bench.bell.during = lambda: bench.show(5)
+    (reply,) = bench.follow(WaitFrame(5))
+    assert reply.newest == 5
+
+
+def test_wait_for_a_frame_ends_with_its_slice(bench: Bench) -> None:
+    bench.show(0)
+    (reply,) = bench.follow(WaitFrame(1))
+    assert reply.newest == 0
+    assert reply.now <= START_S + 2 * SLICE_S
+
+
+def test_inference_reads_the_frame_asked_for(bench: Bench) -> None:
+    bench.show(*range(9))
+    (reply,) = bench.follow(Infer(6))
+    assert isinstance(reply, Inferred)
+    assert (reply.frame, reply.newest) == (6, 8)
+    assert reply.tau == pytest.approx(TAU_S, rel=0.01)
+    assert reply.now == pytest.approx(START_S + TAU_S, abs=1e-3)
+    assert bench.policy.seen == [[3, 4, 5, 6]]
+
+
+@pytest.mark.parametrize("asked", [None, 1, 1000])
+def test_frame_that_is_not_there_gives_way_to_the_newest(
+    bench: Bench, asked: int | None
+) -> None:
+    bench.show(*range(CAPACITY + 10))
+    (reply,) = bench.follow(Infer(asked))
+    assert reply.frame == CAPACITY + 9
+
+
+@pytest.mark.parametrize("asked", [None, 0])
+def test_first_frame_is_waited_for(bench: Bench, asked: int | None) -> None:
+    bench.bell.during = lambda: bench.show(0)
+    (reply,) = bench.follow(Infer(asked))
+    assert reply.frame == 0
+    assert bench.policy.seen == [[0, 0, 0, 0]]
+    # The time without a frame is no inference time.
+    assert reply.tau == pytest.approx(TAU_S, rel=0.01)
+
+
+def test_action_is_deposited(bench: Bench) -> None:
+    bench.show(0, 1, 2)
+    bench.publish(7, best=2)
+    replies = bench.follow(Infer(2), Deposit(9, 2))
+    (found,) = bench.cells.at(9)
+    assert found == Deposited(INDEX, 2, 9, 2, 7, found.registered_at)
+    assert found.registered_at == pytest.approx(replies[1].now, abs=1e-3)
+    assert bench.record["deposits"][0] == bench.record["inferences"][0] == 1
+    assert bench.record["weights_version"][0] == 7
+    (latency,) = latencies_since(bench.record, 0)
+    assert latency / NANO == pytest.approx(TAU_S, rel=0.01)
+
+
+def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:
+    bench.show(0)
+    versions = iter(range(1, 10))
+    bench.policy.during = lambda: bench.publish(next(versions), best=2)
+    bench.follow(Infer(0), Deposit(1, 0), Infer(0), Deposit(2, 0))
+    # What was published during an inference acts from the next one on.
+    (first,), (second,) = bench.cells.at(1), bench.cells.at(2)
+    assert (first.version, first.action) == (0, 1)
+    assert (second.version, second.action) == (1, 2)
+
+
+def test_unchanged_weights_are_not_loaded_again(bench: Bench) -> None:
+    assert bench.weights.refresh()
+    loaded = bench.policy.weights
+    assert bench.weights.refresh()
+    assert bench.policy.weights is loaded
+    bench.publish(1)
+    assert bench.weights.refresh()
+    assert bench.policy.weights is not loaded
+    assert (bench.weights.version, bench.weights.updates) == (1, 10)
+
+
+def test_without_any_weights(bench: Bench) -> None:
+    WeightBuffers.format(memoryview(bench.buffers._current.base).cast("B"))
+    assert not bench.weights.refresh()
+    assert bench.weights.version == -1
+
+
+@pytest.mark.parametrize("instruction", [Now(), WaitUntil(START_S + 1e6), Infer(0), Deposit(1, 0)])
+@pytest.mark.parametrize("processes", [INDEX, 1])
+def test_leaves_when_it_is_one_too_many(
+    bench: Bench, instruction: Any, processes: int
+) -> None:
+    bench.show(0)
+    bench.orders = Orders(processes, 4, "script", 2, 0.0, "constant", 0.0)
+    assert bench.follow(instruction) == []
+    assert bench.policy.seen == []
+    assert list(bench.cells.at(1)) == []
+
+
+def test_stays_while_it_is_wanted(bench: Bench) -> None:
+    bench.orders = Orders(INDEX + 1, 4, "script", 2, 0.0, "constant", 0.0)
+    assert len(bench.follow(Now(), Now())) == 2
+
+
+def test_leaves_in_the_middle_of_a_long_wait(bench: Bench) -> None:
+    beat = bench.context.beat
+
+    def last_beat() -> None:
+        beat()
+        bench.stopping = bench.beats == 5
+
+    bench.context.beat = last_beat
+    assert bench.follow(WaitUntil(START_S + 1e6)) == []
+    assert bench.clock.now() < START_S + 6 * SLICE_S
+
+
+def test_leaves_while_there_is_no_frame(bench: Bench) -> None:
+    def stop() -> None:
+        bench.stopping = True
+
+    bench.bell.during = stop
+    assert bench.follow(Infer(None)) == []
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_network_that_answers_no_number(bench: Bench, wrong: float) -> None:
+    bench.show(*range(5))
+    bench.policy.answers = np.array([0.0, wrong, 1.0], np.float32)
+    with pytest.raises(FloatingPointError, match="to frame 4"):
+        bench.follow(Infer(None), Deposit(5, 4))
+    assert list(bench.cells.at(5)) == []
+
+
+@pytest.mark.parametrize(("injected_ms", "tau_s"), [(600.0, 0.6), (100.0, TAU_S)])
+def test_injected_latency_includes_the_forward_pass(
+    bench: Bench, injected_ms: float, tau_s: float
+) -> None:
+    bench.show(0)
+    bench.orders = Orders(4, 4, "script", 2, injected_ms, "constant", 0.0)
+    (reply,) = bench.follow(Infer(0))
+    assert reply.tau == pytest.approx(tau_s, rel=0.01)
+
+
+def test_algorithm_in_force_is_started_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def first(index: int, state: Any, lock: Any, tick_s: float) -> Generator[Any, Any, None]:
+        started.append(("first", index, tick_s))
+        yield Now()
+        state.algorithm = "second"
+
+    def second(index: int, state: Any, lock: Any, tick_s: float) -> Generator[Any, Any, None]:
+        started.append(("second", index, tick_s))
+        bench.stopping = True
+        yield Now()
+
+    monkeypatch.setattr(process, "ALGORITHMS", {"first": first, "second": second})
+    bench.context.world.stagger.algorithm = "first"
+    Driver(bench.context, bench.policy, bench.weights).run()  # type: ignore[arg-type]
+    tick_s = bench.context.blueprint.tick_seconds
+    assert started == [("first", INDEX, tick_s), ("second", INDEX, tick_s)]

@@ -1,0 +1,71 @@
+"""Shared memory that forked children see too, and what a killed writer may leave in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from types import CodeType
+
+import numpy as np
+import pytest
+
+from rtagent.memory.arena import Arena
+from tests.forked import Forked, at_each_line, forked_children
+
+WORD = 8
+CUTS = 5
+
+
+@pytest.fixture
+def forked() -> Iterator[Forked]:
+    """Children that end with the test."""
+    with forked_children() as children:
+        yield children
+
+
+@pytest.fixture
+def make_arena() -> Iterator[Callable[..., Arena]]:
+    """Makes arenas that are closed after the test."""
+    arenas: list[Arena] = []
+
+    def make(size: int, **options: bool) -> Arena:
+        arenas.append(Arena("test", size, **options))
+        return arenas[-1]
+
+    yield make
+    for arena in arenas:
+        arena.close()
+
+
+@pytest.fixture
+def shared(make_arena: Callable[..., Arena]) -> Callable[[int], memoryview]:
+    """Zeroed memory, shared with children that are forked later."""
+
+    def make(size: int) -> memoryview:
+        return memoryview(make_arena(size).handle.map())
+
+    return make
+
+
+@pytest.fixture
+def images() -> Callable[[memoryview, CodeType, Callable[[], object]], list[bytes]]:
+    """What memory may hold if a writer is killed: images(memory, code of the writer, call)."""
+    return _images
+
+
+def _images(memory: memoryview, code: CodeType, call: Callable[[], object]) -> list[bytes]:
+    steps: list[bytes] = []
+    at_each_line(code, lambda: steps.append(bytes(memory)), call)
+    steps.append(bytes(memory))
+    found = [steps[0]]
+    for before, after in itertools.pairwise(steps):
+        found += [*_halfway(before, after), after]
+    return found
+
+
+def _halfway(before: bytes, after: bytes) -> Iterator[bytes]:
+    """A store wider than a word may be cut anywhere; a word is stored in one piece."""
+    changed = np.flatnonzero(np.frombuffer(before, np.uint8) != np.frombuffer(after, np.uint8))
+    if len(changed) and changed[0] // WORD != changed[-1] // WORD:
+        for cut in np.linspace(changed[0] + 1, changed[-1], CUTS).astype(int):
+            yield after[:cut] + before[cut:]

@@ -1,0 +1,211 @@
+"""Arenas: shared, nameless, gone with their owner, and honest about a lack of memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.memory import arena as arena_module
+from rtagent.memory.arena import (
+    FALLOCATE_STEP,
+    PAGE,
+    Arena,
+    ArenaHandle,
+    available_memory,
+    check_memory,
+)
+from tests.forked import Forked, eventually
+
+BIG = 64 << 20
+
+
+def meminfo(name: str) -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def allocated(arena: Arena) -> int:
+    return os.fstat(arena.descriptor).st_blocks * 512
+
+
+@pytest.mark.process
+def test_handle_maps_in_another_process(
+    make_arena: Callable[..., Arena], forked: Forked
+) -> None:
+    arena = make_arena(100)
+    # As it travels to a worker.
+    text = pickle.dumps(arena.handle)
+
+    def write() -> None:
+        pickle.loads(text).map()[:5] = b"hello"
+
+    assert forked.run(write) == 0
+    assert arena.handle.map()[:5] == b"hello"
+
+
+def test_size_is_whole_pages(make_arena: Callable[..., Arena]) -> None:
+    assert make_arena(1).size == PAGE
+    assert make_arena(PAGE + 1).size == 2 * PAGE
+    assert make_arena(0).size == PAGE
+
+
+def test_mapping_outlives_the_descriptor() -> None:
+    arena = Arena("test", PAGE)
+    mapping = arena.handle.map()
+    arena.close()
+    arena.close()
+    mapping[:2] = b"ok"
+    assert mapping[:2] == b"ok"
+
+
+def test_no_name_is_left(make_arena: Callable[..., Arena]) -> None:
+    before = set(os.listdir("/dev/shm"))
+    arena = make_arena(PAGE)
+    arena.handle.map()[:1] = b"x"
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "rtagent" in name]
+
+
+@pytest.mark.process
+def test_memory_is_free_after_the_owner_is_killed(
+    make_arena: Callable[..., Arena], forked: Forked
+) -> None:
+    told = make_arena(PAGE)
+    note = told.handle.map()
+
+    def own() -> None:
+        arena = Arena("owned", BIG)
+        mapping = arena.handle.map()
+        mapping[:1] = b"x"
+        note[:8] = arena.descriptor.to_bytes(8, "little")
+        signal.pause()
+
+    before = meminfo("Shmem")
+    pid = forked.start(own)
+    assert eventually(lambda: any(note[:8]))
+    handle = ArenaHandle("owned", pid, int.from_bytes(note[:8], "little"), BIG)
+    held = meminfo("Shmem")
+    assert held - before > BIG // 2
+    forked.kill(pid)
+    # Half of it: other programs use shared memory too.
+    assert eventually(lambda: held - meminfo("Shmem") > BIG // 2)
+    with pytest.raises(FileNotFoundError):
+        handle.map()
+
+
+def test_sparse_arena_reserves_what_it_is_asked_to(make_arena: Callable[..., Arena]) -> None:
+    arena = make_arena(4 * FALLOCATE_STEP, sparse=True)
+    assert (arena.reserved, allocated(arena)) == (0, 0)
+    arena.reserve(PAGE + 1)
+    assert (arena.reserved, allocated(arena)) == (2 * PAGE, 2 * PAGE)
+    arena.reserve(PAGE)
+    assert arena.reserved == 2 * PAGE
+    arena.reserve(FALLOCATE_STEP + 3 * PAGE)
+    assert allocated(arena) == FALLOCATE_STEP + 3 * PAGE
+    arena.reserve(100 * FALLOCATE_STEP)
+    assert arena.reserved == allocated(arena) == arena.size
+
+
+def test_reserving_keeps_what_was_written(make_arena: Callable[..., Arena]) -> None:
+    arena = make_arena(4 * PAGE, sparse=True)
+    mapping = arena.handle.map()
+    mapping[:4] = mapping[3 * PAGE : 3 * PAGE + 4] = b"kept"
+    arena.reserve(4 * PAGE)
+    assert mapping[:4] == mapping[3 * PAGE : 3 * PAGE + 4] == b"kept"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM])
+def test_lack_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def refuse(descriptor: int, offset: int, length: int) -> None:
+        if offset:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(UserError) as caught:
+        Arena("the frames", 4 * FALLOCATE_STEP)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "no memory for the frames" in message
+    assert f"{FALLOCATE_STEP >> 20} of {4 * FALLOCATE_STEP >> 20} MiB" in message
+    assert os.strerror(number) in message
+    assert "replay.capacity" in message
+    assert caught.value.__cause__ is None
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_check_memory_names_the_largest_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena_module, "available_memory", lambda: 100 << 20)
+    check_memory({"ledger": 40 << 20, "frames": 60 << 20})
+    with pytest.raises(UserError) as caught:
+        check_memory({"ledger": 40 << 20, "frames": (60 << 20) + 1, "weights": 1 << 20})
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "101 MiB are needed" in message
+    assert "60 MiB of it for frames" in message
+    assert "100 MiB are available" in message
+
+
+@pytest.fixture
+def fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a machine of 1000 MiB whose process is in a cgroup; limits: folder -> (max, used)."""
+
+    def make(cgroup: str | None, limits: dict[str, tuple[str, str]]) -> None:
+        files = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  1024000 kB\n"}
+        if cgroup is not None:
+            files["proc/self/cgroup"] = cgroup
+        for folder, (most, used) in limits.items():
+            files[f"sys/fs/cgroup/{folder}/memory.max"] = most
+            files[f"sys/fs/cgroup/{folder}/memory.current"] = used
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+
+    def redirected(path: Any) -> Path:
+        return tmp_path / str(path).lstrip("/")
+
+    monkeypatch.setattr(arena_module, "Path", redirected)
+    return make
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "limits", "available"),
+    [
+        (None, {}, 1000 * MIB),
+        ("4:memory:/old\n", {"old": ("1", "1")}, 1000 * MIB),
+        ("0::/\n", {"": (f"{300 * MIB}\n", f"{100 * MIB}\n")}, 200 * MIB),
+        ("0::/a/b\n", {"a/b": ("max\n", "5\n")}, 1000 * MIB),
+        ("0::/a/b\n", {"a/b": ("max\n", "5\n"), "a": (f"{9 * MIB}", f"{2 * MIB}")}, 7 * MIB),
+        ("0::/a/b\n", {"a/b": (f"{2 * MIB}", "0"), "a": (f"{9 * MIB}", "0")}, 2 * MIB),
+        ("1:cpu:/x\n0::/a\n", {"a": (f"{MIB}", f"{3 * MIB}")}, 0),
+        ("0::/a\n", {"a": (f"{5000 * MIB}", "0")}, 1000 * MIB),
+        ("0::/a\n", {"a": ("nonsense", "0")}, 1000 * MIB),
+    ],
+    ids=["no-cgroups", "version-1", "root", "no-limit", "parent", "child", "above-its-limit",
+         "more-than-there-is", "unreadable"],
+)
+def test_available_memory(
+    fake_machine: Callable[..., None],
+    cgroup: str | None,
+    limits: dict[str, tuple[str, str]],
+    available: int,
+) -> None:
+    fake_machine(cgroup, limits)
+    assert available_memory() == available
+
+
+def test_available_memory_of_this_machine() -> None:
+    assert 0 < available_memory() <= meminfo("MemTotal")

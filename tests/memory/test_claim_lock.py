@@ -1,0 +1,119 @@
+"""The claim lock: exact under contention, and never held by the dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from rtagent.memory.arena import Arena
+from rtagent.memory.claim_lock import ClaimLock
+from tests.forked import Forked, eventually
+
+pytestmark = pytest.mark.process
+CONTENDERS = 4
+CLAIMS = 3000
+FREE_WITHIN_S = 0.05
+"""Some 1 ms here; the rest is for a machine with other things to do."""
+
+
+@pytest.fixture
+def arena(make_arena: Callable[..., Arena]) -> Arena:
+    return make_arena(1)
+
+
+@pytest.fixture
+def words(shared: Callable[[int], memoryview]) -> np.ndarray:
+    return np.frombuffer(shared(4096), np.int64)
+
+
+@pytest.fixture
+def lock(arena: Arena) -> Iterator[ClaimLock]:
+    found = ClaimLock(arena.handle)
+    yield found
+    found.close()
+
+
+def hold(arena: Arena, words: np.ndarray) -> Callable[[], None]:
+    """A child that takes the lock and never gives it back."""
+
+    def body() -> None:
+        with ClaimLock(arena.handle):
+            words[0] = 1
+            signal.pause()
+
+    return body
+
+
+def test_exact_count(arena: Arena, words: np.ndarray, forked: Forked) -> None:
+    def claim() -> None:
+        own = ClaimLock(arena.handle)
+        words[2] += 1
+        while not words[1]:
+            pass
+        for _ in range(CLAIMS):
+            with own:
+                words[0] = words[0] + 1
+
+    pids = [forked.start(claim) for _ in range(CONTENDERS)]
+    words[1] = 1
+    assert [forked.wait(pid) for pid in pids] == [0] * CONTENDERS
+    assert words[0] == CONTENDERS * CLAIMS
+
+
+def test_free_after_the_holder_is_killed(
+    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+) -> None:
+    pid = forked.start(hold(arena, words))
+    assert eventually(lambda: words[0])
+    assert not lock.try_enter()
+    os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    with lock:
+        waited = time.monotonic() - began
+    assert waited < FREE_WITHIN_S
+    assert forked.wait(pid) == -signal.SIGKILL
+
+
+def test_supervisor_does_not_wait_for_a_stopped_holder(
+    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+) -> None:
+    pid = forked.start(hold(arena, words))
+    assert eventually(lambda: words[0])
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    assert not any(lock.try_enter() for _ in range(100))
+    assert time.monotonic() - began < 1.0
+    forked.kill(pid)
+    assert eventually(lock.try_enter, FREE_WITHIN_S)
+
+
+def test_try_enter_holds_until_exit(
+    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+) -> None:
+    def look() -> None:
+        words[0] = ClaimLock(arena.handle).try_enter()
+
+    assert lock.try_enter()
+    # As the supervisor does: the lock is its own already.
+    with lock:
+        assert forked.run(look) == 0
+        assert not words[0]
+    assert forked.run(look) == 0
+    assert words[0]
+
+
+def test_holder_that_raises_lets_go(
+    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+) -> None:
+    def look() -> None:
+        words[0] = ClaimLock(arena.handle).try_enter()
+
+    with pytest.raises(ZeroDivisionError), lock:
+        _ = 1 / 0
+    assert forked.run(look) == 0
+    assert words[0]

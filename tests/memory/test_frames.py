@@ -1,0 +1,185 @@
+"""The frame ring: the right frames in the right order, or none at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import GUARD_TICKS, FrameRing
+from tests.conftest import make_blueprint
+
+CAPACITY = 32
+Images = Callable[..., list[bytes]]
+Shared = Callable[[int], memoryview]
+
+
+def picture(number: int, shape: tuple[int, ...] = (6, 5)) -> np.ndarray:
+    return np.full(shape, number % 251, np.uint8)
+
+
+def observe(ring: FrameRing, number: int, shape: tuple[int, ...] = (4, 6, 5)) -> list[int] | None:
+    """What the stack that ends with a frame shows; none if it cannot be had."""
+    out = np.zeros(shape, np.uint8)
+    if not ring.observation(number, out):
+        return None
+    assert (out == out[:, :1, :1]).all()
+    return [int(frame.flat[0]) for frame in out]
+
+
+@pytest.fixture
+def memory(shared: Shared, blueprint: Blueprint) -> memoryview:
+    found = shared(FrameRing.size(blueprint, CAPACITY))
+    FrameRing.format(found)
+    return found
+
+
+@pytest.fixture
+def ring(memory: memoryview, blueprint: Blueprint) -> FrameRing:
+    return FrameRing(memory, blueprint, CAPACITY)
+
+
+def test_empty_ring_has_nothing(ring: FrameRing) -> None:
+    assert ring.newest == -1
+    assert ring.oldest == 0
+    for number in (-1, 0, 1, CAPACITY):
+        assert observe(ring, number) is None
+        assert ring.frame(number) is None
+
+
+def test_stack_is_clamped_at_the_start_of_the_episode(ring: FrameRing) -> None:
+    for number in range(10):
+        ring.publish(number, picture(number), 0 if number < 6 else 6)
+    assert observe(ring, 0) == [0, 0, 0, 0]
+    assert observe(ring, 2) == [0, 0, 1, 2]
+    assert observe(ring, 5) == [2, 3, 4, 5]
+    assert observe(ring, 6) == [6, 6, 6, 6]
+    assert observe(ring, 8) == [6, 6, 7, 8]
+    assert observe(ring, 9) == [6, 7, 8, 9]
+    assert observe(ring, 10) is None
+
+
+def test_wraps_around(ring: FrameRing) -> None:
+    newest = 3 * CAPACITY + 1
+    for number in range(newest + 1):
+        ring.publish(number, picture(number), 0)
+    assert ring.newest == newest
+    assert ring.oldest == newest - CAPACITY + 1 + GUARD_TICKS
+    # This stack lies on both sides of the seam.
+    assert observe(ring, newest) == [newest - 3, newest - 2, newest - 1, newest]
+    first = newest - CAPACITY + 1
+    assert observe(ring, first + 3) == [first, first + 1, first + 2, first + 3]
+    assert observe(ring, first + 2) is None
+    assert ring.frame(first) is not None
+    assert ring.frame(first - 1) is None
+
+
+def test_another_process_sees_it(
+    ring: FrameRing, memory: memoryview, blueprint: Blueprint
+) -> None:
+    other = FrameRing(memory, blueprint, CAPACITY)
+    ring.publish(0, picture(7), 0)
+    assert other.newest == 0
+    frame = other.frame(0)
+    assert frame is not None
+    assert (frame == 7).all()
+    ring.publish(CAPACITY, picture(8), 0)
+    assert (frame == 7).all()
+
+
+class Overtaken(np.ndarray):
+    """An array whose next read is overtaken by the writer."""
+
+    during: Callable[[], None] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        found = np.array(np.asarray(self)[key])
+        if Overtaken.during is not None:
+            during, Overtaken.during = Overtaken.during, None
+            during()
+        return found
+
+
+@pytest.mark.parametrize("overwritten", [20, 21, 22, 23])
+def test_frame_overwritten_during_the_copy(ring: FrameRing, overwritten: int) -> None:
+    for number in range(CAPACITY):
+        ring.publish(number, picture(number), 0)
+    writer_view = ring.frames
+    ring.frames = writer_view.view(Overtaken)
+
+    def overtake() -> None:
+        slot = overwritten % CAPACITY
+        writer_view[slot] = 200
+        ring.numbers[slot] = overwritten + CAPACITY
+
+    Overtaken.during = overtake
+    assert observe(ring, 23) is None
+    assert Overtaken.during is None
+
+
+def test_single_frame_overwritten_during_the_copy(ring: FrameRing) -> None:
+    ring.publish(5, picture(5), 0)
+    writer_view = ring.frames
+    ring.frames = writer_view.view(Overtaken)
+    Overtaken.during = lambda: ring.publish(5 + CAPACITY, picture(9), 0)
+    assert ring.frame(5) is None
+    assert Overtaken.during is None
+
+
+def test_slot_replaced_between_its_number_and_its_start(ring: FrameRing) -> None:
+    """The start that is then read belongs to a later episode, whose frames are all there."""
+    for number in range(CAPACITY + 5):
+        ring.publish(number, picture(number), 0)
+    # The reader has seen number 10 in its slot; now the writer has come round.
+    ring.episode_starts[10] = CAPACITY + 2
+    assert observe(ring, 10) is None
+
+
+def test_writer_killed_anywhere(
+    memory: memoryview, blueprint: Blueprint, images: Images
+) -> None:
+    ring = FrameRing(memory, blueprint, CAPACITY)
+    for number in range(CAPACITY):
+        ring.publish(number, picture(number), 0)
+    left = images(
+        memory, FrameRing.publish.__code__, lambda: ring.publish(CAPACITY, picture(CAPACITY), 0)
+    )
+    seen = set()
+    for image in left:
+        memory[:] = image
+        reader = FrameRing(memory, blueprint, CAPACITY)
+        old, new = observe(reader, 3), observe(reader, CAPACITY)
+        assert old in (None, [0, 1, 2, 3])
+        assert new in (None, [CAPACITY - 3, CAPACITY - 2, CAPACITY - 1, CAPACITY])
+        assert reader.newest in (CAPACITY - 1, CAPACITY)
+        assert observe(reader, reader.newest) is not None
+        seen.add((old is None, new is None))
+        # A restarted writer goes on from here.
+        reader.publish(reader.newest + 1, picture(reader.newest + 1), 0)
+        assert observe(reader, reader.newest) is not None
+    assert seen == {(False, True), (True, True), (True, False)}
+
+
+def test_vectors(shared: Shared) -> None:
+    blueprint = make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=2)
+    memory = shared(FrameRing.size(blueprint, CAPACITY))
+    FrameRing.format(memory)
+    ring = FrameRing(memory, blueprint, CAPACITY)
+    for number in range(CAPACITY + 1):
+        ring.publish(number, np.array([number, 0.5, -1e30], np.float32), 0)
+    out = np.zeros((2, 3), np.float32)
+    assert ring.observation(CAPACITY, out)
+    assert out.tolist() == np.array(
+        [[CAPACITY - 1, 0.5, -1e30], [CAPACITY, 0.5, -1e30]], np.float32
+    ).tolist()
+
+
+def test_publishing_rings_the_bell(ring: FrameRing) -> None:
+    heard = []
+    ring.bell.ring = lambda: heard.append(ring.newest)  # type: ignore[method-assign]
+    ring.publish(0, picture(0), 0)
+    # Rung last: who wakes finds the frame.
+    assert heard == [0]

@@ -1,0 +1,202 @@
+"""The tick ledger: every row as it was written, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import GUARD_TICKS
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
+from rtagent.staggering.arbiter import Source
+from tests.conftest import make_blueprint
+
+CAPACITY = 32
+LARGEST = 2**62
+Images = Callable[..., list[bytes]]
+Shared = Callable[[int], memoryview]
+
+
+def values(tick: int, **changes: Any) -> dict[str, Any]:
+    """A row whose every field tells its tick."""
+    return {
+        "observed": tick - 3,
+        "time_ns": 10**15 + tick,
+        "registered_ns": 10**14 + tick,
+        "lateness_ns": -tick,
+        "reward": tick / 4,
+        "weights_version": tick + 1,
+        "episode": tick // 10,
+        "worker": tick % 256,
+        "source": Source(tick % 3),
+        "flags": 0,
+        "action": tick % 3,
+    } | changes
+
+
+@pytest.fixture
+def memory(shared: Shared, blueprint: Blueprint) -> memoryview:
+    found = shared(Ledger.size(blueprint, CAPACITY))
+    Ledger.format(found)
+    return found
+
+
+@pytest.fixture
+def ledger(memory: memoryview, blueprint: Blueprint) -> Ledger:
+    return Ledger(memory, blueprint, CAPACITY)
+
+
+def fill(ledger: Ledger, ticks: int) -> None:
+    for tick in range(ticks):
+        ledger.write(tick, **values(tick))
+
+
+def test_round_trip_of_every_field(ledger: Ledger) -> None:
+    written = values(
+        5, lateness_ns=-LARGEST, time_ns=LARGEST, registered_ns=LARGEST - 1, reward=-0.5,
+        weights_version=-1, worker=255, flags=TERMINATED | TRUNCATED, source=Source.REUSED,
+        action=-(2**31),
+    )
+    ledger.write(5, **written)
+    row = ledger.row(5)
+    assert row is not None
+    assert {name: row[name].item() for name in written} == written
+    assert row["tick"] == 5
+    assert set(written) | {"tick", "crc"} == set(ledger.dtype.names)
+
+
+def test_round_trip_of_a_vector(shared: Shared) -> None:
+    blueprint = make_blueprint(action_shape=(3,), action_dtype="float32")
+    memory = shared(Ledger.size(blueprint, CAPACITY))
+    Ledger.format(memory)
+    ledger = Ledger(memory, blueprint, CAPACITY)
+    for tick in range(CAPACITY + 3):
+        ledger.write(tick, **values(tick, action=np.array([tick, 0.25, -1.0])))
+    rows = ledger.read(0, CAPACITY + 3)
+    assert rows["action"][:, 0].tolist() == rows["tick"].tolist()
+    assert all(checksum(row) == row["crc"] for row in rows)
+
+
+def test_empty_ledger_has_nothing(ledger: Ledger) -> None:
+    assert ledger.newest == -1
+    assert ledger.oldest == 0
+    assert ledger.row(-1) is ledger.row(0) is None
+    assert len(ledger.read(0, 100)) == 0
+    _, whole = ledger.at(np.array([0, 1, 2]))
+    assert not whole.any()
+    ledger.truncate_episode()
+    assert ledger.newest == -1
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (70, 76, range(70, 76)),
+        (60, 70, range(60, 70)),
+        (0, 1000, range(45, 77)),
+        (-5, 50, range(45, 50)),
+        (76, 90, range(76, 77)),
+        (77, 90, range(0)),
+        (50, 50, range(0)),
+        (60, 50, range(0)),
+        (0, 45, range(0)),
+    ],
+)
+def test_ranges_over_the_seam(
+    ledger: Ledger, start: int, stop: int, expected: range
+) -> None:
+    fill(ledger, 77)
+    rows = ledger.read(start, stop)
+    assert rows["tick"].tolist() == list(expected)
+    assert rows["time_ns"].tolist() == [10**15 + tick for tick in expected]
+    assert ledger.oldest == 76 - CAPACITY + 1 + GUARD_TICKS
+
+
+def test_rows_of_given_ticks(ledger: Ledger) -> None:
+    fill(ledger, 40)
+    rows, whole = ledger.at(np.array([39, 7, 8, 39, 40]))
+    assert whole.tolist() == [True, False, True, True, False]
+    assert rows["observed"][whole].tolist() == [36, 5, 36]
+
+
+def test_checksum_holds_for_every_row(ledger: Ledger) -> None:
+    fill(ledger, CAPACITY + 5)
+    rows = ledger.read(0, CAPACITY + 5)
+    assert len(rows) == CAPACITY
+    assert [checksum(row) for row in rows] == rows["crc"].tolist()
+    for name in ledger.dtype.names:
+        damaged = rows[3].copy()
+        damaged[name] += 1
+        assert checksum(damaged) != damaged["crc"], name
+
+
+def test_copies_do_not_change(ledger: Ledger) -> None:
+    fill(ledger, 3)
+    row, rows = ledger.row(2), ledger.read(0, 3)
+    ledger.write(2 + CAPACITY, **values(2 + CAPACITY))
+    assert row is not None
+    assert row["tick"] == rows["tick"][2] == 2
+
+
+def test_writer_killed_anywhere(
+    memory: memoryview, blueprint: Blueprint, images: Images
+) -> None:
+    ledger = Ledger(memory, blueprint, CAPACITY)
+    fill(ledger, CAPACITY)
+    next_row = values(CAPACITY)
+    left = images(
+        memory, Ledger.write.__code__, lambda: ledger.write(CAPACITY, **next_row)
+    )
+    lengths = set()
+    for image in left:
+        memory[:] = image
+        reader = Ledger(memory, blueprint, CAPACITY)
+        rows = reader.read(0, CAPACITY + 1)
+        lengths.add(len(rows))
+        assert all(checksum(row) == row["crc"] for row in rows)
+        assert rows["tick"].tolist() in (
+            [*range(CAPACITY)], [*range(1, CAPACITY)], [*range(1, CAPACITY + 1)]
+        )
+        some, whole = reader.at(np.array([0, CAPACITY]))
+        assert all(checksum(row) == row["crc"] for row in some[whole])
+        # A restarted writer goes on from here.
+        reader.write(reader.newest + 1, **values(reader.newest + 1))
+        assert reader.row(reader.newest) is not None
+    assert lengths == {CAPACITY - 1, CAPACITY}
+
+
+def test_row_overwritten_during_the_copy(ledger: Ledger) -> None:
+    fill(ledger, CAPACITY)
+    stamps = ledger._rows
+
+    class Overtaken(np.ndarray):
+        def copy(self, *arguments: Any) -> Any:
+            found = np.asarray(super().copy())
+            ledger.write(CAPACITY + 1, **values(CAPACITY + 1))
+            return found
+
+    ledger._rows = stamps.view(Overtaken)
+    assert ledger.read(0, 3)["tick"].tolist() == [0, 2]
+
+
+def test_lost_predecessor_is_a_truncation(ledger: Ledger) -> None:
+    fill(ledger, 6)
+    before = ledger.read(0, 6)
+    ledger.truncate_episode()
+    after = ledger.read(0, 6)
+    assert after["flags"].tolist() == [0] * 5 + [TRUNCATED]
+    for name in set(ledger.dtype.names) - {"flags", "crc"}:
+        assert after[name].tolist() == before[name].tolist()
+    assert checksum(after[-1]) == after[-1]["crc"]
+
+
+@pytest.mark.parametrize("flags", [TERMINATED, TRUNCATED, TERMINATED | TRUNCATED])
+def test_finished_episode_stays_as_it_is(ledger: Ledger, flags: int) -> None:
+    ledger.write(0, **values(0, flags=flags))
+    ledger.truncate_episode()
+    row = ledger.row(0)
+    assert row is not None
+    assert row["flags"] == flags

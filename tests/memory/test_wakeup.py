@@ -1,0 +1,165 @@
+"""The doorbell: every ring is heard, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from rtagent.clock import MonotonicClock
+from rtagent.memory.wakeup import Doorbell
+from tests.forked import Forked, eventually
+
+SLEEPERS = 4
+RINGS = 3000
+OFFSET = 8
+
+
+@pytest.fixture
+def memory(shared: Callable[[int], memoryview]) -> memoryview:
+    return shared(4096)
+
+
+@pytest.fixture
+def words(memory: memoryview) -> np.ndarray:
+    return np.frombuffer(memory, np.int64)
+
+
+def test_condition_that_holds_is_not_waited_for(memory: memoryview) -> None:
+    began = time.monotonic()
+    assert Doorbell(memory, OFFSET).wait_for(lambda: True, MonotonicClock(), 10.0)
+    assert time.monotonic() - began < 5.0
+
+
+def test_time_limit(memory: memoryview) -> None:
+    began = time.monotonic()
+    assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), 0.03)
+    assert 0.03 <= time.monotonic() - began < 2.0
+
+
+def test_time_that_is_up_already(memory: memoryview) -> None:
+    assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), 0.0)
+    assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), -1.0)
+    assert Doorbell(memory, OFFSET).wait_for(lambda: True, MonotonicClock(), 0.0)
+
+
+def test_ring_between_check_and_sleep_is_not_lost(memory: memoryview) -> None:
+    """The ring comes after the condition was seen not to hold: the sleep must end at once."""
+    bell = Doorbell(memory, OFFSET)
+    looks = 0
+
+    def condition() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            bell.ring()
+            return False
+        return True
+
+    began = time.monotonic()
+    assert bell.wait_for(condition, MonotonicClock(), 10.0)
+    assert time.monotonic() - began < 5.0
+    assert looks == 2
+
+
+def test_ring_without_the_condition_does_not_end_the_wait(memory: memoryview) -> None:
+    bell = Doorbell(memory, OFFSET)
+    began = time.monotonic()
+
+    def condition() -> bool:
+        bell.ring()
+        return time.monotonic() - began > 0.02
+
+    assert bell.wait_for(condition, MonotonicClock(), 10.0)
+    assert time.monotonic() - began > 0.02
+
+
+def test_count_wraps_around(memory: memoryview, words: np.ndarray) -> None:
+    bell = Doorbell(memory, OFFSET)
+    words[1] = 2**32 - 1
+    bell.ring()
+    assert words[1] == 0
+    bell.ring()
+    assert words[1] == 1
+
+
+def test_wakes_a_thread(memory: memoryview, words: np.ndarray) -> None:
+    """The sleep must let other threads of the process run."""
+    bell = Doorbell(memory, OFFSET)
+    heard = threading.Event()
+
+    def wait() -> None:
+        if bell.wait_for(lambda: bool(words[4]), MonotonicClock(), 10.0):
+            heard.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    words[4] = 1
+    bell.ring()
+    assert heard.wait(5.0)
+    thread.join()
+
+
+@pytest.mark.process
+def test_ping_pong_loses_no_ring(memory: memoryview, words: np.ndarray, forked: Forked) -> None:
+    """Two processes wait for each other in turn: one lost wake-up would cost its whole limit."""
+    there, back = Doorbell(memory, 8), Doorbell(memory, 16)
+    clock = MonotonicClock()
+    limit_s = 20.0
+
+    def answer() -> None:
+        for number in range(1, RINGS + 1):
+            assert there.wait_for(lambda number=number: words[4] >= number, clock, limit_s)
+            words[5] = number
+            back.ring()
+
+    pid = forked.start(answer)
+    began = time.monotonic()
+    for number in range(1, RINGS + 1):
+        words[4] = number
+        there.ring()
+        assert back.wait_for(lambda number=number: words[5] >= number, clock, limit_s)
+    assert time.monotonic() - began < limit_s
+    assert forked.wait(pid) == 0
+
+
+@pytest.mark.process
+def test_wakes_several_processes(memory: memoryview, words: np.ndarray, forked: Forked) -> None:
+    bell = Doorbell(memory, OFFSET)
+
+    def wait(index: int) -> None:
+        words[10 + index] = 1
+        assert bell.wait_for(lambda: bool(words[4]), MonotonicClock(), 30.0)
+
+    pids = [forked.start(lambda index=index: wait(index)) for index in range(SLEEPERS)]
+    assert eventually(lambda: words[10 : 10 + SLEEPERS].all())
+    words[4] = 1
+    bell.ring()
+    began = time.monotonic()
+    assert [forked.wait(pid) for pid in pids] == [0] * SLEEPERS
+    assert time.monotonic() - began < 10.0
+
+
+@pytest.mark.process
+def test_killed_ringer_delays_nobody_for_ever(
+    memory: memoryview, words: np.ndarray, forked: Forked
+) -> None:
+    bell = Doorbell(memory, OFFSET)
+
+    def ring_for_ever() -> None:
+        while True:
+            bell.ring()
+
+    pid = forked.start(ring_for_ever)
+    assert eventually(lambda: words[1] > 1000)
+    os.kill(pid, signal.SIGKILL)
+    forked.wait(pid)
+    assert not bell.wait_for(lambda: False, MonotonicClock(), 0.02)
+    before = int(words[1])
+    bell.ring()
+    assert words[1] == (before + 1) % 2**32

@@ -1,0 +1,66 @@
+"""Clocks: one that is the machine's, one that moves when told to."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rtagent.clock import SPIN_S, MonotonicClock, VirtualClock
+
+
+def test_virtual_clock_moves_only_when_told_to() -> None:
+    clock = VirtualClock(5.0)
+    assert clock.now() == clock.now() == 5.0
+    clock.sleep_until(7.5)
+    assert clock.now() == 7.5
+    clock.sleep_until(6.0)
+    assert clock.now() == 7.5
+    clock.advance(0.25)
+    assert clock.now() == 7.75
+    assert VirtualClock().now() == 0.0
+
+
+def test_monotonic_clock_is_the_kernels() -> None:
+    before, now, after = time.monotonic(), MonotonicClock().now(), time.monotonic()
+    assert before - 1e-6 <= now <= after + 1e-6
+
+
+@pytest.mark.parametrize("spin", [False, True])
+@pytest.mark.parametrize("wait_s", [0.003, SPIN_S / 2, 0.0, -1.0])
+def test_never_returns_early(spin: bool, wait_s: float) -> None:
+    clock = MonotonicClock(spin=spin)
+    began = clock.now()
+    clock.sleep_until(began + wait_s)
+    assert clock.now() - began >= wait_s
+    assert clock.now() - began < 5.0
+
+
+def test_sleep_that_is_cut_short_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = time.sleep
+    asked = []
+
+    def short(seconds: float) -> None:
+        asked.append(seconds)
+        sleep(seconds / 4)
+
+    monkeypatch.setattr(time, "sleep", short)
+    clock = MonotonicClock()
+    when = clock.now() + 0.004
+    clock.sleep_until(when)
+    assert clock.now() >= when
+    assert len(asked) > 1
+
+
+def test_only_the_last_part_is_spun(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep, slept = time.sleep, 0.0
+
+    def counted(seconds: float) -> None:
+        nonlocal slept
+        slept += seconds
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", counted)
+    clock = MonotonicClock(spin=True)
+    clock.sleep_until(clock.now() + 0.004)
+    assert slept == pytest.approx(0.004 - SPIN_S, rel=0.2)

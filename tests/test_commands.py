@@ -1,0 +1,185 @@
+"""Commands: each is taken once, and nobody waits for an answer that never comes."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rtagent.child import Child, State
+from rtagent.commands import CHANGE_LIMIT_S, Inbox, PendingChanges, Result
+from rtagent.errors import UserError
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    found = Inbox()
+    yield found
+    if not found._closed:
+        found.close()
+
+
+def readable(inbox: Inbox) -> bool:
+    return bool(select.select([inbox.wake_reader], [], [], 0.0)[0])
+
+
+def workers(*states: State) -> list[Child]:
+    children = []
+    for index, state in enumerate(states):
+        child = Child("inference", index, lambda theirs: None)
+        child.state = state
+        children.append(child)
+    return children
+
+
+def test_command_is_taken_once_and_answered(inbox: Inbox) -> None:
+    assert list(inbox.take()) == []
+    result = inbox.put("set_inference", {"processes": 3})
+    (command,) = inbox.take()
+    assert (command.name, command.arguments) == ("set_inference", {"processes": 3})
+    assert list(inbox.take()) == []
+    command.result.set_result({"processes": 3})
+    assert result.result(0) == {"processes": 3}
+
+
+def test_order_is_kept_between_threads(inbox: Inbox) -> None:
+    def put(name: str) -> None:
+        for number in range(100):
+            inbox.put(name, {"number": number})
+
+    threads = [threading.Thread(target=put, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = [(command.name, command.arguments["number"]) for command in inbox.take()]
+    for name in "abc":
+        assert [number for each, number in taken if each == name] == list(range(100))
+
+
+def test_wakes_the_supervisor(inbox: Inbox) -> None:
+    assert not readable(inbox)
+    inbox.put("anything", {})
+    assert readable(inbox)
+    inbox.drain_wake()
+    assert not readable(inbox)
+    inbox.drain_wake()
+
+
+def test_many_wake_ups_do_not_block(inbox: Inbox) -> None:
+    # More than a pipe holds; a signal handler must never wait here.
+    for _ in range(70_000):
+        inbox.wake()
+    assert readable(inbox)
+
+
+def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
+    sent: list[Any] = []
+    for number in (1, 2):
+        message = {"id": number, "name": "set_inference", "arguments": {"processes": number}}
+        inbox.put_from_service(message, sent.append)
+    first, second = inbox.take()
+    first.result.set_result({"processes": 1})
+    second.result.set_exception(UserError("not so many"))
+    assert sent == [{"id": 1, "result": {"processes": 1}}, {"id": 2, "refused": "not so many"}]
+
+
+def test_service_that_is_gone_hurts_nobody(inbox: Inbox) -> None:
+    def broken(answer: Any) -> None:
+        raise BrokenPipeError
+
+    inbox.put_from_service({"id": 1, "name": "x", "arguments": {}}, broken)
+    (command,) = inbox.take()
+    command.result.set_result({})
+
+
+def test_whatever_waits_at_the_end_is_refused(inbox: Inbox) -> None:
+    results = [inbox.put("x", {}), inbox.put("y", {})]
+    reader = inbox.wake_reader
+    inbox.close()
+    for result in results:
+        with pytest.raises(UserError, match="the daemon has stopped"):
+            result.result(0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reader)
+
+
+def test_command_after_the_end_is_refused(inbox: Inbox) -> None:
+    inbox.close()
+    with pytest.raises(UserError, match="the daemon has stopped"):
+        inbox.put("x", {}).result(0)
+
+
+# ---- changes that take their time
+
+
+def settle(changes: PendingChanges, states: list[State], processes: int, now: float = 1.0) -> None:
+    changes.settle(workers(*states), processes, {"processes": processes}, now)
+
+
+@pytest.fixture
+def pending() -> tuple[PendingChanges, Result]:
+    changes, result = PendingChanges(), Result()
+    changes.add(result, 0.0)
+    return changes, result
+
+
+@pytest.mark.parametrize(
+    ("states", "processes"),
+    [
+        ([State.RUNNING, State.RUNNING], 2),
+        ([State.RUNNING, State.STOPPED], 1),
+        ([State.STOPPED, State.STOPPED, State.RUNNING], 1),
+    ],
+)
+def test_change_in_force(
+    pending: tuple[PendingChanges, Result], states: list[State], processes: int
+) -> None:
+    changes, result = pending
+    settle(changes, states, processes)
+    assert result.result(0) == {"processes": processes}
+    # Resolved once; a second time would raise.
+    settle(changes, states, processes)
+
+
+@pytest.mark.parametrize(
+    ("states", "processes"),
+    [
+        ([State.RUNNING, State.STARTING], 2),
+        ([State.RUNNING, State.BACKOFF], 2),
+        ([State.RUNNING, State.STOPPING], 1),
+        ([State.RUNNING], 2),
+        ([State.RUNNING, State.RUNNING], 1),
+    ],
+)
+def test_change_under_way(
+    pending: tuple[PendingChanges, Result], states: list[State], processes: int
+) -> None:
+    changes, result = pending
+    settle(changes, states, processes, now=CHANGE_LIMIT_S)
+    assert not result.done()
+    settle(changes, states, processes, now=CHANGE_LIMIT_S + 0.1)
+    acting = states.count(State.RUNNING)
+    with pytest.raises(UserError, match=f"not in force after 30 s: {acting} are acting"):
+        result.result(0)
+
+
+def test_change_that_fails(pending: tuple[PendingChanges, Result]) -> None:
+    changes, result = pending
+    children = workers(State.RUNNING, State.FAILED)
+    children[1].last_error = "out of memory"
+    changes.settle(children, 2, {}, 1.0)
+    with pytest.raises(UserError, match="inference 1 failed: out of memory"):
+        result.result(0)
+
+
+def test_open_changes_at_the_end(pending: tuple[PendingChanges, Result]) -> None:
+    changes, result = pending
+    changes.close()
+    with pytest.raises(UserError, match="the daemon has stopped"):
+        result.result(0)
+    changes.close()

@@ -1,0 +1,168 @@
+"""What the kernel grants a process on the wall clock. In children: none of it is undone easily."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.realtime import (
+    FIFO_PRIORITY,
+    die_with_parent,
+    enter_idle,
+    enter_realtime,
+    fifo_permitted,
+    sharpen_timers,
+)
+from tests.forked import Forked, eventually, forked_children
+
+pytestmark = pytest.mark.process
+NOBODY = 65534
+PR_GET_TIMERSLACK = 30
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def forked() -> Iterator[Forked]:
+    with forked_children() as children:
+        yield children
+
+
+@pytest.fixture(autouse=True)
+def _this_process_stays_as_it_is() -> Iterator[None]:
+    before = os.sched_getscheduler(0)
+    yield
+    assert os.sched_getscheduler(0) == before
+
+
+def unprivileged(body: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        body()
+
+    return run
+
+
+def may_take_fifo(forked: Forked) -> bool:
+    def take() -> None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
+
+    return forked.run(take) == 0
+
+
+@as_root
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_root_gets_realtime_priority(forked: Forked, mode: str) -> None:
+    if not may_take_fifo(forked):
+        pytest.skip("this machine refuses SCHED_FIFO even to root")
+
+    def enter() -> None:
+        assert fifo_permitted()
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        assert enter_realtime(mode)
+        assert os.sched_getscheduler(0) == os.SCHED_FIFO
+        assert os.sched_getparam(0).sched_priority == FIFO_PRIORITY
+
+    assert forked.run(enter) == 0
+
+
+@as_root
+def test_auto_goes_on_without_the_permission(forked: Forked) -> None:
+    def enter() -> None:
+        assert not fifo_permitted()
+        assert not enter_realtime("auto")
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+    assert forked.run(unprivileged(enter)) == 0
+
+
+@as_root
+def test_on_needs_the_permission(forked: Forked) -> None:
+    def enter() -> None:
+        with pytest.raises(UserError) as caught:
+            enter_realtime("on")
+        message = str(caught.value)
+        assert "realtime priority is not permitted" in message
+        assert "--realtime auto" in message
+        assert "\n" not in message
+
+    assert forked.run(unprivileged(enter)) == 0
+
+
+@as_root
+@pytest.mark.parametrize(("mode", "refused"), [("auto", False), ("on", True)])
+def test_on_needs_locked_memory_too(forked: Forked, mode: str, refused: bool) -> None:
+    if not may_take_fifo(forked):
+        pytest.skip("this machine refuses SCHED_FIFO even to root")
+
+    def enter() -> None:
+        # Realtime priority is granted to this user, locked memory is not.
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+        resource.setrlimit(resource.RLIMIT_RTPRIO, (99, 99))
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        if refused:
+            with pytest.raises(UserError, match="locking memory is not permitted"):
+                enter_realtime(mode)
+        else:
+            assert enter_realtime(mode)
+
+    assert forked.run(enter) == 0
+
+
+def test_off_asks_for_nothing(forked: Forked) -> None:
+    def enter() -> None:
+        assert not enter_realtime("off")
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+    assert forked.run(enter) == 0
+
+
+@pytest.mark.parametrize("as_nobody", [False, pytest.param(True, marks=as_root)])
+def test_idle_needs_no_permission(forked: Forked, as_nobody: bool) -> None:
+    def enter() -> None:
+        enter_idle()
+        assert os.sched_getscheduler(0) == os.SCHED_IDLE
+
+    assert forked.run(unprivileged(enter) if as_nobody else enter) == 0
+
+
+def test_timers_are_sharpened(forked: Forked) -> None:
+    def look() -> None:
+        sharpen_timers()
+        slack = ctypes.CDLL(None).prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0)
+        assert slack == 1000
+
+    assert forked.run(look) == 0
+
+
+def test_dies_with_its_parent(forked: Forked) -> None:
+    reader, writer = os.pipe()
+
+    def parent() -> None:
+        own = os.getpid()
+        if os.fork() == 0:
+            die_with_parent(own)
+            os.write(writer, b"x")
+            signal.pause()
+        signal.pause()
+
+    pid = forked.start(parent)
+    os.close(writer)
+    assert os.read(reader, 1) == b"x"
+    forked.kill(pid)
+    # Both ends of the pipe were the dead processes'.
+    assert eventually(lambda: os.read(reader, 1) == b"")
+    os.close(reader)
+
+
+def test_parent_that_is_gone_already(forked: Forked) -> None:
+    assert forked.run(lambda: die_with_parent(os.getpid())) == 1

@@ -1,0 +1,276 @@
+"""The whole daemon without the HTTP service, with real processes and faults from the outside."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent import Runtime, UserError, load_config
+from rtagent.memory.ledger import TRUNCATED, checksum
+from rtagent.staggering.arbiter import Source
+
+from .conftest import Runtimes, eventually, role
+
+pytestmark = pytest.mark.process
+
+
+def ticks(runtime: Runtime) -> int:
+    return int(runtime.world.ledger.newest)
+
+
+def acted(runtime: Runtime, index: int) -> int:
+    return int(runtime.world.board.inference["deposits"][index])
+
+
+def test_it_acts_on_a_game_boy_and_the_rows_say_so(run: Runtimes) -> None:
+    with run("inference.processes=3") as runtime:
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 120, 10, "120 ticks")
+        rows = runtime.world.ledger.read(start, start + 120)
+        stats = runtime.stats()
+    assert len(rows) == 120
+    assert all(checksum(row) == row["crc"] for row in rows)
+    assert (rows["source"] != Source.DEFAULT).mean() > 0.9
+    agent = rows[rows["source"] == Source.AGENT]
+    assert set(agent["worker"]) <= {0, 1, 2}
+    assert (agent["observed"] < agent["tick"]).all()
+    assert stats["clock"]["target_rate_hz"] == 59.7275
+    assert stats["inference"]["ready"] == 3
+
+
+@pytest.mark.parametrize("algorithm", ["adaptive", "maximum-time", "expected-time"])
+def test_every_algorithm_acts_and_can_be_changed_to(run: Runtimes, algorithm: str) -> None:
+    with run("env.id=CartPole-v1", "inference.processes=2") as runtime:
+        answer = runtime.set_inference(algorithm=algorithm)
+        assert answer["algorithm"] == algorithm
+        before = [acted(runtime, index) for index in range(2)]
+        eventually(
+            lambda: all(acted(runtime, i) > before[i] + 5 for i in range(2)), 10, "both act"
+        )
+        assert runtime.stats()["inference"]["algorithm"] == algorithm
+
+
+def test_processes_come_and_go_while_it_runs(run: Runtimes) -> None:
+    with run("inference.processes=1") as runtime:
+        assert runtime.set_inference(processes=4)["processes"] == 4
+        eventually(lambda: all(acted(runtime, i) for i in range(4)), 5, "all four act")
+        slips = runtime.stats()["clock"]["slips"]
+        runtime.set_inference(processes=2)
+        names = [each["name"] for each in runtime.status()["roles"]]
+        assert names.count("inference 1") == 1
+        assert "inference 2" not in names
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 60, 10, "the world goes on")
+        rows = runtime.world.ledger.read(start + 20, start + 60)
+        assert set(rows["worker"]) <= {-1, 0, 1}
+        assert runtime.stats()["clock"]["slips"] == slips
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"processes": 0}, "inference.processes = 0"),
+        ({"processes": 10_000}, "inference.processes = 10000"),
+        ({"algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
+        ({"injected_latency_ms": 5}, "injected_latency_ms: cannot be changed"),
+    ],
+)
+def test_a_refused_change_leaves_everything_as_it_was(
+    run: Runtimes, change: dict[str, Any], reason: str
+) -> None:
+    with run("env.id=CartPole-v1", "inference.processes=1") as runtime:
+        before = runtime.status()["config"]
+        with pytest.raises(UserError, match=reason):
+            runtime.set_inference(**change)
+        assert runtime.status()["config"] == before
+
+
+def test_a_killed_inference_process_is_replaced(run: Runtimes) -> None:
+    with run("env.id=CartPole-v1", "inference.processes=2") as runtime:
+        slips = runtime.stats()["clock"]["slips"]
+        pid = role(runtime, "inference 1")["pid"]
+        before = acted(runtime, 1)
+        os.kill(pid, signal.SIGKILL)
+        took = eventually(lambda: acted(runtime, 1) > before + 3, 5, "acts again")
+        assert took < 3.0
+        again = role(runtime, "inference 1")
+        assert again["restarts"] == 1
+        assert again["last_error"] == "killed by SIGKILL"
+        assert runtime.stats()["clock"]["slips"] == slips
+
+
+def test_a_stopped_inference_process_is_replaced(run: Runtimes) -> None:
+    with run("env.id=CartPole-v1", "inference.processes=2") as runtime:
+        pid = role(runtime, "inference 0")["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: role(runtime, "inference 0")["restarts"] == 1, 6, "replaced")
+        assert "no heartbeat" in role(runtime, "inference 0")["last_error"]
+        before = acted(runtime, 0)
+        eventually(lambda: acted(runtime, 0) > before + 3, 5, "acts again")
+
+
+def test_the_environment_is_replaced_and_its_episode_is_truncated(run: Runtimes) -> None:
+    with run("env.id=CartPole-v1", "inference.processes=1") as runtime:
+        ledger = runtime.world.ledger
+        os.kill(role(runtime, "environment")["pid"], signal.SIGKILL)
+        eventually(lambda: role(runtime, "environment")["restarts"] == 1, 5, "replaced")
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 20, 5, "ticks again")
+        rows = ledger.read(0, ticks(runtime))
+        assert (np.diff(rows["tick"]) == 1).all()
+        truncated = rows[rows["flags"] == TRUNCATED]
+        assert len(truncated) == 1
+        after = rows[rows["tick"] == truncated["tick"] + 1]
+        assert after["episode"] == truncated["episode"] + 1
+        assert runtime.stats()["clock"]["slips"] >= 1
+
+
+def test_a_policy_that_raises_shows_its_traceback_and_the_world_goes_on(
+    run: Runtimes, tmp_path: Path
+) -> None:
+    settings = ("env.id=CartPole-v1", "policy.factory=faulty:RaisesWhenTold")
+    with run(*settings, "inference.processes=1") as runtime:
+        (tmp_path / "switch").touch()
+        eventually(lambda: role(runtime, "inference 0")["restarts"] >= 1, 5, "restarted")
+        error = role(runtime, "inference 0")["last_error"]
+        assert "Traceback" in error
+        assert "the policy was told to fail" in error
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 20, 5, "the world goes on")
+        rows = runtime.world.ledger.read(start + 5, ticks(runtime))
+        assert (rows["source"] == Source.DEFAULT).all()
+        (tmp_path / "switch").unlink()
+        before = acted(runtime, 0)
+        eventually(lambda: acted(runtime, 0) > before, 10, "acts again")
+
+
+def test_a_policy_that_keeps_raising_is_given_up(run: Runtimes, tmp_path: Path) -> None:
+    settings = ("env.id=CartPole-v1", "policy.factory=faulty:RaisesWhenTold")
+    with run(*settings, "inference.processes=1") as runtime:
+        (tmp_path / "switch").touch()
+        eventually(lambda: role(runtime, "inference 0")["state"] == "failed", 30, "given up")
+        assert runtime.status()["state"] == "failed"
+        assert role(runtime, "inference 0")["restarts"] == 5
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 20, 5, "the world goes on")
+
+
+def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_path: Path) -> None:
+    switch = tmp_path / "switch"
+    with run("env.id=faulty:Faulty-v0", "inference.processes=1") as runtime:
+        switch.write_text("raise")
+        eventually(lambda: role(runtime, "environment")["restarts"] >= 1, 5, "restarted")
+        assert "the world was told to fail" in role(runtime, "environment")["last_error"]
+        switch.unlink()
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 20, 10, "ticks again")
+        restarts = role(runtime, "environment")["restarts"]
+        switch.write_text("hang")
+        eventually(lambda: role(runtime, "environment")["restarts"] > restarts, 10, "replaced")
+        assert "no heartbeat" in role(runtime, "environment")["last_error"]
+        switch.unlink()
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 20, 10, "ticks again")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["policy.factory=faulty:raises"], "no such layers here"),
+        (["policy.factory=faulty:WrongShape"], r"\(2, 4\), not to \(2, 3\)"),
+        (["policy.factory=faulty:absent"], "absent"),
+        (["policy.factory=nowhere:honest"], "nowhere"),
+        (["env.id=Nowhere-v0"], "Nowhere"),
+        (["env.id=Pendulum-v1", "env.rate_hz=30"], "Discrete"),
+        (["env.id=CartPole-v1", "env.default_action=7"], "7"),
+        (["replay.capacity=50000000"], "too little memory"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(
+    run: Runtimes, settings: list[str], reason: str
+) -> None:
+    with run(*settings, wait=False) as runtime, pytest.raises(UserError, match=reason) as refusal:
+        runtime.wait_ready(60)
+    assert "Traceback" not in str(refusal.value)
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_learning_changes_the_weights_and_is_resumed(run: Runtimes) -> None:
+    settings = (
+        "env.id=CartPole-v1", "env.rate_hz=200", "learning.processes=1", "inference.processes=1",
+        "learning.learning_starts=100", "run.checkpoint_every_s=2",
+    )
+    with run(*settings) as runtime:
+        world = runtime.world
+        eventually(lambda: world.board.learners["updates"][0] > 100, 40, "100 updates")
+        version = int(world.board.inference["weights_version"][0])
+        eventually(
+            lambda: world.board.inference["weights_version"][0] > version, 10, "new weights act"
+        )
+        eventually(lambda: runtime.stats()["learning"]["checkpoints"] >= 1, 20, "a checkpoint")
+    with run(*settings) as runtime:
+        learning = runtime.stats()["learning"]
+        eventually(lambda: runtime.stats()["learning"]["updates"] > 100, 20, "goes on")
+        assert learning["weights_version"] > version
+
+
+def test_a_killed_learner_is_replaced_and_goes_on(run: Runtimes) -> None:
+    settings = (
+        "env.id=CartPole-v1", "env.rate_hz=200", "learning.processes=1", "inference.processes=1",
+        "learning.learning_starts=100",
+    )
+    with run(*settings) as runtime:
+        updates = runtime.world.board.learners["updates"]
+        eventually(lambda: updates[0] > 50, 40, "50 updates")
+        os.kill(role(runtime, "learner 0")["pid"], signal.SIGKILL)
+        eventually(lambda: role(runtime, "learner 0")["restarts"] == 1, 5, "replaced")
+        before = int(updates[0])
+        eventually(lambda: updates[0] > max(before, 50) + 20, 40, "learns again")
+
+
+def test_a_corrupt_checkpoint_is_refused_and_kept(run: Runtimes, tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "checkpoints"
+    folder.mkdir(parents=True)
+    broken = folder / "checkpoint-000000000007.safetensors"
+    broken.write_bytes(b"not a checkpoint")
+    with run("env.id=CartPole-v1", wait=False) as runtime:
+        with pytest.raises(UserError, match="corrupt") as refusal:
+            runtime.wait_ready(60)
+    assert "run.resume=false" in str(refusal.value)
+    assert broken.read_bytes() == b"not a checkpoint"
+    with run("env.id=CartPole-v1", "run.resume=false") as runtime:
+        assert ticks(runtime) >= 0
+
+
+def test_a_state_directory_has_one_daemon(run: Runtimes) -> None:
+    with run("env.id=CartPole-v1") as runtime:
+        config = load_config(overrides=[f"run.state_dir={runtime._config.run.state_dir}"])
+        with pytest.raises(UserError, match="held by another daemon"), Runtime(config):
+            pass
+
+
+def test_nothing_is_left_behind(run: Runtimes) -> None:
+    segments = set(os.listdir("/dev/shm"))
+    descriptors = []
+    for _ in range(3):
+        with run("env.id=CartPole-v1", "inference.processes=3") as runtime:
+            pids = [each["pid"] for each in runtime.status()["roles"]]
+        eventually(lambda pids=pids: not any(map(_exists, pids)), 3, "every process is gone")
+        del runtime
+        gc.collect()
+        descriptors.append(len(os.listdir("/proc/self/fd")))
+    assert set(os.listdir("/dev/shm")) == segments
+    assert descriptors[2] == descriptors[0]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
