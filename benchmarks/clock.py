@@ -1,11 +1,12 @@
 """Ticks of the default configuration over a minute, counted by the machine's monotonic clock.
 
-    python benchmarks/clock.py [--seconds S]
+    python -m benchmarks.clock [--seconds S] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ import numpy as np
 
 import rtagent
 from rtagent.cli.jitter import measure_jitter
+from rtagent.staggering.arbiter import Source
 
 MOST_DEVIATION = 0.0002
 
@@ -22,8 +24,9 @@ def main() -> int:
     """Print rate, drift and lateness; exit code 1 if the rate is off by more than 0.02 %."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    print(f"machine floor (bare loop): {measure_jitter(3.0)}")
+    floor = measure_jitter(3.0)
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[f"run.state_dir={folder}"])
         with rtagent.Runtime(config) as runtime:
@@ -38,15 +41,25 @@ def main() -> int:
     rate = (len(rows) - 1) / span
     deviation = rate / clock["target_rate_hz"] - 1.0
     p50, p99 = np.percentile(rows["lateness_ns"] / 1e3, (50, 99))
-    print(f"{len(rows) - 1} ticks in {span:.4f} s: {rate:.5f} Hz, {100 * deviation:+.5f} %")
-    print(
-        f"drift {clock['drift_ms']:.4f} ms (slips {clock['slips']}), last lateness "
-        f"{rows['lateness_ns'][-1] / 1e6:.4f} ms; lateness p50 {p50:.1f} us, p99 {p99:.1f} us, "
-        f"max {rows['lateness_ns'].max() / 1e3:.1f} us"
-    )
-    passed = abs(deviation) <= MOST_DEVIATION and clock["slips"] == 0
-    print("ok" if passed else "MISSED")
-    return int(not passed)
+    result = {
+        "machine_floor_us": floor,
+        "ticks": len(rows) - 1,
+        "seconds": span,
+        "rate_hz": rate,
+        "deviation_percent": 100.0 * deviation,
+        "drift_ms": clock["drift_ms"],
+        "slips": clock["slips"],
+        "last_lateness_ms": int(rows["lateness_ns"][-1]) / 1e6,
+        "lateness_us": {"p50": p50, "p99": p99, "max": int(rows["lateness_ns"].max()) / 1e3},
+        "inaction_percent": 100.0 * float((rows["source"] == Source.DEFAULT).mean()),
+        "passed": abs(deviation) <= MOST_DEVIATION and clock["slips"] == 0,
+    }
+    if args.json:
+        print(json.dumps(result, indent=2))
+    else:
+        for name, value in result.items():
+            print(f"{name:18} {value}")
+    return int(not result["passed"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What one tick of the Game Boy costs the environment process, in microseconds.
 
-    python benchmarks/emulator_tick.py [--ticks N]
+    python -m benchmarks.emulator_tick [--ticks N]
 
 Each part is timed within the same tick, so that the caches are as they are in a run; a tick of
 the real machine lasts 16,743 microseconds.
@@ -9,6 +9,7 @@ the real machine lasts 16,743 microseconds.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -77,10 +78,15 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Cost of one Game Boy tick.")
     parser.add_argument("--ticks", type=int, default=20_000)
-    ticks = parser.parse_args().ticks
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    spent = bare_parts(args.ticks) | whole_ticks(args.ticks)
+    spread = {name: np.percentile(spans, [50, 99, 99.9]).tolist() for name, spans in spent.items()}
+    if args.json:
+        print(json.dumps({"unit": "us", "percentiles": [50, 99, 99.9], "spent": spread}, indent=2))
+        return
     print(f"{'microseconds':16}{'p50':>9}{'p99':>9}{'p99.9':>9}")
-    for name, spans in (bare_parts(ticks) | whole_ticks(ticks)).items():
-        p50, p99, p999 = np.percentile(spans, [50, 99, 99.9])
+    for name, (p50, p99, p999) in spread.items():
         print(f"{name:16}{p50:9.1f}{p99:9.1f}{p999:9.1f}")
     print(f"{'one tick lasts':16}{1e6 / GAME_BOY_HZ:9.1f}")
 

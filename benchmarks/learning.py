@@ -6,8 +6,8 @@ its episodes are read from the board. The random policy (a new action on every t
 that does nothing play the same game, offline, for some hundred episodes. A picture shows the
 curves.
 
-    python benchmarks/learning.py [--minutes M] [--seeds S ...] [--picture PATH] [--json PATH]
-        [--set SECTION.KEY=VALUE ...]
+    python -m benchmarks.learning [--minutes M] [--seeds S ...] [--picture PATH] [--save PATH]
+        [--set SECTION.KEY=VALUE ...] [--json]
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--save", type=Path, help="every episode, as JSON")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     args = parser.parse_args()
     runs: list[dict[str, Any]] = []
@@ -123,7 +124,7 @@ def main() -> int:
         "do nothing": play(base, lambda rng, actions: 0),
     }
     for name, returns in baselines.items():
-        print(f"{name:10}  mean {np.mean(returns):6.2f}  sd {np.std(returns):.2f}", flush=True)
+        print(f"{name:10}  mean {np.mean(returns):6.2f}  sd {np.std(returns):.2f}", file=sys.stderr)
     for seed in args.seeds:
         with tempfile.TemporaryDirectory() as folder:
             config = rtagent.load_config(
@@ -135,16 +136,18 @@ def main() -> int:
             f"seed {seed}: last {LAST_EPISODES} episodes {run['mean_return_last_20']:.2f}, "
             f"{len(run['episodes'])} episodes, {run['updates']} updates, "
             f"inaction {100 * run['inaction_fraction']:.3f} %",
-            flush=True,
+            file=sys.stderr,
         )
-        if args.json:
-            args.json.write_text(json.dumps({"baselines": baselines, "runs": runs}))
+        if args.save:
+            args.save.write_text(json.dumps({"baselines": baselines, "runs": runs}))
         if args.picture:
             draw(runs, baselines, args.picture)
     # Clearly: above the best baseline by twice its spread.
     bars = [float(np.mean(returns) + 2 * np.std(returns)) for returns in baselines.values()]
     passed = all(run["mean_return_last_20"] > max(bars) for run in runs)
-    print(f"bar {max(bars):.2f}: {'ok' if passed else 'MISSED'}")
+    print(f"bar {max(bars):.2f}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
+    if args.json:
+        print(json.dumps({"baselines": baselines, "runs": runs, "passed": passed}))
     return int(not passed)
 
 

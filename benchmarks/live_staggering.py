@@ -5,7 +5,7 @@ with the built-in game and without a learner; the figures are recounted from the
 the seconds after the warm-up. The inference time is injected: it is padded to the value shown.
 The machine's own floor, the lateness of a bare loop at the same rate, is printed beside them.
 
-    python benchmarks/live_staggering.py [--quick] [--json] [CASE ...]
+    python -m benchmarks.live_staggering [--quick] [--json] [CASE ...]
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ executed a fixed number of ticks after its frame, and the learner gets a fixed n
 per tick, as many as one core of the machine in mind would reach. Replay, transitions and updates
 are the program's own, over buffers in this process. Prints returns as it goes.
 
-    python benchmarks/offline_learning.py --ticks 54000 --updates-per-tick 0.33 \
+    python -m benchmarks.offline_learning --ticks 54000 --updates-per-tick 0.33 \
         --set learning.n_step=8 --set policy.width=1
 
 `--policy random` and `--policy noop` give the returns to beat.
@@ -14,6 +14,8 @@ are the program's own, over buffers in this process. Prints returns as it goes.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -176,7 +178,7 @@ class Offline:
             f"now per 1000 ticks {per_1000:6.2f}  "
             f"epsilon {exploration.epsilon(self.update.updates, self.config.policy):.2f}  "
             f"loss {self.loss:.4f}  value {self.scale:.2f}  {seconds:.0f} s",
-            flush=True,
+            file=sys.stderr, flush=True,
         )
 
 
@@ -196,11 +198,14 @@ def main() -> None:
     parser.add_argument("--updates-per-tick", type=float, default=0.33)
     parser.add_argument("--report-every", type=int, default=3000)
     parser.add_argument("--policy", choices=["learned", "random", "noop"], default="learned")
+    parser.add_argument("--json", action="store_true", help="every episode at the end")
     options = parser.parse_args()
     torch.set_num_threads(1)
     config = load_config(None, options.set, {})
     offline = Offline(config, options.delay, options.updates_per_tick, options.policy)
     offline.run(options.ticks, options.report_every, MonotonicClock())
+    if options.json:
+        print(json.dumps({"returns": offline.returns, "lengths": offline.lengths}))
 
 
 if __name__ == "__main__":

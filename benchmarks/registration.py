@@ -5,7 +5,7 @@ in its own process with a policy that answers at once. Beside it the same loop o
 `multiprocessing.Queue`: the stacked frames one way, the action back. Frames come at 60 Hz, the two
 take turns in short blocks, so that both see the same machine.
 
-    python benchmarks/registration.py [--frames N] [--json]
+    python -m benchmarks.registration [--frames N] [--json]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.control import Orders
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
+from rtagent.realtime import sharpen_timers
 from rtagent.worker import Assignment, WorkerContext
 
 PERIOD_S = 1 / 60
@@ -79,6 +80,7 @@ def blueprint() -> Blueprint:
 
 def drive(handles: WorldHandles, folder: str) -> None:
     """Body of the inference process."""
+    sharpen_timers()
     world = World(handles)
     assignment = Assignment("inference", 0, "", handles, Path(folder))
     record = world.board.record("inference", 0)
@@ -114,15 +116,16 @@ def measure(count: int) -> tuple[list[float], list[float]]:
         peer.start()
         frames.put((-1, np.zeros(STACK, np.uint8)))
         actions.get(timeout=60)
+        ticks = Ticks()
         number = 0
         for _ in range(BLOCKS):
             for index in range(SKIPPED + count // BLOCKS):
-                took = _ours(world, number)
+                took = _ours(world, number, ticks)
                 number += 1
                 if index >= SKIPPED and took is not None:
                     ours.append(took)
             for index in range(SKIPPED + count // BLOCKS):
-                took = _over_queues(frames, actions, index)
+                took = _over_queues(frames, actions, index, ticks)
                 if index >= SKIPPED and took is not None:
                     theirs.append(took)
         frames.put(None)
@@ -133,30 +136,46 @@ def measure(count: int) -> tuple[list[float], list[float]]:
     return ours, theirs
 
 
-def _ours(world: World, number: int) -> float | None:
-    """Microseconds until the environment's side can read the action; takes one period."""
-    published = time.monotonic()
-    world.frames.publish(number, np.full(STACK[1:], number % 256, np.uint8), 0)
-    seen = None
-    while seen is None and time.monotonic() < published + PERIOD_S:
+class Ticks:
+    """Due times without drift, waited for as the environment process does."""
+
+    def __init__(self) -> None:
+        self._clock = MonotonicClock(spin=True)
+        self._due = self._clock.now()
+
+    def wait(self) -> float:
+        """Wait for the next tick; the time then, seconds."""
+        self._due += PERIOD_S
+        self._clock.sleep_until(self._due)
+        return self._clock.now()
+
+    def over(self) -> bool:
+        """Whether the tick that was waited for is over."""
+        return self._clock.now() > self._due + 0.9 * PERIOD_S
+
+
+def _ours(world: World, number: int, ticks: Ticks) -> float | None:
+    """Microseconds until the environment's side can read the action; takes one tick."""
+    frame = np.full(STACK[1:], number % 256, np.uint8)
+    start = ticks.wait()
+    world.frames.publish(number, frame, 0)
+    while not ticks.over():
         for ahead in (1, 2):
             if any(item.frame == number for item in world.actions.at(number + ahead)):
-                seen = (time.monotonic() - published) * 1e6
-    time.sleep(max(0.0, published + PERIOD_S - time.monotonic()))
-    return seen
+                return (time.monotonic() - start) * 1e6
+    return None
 
 
-def _over_queues(frames: Any, actions: Any, number: int) -> float | None:
+def _over_queues(frames: Any, actions: Any, number: int, ticks: Ticks) -> float | None:
     """The same over queues."""
-    sent = time.monotonic()
-    frames.put((number, np.full(STACK, number % 256, np.uint8)))
+    observation = np.full(STACK, number % 256, np.uint8)
+    start = ticks.wait()
+    frames.put((number, observation))
     try:
         actions.get(timeout=1.0)
     except queue.Empty:
         return None
-    took = (time.monotonic() - sent) * 1e6
-    time.sleep(max(0.0, sent + PERIOD_S - time.monotonic()))
-    return took
+    return (time.monotonic() - start) * 1e6
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 1 to 8: seconds from the PATCH until all eight have acted. 8 to 3: ticks that the clock missed
 meanwhile (its longest lateness must stay below one tick, and no tick may be skipped).
 
-    python benchmarks/rescale.py [--json]
+    python -m benchmarks.rescale [--json]
 """
 
 from __future__ import annotations

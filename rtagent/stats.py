@@ -104,7 +104,7 @@ class StatsReader:
             "default": default,
             "inaction_fraction": default / ticks if ticks else None,
             "strict_inaction_fraction": (default + reused) / ticks if ticks else None,
-            "inaction_fraction_60s": float(1.0 - acted.mean()) if len(rows) else None,
+            "inaction_fraction_60s": float((~acted).mean()) if len(rows) else None,
             "overwritten": max(0, deposits - agent - pending),
             "interaction_ms": self._interaction(cells),
             "delay_ticks": {"mean": _mean(delays), **_spread(delays, (50, 99))},

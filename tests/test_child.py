@@ -92,7 +92,8 @@ def test_what_it_said_comes_first(stage: Stage) -> None:
     lines = [f"line {number}" for number in range(ERROR_LINES + 5)]
     child.note_error("\n".join(lines) + "\n\n", boot=False)
     stage.die(1, 1.0)
-    assert child.last_error == "\n".join(lines[5:])
+    # Where it began, and where it ended.
+    assert child.last_error == "\n".join([lines[0], "  ...", *lines[5:]])
     child.start_if_due(2.0)
     # The next life has its own last words.
     stage.die(-9, 3.0)
@@ -107,6 +108,16 @@ def test_user_error_is_not_mended_by_a_restart(stage: Stage) -> None:
     assert (child.state, child.boot_error) == (State.FAILED, True)
     assert child.last_error == "no such environment"
     assert not child.start_if_due(1e6)
+
+
+def test_user_error_of_a_process_that_has_run_is_no_boot_failure(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    child.mark_ready(0.5)
+    child.note_error("the track was unplugged", boot=True)
+    stage.die(2, 1.0)
+    assert (child.state, child.boot_error) == (State.BACKOFF, False)
+    assert child.last_error == "the track was unplugged"
 
 
 def test_given_up_after_too_many_deaths(stage: Stage) -> None:

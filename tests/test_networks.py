@@ -206,3 +206,21 @@ def test_acting_answers_like_the_network(name: Any, tolerance: float) -> None:
 def test_an_absent_device_is_refused() -> None:
     with pytest.raises(UserError, match="cuda:1"):
         networks.ActingPolicy(PolicyConfig(device="cuda:1"), VECTORS, ACTIONS)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["resnet", "nature"])
+def test_acting_on_a_gpu_answers_like_the_processor(name: Any) -> None:
+    assert torch.cuda.is_available()
+    here = networks.ActingPolicy(PolicyConfig(network=name, precision="float32"), IMAGES, ACTIONS)
+    there = networks.ActingPolicy(
+        PolicyConfig(network=name, precision="float32", device="cuda"), IMAGES, ACTIONS
+    )
+    flat = np.zeros(sum(spec.elements for spec in networks.tensor_specs(here.module)), np.float32)
+    networks.flatten_into(here.module, flat)
+    there.load(flat)
+    there.warm_up()
+    observation = np.random.default_rng(0).integers(0, 256, IMAGES.shape, np.uint8)
+    np.testing.assert_allclose(
+        there.values(observation), here.values(observation), rtol=1e-2, atol=1e-2
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rtagent import realtime
 from rtagent.errors import UserError
 from rtagent.realtime import (
     FIFO_PRIORITY,
@@ -103,12 +104,17 @@ def test_on_needs_locked_memory_too(forked: Forked, mode: str, refused: bool) ->
     if not may_take_fifo(forked):
         pytest.skip("this machine refuses SCHED_FIFO even to root")
 
+    class Kernel:
+        """Grants everything but locked memory."""
+
+        def mlockall(self, flags: int) -> int:
+            return -1
+
+        def prctl(self, *arguments: int) -> int:
+            return 0
+
     def enter() -> None:
-        # Realtime priority is granted to this user, locked memory is not.
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
-        resource.setrlimit(resource.RLIMIT_RTPRIO, (99, 99))
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        realtime._libc = Kernel  # type: ignore[assignment]
         if refused:
             with pytest.raises(UserError, match="locking memory is not permitted"):
                 enter_realtime(mode)

@@ -239,9 +239,9 @@ def test_a_corrupt_checkpoint_is_refused_and_kept(run: Runtimes, tmp_path: Path)
     folder.mkdir(parents=True)
     broken = folder / "checkpoint-000000000007.safetensors"
     broken.write_bytes(b"not a checkpoint")
-    with run("env.id=CartPole-v1", wait=False) as runtime:
-        with pytest.raises(UserError, match="corrupt") as refusal:
-            runtime.wait_ready(60)
+    refused = pytest.raises(UserError, match="corrupt")
+    with run("env.id=CartPole-v1", wait=False) as runtime, refused as refusal:
+        runtime.wait_ready(60)
     assert "run.resume=false" in str(refusal.value)
     assert broken.read_bytes() == b"not a checkpoint"
     with run("env.id=CartPole-v1", "run.resume=false") as runtime:

@@ -155,7 +155,8 @@ class Bench:
 
         def script(*arguments: Any) -> Generator[Any, Any, None]:
             for instruction in instructions:
-                replies.append((yield instruction))
+                reply = yield instruction
+                replies.append(reply)
             self.stopping = True
             yield Now()
 
