@@ -130,7 +130,9 @@ class PendingChanges:
         failed = next((child for child in workers if child.state is State.FAILED), None)
         for entry in list(self._pending):
             result, deadline = entry
-            if settled and running == processes:
+            if result.done():
+                pass
+            elif settled and running == processes:
                 result.set_result(value)
             elif failed is not None:
                 result.set_exception(UserError(f"{failed.name} failed: {failed.last_error}"))

@@ -1,8 +1,8 @@
 """Every figure the program reports, computed from the shared memory by whoever asks.
 
-What happened in the world is counted from the tick ledger and the action cells, never from what a
-process says about itself. Percentiles and means cover the last 60 seconds; counters the run. What
-is not known is None, never 0.
+What happened in the world in the last minute is counted from the tick ledger and the action cells;
+the counters of the run are those of the environment process, which alone executes. Percentiles and
+means cover the last 60 seconds. What is not known is None, never 0.
 """
 
 from __future__ import annotations

@@ -72,6 +72,9 @@ class WorkerContext:
     voice: Connection
     terminated: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        self._heartbeat = self.record["heartbeat_ns"]
+
     @property
     def config(self) -> Config:
         """The configuration the run started with."""
@@ -109,7 +112,7 @@ class WorkerContext:
 
     def beat(self) -> None:
         """Stamp the heartbeat. Called in every cycle of the work loop."""
-        self.record["heartbeat_ns"][0] = int(self.clock.now() * 1e9)
+        self._heartbeat[0] = int(self.clock.now() * 1e9)
 
     def ready(self) -> None:
         """Say that the work loop is about to start."""

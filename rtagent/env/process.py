@@ -17,7 +17,7 @@ from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.wall_clock import NANO, TickSchedule
-from rtagent.memory.actions import ActionCells
+from rtagent.memory.actions import CELLS, ActionCells
 from rtagent.memory.board import Record, add_episode
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
@@ -103,14 +103,13 @@ class TickLoop:
         self._run(self.arbiter.choose(self.tick, self._actions), now_ns)
 
     def _run(self, choice: Choice, now_ns: int) -> None:
-        """One tick: execute, publish the frame, write the row."""
+        """One tick: execute, write the row, publish the frame."""
         tick, episode = self.tick, self._episode
         if episode.fresh:
             self._frame = self._adapter.reset()
             episode.fresh = False
         action = self._chosen_action(choice)
         step = self._adapter.step(action)
-        self._frames.publish(tick, step.frame, episode.start)
         deposit = choice.payload
         self._ledger.write(
             tick,
@@ -126,6 +125,8 @@ class TickLoop:
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
             action=action,
         )
+        # After the row: a successor never gives a number again that somebody has seen a frame of.
+        self._frames.publish(tick, step.frame, episode.start)
         self._frame, self._action = step.frame, action
         self._count(choice, self._now_ns() - now_ns)
         self.tick += 1
@@ -200,5 +201,6 @@ def _note_anchor(record: Record, schedule: TickSchedule) -> None:
 
 
 def _last_frame(ledger: Ledger) -> int:
-    rows = ledger.read(ledger.oldest, ledger.newest + 1)
+    """The newest frame that an executed action was computed from."""
+    rows = ledger.read(ledger.newest - CELLS, ledger.newest + 1)
     return int(rows["observed"].max()) if len(rows) else -1

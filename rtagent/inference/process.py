@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rtagent import exploration
 from rtagent.inference.latency import draw
@@ -34,9 +35,10 @@ from rtagent.staggering.register import ALGORITHMS
 from rtagent.worker import WorkerContext
 
 SLICE_S = 0.1
-SPIN_S = 250e-6
-"""How long before the expected frame a process is awake: waking up takes up to 100 microseconds."""
-SPIN_FRACTION = 0.02
+AWAKE_S = 400e-6
+"""How long before the expected frame a process is awake, to rehearse and then to spin: waking up
+takes up to 100 microseconds, and cold code three times as long as warm code."""
+AWAKE_FRACTION = 0.025
 """Most of a tick that may be spent so: at high rates a late wake-up is the lesser evil."""
 
 
@@ -89,14 +91,16 @@ class Driver:
         self._policy = policy
         self._weights = weights
         self._tick_seconds = context.blueprint.tick_seconds
-        self._spin_s = min(SPIN_S, SPIN_FRACTION * self._tick_seconds)
+        self._awake_s = min(AWAKE_S, AWAKE_FRACTION * self._tick_seconds)
         self._arrival = (0.0, 0)
         self._latency = 0.0
         self._epsilon = 1.0
+        self._decided: tuple[int, int | None] = (-1, None)
         self._observation = np.zeros(
             context.blueprint.observation_space.shape, context.blueprint.frame_dtype
         )
-        self._action: Any = None
+        self._action = 0
+        self._values = np.zeros(int(context.blueprint.action_space.n), np.float32)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
             [context.config.run.seed, context.index, int(context.record["inferences"][0])]
@@ -122,12 +126,13 @@ class Driver:
             return
 
     def _carry_out(self, instruction: Instruction) -> Reply:
-        self._check_orders()
         if isinstance(instruction, Infer):
             return self._infer(instruction.frame)
         if isinstance(instruction, Deposit):
             self._deposit(instruction)
-        elif isinstance(instruction, WaitUntil):
+            self._account()
+        self._check_orders()
+        if isinstance(instruction, WaitUntil):
             self._wait_until(instruction.when)
         elif isinstance(instruction, WaitFrame):
             self._wait_frame(instruction.frame)
@@ -149,12 +154,12 @@ class Driver:
     def _wait_frame(self, frame: int) -> None:
         """One slice at most: the algorithm looks at its plan again and comes back.
 
-        Sleeps until just before the frame is expected, and spins for a bounded moment then.
+        Sleeps until just before the frame is expected, rehearses, and spins for a bounded moment.
         """
         frames, clock = self._frames, self._clock
         arrived, number = self._arrival
         expected = arrived + (frame - number) * self._tick_seconds
-        rest = expected - self._spin_s - clock.now()
+        rest = expected - self._awake_s - clock.now()
         if rest > 0.0 or not arrived:
             limit = min(SLICE_S, rest) if arrived else SLICE_S
             if frames.bell.wait_for(lambda: frames.newest >= frame, clock, limit):
@@ -162,9 +167,8 @@ class Driver:
                 return
             if rest > SLICE_S or not arrived:
                 return
-        # Copying what is there already brings the code and most of the stack into the cache.
-        frames.observation(frames.newest, self._observation)
-        until = expected + self._spin_s
+        self._rehearse(frame)
+        until = expected + self._awake_s
         while frames.newest < frame:
             if clock.now() > until:
                 frames.bell.wait_for(lambda: frames.newest >= frame, clock, SLICE_S)
@@ -191,20 +195,43 @@ class Driver:
         self._latency = end - start
         return Inferred(number, end - start, end, self._frames.newest)
 
+    def _rehearse(self, frame: int) -> None:
+        """Do ahead of the frame what can be done, and the rest once for nothing.
+
+        After a tick's sleep the caches are cold, and cold code takes three times as long.
+        """
+        self._weights.refresh()
+        self._frames.observation(self._frames.newest, self._observation)
+        self._select(self._values, frame)
+        self._cells.encode(self._deposited(frame, frame))
+
+    def _decide(self, number: int) -> int | None:
+        """The exploratory action for a frame, or none where the policy chooses."""
+        if self._decided[0] != number:
+            config = self._context.config
+            epsilon = config.policy.epsilon_end
+            if config.learning.processes:
+                epsilon = exploration.epsilon(self._weights.updates, config.policy)
+            action = exploration.explores(
+                config.run.seed,
+                number,
+                config.policy.exploration_hold_ticks,
+                epsilon,
+                int(self._context.blueprint.action_space.n),
+            )
+            self._epsilon, self._decided = epsilon, (number, action)
+        return self._decided[1]
+
     def _choose(self, number: int) -> int:
         """The policy's action for the observation, or an exploratory one."""
-        config = self._context.config
-        values = self._policy.values(self._observation)
+        self._values = self._policy.values(self._observation)
+        return self._select(self._values, number)
+
+    def _select(self, values: npt.NDArray[np.float32], number: int) -> int:
         # A sum is finite only where all its terms are.
         if not math.isfinite(float(values.sum())):
             raise FloatingPointError(f"the network answered {values} to frame {number}")
-        epsilon = config.policy.epsilon_end
-        if config.learning.processes:
-            epsilon = exploration.epsilon(self._weights.updates, config.policy)
-        self._epsilon = epsilon
-        explored = exploration.explores(
-            config.run.seed, number, config.policy.exploration_hold_ticks, epsilon, len(values)
-        )
+        explored = self._decide(number)
         return int(values.argmax()) if explored is None else explored
 
     def _pad(self, start: float) -> None:
@@ -220,17 +247,17 @@ class Driver:
             self._wait_until(start + length)
 
     def _deposit(self, instruction: Deposit) -> None:
-        self._cells.deposit(
-            Deposited(
-                worker=self._context.index,
-                frame=instruction.frame,
-                tick=instruction.tick,
-                action=self._action,
-                version=self._weights.version,
-                registered_at=self._clock.now(),
-            )
+        self._cells.deposit(self._deposited(instruction.frame, instruction.tick))
+
+    def _deposited(self, frame: int, tick: int) -> Deposited:
+        return Deposited(
+            worker=self._context.index,
+            frame=frame,
+            tick=tick,
+            action=self._action,
+            version=self._weights.version,
+            registered_at=self._clock.now(),
         )
-        self._account()
 
     def _account(self) -> None:
         """Put the inference just registered on the board: after the action, which is in a hurry."""

@@ -30,6 +30,7 @@ LATE_TICKS = 64
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqi")
 _CRC = struct.Struct("<I")
+_ACTION_AT = _STAMP.size + _BODY.size + _CRC.size
 
 
 class ActionCells:
@@ -46,6 +47,7 @@ class ActionCells:
         self._action_shape = blueprint.action_shape
         dtype = _cell_dtype(blueprint)
         self._cell_bytes = dtype.itemsize
+        self._end = _ACTION_AT + dtype["action"].itemsize
         cells = np.frombuffer(buffer, dtype, MAX_INFERENCE_PROCESSES * CELLS)
         self._cells = cells.reshape(MAX_INFERENCE_PROCESSES, CELLS)
         # Stored through numpy: `struct.pack_into` zeroes a word before it writes it.
@@ -72,12 +74,17 @@ class ActionCells:
         """Write an action. Only inference process `item.worker`."""
         column = item.tick % CELLS
         at = self._offset(item.worker, item.tick)
+        content = self.encode(item)
+        self._ticks[item.worker, column] = -1
+        self._buffer[at + _STAMP.size : at + self._end] = content
+        self._ticks[item.worker, column] = item.tick
+
+    def encode(self, item: Deposited) -> bytes:
+        """What a cell holds behind its stamp."""
         body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version)
         action = np.asarray(item.action, self._action_dtype).tobytes()
         crc = zlib.crc32(action, zlib.crc32(body, item.tick & 0xFFFFFFFF))
-        self._ticks[item.worker, column] = -1
-        self._buffer[at + _STAMP.size : at + self._cell_bytes] = body + _CRC.pack(crc) + action
-        self._ticks[item.worker, column] = item.tick
+        return body + _CRC.pack(crc) + action
 
     def at(self, tick: int) -> Sequence[Deposited]:
         """The whole deposits for exactly this tick."""
@@ -115,9 +122,9 @@ class ActionCells:
 
     def _read(self, worker: int, tick: int) -> Deposited | None:
         at = self._offset(worker, tick)
-        raw = bytes(self._buffer[at : at + self._cell_bytes])
+        raw = bytes(self._buffer[at : at + self._end])
         body = raw[_STAMP.size : _STAMP.size + _BODY.size]
-        action = raw[_STAMP.size + _BODY.size + _CRC.size :]
+        action = raw[_ACTION_AT:]
         (crc,) = _CRC.unpack_from(raw, _STAMP.size + _BODY.size)
         if _STAMP.unpack_from(raw)[0] != tick:
             return None
@@ -138,5 +145,6 @@ def _cell_dtype(blueprint: Blueprint) -> np.dtype[Any]:
             ("version", "<i4"),
             ("crc", "<u4"),
             ("action", np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape),
-        ]
+        ],
+        align=True,
     )

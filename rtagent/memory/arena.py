@@ -2,9 +2,9 @@
 
 Why it is correct. An arena is a `memfd`: it has no name, so when the last process that maps it is
 gone, however it died, the kernel frees it. The supervisor holds the descriptor; every other
-process opens `/proc/<supervisor>/fd/<n>` and keeps only the mapping. Opening by that path makes a
-new open file description, so no lock or offset is shared by accident, and no resource tracker
-takes part. Memory that the hot path writes is reserved by `posix_fallocate` beforehand: a lack of
+process opens `/proc/<supervisor>/fd/<n>` and keeps the mapping. Opening by that path makes a new
+open file description, so no lock or offset is shared by accident, and no resource tracker takes
+part. Memory that the hot path writes is reserved by `posix_fallocate` beforehand: a lack of
 memory is then an error at that call, in the supervisor, and never a SIGBUS in a worker.
 """
 

@@ -21,17 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.ring import CONTROL_BYTES, Ring
 from rtagent.memory.wakeup import Doorbell
-
-CONTROL_BYTES = 64
-"""Before the slots: the `newest` word and the doorbell."""
-GUARD_TICKS = 8
-"""The oldest slots of a full ring, which the writer may reach during a read."""
 
 Frames = npt.NDArray[Any]
 
 
-class FrameRing:
+class FrameRing(Ring):
     """The ring of frames.
 
     Args:
@@ -41,10 +37,9 @@ class FrameRing:
     """
 
     def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
-        self.capacity = capacity
+        super().__init__(buffer, capacity)
         self.stack = blueprint.frame_stack
         self.bell = Doorbell(buffer, 8)
-        self._newest = np.frombuffer(buffer, "<i8", 1)
         self.numbers = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES)
         self.episode_starts = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES + 8 * capacity)
         frames = np.frombuffer(
@@ -66,22 +61,6 @@ class FrameRing:
     def header_bytes(capacity: int) -> int:
         """Bytes before the first frame: they are written all over the ring from the start."""
         return CONTROL_BYTES + -(-16 * capacity // 64) * 64
-
-    @staticmethod
-    def format(buffer: memoryview) -> None:
-        """Mark a new ring as empty (of the zeroed slots, only slot 0 looks like a written one)."""
-        np.frombuffer(buffer, "<i8", 1)[0] = -1
-        np.frombuffer(buffer, "<i8", 1, CONTROL_BYTES)[0] = -1
-
-    @property
-    def newest(self) -> int:
-        """Number of the newest frame; -1 if there is none."""
-        return int(self._newest[0])
-
-    @property
-    def oldest(self) -> int:
-        """Number of the oldest frame that can be read safely while the writer goes on."""
-        return max(0, self.newest - self.capacity + 1 + GUARD_TICKS)
 
     def publish(self, number: int, frame: Frames, episode_start: int) -> None:
         """Write frame `number` and wake who waits for it. Only the environment process.

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import GUARD_TICKS
+from rtagent.memory.ring import CONTROL_BYTES, Ring
 from rtagent.staggering.arbiter import Source
 
-CONTROL_BYTES = 64
 TERMINATED = 1
 TRUNCATED = 2
 
@@ -52,7 +51,8 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
             ("flags", "u1"),
             ("crc", "<u4"),
             ("action", np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape),
-        ]
+        ],
+        align=True,
     )
 
 
@@ -61,7 +61,7 @@ _BODY = struct.Struct("<qqqqfiihBB")
 _CRC = struct.Struct("<I")
 
 
-class Ledger:
+class Ledger(Ring):
     """The ring of rows.
 
     Args:
@@ -71,10 +71,9 @@ class Ledger:
     """
 
     def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
-        self.capacity = capacity
+        super().__init__(buffer, capacity)
         self.dtype = row_dtype(blueprint)
         self._buffer = buffer
-        self._newest = np.frombuffer(buffer, "<i8", 1)
         self._rows = np.frombuffer(buffer, self.dtype, capacity, CONTROL_BYTES)
         # Stored through numpy: `struct.pack_into` zeroes the word before it writes it.
         self._stamps = self._rows["tick"]
@@ -84,22 +83,6 @@ class Ledger:
     def size(blueprint: Blueprint, capacity: int) -> int:
         """Bytes for `capacity` rows."""
         return CONTROL_BYTES + capacity * row_dtype(blueprint).itemsize
-
-    @staticmethod
-    def format(buffer: memoryview) -> None:
-        """Mark a new ledger as empty (of the zeroed rows, only row 0 looks like a written one)."""
-        np.frombuffer(buffer, "<i8", 1)[0] = -1
-        np.frombuffer(buffer, "<i8", 1, CONTROL_BYTES)[0] = -1
-
-    @property
-    def newest(self) -> int:
-        """Number of the newest whole row; -1 if there is none."""
-        return int(self._newest[0])
-
-    @property
-    def oldest(self) -> int:
-        """Number of the oldest row that can be read safely while the writer goes on."""
-        return max(0, self.newest - self.capacity + 1 + GUARD_TICKS)
 
     def write(
         self,
@@ -127,8 +110,9 @@ class Ledger:
         action_bytes = np.asarray(action, self._action_dtype).tobytes()
         crc = zlib.crc32(action_bytes, zlib.crc32(body, tick & 0xFFFFFFFF))
         rest = body + _CRC.pack(crc) + action_bytes
+        start = at + _STAMP.size
         self._stamps[slot] = -1
-        self._buffer[at + _STAMP.size : at + self.dtype.itemsize] = rest
+        self._buffer[start : start + len(rest)] = rest
         self._stamps[slot] = tick
         self._newest[0] = tick
 
@@ -189,7 +173,6 @@ class Ledger:
 
 def checksum(row: np.void) -> int:
     """The CRC32 that a whole row must carry."""
-    raw = row.tobytes()
-    body = raw[_STAMP.size : _STAMP.size + _BODY.size]
-    action = raw[_STAMP.size + _BODY.size + _CRC.size :]
+    body = row.tobytes()[_STAMP.size : _STAMP.size + _BODY.size]
+    action = np.asarray(row["action"]).tobytes()
     return zlib.crc32(action, zlib.crc32(body, int(row["tick"]) & 0xFFFFFFFF))

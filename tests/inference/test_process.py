@@ -272,7 +272,7 @@ def test_without_any_weights(bench: Bench) -> None:
     assert bench.weights.version == -1
 
 
-@pytest.mark.parametrize("instruction", [Now(), WaitUntil(START_S + 1e6), Infer(0), Deposit(1, 0)])
+@pytest.mark.parametrize("instruction", [Now(), WaitUntil(START_S + 1e6), WaitFrame(9)])
 @pytest.mark.parametrize("processes", [INDEX, 1])
 def test_leaves_when_it_is_one_too_many(
     bench: Bench, instruction: Any, processes: int
@@ -282,6 +282,13 @@ def test_leaves_when_it_is_one_too_many(
     assert bench.follow(instruction) == []
     assert bench.policy.seen == []
     assert list(bench.cells.at(1)) == []
+
+
+def test_an_action_under_way_is_registered_before_leaving(bench: Bench) -> None:
+    bench.show(0)
+    bench.orders = Orders(INDEX, 4, "script", 2, 0.0, "constant", 0.0)
+    assert len(bench.follow(Infer(0), Deposit(1, 0), Now())) == 1
+    assert [each.frame for each in bench.cells.at(1)] == [0]
 
 
 def test_stays_while_it_is_wanted(bench: Bench) -> None:

@@ -165,7 +165,7 @@ def test_half_a_body_is_never_executed(memory: memoryview, blueprint: Blueprint)
     """The stamp alone is not trusted: each damaged byte makes the cell invisible."""
     cells = ActionCells(memory, blueprint)
     cells.deposit(deposit(0, frame=-5))
-    for at in range(len(memory) // MAX_INFERENCE_PROCESSES // CELLS):
+    for at in range(8 + len(cells.encode(deposit(0, frame=-5)))):
         memory[at] ^= 0x10
         assert list(cells.at(0)) == []
         memory[at] ^= 0x10

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import GUARD_TICKS, FrameRing
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ring import GUARD_TICKS
 from tests.conftest import make_blueprint
 
 CAPACITY = 32

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import GUARD_TICKS
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
+from rtagent.memory.ring import GUARD_TICKS
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
 
