@@ -60,7 +60,7 @@ def _padded(ms: float, processes: int, algorithm: str, *more: str) -> tuple[str,
 
 OUTLIERS = (
     "inference.injected_latency_distribution=outliers",
-    "inference.injected_latency_spread=10",
+    "inference.injected_latency_spread=0.01",
 )
 CASES = (
     Case("adaptive", "x 4.9, N 5", _padded(82, 5, "adaptive"), high=1.0, low=0.0, most_cv=0.10),

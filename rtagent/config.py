@@ -119,7 +119,8 @@ class InferenceConfig(Section):
     )
     injected_latency_spread: float = Field(
         0.0, ge=0.0, le=100.0, description="gauss: relative standard deviation; lognormal: sigma; "
-        "outliers: factor of the 1 % of outliers (10 where 0 is given).",
+        "outliers: below 1 their share, each 10 times as long, from 1 on the factor of the 1 % "
+        "that they are; 0: 1 %, 10 times as long.",
     )
 
 

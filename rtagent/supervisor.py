@@ -280,25 +280,29 @@ class Supervisor:
                 child.stop(now)
 
     def _synchronize_ring(self, now: float) -> None:
-        """Let exactly the running inference processes take part in staggering."""
-        running = [
+        """Let exactly the processes that act, or will within moments, take part in staggering."""
+        acting = {
             child.index
-            for (role, _), child in self._children.items()
-            if role == "inference" and child.state in (State.RUNNING, State.STARTING)
-            and (child.state is State.RUNNING or not child.restarts)
-        ]
+            for child in self._children.values()
+            if child.role == "inference"
+            and (
+                child.state is State.RUNNING
+                or (child.state is State.STARTING and not child.restarts)
+            )
+        }
         stagger, lock = self._shared.stagger, self._shared.claim_lock
-        orders = self._shared.control.orders
-        members = stagger.membership
-        same_ring = set(members.ring) == set(running) or not running
-        if (same_ring and members.algorithm == orders.algorithm) or not lock.try_enter():
+        orders, members = self._shared.control.orders, self._shared.stagger.membership
+        same_algorithm = members.algorithm == orders.algorithm
+        if same_algorithm and (not acting or set(members.ring) == acting):
+            return
+        if not lock.try_enter():
             return
         with lock:
-            if members.algorithm != orders.algorithm:
+            if not same_algorithm:
                 stagger.reset(orders.algorithm, now, orders.processes)
-            for worker in running:
+            for worker in sorted(acting):
                 stagger.join(worker, now)
-            for worker in set(stagger.membership.ring) - set(running):
+            for worker in set(stagger.membership.ring) - acting:
                 stagger.leave(worker, now)
 
     def _start_clock(self, now: float) -> None:

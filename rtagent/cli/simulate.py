@@ -16,7 +16,7 @@ from rtagent.cli.options import (
     stdout,
 )
 from rtagent.errors import UserError
-from rtagent.staggering.inference_times import DISTRIBUTIONS
+from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import SimulationConfig, simulate
 
@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spread",
         type=float,
-        default=defaults.spread,
         metavar="S",
-        help="gauss: standard deviation per mean; lognormal: sigma; outliers: their probability; "
-        "drift, step: growth of the mean",
+        help="gauss: standard deviation per mean (0.02); lognormal: sigma (0.5); outliers: share "
+        "of those 10 times as long, or, from 1 on, the factor of 1 %% (0.01); drift, step: growth "
+        "of the mean (0.5, 2)",
     )
     parser.add_argument(
         "--processes", type=int, default=defaults.processes, metavar="N", help="inference processes"
@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: a value that cannot be simulated.
     """
+    if args.spread is None:
+        args.spread = USUAL_SPREAD.get(args.distribution, 0.0)
     _check_bounds(args)
     try:
         config = SimulationConfig(

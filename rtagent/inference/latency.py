@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-OUTLIER_FRACTION = 0.01
-DEFAULT_OUTLIER_FACTOR = 10.0
+from rtagent.staggering.inference_times import outliers
+
 SMALLEST_FRACTION = 0.05
 """Draws below this fraction of the mean are raised to it: an inference time is never negative."""
 
@@ -20,9 +20,10 @@ def draw(mean_s: float, distribution: str, spread: float, rng: np.random.Generat
     """Draw one inference time.
 
     Args:
-        mean_s: seconds; the mean, for `outliers` the time of the other 99 %.
+        mean_s: seconds; the mean, for `outliers` the time of the others.
         distribution: constant, gauss, lognormal or outliers.
-        spread: gauss: standard deviation per mean; lognormal: sigma; outliers: their factor.
+        spread: gauss: standard deviation per mean; lognormal: sigma; outliers: see
+            `staggering.inference_times.outliers`.
         rng: where the randomness comes from.
 
     Returns:
@@ -35,6 +36,6 @@ def draw(mean_s: float, distribution: str, spread: float, rng: np.random.Generat
     if distribution == "lognormal":
         return mean_s * math.exp(spread * rng.standard_normal() - spread * spread / 2)
     if distribution == "outliers":
-        factor = spread if spread > 0.0 else DEFAULT_OUTLIER_FACTOR
-        return mean_s * (factor if rng.random() < OUTLIER_FRACTION else 1.0)
+        share, factor = outliers(spread)
+        return mean_s * (factor if rng.random() < share else 1.0)
     raise ValueError(f"distribution: {distribution!r} is not known")

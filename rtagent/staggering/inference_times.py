@@ -5,7 +5,7 @@
 | constant | none |
 | gauss | standard deviation, as a fraction of the mean |
 | lognormal | sigma of the logarithm; the mean is kept |
-| outliers | probability of an inference that takes 10 times as long |
+| outliers | see `outliers`: their share, or how much longer they take |
 | drift | the mean grows by this fraction up to the middle of the run, and back: half a sine |
 | step | the mean grows by this fraction in the middle of the run |
 
@@ -23,6 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 DISTRIBUTIONS = ("constant", "gauss", "lognormal", "outliers", "drift", "step")
+USUAL_SPREAD = {
+    "constant": 0.0, "gauss": 0.02, "lognormal": 0.5, "outliers": 0.01, "drift": 0.5, "step": 2.0
+}
+"""The spread of a simulation that was given none."""
+OUTLIER_SHARE = 0.01
 OUTLIER_FACTOR = 10.0
 _BLOCK = 4096
 _LEAST = 0.01
@@ -36,6 +41,18 @@ class Slowdown:
     at: float
     until: float
     factor: float
+
+
+def outliers(spread: float) -> tuple[float, float]:
+    """Share and factor of the inferences that take much longer.
+
+    Args:
+        spread: below 1, their share, each taking 10 times as long; from 1 on, how many times as
+            long 1 % of them take; 0: 1 % take 10 times as long.
+    """
+    if spread >= 1.0:
+        return OUTLIER_SHARE, spread
+    return (spread or OUTLIER_SHARE), OUTLIER_FACTOR
 
 
 class InferenceTimes:
@@ -96,7 +113,8 @@ class InferenceTimes:
                 return rng.lognormal(-0.5 * self._spread**2, self._spread, _BLOCK)
             case "outliers":
                 usual = rng.normal(1.0, _NOISE, _BLOCK)
-                return np.where(rng.random(_BLOCK) < self._spread, OUTLIER_FACTOR, 1.0) * usual
+                share, factor = outliers(self._spread)
+                return np.where(rng.random(_BLOCK) < share, factor, 1.0) * usual
             case "drift" | "step":
                 return rng.normal(1.0, _NOISE, _BLOCK)
             case _:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from rtagent.staggering.figures import ActionRecord, Figures, TickRecord, figures
 from rtagent.staggering.inference_times import InferenceTimes, Slowdown
@@ -34,7 +35,6 @@ from rtagent.staggering.instructions import (
 from rtagent.staggering.register import ALGORITHMS, PROMISING
 from rtagent.staggering.state import StaggerState
 
-GAME_BOY_HZ = 59.7275
 _BLOCK = 4096
 _START_PHASE = 0.37
 """Ticks after tick 0 at which the processes start: in step with each other, not with the ticks."""
