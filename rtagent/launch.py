@@ -14,8 +14,10 @@ from typing import Any
 
 import multiprocess
 from multiprocess import forkserver
+from multiprocess import spawn as preparation
 
 PRELOAD = "rtagent.preload"
+PREFIX = "rtagent-"
 
 
 def start_fork_server(preload: Sequence[str] = ()) -> None:
@@ -46,8 +48,9 @@ def spawn(target: Callable[..., None], *args: Any, name: str) -> Any:
     Returns:
         The `multiprocess` process object, started.
     """
+    _leave_main_alone()
     process = multiprocess.get_context("forkserver").Process(
-        target=target, args=args, name=name, daemon=True
+        target=target, args=args, name=PREFIX + name, daemon=True
     )
     process.start()
     return process
@@ -56,3 +59,24 @@ def spawn(target: Callable[..., None], *args: Any, name: str) -> Any:
 def pipe() -> Any:
     """A duplex pair of connections."""
     return multiprocess.Pipe()
+
+
+def _leave_main_alone() -> None:
+    """Keep our children from importing the program that uses us.
+
+    `multiprocess` has every child run the parent's main script again, for what is defined there.
+    Workers need nothing of it, and a script without a `__main__` guard would start itself anew.
+    """
+    prepare = preparation.get_preparation_data
+    if getattr(prepare, "leaves_main_alone", False):
+        return
+
+    def prepare_ours(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = prepare(name)
+        if name.startswith(PREFIX):
+            data.pop("init_main_from_name", None)
+            data.pop("init_main_from_path", None)
+        return data
+
+    prepare_ours.leaves_main_alone = True  # type: ignore[attr-defined]
+    preparation.get_preparation_data = prepare_ours

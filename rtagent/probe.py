@@ -59,7 +59,7 @@ def probe(config: Config) -> Blueprint:
 
 def run_probe(config: Config, checkpoint_dir: Path, voice: Connection) -> None:
     """Body of the probe process: sends ("blueprint", Blueprint, resume) or ("failed", text)."""
-    start_life()
+    start_life("probe")
     torch.set_num_threads(1)
     answer: tuple[Any, ...]
     try:

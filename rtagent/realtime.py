@@ -16,6 +16,7 @@ FIFO_PRIORITY = 50
 TIMER_SLACK_NS = 1000
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_TIMERSLACK = 29
 _MCL_CURRENT = 1
 _MCL_FUTURE = 2
@@ -35,6 +36,11 @@ def die_with_parent(parent: int) -> None:
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Show this process as `name` in top and ps (its first 15 characters)."""
+    _libc().prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def sharpen_timers() -> None:

@@ -30,7 +30,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldMemory
 from rtagent.report import Report, run_state
-from rtagent.worker import Assignment, run_worker
+from rtagent.worker import Assignment, run_worker, start_life
 
 ENTRIES = {
     "environment": "rtagent.env.process:run",
@@ -125,7 +125,7 @@ class Supervisor:
     def _probe(self) -> tuple[Blueprint, Path | None]:
         ours, theirs = launch.pipe()
         process = launch.spawn(
-            _run_probe, self.config, self.checkpoint_dir, theirs, name="rtagent-probe"
+            _run_probe, self.config, self.checkpoint_dir, theirs, name="probe"
         )
         theirs.close()
         try:
@@ -163,7 +163,7 @@ class Supervisor:
         self._memory, self._resume = memory, resume
         self._write_status()
         if not self.config.learning.processes:
-            launch.spawn(_publish_initial, memory.handles, resume, name="rtagent-weights").join()
+            launch.spawn(_publish_initial, memory.handles, resume, name="weights").join()
         for role, index in self._wanted():
             self._add(role, index)
 
@@ -191,7 +191,7 @@ class Supervisor:
         assignment = Assignment(
             role, index, ENTRIES[role], self._memory.handles, self.checkpoint_dir, self._resume
         )
-        return partial(launch.spawn, run_worker, assignment, name=f"rtagent-{role}-{index}")
+        return partial(launch.spawn, run_worker, assignment, name=f"{role}-{index}")
 
     # ---- one step
 
@@ -408,7 +408,6 @@ def _run_probe(config: Config, checkpoint_dir: Path, voice: Any) -> None:
 
 def _publish_initial(handles: Any, resume: Path | None) -> None:
     from rtagent.learning.learner import publish_initial
-    from rtagent.worker import start_life
 
-    start_life()
+    start_life("weights")
     publish_initial(World(handles), handles.config, resume)

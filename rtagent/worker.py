@@ -27,7 +27,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.board import Record
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldHandles
-from rtagent.realtime import die_with_parent, enter_idle, sharpen_timers
+from rtagent.realtime import die_with_parent, enter_idle, name_process, sharpen_timers
 
 EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
@@ -135,18 +135,23 @@ def import_entry(entry: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def start_life() -> None:
-    """What every child does first: die with its parent, leave Ctrl-C to the supervisor."""
+def start_life(name: str) -> None:
+    """What every child does first: die with its parent, leave Ctrl-C to the supervisor.
+
+    Args:
+        name: for top and ps.
+    """
     # Importing this arms the death signal, so only the fork server may be the first to do so.
     from rtagent.preload import FORK_SERVER_PID
 
     die_with_parent(FORK_SERVER_PID)
+    name_process(f"rt-{name}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_worker(assignment: Assignment, voice: Connection) -> None:
     """The whole life of a worker process."""
-    start_life()
+    start_life(f"{assignment.role} {assignment.index}")
     sharpen_timers()
     try:
         world = World(assignment.handles)

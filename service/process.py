@@ -24,6 +24,7 @@ import uvicorn
 from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
 from rtagent.memory.world import World, WorldHandles
+from rtagent.worker import EXIT_FAILED, EXIT_USER_ERROR, start_life
 from service.app import create_app
 from service.backend import Backend, SharedBackend
 from service.context import Context
@@ -42,10 +43,7 @@ def run(handles: WorldHandles, voice: Any, settings: Settings, sock: socket.sock
         settings: token and address.
         sock: from `service.binding.bind`.
     """
-    # Only a child of the fork server runs this; its modules bring torch, this one must not.
-    from rtagent.worker import EXIT_FAILED, EXIT_USER_ERROR, start_life
-
-    start_life()
+    start_life("service")
     terminated = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     try:

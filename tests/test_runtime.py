@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +276,20 @@ def _exists(pid: int) -> bool:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import rtagent\n"
+        "print('once')\n"
+        f"settings = ['env.id=CartPole-v1', 'run.state_dir={tmp_path}', 'replay.capacity=5000']\n"
+        "with rtagent.Runtime(rtagent.load_config(overrides=settings)) as rt:\n"
+        "    rt.wait_ready(timeout=60)\n"
+        "    print(rt.stats()['inference']['processes'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.stdout.split() == ["once", "2"], done.stderr
+    assert done.returncode == 0

@@ -18,6 +18,7 @@ from rtagent import launch
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.worker import start_life
 
 LEAST_PASSES = 5
 PROGRESS_EVERY_S = 0.1
@@ -59,7 +60,7 @@ def measure(
     """
     launch.start_fork_server()
     ours, theirs = launch.pipe()
-    process = launch.spawn(_measure_here, config, seconds, theirs, name="rtagent-plan")
+    process = launch.spawn(_measure_here, config, seconds, theirs, name="plan")
     theirs.close()
     try:
         while True:
@@ -87,9 +88,8 @@ def _measure_here(config: Config, seconds: float, voice: Any) -> None:
     import torch
 
     from rtagent.probe import probe
-    from rtagent.worker import start_life
 
-    start_life()
+    start_life("plan")
     torch.set_num_threads(1)
     try:
         blueprint = probe(config)

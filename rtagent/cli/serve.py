@@ -96,7 +96,7 @@ def _supervise(
 
 
 def _start_service(settings: Settings, sock: socket.socket, handles: Any, voice: Any) -> Any:
-    return launch.spawn(_run_service, handles, voice, settings, sock, name="rtagent-service")
+    return launch.spawn(_run_service, handles, voice, settings, sock, name="service")
 
 
 def _run_service(handles: Any, voice: Any, settings: Settings, sock: socket.socket) -> None:
