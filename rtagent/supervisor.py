@@ -379,12 +379,18 @@ class Supervisor:
     def _finished(self) -> bool:
         if not self._stopping:
             booting = self._shared.ledger.newest < 0
-            return booting and any(child.boot_error for child in self._children.values())
+            return booting and any(self._boot_failures())
         return not any(child.alive for child in self._children.values())
 
-    def _refuse_boot_failures(self) -> None:
+    def _boot_failures(self) -> Iterator[Child]:
+        """The processes that died before they ever ran, for a reason that the user can mend."""
         for child in self._children.values():
-            if child.boot_error and not self._stopping:
+            if child.state is State.FAILED and child.boot_error:
+                yield child
+
+    def _refuse_boot_failures(self) -> None:
+        for child in self._boot_failures():
+            if not self._stopping:
                 raise UserError(f"{child.name}: {child.last_error}")
 
     def _kill_all(self) -> None:

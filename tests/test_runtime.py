@@ -203,6 +203,13 @@ def test_what_cannot_be_built_is_refused_in_one_line(
     assert len(str(refusal.value).splitlines()) == 1
 
 
+def test_what_only_fails_in_its_own_process_is_refused_too(run: Runtimes) -> None:
+    settings = ("env.id=faulty:OnceOnly-v0", "inference.processes=1")
+    refused = pytest.raises(UserError, match=r"environment: .*there is only one such world")
+    with run(*settings, wait=False) as runtime, refused:
+        runtime.wait_ready(60)
+
+
 def test_learning_changes_the_weights_and_is_resumed(run: Runtimes) -> None:
     settings = (
         "env.id=CartPole-v1", "env.rate_hz=200", "learning.processes=1", "inference.processes=1",

@@ -83,4 +83,16 @@ class World(gymnasium.Env[Any, Any]):
         return np.full((84, 84), self._count % 256, np.uint8)
 
 
+class OnceOnly(World):
+    """Can be built by the probe, and never again."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        built = Path(os.environ["FAULTY_SWITCH"] + ".built")
+        if built.exists():
+            raise RuntimeError("there is only one such world")
+        built.touch()
+
+
 gymnasium.register("Faulty-v0", entry_point=World)
+gymnasium.register("OnceOnly-v0", entry_point=OnceOnly)
