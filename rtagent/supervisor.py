@@ -20,17 +20,17 @@ from typing import Any
 from multiprocess import connection
 
 from rtagent import launch
+from rtagent.boot import find_shapes, publish_first_weights
 from rtagent.child import Child, Starter, State
 from rtagent.clock import Clock
 from rtagent.commands import Command, Inbox, PendingChanges, Result
 from rtagent.config import Config, parse_config
 from rtagent.errors import UserError
 from rtagent.memory.actions import NANO
-from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldMemory
 from rtagent.report import Report, run_state
-from rtagent.worker import Assignment, run_worker, start_life
+from rtagent.worker import Assignment, run_worker
 
 ENTRIES = {
     "environment": "rtagent.env.process:run",
@@ -100,7 +100,10 @@ class Supervisor:
         launch.start_fork_server(self._preload)
         memory: WorldMemory | None = None
         try:
-            blueprint, resume = self._probe()
+            found = find_shapes(self.config, self.checkpoint_dir, lambda: self._stopping)
+            if found is None:
+                return
+            blueprint, resume = found
             memory = WorldMemory(self.config, blueprint)
             self.world = World(memory.handles)
             self._populate(memory, resume)
@@ -122,30 +125,6 @@ class Supervisor:
         """Where the learners write."""
         return self.config.state_dir / "checkpoints"
 
-    def _probe(self) -> tuple[Blueprint, Path | None]:
-        ours, theirs = launch.pipe()
-        process = launch.spawn(
-            _run_probe, self.config, self.checkpoint_dir, theirs, name="probe"
-        )
-        theirs.close()
-        try:
-            while not ours.poll(STEP_S):
-                if self._stopping:
-                    raise UserError("stopped before the start was complete")
-                if not process.is_alive() and not ours.poll(0):
-                    raise UserError(
-                        f"the environment or the network of env.id = {self.config.env.id!r} ended "
-                        f"its process (exit code {process.exitcode}) while it was being built"
-                    )
-            answer = ours.recv()
-        finally:
-            process.kill()
-            process.join()
-            ours.close()
-        if answer[0] == "failed":
-            raise UserError(answer[1])
-        return answer[1], answer[2]
-
     def _populate(self, memory: WorldMemory, resume: Path | None) -> None:
         world, inference = self._shared, self.config.inference
         world.control.write(
@@ -163,7 +142,7 @@ class Supervisor:
         self._memory, self._resume = memory, resume
         self._write_status()
         if not self.config.learning.processes:
-            launch.spawn(_publish_initial, memory.handles, resume, name="weights").join()
+            publish_first_weights(memory.handles, resume)
         for role, index in self._wanted():
             self._add(role, index)
 
@@ -404,16 +383,3 @@ class Supervisor:
         ticks = self._shared.ledger.newest + 1
         state = run_state(children, ticks, stopping=self._stopping)
         self._report.write(self._shared.status, children, self.config, state)
-
-
-def _run_probe(config: Config, checkpoint_dir: Path, voice: Any) -> None:
-    from rtagent.probe import run_probe
-
-    run_probe(config, checkpoint_dir, voice)
-
-
-def _publish_initial(handles: Any, resume: Path | None) -> None:
-    from rtagent.learning.learner import publish_initial
-
-    start_life("weights")
-    publish_initial(World(handles), handles.config, resume)
