@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from rtagent import exploration
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.env.wall_clock import TickSchedule
 from rtagent.memory.actions import NANO
-from rtagent.memory.board import latencies_since, recent_episodes
+from rtagent.memory.board import Record, recent_episodes, registrations_since
 from rtagent.memory.ledger import Rows
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
@@ -94,8 +93,8 @@ class StatsReader:
         default = int(record["default"])
         ticks = agent + reused + default
         deposits = int(self._world.board.inference["deposits"].sum())
-        cells = self._world.actions.registered_since(round((now - WINDOW_S) * NANO))
-        pending = int((cells["tick"] > self._world.ledger.newest).sum())
+        registered = self._registered(round((now - WINDOW_S) * NANO))
+        pending = int((registered["tick"] > self._world.ledger.newest).sum())
         acted = rows["source"] != Source.DEFAULT
         delays = (rows["tick"] - rows["observed"])[acted]
         return {
@@ -106,22 +105,29 @@ class StatsReader:
             "strict_inaction_fraction": (default + reused) / ticks if ticks else None,
             "inaction_fraction_60s": float((~acted).mean()) if len(rows) else None,
             "overwritten": max(0, deposits - agent - pending),
-            "interaction_ms": self._interaction(cells),
+            "interaction_ms": self._interaction(registered),
             "delay_ticks": {"mean": _mean(delays), **_spread(delays, (50, 99))},
         }
 
-    def _interaction(self, cells: npt.NDArray[np.void]) -> dict[str, float | None]:
+    def interaction_since(self, since: float) -> dict[str, float | None]:
+        """Mean (ms) and CV of the time between agent actions registered at `since` s or later."""
+        return self._interaction(self._registered(round(since * NANO)))
+
+    def _registered(self, since_ns: int) -> Record:
+        """What all inference processes have registered since then, whether executed or not."""
+        records = self._world.board.inference[: self._world.control.orders.rows]
+        return np.concatenate(
+            [registrations_since(records[i : i + 1], since_ns) for i in range(len(records))]
+        )
+
+    def _interaction(self, registered: Record) -> dict[str, float | None]:
         """Time between two agent actions taking effect; see `staggering.figures.gap_cv`."""
         record, orders = self._world.board.environment[0], self._world.control.orders
-        effects = cells["registered_ns"]
+        effects = registered["registered_ns"]
         if orders.algorithm in PROMISING:
-            schedule = TickSchedule(
-                self._world.blueprint.rate_hz,
-                int(record["anchor_ns"]),
-                int(record["anchor_tick"]),
-                0,
-            )
-            due = np.array([schedule.due_ns(int(tick)) for tick in cells["tick"]], np.int64)
+            period_ns = NANO / self._world.blueprint.rate_hz
+            since_anchor = (registered["tick"] - int(record["anchor_tick"])) * period_ns
+            due = int(record["anchor_ns"]) + np.rint(since_anchor).astype(np.int64)
             effects = np.maximum(effects, due)
         gaps = np.diff(np.sort(effects)) / 1e6
         mean = _mean(gaps)
@@ -134,7 +140,7 @@ class StatsReader:
         roles = [role for role in status.get("roles", []) if role["role"] == "inference"]
         for role in roles:
             record = self._world.board.record("inference", role["index"])
-            latencies = latencies_since(record, since) / 1e6
+            latencies = registrations_since(record, since)["latency_ns"] / 1e6
             taus.append(latencies)
             workers.append(
                 {

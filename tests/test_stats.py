@@ -12,7 +12,7 @@ from rtagent.clock import VirtualClock
 from rtagent.config import parse_config
 from rtagent.memory.actions import NANO, ActionCells
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.memory.board import Board, add_episode, add_latency
+from rtagent.memory.board import Board, add_episode, add_registration
 from rtagent.memory.cells import JsonCell
 from rtagent.memory.control import Control, Orders
 from rtagent.memory.frames import FrameRing
@@ -117,6 +117,8 @@ class Run:
     def deposit(self, tick: int, at_s: float, worker: int = 0) -> None:
         self.board.inference["deposits"][worker] += 1
         self.actions.deposit(Deposited(worker, tick - 5, tick, 0, 0, START_NS / NANO + at_s))
+        record = self.board.record("inference", worker)
+        add_registration(record, START_NS + round(at_s * NANO), NANO // 100, tick)
 
     def figures(self) -> SimpleNamespace:
         return SimpleNamespace(**self.reader.collect())
@@ -153,7 +155,7 @@ def test_every_figure_is_there_while_it_runs(run: Run) -> None:
     for tick in range(9):
         run.deposit(tick, tick * 0.02)
         run.tick(tick, AGENT, tick - 1)
-    add_latency(run.board.record("inference", 0), START_NS, NANO)
+    add_registration(run.board.record("inference", 0), START_NS, NANO, 0)
     figures = run.reader.collect()
     assert names_missing(figures, CONTRACT) == []
     assert set(figures["inference"]["workers"][0]) >= WORKER
@@ -289,9 +291,9 @@ def test_inference(run: Run) -> None:
     for index, times_ms in ((0, (80, 82)), (1, (84, 86))):
         record = run.board.record("inference", index)
         record["inferences"], record["weights_version"] = 2, 40 + index
-        add_latency(record, START_NS - 61 * NANO, 5 * NANO)
+        add_registration(record, START_NS - 61 * NANO, 5 * NANO, 0)
         for time_ms in times_ms:
-            add_latency(record, START_NS, time_ms * 1_000_000)
+            add_registration(record, START_NS, time_ms * 1_000_000, 0)
     run.roles(
         {"role": "environment", "index": 0, "pid": 1, "state": "running", "restarts": 0},
         {"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 3},
@@ -319,7 +321,7 @@ def test_recommended_processes(
 ) -> None:
     run = Run(inference={"action_deadline_ms": deadline_ms})
     run.order(algorithm)
-    add_latency(run.board.record("inference", 0), START_NS, 83_000_000)
+    add_registration(run.board.record("inference", 0), START_NS, 83_000_000, 0)
     run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
     assert run.figures().inference["recommended_processes"] == processes
 

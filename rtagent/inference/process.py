@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rtagent import exploration
 from rtagent.inference.latency import draw
 from rtagent.memory.actions import NANO
-from rtagent.memory.board import add_latency
+from rtagent.memory.board import add_registration
 from rtagent.networks import ActingPolicy
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import (
@@ -129,8 +129,9 @@ class Driver:
         if isinstance(instruction, Infer):
             return self._infer(instruction.frame)
         if isinstance(instruction, Deposit):
-            self._deposit(instruction)
-            self._account()
+            item = self._deposited(instruction.frame, instruction.tick)
+            self._cells.deposit(item)
+            self._account(item)
         self._check_orders()
         if isinstance(instruction, WaitUntil):
             self._wait_until(instruction.when)
@@ -246,9 +247,6 @@ class Driver:
             )
             self._wait_until(start + length)
 
-    def _deposit(self, instruction: Deposit) -> None:
-        self._cells.deposit(self._deposited(instruction.frame, instruction.tick))
-
     def _deposited(self, frame: int, tick: int) -> Deposited:
         return Deposited(
             worker=self._context.index,
@@ -259,14 +257,16 @@ class Driver:
             registered_at=self._clock.now(),
         )
 
-    def _account(self) -> None:
+    def _account(self, item: Deposited) -> None:
         """Put the inference just registered on the board: after the action, which is in a hurry."""
         record = self._context.record
         record["inferences"] += 1
         record["deposits"] += 1
         record["weights_version"] = self._weights.version
         record["epsilon"] = self._epsilon
-        add_latency(record, round(self._clock.now() * NANO), round(self._latency * NANO))
+        add_registration(
+            record, round(item.registered_at * NANO), round(self._latency * NANO), item.tick
+        )
 
 
 def run(context: WorkerContext) -> None:

@@ -107,16 +107,6 @@ class ActionCells:
                 return item
         return None
 
-    def registered_since(self, since_ns: int) -> npt.NDArray[np.void]:
-        """Copies of the cells written at `since_ns` (monotonic) or later, oldest first.
-
-        For statistics: a cell that is just being written may be missing.
-        """
-        cells = self._cells[: self.rows]
-        recent = cells[(cells["registered_ns"] >= since_ns) & (cells["tick"] >= 0)].copy()
-        ordered: npt.NDArray[np.void] = recent[np.argsort(recent["registered_ns"])]
-        return ordered
-
     def _offset(self, worker: int, tick: int) -> int:
         return (worker * CELLS + tick % CELLS) * self._cell_bytes
 

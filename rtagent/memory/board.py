@@ -1,9 +1,10 @@
 """The metrics board: what each process counts and measures about itself.
 
 Why it is correct. Every process owns one record, and writes nothing else; each field is an aligned
-4- or 8-byte value, which the hardware stores in one piece. The two rings of samples (inference
-times, episodes) are written before their `count`; a reader that is lapped sees a newer sample,
-never half of one. A killed process's counts stay: its successor goes on from them.
+4- or 8-byte value, which the hardware stores in one piece. The two rings (registrations, episodes)
+are written before their count; a reader that is lapped sees a newer entry, or at worst fields of
+two, which only a figure of the last minute can notice. A killed process's counts stay: its
+successor goes on from them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy.typing as npt
 from rtagent.config import MAX_INFERENCE_PROCESSES
 
 MAX_LEARNERS = 64
-LATENCY_SAMPLES = 4096
+SAMPLES = 4096
+"""Registrations kept per inference process: a minute at 60 ticks per second, for one alone."""
 EPISODES = 1024
 
 _WORKER = [("heartbeat_ns", "<i8"), ("pid", "<i8"), ("ready", "<i8")]
@@ -39,7 +41,7 @@ _ENVIRONMENT = np.dtype(
         ("recent", _EPISODE, EPISODES),
     ]
 )
-_LATENCY = np.dtype([("time_ns", "<i8"), ("latency_ns", "<i8")])
+_SAMPLE = np.dtype([("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8")])
 _INFERENCE = np.dtype(
     [
         *_WORKER,
@@ -49,7 +51,7 @@ _INFERENCE = np.dtype(
         ("epsilon", "<f8"),
         ("estimate_s", "<f8"),
         ("samples", "<i8"),
-        ("latencies", _LATENCY, LATENCY_SAMPLES),
+        ("recent", _SAMPLE, SAMPLES),
     ]
 )
 _LEARNER = np.dtype(
@@ -121,17 +123,24 @@ class Board:
         return records[index : index + 1]
 
 
-def add_latency(record: Record, time_ns: int, latency_ns: int) -> None:
-    """Append one inference time to an inference record. Only its owner."""
+def add_registration(record: Record, registered_ns: int, latency_ns: int, tick: int) -> None:
+    """Append a registered action to an inference record. Only its owner.
+
+    Args:
+        record: of the process.
+        registered_ns: when the action was registered, monotonic nanoseconds.
+        latency_ns: its inference time.
+        tick: the tick it is meant for.
+    """
     count = int(record["samples"][0])
-    record["latencies"][0, count % LATENCY_SAMPLES] = (time_ns, latency_ns)
+    record["recent"][0, count % SAMPLES] = (registered_ns, latency_ns, tick)
     record["samples"][0] = count + 1
 
 
-def latencies_since(record: Record, since_ns: int) -> npt.NDArray[np.int64]:
-    """Inference times, nanoseconds, of the samples taken at `since_ns` or later."""
-    samples = record["latencies"][0, : min(int(record["samples"][0]), LATENCY_SAMPLES)].copy()
-    chosen: npt.NDArray[np.int64] = samples["latency_ns"][samples["time_ns"] >= since_ns]
+def registrations_since(record: Record, since_ns: int) -> Record:
+    """Registrations at `since_ns` or later: fields registered_ns, latency_ns, tick; in no order."""
+    samples: Record = record["recent"][0, : min(int(record["samples"][0]), SAMPLES)].copy()
+    chosen: Record = samples[samples["registered_ns"] >= since_ns]
     return chosen
 
 

@@ -16,7 +16,7 @@ from rtagent.inference import process
 from rtagent.inference.process import SLICE_S, Driver, Weights
 from rtagent.memory.actions import NANO, ActionCells
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.memory.board import Board, latencies_since
+from rtagent.memory.board import Board, registrations_since
 from rtagent.memory.control import Orders
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
@@ -240,8 +240,10 @@ def test_action_is_deposited(bench: Bench) -> None:
     assert found.registered_at == pytest.approx(replies[1].now, abs=1e-3)
     assert bench.record["deposits"][0] == bench.record["inferences"][0] == 1
     assert bench.record["weights_version"][0] == 7
-    (latency,) = latencies_since(bench.record, 0)
-    assert latency / NANO == pytest.approx(TAU_S, rel=0.01)
+    (sample,) = registrations_since(bench.record, 0)
+    assert sample["tick"] == 9
+    assert sample["registered_ns"] / NANO == pytest.approx(found.registered_at, abs=1e-6)
+    assert sample["latency_ns"] / NANO == pytest.approx(TAU_S, rel=0.01)
 
 
 def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:

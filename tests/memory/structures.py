@@ -182,8 +182,7 @@ class Deposits:
 
     @property
     def newest(self) -> int:
-        recent = self.cells.registered_since(0)["tick"]
-        return int(recent.max()) if len(recent) else -1
+        return int(self.cells._ticks[0].max())
 
     @property
     def half_written(self) -> bool:

@@ -37,7 +37,6 @@ def cells(memory: memoryview, blueprint: Blueprint) -> ActionCells:
 def test_empty_cells_hold_nothing(cells: ActionCells) -> None:
     assert all(list(cells.at(tick)) == [] for tick in range(-1, CELLS + 1))
     assert cells.late(10, -1) is None
-    assert len(cells.registered_since(0)) == 0
 
 
 def test_exactly_this_tick(cells: ActionCells) -> None:
@@ -111,21 +110,12 @@ def test_only_so_many_rows_are_read(cells: ActionCells) -> None:
     cells.limit(2)
     assert list(cells.at(3)) == []
     assert cells.late(4, -9) is None
-    assert len(cells.registered_since(0)) == 0
     cells.limit(3)
     assert list(cells.at(3)) == [deposit(3, worker=2)]
     for asked, rows in ((0, 1), (10_000, MAX_INFERENCE_PROCESSES)):
         cells.limit(asked)
         assert cells.rows == rows
 
-
-def test_registered_since(cells: ActionCells) -> None:
-    for tick, worker in ((30, 0), (10, 1), (20, 0), (40, 2)):
-        cells.deposit(deposit(tick, worker=worker))
-    found = cells.registered_since(20 * 10**9 // 8)
-    assert found["tick"].tolist() == [20, 30, 40]
-    assert found["registered_ns"].tolist() == [tick * 10**9 // 8 for tick in (20, 30, 40)]
-    assert found["version"].tolist() == [21, 31, 41]
 
 
 def test_vectors(shared: Shared) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +11,13 @@ import pytest
 from rtagent.config import MAX_INFERENCE_PROCESSES
 from rtagent.memory.board import (
     EPISODES,
-    LATENCY_SAMPLES,
     MAX_LEARNERS,
+    SAMPLES,
     Board,
     add_episode,
-    add_latency,
-    latencies_since,
+    add_registration,
     recent_episodes,
+    registrations_since,
 )
 
 COUNTS = {"environment": 1, "service": 1, "learner": MAX_LEARNERS,
@@ -45,9 +46,9 @@ def test_records_do_not_overlap(memory: memoryview) -> None:
 
 def test_last_field_lies_inside(memory: memoryview) -> None:
     board = Board(memory)
-    board.inference["latencies"][-1, -1] = (1, 2)
-    at = Board.size() - 16
-    assert np.frombuffer(memory, "<i8", 2, at).tolist() == [1, 2]
+    board.inference["recent"][-1, -1] = (1, 2, 3)
+    at = Board.size() - 24
+    assert np.frombuffer(memory, "<i8", 3, at).tolist() == [1, 2, 3]
 
 
 def test_every_field_is_stored_in_one_piece(memory: memoryview) -> None:
@@ -65,28 +66,33 @@ def test_unknown_role(memory: memoryview) -> None:
         Board(memory).record("janitor", 0)
 
 
-def test_inference_times(memory: memoryview) -> None:
+def latencies(record: Any, since_ns: int) -> list[int]:
+    return registrations_since(record, since_ns)["latency_ns"].tolist()
+
+
+def test_registrations(memory: memoryview) -> None:
     record = Board(memory).record("inference", 3)
-    assert latencies_since(record, 0).tolist() == []
+    assert latencies(record, 0) == []
     for time in range(5):
-        add_latency(record, time, 100 + time)
-    assert latencies_since(record, 0).tolist() == [100, 101, 102, 103, 104]
-    assert latencies_since(record, 3).tolist() == [103, 104]
-    assert latencies_since(record, 9).tolist() == []
-    assert latencies_since(Board(memory).record("inference", 2), 0).tolist() == []
+        add_registration(record, time, 100 + time, 7 * time)
+    assert latencies(record, 0) == [100, 101, 102, 103, 104]
+    assert latencies(record, 3) == [103, 104]
+    assert registrations_since(record, 3)["tick"].tolist() == [21, 28]
+    assert latencies(record, 9) == []
+    assert latencies(Board(memory).record("inference", 2), 0) == []
 
 
-def test_ring_of_inference_times_wraps_around(memory: memoryview) -> None:
+def test_ring_of_registrations_wraps_around(memory: memoryview) -> None:
     record = Board(memory).record("inference", 0)
-    for time in range(LATENCY_SAMPLES + 10):
-        add_latency(record, time, time)
-    assert sorted(latencies_since(record, 0)) == list(range(10, LATENCY_SAMPLES + 10))
+    for time in range(SAMPLES + 10):
+        add_registration(record, time, time, time)
+    assert sorted(latencies(record, 0)) == list(range(10, SAMPLES + 10))
 
 
 def test_successor_goes_on_counting(memory: memoryview) -> None:
-    add_latency(Board(memory).record("inference", 0), 1, 11)
-    add_latency(Board(memory).record("inference", 0), 2, 12)
-    assert latencies_since(Board(memory).record("inference", 0), 0).tolist() == [11, 12]
+    add_registration(Board(memory).record("inference", 0), 1, 11, 0)
+    add_registration(Board(memory).record("inference", 0), 2, 12, 0)
+    assert latencies(Board(memory).record("inference", 0), 0) == [11, 12]
 
 
 def test_episodes(memory: memoryview) -> None:
