@@ -7,7 +7,6 @@ means cover the last 60 seconds. What is not known is None, never 0.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import PROMISING
 
 WINDOW_S = 60.0
+SILENT_S = 10.0
+"""A learner that has not beaten for so long has no rate of updates."""
 
 
 class StatsReader:
@@ -37,7 +38,6 @@ class StatsReader:
     def __init__(self, world: World, clock: Clock | None = None) -> None:
         self._world = world
         self._clock = clock or MonotonicClock()
-        self._updates: deque[tuple[float, int]] = deque()
 
     def collect(self) -> dict[str, Any]:
         """The dictionary that `GET /v1/stats` answers."""
@@ -177,12 +177,10 @@ class StatsReader:
         config = self._world.config
         records = self._world.board.learners
         updates = int(records["updates"].max())
-        self._updates.append((now, updates))
-        while now - self._updates[0][0] > WINDOW_S:
-            self._updates.popleft()
-        then, before = self._updates[0]
         learns = config.learning.processes > 0
-        per_s = (updates - before) / (now - then) if learns and now - then > 0.5 else None
+        silent = now * NANO - records["heartbeat_ns"] > SILENT_S * NANO
+        rates = records["updates_per_s"][(records["pid"] > 0) & ~silent]
+        rates = rates[np.isfinite(rates)]
         info = self._world.weights.info()
         roles = [role for role in status.get("roles", []) if role["role"] == "learner"]
         epsilon = config.policy.epsilon_end
@@ -192,7 +190,7 @@ class StatsReader:
         return {
             "processes": config.learning.processes,
             "updates": updates,
-            "updates_per_s": per_s,
+            "updates_per_s": float(rates.sum()) if len(rates) else None,
             "samples_consumed": int(records["samples_consumed"].max()),
             "batch_size": config.learning.batch_size,
             "loss": float(records["loss"][0]) if learned else None,

@@ -332,6 +332,8 @@ def test_learning() -> None:
     record = run.board.learners[0:1]
     record["updates"], record["samples_consumed"], record["loss"] = 400, 12_800, 0.25
     record["staleness_sum"], record["staleness_max"], record["update_ns"] = 800, 9, 12_500_000
+    record["pid"], record["updates_per_s"] = 5, 50.0
+    record["heartbeat_ns"] = START_NS
     run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))
     run.roles({"role": "learner", "index": 0, "pid": 5, "state": "running", "restarts": 1})
     run.clock.advance(8.0)
@@ -347,6 +349,9 @@ def test_learning() -> None:
     assert learning["workers"] == [
         {"index": 0, "pid": 5, "state": "running", "restarts": 1, "update_ms": 12.5}
     ]
+    record["updates_per_s"] = np.nan
+    assert run.figures().learning["updates_per_s"] is None
+    record["updates_per_s"] = 50.0
     run.clock.advance(100.0)
     assert run.figures().learning["updates_per_s"] is None
 

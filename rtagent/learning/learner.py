@@ -6,6 +6,7 @@ here: weights leave through the shared buffers, and a learner that dies leaves t
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 IDLE_S = 0.02
 """Longest wait between two looks at the world."""
+RATE_OVER_S = 5.0
+"""Seconds over which the rate of updates is measured."""
 CREDIT_TICKS = 60.0
 """Ticks whose share of updates may be saved up."""
 
@@ -99,12 +102,15 @@ class Learner:
         self._warm_up()
         context.ready()
         next_checkpoint = context.clock.now() + context.config.run.checkpoint_every_s
+        self._rate_since = (context.clock.now(), self._update.updates)
+        self._record["updates_per_s"][0] = math.nan
         while not context.stopping:
             if not self._learn():
                 context.clock.sleep_until(context.clock.now() + IDLE_S)
             if context.clock.now() >= next_checkpoint:
                 self._write_checkpoint()
                 next_checkpoint = context.clock.now() + context.config.run.checkpoint_every_s
+            self._note_rate()
             context.beat()
         self._publish()
         self._write_checkpoint()
@@ -161,6 +167,13 @@ class Learner:
         if self._update.updates % self._learning.publish_every == 0:
             self._publish()
         return True
+
+    def _note_rate(self) -> None:
+        since, before = self._rate_since
+        now, updates = self._context.clock.now(), self._update.updates
+        if now - since >= RATE_OVER_S:
+            self._record["updates_per_s"][0] = (updates - before) / (now - since)
+            self._rate_since = (now, updates)
 
     def _may_update(self) -> bool:
         ticks = self._context.world.ledger.newest + 1

@@ -58,6 +58,7 @@ _LEARNER = np.dtype(
     [
         *_WORKER,
         ("updates", "<i8"),
+        ("updates_per_s", "<f8"),
         ("samples_consumed", "<i8"),
         ("weights_version", "<i8"),
         ("loss", "<f8"),

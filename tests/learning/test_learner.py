@@ -260,6 +260,24 @@ def published(world: Any) -> np.ndarray:
     return flat
 
 
+def test_the_rate_of_updates_is_measured(make_world: Any, play: Any, tmp_path: Path) -> None:
+    world = make_world()
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    rates: list[float] = []
+
+    def on_beat(count: int) -> None:
+        rates.append(float(context.record["updates_per_s"][0]))
+        context.clock.advance(0.1)
+        context.stopping = context.updates >= 120
+
+    context.on_beat = on_beat
+    learner.run(context)
+    assert np.isnan(rates[2])
+    # One update and one beat in every tenth of a second.
+    assert rates[-1] == pytest.approx(10.0, rel=0.05)
+
+
 def test_a_new_run_resumes_from_the_checkpoint(
     make_world: Any, play: Any, tmp_path: Path
 ) -> None:
