@@ -1,7 +1,7 @@
 """Scheduling and memory locking: what the kernel can do for a process on the wall clock.
 
-The environment process asks for `SCHED_FIFO` and locked memory; learners take `SCHED_IDLE`, so
-that they never delay acting. Users without the permission run all the same, with more jitter.
+The environment process asks for `SCHED_FIFO` and locked memory; inference processes ask to go
+before whatever else wants a core; learners take `SCHED_IDLE`, so that they never delay acting. Users without the permission run all the same, with more jitter.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import signal
 from rtagent.errors import UserError
 
 FIFO_PRIORITY = 50
+ACTING_NICE = -10
+"""Not `SCHED_FIFO`: policies that keep every core busy would shut the service out."""
 TIMER_SLACK_NS = 1000
 
 _PR_SET_PDEATHSIG = 1
@@ -89,6 +91,24 @@ def enter_realtime(mode: str) -> bool:
             "locking memory is not permitted here: raise the memlock limit (`ulimit -l`, or "
             "LimitMEMLOCK= in systemd), or start with --realtime auto"
         )
+    return True
+
+
+def prefer_acting(mode: str) -> bool:
+    """Go before programs of normal priority, where that is permitted.
+
+    Args:
+        mode: off leaves the priority as it is.
+
+    Returns:
+        Whether this process is preferred now.
+    """
+    if mode == "off":
+        return False
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, ACTING_NICE)
+    except PermissionError:
+        return False
     return True
 
 

@@ -13,11 +13,13 @@ import pytest
 from rtagent import realtime
 from rtagent.errors import UserError
 from rtagent.realtime import (
+    ACTING_NICE,
     FIFO_PRIORITY,
     die_with_parent,
     enter_idle,
     enter_realtime,
     fifo_permitted,
+    prefer_acting,
     sharpen_timers,
 )
 from tests.forked import Forked, eventually, forked_children
@@ -172,3 +174,22 @@ def test_dies_with_its_parent(forked: Forked) -> None:
 
 def test_parent_that_is_gone_already(forked: Forked) -> None:
     assert forked.run(lambda: die_with_parent(os.getpid())) == 1
+
+
+@as_root
+def test_acting_is_preferred_where_that_is_permitted(forked: Forked) -> None:
+    def preferred() -> None:
+        assert prefer_acting("auto")
+        assert os.getpriority(os.PRIO_PROCESS, 0) == ACTING_NICE
+
+    def left_alone() -> None:
+        assert not prefer_acting("off")
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+
+    def refused() -> None:
+        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+        os.setuid(NOBODY)
+        assert not prefer_acting("auto")
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+
+    assert [forked.run(body) for body in (preferred, left_alone, refused)] == [0, 0, 0]

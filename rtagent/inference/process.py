@@ -20,6 +20,7 @@ from rtagent.inference.latency import draw
 from rtagent.memory.actions import NANO
 from rtagent.memory.board import add_registration
 from rtagent.networks import ActingPolicy
+from rtagent.realtime import prefer_acting
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import (
     Deposit,
@@ -272,6 +273,7 @@ class Driver:
 def run(context: WorkerContext) -> None:
     """Body of an inference process."""
     blueprint = context.blueprint
+    prefer_acting(context.config.run.realtime)
     policy = ActingPolicy(
         context.config.policy, blueprint.observation_space, blueprint.action_space
     )
