@@ -192,10 +192,10 @@ class Driver:
         number = self._read(frame)
         start = self._clock.now()
         self._action = self._choose(number)
-        tau = self._pad(start)
+        self._pad(start)
         end = self._clock.now()
         self._latency = end - start
-        return Inferred(number, tau, end, self._frames.newest)
+        return Inferred(number, end - start, end, self._frames.newest)
 
     def _rehearse(self, frame: int) -> None:
         """Do ahead of the frame what can be done, and the rest once for nothing.
@@ -236,23 +236,17 @@ class Driver:
         explored = self._decide(number)
         return int(values.argmax()) if explored is None else explored
 
-    def _pad(self, start: float) -> float:
-        """Wait out the rest of the injected latency; the inference time, seconds.
-
-        What is injected is the drawn time, not the lateness of this wait's wake-up: that one is
-        the machine's, like the lateness of any other sleep, and no property of the policy.
-        """
-        orders, taken = self._context.orders, self._clock.now() - start
-        if orders.injected_latency_ms == 0.0:
-            return taken
-        length = draw(
-            orders.injected_latency_ms / 1e3,
-            orders.injected_latency_distribution,
-            orders.injected_latency_spread,
-            self._rng,
-        )
-        self._wait_until(start + length)
-        return max(length, taken)
+    def _pad(self, start: float) -> None:
+        """Wait out the rest of the injected latency."""
+        orders = self._context.orders
+        if orders.injected_latency_ms > 0.0:
+            length = draw(
+                orders.injected_latency_ms / 1e3,
+                orders.injected_latency_distribution,
+                orders.injected_latency_spread,
+                self._rng,
+            )
+            self._wait_until(start + length)
 
     def _deposited(self, frame: int, tick: int) -> Deposited:
         return Deposited(
