@@ -1,7 +1,8 @@
 """Scheduling and memory locking: what the kernel can do for a process on the wall clock.
 
 The environment process asks for `SCHED_FIFO` and locked memory; inference processes ask to go
-before whatever else wants a core; learners take `SCHED_IDLE`, so that they never delay acting. Users without the permission run all the same, with more jitter.
+before whatever else wants a core; learners take `SCHED_IDLE`, so that they never delay acting.
+Users without the permission run all the same, with more jitter.
 """
 
 from __future__ import annotations
