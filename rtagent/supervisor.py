@@ -75,6 +75,7 @@ class Supervisor:
         self._changes = PendingChanges()
         self._report = Report(run_id, clock, url)
         self._stopping = False
+        self._short_of_memory = False
         self._started = clock.now()
         self.world: World | None = None
 
@@ -108,7 +109,7 @@ class Supervisor:
             self.world = World(memory.handles)
             self._populate(memory, resume)
             while not self._finished():
-                self._step(memory)
+                self._step()
             self._refuse_boot_failures()
         finally:
             self._kill_all()
@@ -174,7 +175,7 @@ class Supervisor:
 
     # ---- one step
 
-    def _step(self, memory: WorldMemory) -> None:
+    def _step(self) -> None:
         self._listen()
         now = self._clock.now()
         for child in list(self._children.values()):
@@ -186,7 +187,7 @@ class Supervisor:
             self._converge(now)
             self._synchronize_ring(now)
             self._start_clock(now)
-            self._reserve(memory)
+            self._reserve()
         # Whoever is told that a change is in force must be able to read it in the status.
         self._write_status()
         self._settle_changes(now)
@@ -296,11 +297,15 @@ class Supervisor:
             if ready or now - self._started > GO_AFTER_S:
                 self._shared.control.write(replace(orders, go=True))
 
-    def _reserve(self, memory: WorldMemory) -> None:
+    def _reserve(self) -> None:
+        """Keep the rings reserved ahead; a lack of memory is reported once, until it is over."""
         try:
-            memory.reserve_ahead(self._shared.ledger.newest)
+            self._memory.reserve_ahead(self._shared.ledger.newest)
+            self._short_of_memory = False
         except UserError as error:
-            self._report.event("memory", source="supervisor", error=str(error))
+            if not self._short_of_memory:
+                self._report.event("memory", source="supervisor", error=str(error))
+            self._short_of_memory = True
 
     # ---- commands
 

@@ -37,7 +37,8 @@ def test_the_last_set_counts() -> None:
 
 
 def test_other_variables_are_no_settings() -> None:
-    load_config(None, (), {"RTAGENT_TOKEN": "x" * 43, "HOME": "/", "RTAGENTS__X": "1"})
+    others = {"RTAGENT_TOKEN": "x" * 43, "HOME": "/", "RTAGENTS__X": "1"}
+    assert load_config(None, (), others) == load_config(None, (), {})
 
 
 def test_values_are_toml_or_words() -> None:

@@ -82,10 +82,6 @@ class WorldMemory:
             header = FrameRing.header_bytes(self._capacity) if name == "frames" else 0
             self._arenas[name].reserve(header + int((size - header) * filled) + PAGE)
 
-    def reserved_bytes(self) -> int:
-        """Bytes of shared memory reserved so far."""
-        return sum(arena.reserved for arena in self._arenas.values())
-
     def close(self) -> None:
         """Give up the descriptors."""
         for arena in self._arenas.values():

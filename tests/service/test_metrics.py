@@ -65,7 +65,7 @@ def test_unknown_is_left_out() -> None:
 
 
 def test_nothing_known_at_all() -> None:
-    samples(prometheus_text({}, {}))
+    assert not any(name.startswith("rtagent_clock") for name in samples(prometheus_text({}, {})))
 
 
 def test_labels_are_escaped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import socket
 import threading
@@ -127,12 +128,14 @@ def test_not_loopback(host: str) -> None:
 
 
 def test_insecure() -> None:
-    bind("0.0.0.0", 0, insecure=True).close()
+    with bind("0.0.0.0", 0, insecure=True) as sock:
+        assert sock.getsockname()[0] == "0.0.0.0"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.2"])
 def test_loopback(host: str) -> None:
-    bind(host, 0, insecure=False).close()
+    with bind(host, 0, insecure=False) as sock:
+        assert ipaddress.ip_address(sock.getsockname()[0]).is_loopback
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "", "a" * 300])
