@@ -5,11 +5,14 @@ gone, however it died, the kernel frees it. The supervisor holds the descriptor;
 process opens `/proc/<supervisor>/fd/<n>` and keeps the mapping. Opening by that path makes a new
 open file description, so no lock or offset is shared by accident, and no resource tracker takes
 part. Memory that the hot path writes is reserved by `posix_fallocate` beforehand: a lack of
-memory is then an error at that call, in the supervisor, and never a SIGBUS in a worker.
+memory is then an error at that call, in the supervisor, and never a SIGBUS in a worker. `punch`
+takes pages back from every process that maps them, locked or not; what was there reads as zero, and
+a page that is read or written again is there again.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from collections.abc import Mapping
@@ -20,7 +23,12 @@ from rtagent.errors import UserError
 
 PAGE = mmap.PAGESIZE
 FALLOCATE_STEP = 8 << 20
-"""Bytes reserved at a time for a sparse arena: about 2 ms of work."""
+"""Bytes reserved at a time: about 2 ms of work."""
+
+_FALLOC_FL_KEEP_SIZE = 1
+_FALLOC_FL_PUNCH_HOLE = 2
+_fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+_fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Arena:
     Args:
         name: for error messages and `/proc/<pid>/maps`.
         size: bytes; rounded up to whole pages.
-        sparse: reserve nothing yet; `reserve` does so piece by piece.
+        sparse: reserve nothing yet; `reserve` and `punch` do so piece by piece.
 
     Raises:
         UserError: the memory is not there.
@@ -60,12 +68,11 @@ class Arena:
     def __init__(self, name: str, size: int, *, sparse: bool = False) -> None:
         self.size = -(-max(size, 1) // PAGE) * PAGE
         self.name = name
-        self.reserved = 0
         self.descriptor = os.memfd_create(f"rtagent-{name}", os.MFD_CLOEXEC)
         try:
             os.ftruncate(self.descriptor, self.size)
             if not sparse:
-                self.reserve(self.size)
+                self.reserve(0, self.size)
         except BaseException:
             self.close()
             raise
@@ -75,23 +82,40 @@ class Arena:
         """What to send to other processes."""
         return ArenaHandle(self.name, os.getpid(), self.descriptor, self.size)
 
-    def reserve(self, until: int) -> None:
-        """Make the first `until` bytes of the arena certain.
+    @property
+    def held(self) -> int:
+        """Bytes of memory behind the arena at this moment, by the kernel's count."""
+        return os.fstat(self.descriptor).st_blocks * 512
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Make every page that bytes start <= b < stop touch certain; its contents stay.
 
         Raises:
             UserError: the memory is not there.
         """
-        until = min(self.size, -(-until // PAGE) * PAGE)
+        start, stop = start // PAGE * PAGE, min(self.size, -(-stop // PAGE) * PAGE)
         try:
-            while self.reserved < until:
-                step = min(FALLOCATE_STEP, until - self.reserved)
-                os.posix_fallocate(self.descriptor, self.reserved, step)
-                self.reserved += step
+            for at in range(start, stop, FALLOCATE_STEP):
+                os.posix_fallocate(self.descriptor, at, min(FALLOCATE_STEP, stop - at))
         except OSError as error:
             raise UserError(
-                f"no memory for {self.name}: {error.strerror} after {self.reserved >> 20} of "
+                f"no memory for {self.name}: {error.strerror} at {at >> 20} of "
                 f"{self.size >> 20} MiB; lower replay.capacity or policy.width"
             ) from None
+
+    def punch(self, start: int, stop: int) -> None:
+        """Return every page that lies wholly in bytes start <= b < stop to the system.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        start, stop = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
+        if start >= stop:
+            return
+        mode = _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE
+        if _fallocate(self.descriptor, mode, start, stop - start):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), self.name)
 
     def close(self) -> None:
         """Give up the descriptor; mappings elsewhere stay valid."""

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.config import MAX_INFERENCE_PROCESSES
+from rtagent.config import MAX_INFERENCE_PROCESSES, MAX_LEARNERS
 
-MAX_LEARNERS = 64
 SAMPLES = 4096
 """Registrations kept per inference process: a minute at 60 ticks per second, for one alone."""
 EPISODES = 1024
@@ -58,6 +57,8 @@ _LEARNER = np.dtype(
     [
         *_WORKER,
         ("updates", "<i8"),
+        ("applied", "<i8"),
+        ("dropped", "<i8"),
         ("updates_per_s", "<f8"),
         ("samples_consumed", "<i8"),
         ("weights_version", "<i8"),
@@ -69,8 +70,21 @@ _LEARNER = np.dtype(
         ("checkpoints", "<i8"),
         ("checkpoint_ns", "<i8"),
         ("checkpoint_failures", "<i8"),
+        ("out_of_memory", "<i8"),
+        ("control_ns", "<i8"),
     ]
 )
+_EVALUATION = np.dtype(
+    [
+        *_WORKER,
+        ("evaluations", "<i8"),
+        ("episodes", "<i8"),
+        ("mean_return", "<f8"),
+        ("updates", "<i8"),
+        ("weights_version", "<i8"),
+    ]
+)
+_RECORDER = np.dtype([*_WORKER, ("rows", "<i8")])
 _SERVICE = np.dtype(_WORKER)
 
 Record = npt.NDArray[Any]
@@ -85,6 +99,8 @@ class Board:
     Attributes:
         environment: array of one record.
         service: array of one record.
+        evaluation: array of one record.
+        recorder: array of one record.
         inference: array of `MAX_INFERENCE_PROCESSES` records.
         learners: array of `MAX_LEARNERS` records.
     """
@@ -96,6 +112,10 @@ class Board:
         at += _LEARNER.itemsize * MAX_LEARNERS
         self.service: Record = np.frombuffer(buffer, _SERVICE, 1, at)
         at += _SERVICE.itemsize
+        self.evaluation: Record = np.frombuffer(buffer, _EVALUATION, 1, at)
+        at += _EVALUATION.itemsize
+        self.recorder: Record = np.frombuffer(buffer, _RECORDER, 1, at)
+        at += _RECORDER.itemsize
         self.inference: Record = np.frombuffer(buffer, _INFERENCE, MAX_INFERENCE_PROCESSES, at)
 
     @staticmethod
@@ -105,6 +125,8 @@ class Board:
             _ENVIRONMENT.itemsize
             + _LEARNER.itemsize * MAX_LEARNERS
             + _SERVICE.itemsize
+            + _EVALUATION.itemsize
+            + _RECORDER.itemsize
             + _INFERENCE.itemsize * MAX_INFERENCE_PROCESSES
         )
 
@@ -112,7 +134,7 @@ class Board:
         """The record of one process, as an array of one element.
 
         Args:
-            role: environment, inference, learner or service.
+            role: environment, inference, learner, service, evaluation or recorder.
             index: number of the process within its role.
         """
         records = {
@@ -120,6 +142,8 @@ class Board:
             "inference": self.inference,
             "learner": self.learners,
             "service": self.service,
+            "evaluation": self.evaluation,
+            "recorder": self.recorder,
         }[role]
         return records[index : index + 1]
 

@@ -37,6 +37,10 @@ class ClaimLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Release the lock."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def try_enter(self) -> bool:

@@ -6,7 +6,7 @@ compares the sequence word once per cycle and parses the document only when it h
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from rtagent.memory.cells import JsonCell
 
@@ -25,6 +25,15 @@ class Orders:
         injected_latency_ms: mean of the padded inference time.
         injected_latency_distribution: its distribution.
         injected_latency_spread: its spread.
+        learners: learner processes 0..learners-1 learn; the others leave.
+        learner_ring: the learners that take turns now, in this order.
+        learning_order: round-robin or first-come.
+        batch_size: transitions per update; with R3 the smallest batch.
+        r3_mode: off, max-a, max-p, episode or step.
+        deadline_s: D of the horizon, seconds; none: no deadline.
+        data_budget: B of the horizon, samples; none: no budget.
+        batch_bytes: memory reserved for batches; none: unlimited.
+        checkpoint: number of checkpoints asked for so far.
         go: the world's clock may start.
         learning_paused: the learners wait.
         stop: every worker leaves.
@@ -37,6 +46,15 @@ class Orders:
     injected_latency_ms: float
     injected_latency_distribution: str
     injected_latency_spread: float
+    learners: int = 0
+    learner_ring: list[int] = field(default_factory=list)
+    learning_order: str = "round-robin"
+    batch_size: int = 32
+    r3_mode: str = "off"
+    deadline_s: float | None = None
+    data_budget: int | None = None
+    batch_bytes: int | None = None
+    checkpoint: int = 0
     go: bool = False
     learning_paused: bool = False
     stop: bool = False

@@ -9,7 +9,8 @@ inside leaves a slot that no reader accepts. A reader compares the number before
 copy; a slot overwritten meanwhile fails the second comparison. Learners check the whole batch in
 the same way. `newest` is an aligned 8-byte word, set after the slot is whole. (Plain stores are
 ordered on x86; elsewhere the kernel calls between two of them, the futex wake of every tick among
-them, order what a reader can see.)
+them, order what a reader can see.) Memory below the ring's floor may have gone back to the system:
+a reader looks at the floor before and after its copy (`ring.py`).
 """
 
 from __future__ import annotations
@@ -59,8 +60,17 @@ class FrameRing(Ring):
 
     @staticmethod
     def header_bytes(capacity: int) -> int:
-        """Bytes before the first frame: they are written all over the ring from the start."""
+        """Bytes before the first frame."""
         return CONTROL_BYTES + -(-16 * capacity // 64) * 64
+
+    @staticmethod
+    def arrays(blueprint: Blueprint, capacity: int) -> list[tuple[int, int]]:
+        """Every array of slots: the byte at which it starts, and the bytes of a slot."""
+        return [
+            (CONTROL_BYTES, 8),
+            (CONTROL_BYTES + 8 * capacity, 8),
+            (FrameRing.header_bytes(capacity), blueprint.frame_bytes),
+        ]
 
     def publish(self, number: int, frame: Frames, episode_start: int) -> None:
         """Write frame `number` and wake who waits for it. Only the environment process.
@@ -92,7 +102,7 @@ class FrameRing(Ring):
         """
         capacity, numbers = self.capacity, self.numbers
         slot = number % capacity
-        if number < 0 or numbers[slot] != number:
+        if number < self.floor or numbers[slot] != number:
             return False
         start = int(self.episode_starts[slot])
         if start > number:
@@ -101,12 +111,13 @@ class FrameRing(Ring):
         wanted = [max(each, start) for each in range(number + 1 - self.stack, number + 1)]
         for index, each in enumerate(wanted):
             out[index] = self.frames[each % capacity]
-        return all(numbers[each % capacity] == each for each in wanted)
+        whole = all(numbers[each % capacity] == each for each in wanted)
+        return whole and wanted[0] >= self.floor
 
     def frame(self, number: int) -> Frames | None:
         """A copy of one frame; none if it is gone."""
         slot = number % self.capacity
-        if number < 0 or self.numbers[slot] != number:
+        if number < self.floor or self.numbers[slot] != number:
             return None
         frame = self.frames[slot].copy()
-        return frame if self.numbers[slot] == number else None
+        return frame if self.numbers[slot] == number >= self.floor else None

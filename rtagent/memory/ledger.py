@@ -4,13 +4,15 @@ Why it is correct. Only the environment process writes. Row k lives in slot k mo
 writer packs the row with its stamp set to -1, and then sets the stamp to k in one 8-byte store:
 a writer killed inside leaves a row that no reader accepts. Each row also carries a CRC32. `newest`
 is set after the row is whole. Readers copy a range at once, keep clear of the oldest rows (the
-writer's next ones) and drop what does not carry its own number after the copy.
+writer's next ones) and drop what does not carry its own number after the copy, or lies below the
+floor by then: that memory may have gone back to the system (`ring.py`).
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,7 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqqqfiihBB")
 _CRC = struct.Struct("<I")
+_INTEGER = struct.Struct("<i")
 
 
 class Ledger(Ring):
@@ -75,14 +78,20 @@ class Ledger(Ring):
         self.dtype = row_dtype(blueprint)
         self._buffer = buffer
         self._rows = np.frombuffer(buffer, self.dtype, capacity, CONTROL_BYTES)
-        # Stored through numpy: `struct.pack_into` zeroes the word before it writes it.
-        self._stamps = self._rows["tick"]
-        self._action_dtype = np.dtype(blueprint.action_dtype)
+        # Stored as items: `struct.pack_into` zeroes the word before it writes it.
+        stop = CONTROL_BYTES + capacity * self.dtype.itemsize
+        self._words = buffer[CONTROL_BYTES:stop].cast("q")
+        self._action_bytes = _encoder(blueprint)
 
     @staticmethod
     def size(blueprint: Blueprint, capacity: int) -> int:
         """Bytes for `capacity` rows."""
         return CONTROL_BYTES + capacity * row_dtype(blueprint).itemsize
+
+    @staticmethod
+    def arrays(blueprint: Blueprint) -> list[tuple[int, int]]:
+        """Every array of slots: the byte at which it starts, and the bytes of a slot."""
+        return [(CONTROL_BYTES, row_dtype(blueprint).itemsize)]
 
     def write(
         self,
@@ -101,19 +110,19 @@ class Ledger(Ring):
         action: Any,
     ) -> None:
         """Write the row of one tick. Only the environment process."""
-        slot = tick % self.capacity
-        at = CONTROL_BYTES + slot * self.dtype.itemsize
+        at = tick % self.capacity * self.dtype.itemsize
+        stamp = at // _STAMP.size
+        start = CONTROL_BYTES + at + _STAMP.size
         body = _BODY.pack(
             observed, time_ns, registered_ns, lateness_ns, reward, weights_version, episode,
             worker, source, flags,
         )
-        action_bytes = np.asarray(action, self._action_dtype).tobytes()
-        crc = zlib.crc32(action_bytes, zlib.crc32(body, tick & 0xFFFFFFFF))
+        action_bytes = self._action_bytes(action)
+        crc = zlib.crc32(body + action_bytes, tick & 0xFFFFFFFF)
         rest = body + _CRC.pack(crc) + action_bytes
-        start = at + _STAMP.size
-        self._stamps[slot] = -1
+        self._words[stamp] = -1
         self._buffer[start : start + len(rest)] = rest
-        self._stamps[slot] = tick
+        self._words[stamp] = tick
         self._newest[0] = tick
 
     def truncate_episode(self) -> None:
@@ -149,7 +158,7 @@ class Ledger(Ring):
 
     def read(self, start: int, stop: int) -> Rows:
         """Copies of the rows start <= tick < stop that are whole and still there, in order."""
-        start, stop = max(start, 0), min(stop, self.newest + 1)
+        start, stop = max(start, self.floor), min(stop, self.newest + 1)
         start = max(start, stop - self.capacity)
         if stop <= start:
             return self._rows[:0].copy()
@@ -162,13 +171,23 @@ class Ledger(Ring):
         whole = rows["tick"] == numbers
         slots = numbers % self.capacity
         whole &= self._rows["tick"][slots] == numbers
+        whole &= numbers >= self.floor
         return rows if whole.all() else rows[whole]
 
     def at(self, ticks: npt.NDArray[np.int64]) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """Copies of the rows of the given ticks, and which of them are whole."""
-        slots = ticks % self.capacity
+        slots = np.maximum(ticks, self.floor) % self.capacity
         rows = self._rows[slots]
-        return rows, (rows["tick"] == ticks) & (self._rows["tick"][slots] == ticks)
+        whole = (rows["tick"] == ticks) & (self._rows["tick"][slots] == ticks)
+        return rows, whole & (ticks >= self.floor)
+
+
+def _encoder(blueprint: Blueprint) -> Callable[[Any], bytes]:
+    """What turns an action into the bytes of its field."""
+    dtype = np.dtype(blueprint.action_dtype).newbyteorder("<")
+    if dtype == np.int32 and not blueprint.action_shape:
+        return _INTEGER.pack
+    return lambda action: np.asarray(action, dtype).tobytes()
 
 
 def checksum(row: np.void) -> int:

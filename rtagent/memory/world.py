@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.memory.actions import ActionCells
 from rtagent.memory.arena import PAGE, Arena, ArenaHandle, check_memory
@@ -14,37 +15,69 @@ from rtagent.memory.cells import JsonCell
 from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.control import Control
 from rtagent.memory.frames import FrameRing
+from rtagent.memory.horizon import HorizonRecord
+from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.priorities import Priorities
+from rtagent.memory.ring import Ring
+from rtagent.memory.ring_memory import RingMemory, SlotArray
+from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers
 from rtagent.staggering.state import StaggerState
 
 STATUS_CAPACITY = 512 << 10
-RESERVE_AHEAD_TICKS = 3600
-"""The rings are reserved at least this far ahead of the write position."""
+RESERVE_AHEAD_S = 60.0
+"""The rings are reserved so far ahead of the write position, but..."""
+RESERVE_SHARE = 64
+"""...at most by this fraction of the ticks that are kept, and..."""
+LEAST_RESERVE_TICKS = 64
+"""...at least by so many ticks, or a second."""
+MAINTENANCE_BYTES = 16 << 20
+"""What one call of `maintain` punches and reserves at most: some milliseconds of work."""
 
 
 @dataclass(frozen=True)
 class WorldHandles:
-    """Everything a worker needs to find its way. Picklable."""
+    """Everything a worker needs to find its way. Picklable.
+
+    Attributes:
+        config: of the run, as it started.
+        blueprint: shapes and rates.
+        arenas: by name.
+        first_tick: number of the run's first tick; more than 0 if a saved replay goes before it.
+    """
 
     config: Config
     blueprint: Blueprint
     arenas: dict[str, ArenaHandle]
+    first_tick: int = 0
 
 
 class WorldMemory:
     """The arenas of one run, owned by the supervisor.
 
+    Args:
+        config: how many ticks the rings can keep, and what memory they may take.
+        blueprint: shapes and rates.
+        first_tick: number of the run's first tick.
+
+    Attributes:
+        bytes_per_tick: of its frame and its row.
+
     Raises:
         UserError: the memory, grown to its whole size, is not there.
     """
 
-    def __init__(self, config: Config, blueprint: Blueprint) -> None:
-        capacity = config.replay.capacity
-        self.rings = {
-            "frames": FrameRing.size(blueprint, capacity),
-            "ledger": Ledger.size(blueprint, capacity),
+    def __init__(self, config: Config, blueprint: Blueprint, first_tick: int = 0) -> None:
+        self._capacity = capacity = config.replay.capacity
+        self._rate_hz = blueprint.rate_hz
+        self._slots = {
+            "frames": FrameRing.arrays(blueprint, capacity),
+            "ledger": Ledger.arrays(blueprint),
         }
+        self.bytes_per_tick = sum(size for arrays in self._slots.values() for _, size in arrays)
+        most = config.r3.memory_budget_mb
+        limit = capacity if most is None else max(1, self.ticks_in(most << 20))
         fixed = {
             "weights": WeightBuffers.size(blueprint.parameters),
             "actions": ActionCells.size(blueprint),
@@ -53,39 +86,98 @@ class WorldMemory:
             "stagger": StaggerState.nbytes(),
             "status": JsonCell.size(STATUS_CAPACITY),
             "claims": 1,
+            "turns": Turns.size(),
+            "apply": 1,
+            "horizon": HorizonRecord.size(),
         }
-        check_memory({**fixed, **self.rings})
-        self._capacity = capacity
+        if config.learning.prioritized:
+            fixed |= {"priorities": Priorities.size(capacity), "priorities-lock": 1}
+        if config.learning.processes:
+            fixed["learner"] = LearnerState.size(blueprint.parameters)
+        check_memory({**fixed, **_ring_sizes(blueprint, limit)})
         self._arenas: dict[str, Arena] = {}
         try:
             for name, size in fixed.items():
                 self._arenas[name] = Arena(name, size)
-            for name, size in self.rings.items():
+            if "learner" not in fixed:
+                size = LearnerState.size(blueprint.parameters)
+                self._arenas["learner"] = Arena("learner", size, sparse=True)
+                self._arenas["learner"].reserve(0, PAGE)
+            for name, size in _ring_sizes(blueprint, capacity).items():
                 self._arenas[name] = Arena(name, size, sparse=True)
+                self._arenas[name].reserve(0, PAGE)
+            self.handles = WorldHandles(
+                config,
+                blueprint,
+                {name: arena.handle for name, arena in self._arenas.items()},
+                first_tick,
+            )
+            self._format()
+            self._ring_memory = self._lay_out_rings(first_tick)
+            while not self.maintain(first_tick - 1, limit):
+                pass
         except BaseException:
             self.close()
             raise
-        self.handles = WorldHandles(
-            config, blueprint, {name: arena.handle for name, arena in self._arenas.items()}
-        )
-        self.reserve_ahead(-1)
-        self._format()
 
-    def reserve_ahead(self, newest: int) -> None:
-        """Reserve the rings ahead of the write position. Called off the hot path.
+    def maintain(self, newest: int, limit: int, budget: int = MAINTENANCE_BYTES) -> bool:
+        """Give up the ticks that the limit leaves out, and keep the writer's next ones reserved.
+
+        Called about ten times a second, off the hot path.
 
         Args:
             newest: number of the newest tick.
+            limit: ticks to keep, 1 .. replay.capacity.
+            budget: bytes to return to the system, and to reserve, at most.
+
+        Returns:
+            Whether all is as it should be; otherwise the next call goes on with it.
+
+        Raises:
+            UserError: the memory to reserve is not there; what can be returned has been.
         """
-        filled = min(1.0, (newest + 1 + RESERVE_AHEAD_TICKS) / self._capacity)
-        for name, size in self.rings.items():
-            header = FrameRing.header_bytes(self._capacity) if name == "frames" else 0
-            self._arenas[name].reserve(header + int((size - header) * filled) + PAGE)
+        return self._ring_memory.maintain(newest, limit, self._reserve_ticks(limit), budget)
+
+    def ticks_in(self, size: int) -> int:
+        """The limit whose ticks, with the reserve ahead of the writer, take at most `size` bytes.
+
+        At most replay.capacity; not positive if `size` is less than the least reserve.
+        """
+        ticks = size // self.bytes_per_tick
+        return self._capacity if ticks >= self._capacity else ticks - self._reserve_ticks(ticks)
+
+    def pages(self) -> dict[str, int]:
+        """Bytes of memory that the kernel holds for each arena at this moment."""
+        return {name: arena.held for name, arena in self._arenas.items()}
+
+    def reserve_learners(self) -> None:
+        """Make the memory of the learners' shared state certain, in a run that began without.
+
+        Raises:
+            UserError: the memory is not there.
+        """
+        arena = self._arenas["learner"]
+        arena.reserve(0, arena.size)
 
     def close(self) -> None:
         """Give up the descriptors."""
         for arena in self._arenas.values():
             arena.close()
+
+    def _reserve_ticks(self, limit: int) -> int:
+        """Ticks to reserve ahead of the newest one while `limit` ticks are kept."""
+        wanted = min(round(RESERVE_AHEAD_S * self._rate_hz), limit // RESERVE_SHARE)
+        return min(max(wanted, LEAST_RESERVE_TICKS, round(self._rate_hz)), self._capacity)
+
+    def _lay_out_rings(self, first_tick: int) -> RingMemory:
+        rings = []
+        arrays = []
+        for name, slots in self._slots.items():
+            arena = self._arenas[name]
+            rings.append(Ring(memoryview(arena.handle.map()), self._capacity))
+            rings[-1].begin(first_tick - 1, first_tick)
+            arrays += [SlotArray(arena, start, size) for start, size in slots]
+        return RingMemory(rings, arrays, self._capacity, first_tick)
 
     def _format(self) -> None:
         arenas, blueprint = self.handles.arenas, self.handles.blueprint
@@ -93,6 +185,18 @@ class WorldMemory:
         Ledger.format(memoryview(arenas["ledger"].map()))
         WeightBuffers.format(memoryview(arenas["weights"].map()))
         ActionCells.format(memoryview(arenas["actions"].map()), blueprint)
+        LearnerState.format(memoryview(arenas["learner"].map()))
+        HorizonRecord.format(memoryview(arenas["horizon"].map()))
+        if "priorities" in arenas:
+            Priorities.format(memoryview(arenas["priorities"].map()))
+
+
+def _ring_sizes(blueprint: Blueprint, capacity: int) -> dict[str, int]:
+    """Bytes of each ring with so many slots."""
+    return {
+        "frames": FrameRing.size(blueprint, capacity),
+        "ledger": Ledger.size(blueprint, capacity),
+    }
 
 
 class World:
@@ -107,6 +211,7 @@ class World:
     def __init__(self, handles: WorldHandles) -> None:
         self.config = handles.config
         self.blueprint = handles.blueprint
+        self.first_tick = handles.first_tick
         self._arenas = handles.arenas
 
     def _map(self, name: str) -> memoryview:
@@ -157,7 +262,33 @@ class World:
         """The lock of the staggering state."""
         return ClaimLock(self._arenas["claims"])
 
+    @cached_property
+    def learner(self) -> LearnerState:
+        """What the learners share. Writer: whoever holds the apply lock."""
+        return LearnerState(self._map("learner"), self.blueprint.parameters)
+
+    @cached_property
+    def turns(self) -> Turns:
+        """Whose turn it is, and the apply lock. Writer: whoever holds that lock."""
+        return Turns(self._map("turns"), ClaimLock(self._arenas["apply"]))
+
+    @cached_property
+    def horizon(self) -> HorizonRecord:
+        """The training horizon. Writers: the holder of the apply lock, and the supervisor."""
+        return HorizonRecord(self._map("horizon"))
+
+    @cached_property
+    def priorities(self) -> Priorities | None:
+        """The priorities of transitions, if they matter. Writer: whoever holds their lock."""
+        if "priorities" not in self._arenas:
+            return None
+        lock = ClaimLock(self._arenas["priorities-lock"])
+        capacity = self.config.replay.capacity
+        return Priorities(self._map("priorities"), capacity, lock, MonotonicClock())
+
     def close(self) -> None:
-        """Give up the claim lock's descriptor; the mappings go with the last reference."""
+        """Give up the locks' descriptors; the mappings go with the last reference."""
         if "claim_lock" in self.__dict__:
             self.claim_lock.close()
+        if "turns" in self.__dict__:
+            self.turns.lock.close()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rtagent import realtime
 from rtagent.errors import UserError
 from rtagent.memory import arena as arena_module
 from rtagent.memory.arena import (
@@ -104,23 +105,100 @@ def test_memory_is_free_after_the_owner_is_killed(
 
 def test_sparse_arena_reserves_what_it_is_asked_to(make_arena: Callable[..., Arena]) -> None:
     arena = make_arena(4 * FALLOCATE_STEP, sparse=True)
-    assert (arena.reserved, allocated(arena)) == (0, 0)
-    arena.reserve(PAGE + 1)
-    assert (arena.reserved, allocated(arena)) == (2 * PAGE, 2 * PAGE)
-    arena.reserve(PAGE)
-    assert arena.reserved == 2 * PAGE
-    arena.reserve(FALLOCATE_STEP + 3 * PAGE)
-    assert allocated(arena) == FALLOCATE_STEP + 3 * PAGE
-    arena.reserve(100 * FALLOCATE_STEP)
-    assert arena.reserved == allocated(arena) == arena.size
+    assert allocated(arena) == arena.held == 0
+    arena.reserve(PAGE - 1, PAGE + 1)
+    assert allocated(arena) == arena.held == 2 * PAGE
+    arena.reserve(0, PAGE)
+    assert arena.held == 2 * PAGE
+    arena.reserve(PAGE, PAGE)
+    assert arena.held == 2 * PAGE
+    arena.reserve(FALLOCATE_STEP, 2 * FALLOCATE_STEP + 3 * PAGE)
+    assert arena.held == FALLOCATE_STEP + 5 * PAGE
+    arena.reserve(0, 100 * FALLOCATE_STEP)
+    assert allocated(arena) == arena.held == arena.size
 
 
 def test_reserving_keeps_what_was_written(make_arena: Callable[..., Arena]) -> None:
     arena = make_arena(4 * PAGE, sparse=True)
     mapping = arena.handle.map()
     mapping[:4] = mapping[3 * PAGE : 3 * PAGE + 4] = b"kept"
-    arena.reserve(4 * PAGE)
+    arena.reserve(0, 4 * PAGE)
     assert mapping[:4] == mapping[3 * PAGE : 3 * PAGE + 4] == b"kept"
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "gone"),
+    [
+        (0, 8 * PAGE, range(8)),
+        (PAGE, 3 * PAGE, range(1, 3)),
+        (PAGE + 1, 4 * PAGE - 1, range(2, 3)),
+        (PAGE - 1, 2 * PAGE + 1, range(1, 2)),
+        (PAGE + 1, 2 * PAGE - 1, range(0)),
+        (PAGE + 1, PAGE + 2, range(0)),
+        (2 * PAGE, 2 * PAGE, range(0)),
+    ],
+)
+def test_punching_takes_whole_pages_only(
+    make_arena: Callable[..., Arena], start: int, stop: int, gone: range
+) -> None:
+    arena = make_arena(8 * PAGE)
+    mapping = arena.handle.map()
+    mapping[:] = b"x" * arena.size
+    arena.punch(start, stop)
+    assert arena.held == allocated(arena) == (8 - len(gone)) * PAGE
+    assert arena.size == len(mapping) == 8 * PAGE
+    for page in range(8):
+        expected = b"\0" if page in gone else b"x"
+        assert mapping[page * PAGE : (page + 1) * PAGE] == expected * PAGE
+
+
+def test_punched_page_comes_back_when_it_is_used(make_arena: Callable[..., Arena]) -> None:
+    arena = make_arena(4 * PAGE)
+    mapping = arena.handle.map()
+    arena.punch(0, 4 * PAGE)
+    assert arena.held == 0
+    assert mapping[PAGE : PAGE + 1] == b"\0"
+    assert arena.held == PAGE
+    arena.reserve(2 * PAGE, 4 * PAGE)
+    mapping[2 * PAGE : 2 * PAGE + 2] = b"ok"
+    assert arena.held == 3 * PAGE
+
+
+def test_refused_punch_is_an_error() -> None:
+    arena = Arena("test", 2 * PAGE)
+    arena.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        arena.punch(0, 2 * PAGE)
+
+
+@pytest.mark.process
+def test_punching_takes_pages_that_another_process_has_locked(
+    make_arena: Callable[..., Arena], forked: Forked
+) -> None:
+    """As the environment process locks its memory, with permission."""
+    told, arena = make_arena(PAGE), make_arena(BIG)
+    note = told.handle.map()
+
+    def hold() -> None:
+        mapping = arena.handle.map()
+        locked = realtime._libc().mlockall(
+            realtime._MCL_CURRENT | realtime._MCL_FUTURE | realtime._MCL_ONFAULT
+        )
+        for at in range(0, BIG, PAGE):
+            mapping[at] = 1
+        note[1] = locked == 0
+        note[0] = 1
+        assert eventually(lambda: note[2])
+        assert mapping[:BIG] == bytes(BIG // 2) + (b"\1" + bytes(PAGE - 1)) * (BIG // 2 // PAGE)
+
+    holder = forked.start(hold)
+    assert eventually(lambda: note[0])
+    if not note[1]:
+        pytest.skip("locking that much memory is not permitted here")
+    arena.punch(0, BIG // 2)
+    assert arena.held == BIG // 2
+    note[2] = 1
+    assert forked.wait(holder) == 0
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM])
@@ -137,7 +215,7 @@ def test_lack_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, number: int
     message = str(caught.value)
     assert "\n" not in message
     assert "no memory for the frames" in message
-    assert f"{FALLOCATE_STEP >> 20} of {4 * FALLOCATE_STEP >> 20} MiB" in message
+    assert f"at {FALLOCATE_STEP >> 20} of {4 * FALLOCATE_STEP >> 20} MiB" in message
     assert os.strerror(number) in message
     assert "replay.capacity" in message
     assert caught.value.__cause__ is None

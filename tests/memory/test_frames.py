@@ -78,6 +78,66 @@ def test_wraps_around(ring: FrameRing) -> None:
     assert ring.frame(first - 1) is None
 
 
+def test_below_the_floor_there_is_nothing(ring: FrameRing) -> None:
+    for number in range(20):
+        ring.publish(number, picture(number), 0 if number < 12 else 12)
+    ring.raise_floor(10)
+    assert (ring.floor, ring.oldest) == (10, 10)
+    assert ring.frame(9) is None
+    assert ring.frame(10) is not None
+    # A stack needs all of its frames; the start of an episode makes it shorter.
+    assert [observe(ring, number) is not None for number in range(20)] == [
+        number >= 12 for number in range(20)
+    ]
+    ring.raise_floor(14)
+    assert observe(ring, 13) is observe(ring, 16) is None
+    assert observe(ring, 17) == [14, 15, 16, 17]
+
+
+def test_floor_only_grows(ring: FrameRing) -> None:
+    ring.raise_floor(-3)
+    assert ring.oldest == ring.floor == 0
+    ring.raise_floor(7)
+    ring.raise_floor(5)
+    assert ring.oldest == ring.floor == 7
+
+
+def test_floor_and_guard_both_hold(ring: FrameRing) -> None:
+    for number in range(2 * CAPACITY):
+        ring.publish(number, picture(number), 0)
+    guarded = CAPACITY + GUARD_TICKS
+    assert ring.oldest == guarded
+    ring.raise_floor(guarded - 1)
+    assert ring.oldest == guarded
+    ring.raise_floor(guarded + 1)
+    assert ring.oldest == guarded + 1
+
+
+def test_floor_is_shared(ring: FrameRing, memory: memoryview, blueprint: Blueprint) -> None:
+    ring.publish(3, picture(3), 3)
+    FrameRing(memory, blueprint, CAPACITY).raise_floor(4)
+    assert ring.floor == 4
+    assert ring.frame(3) is None
+    # Beside the bell, which is rung with every frame.
+    ring.publish(4, picture(4), 4)
+    assert ring.floor == 4
+
+
+def test_begins_with_restored_frames(ring: FrameRing) -> None:
+    restored = range(90, 110)
+    for number in restored:
+        slot = number % CAPACITY
+        ring.frames[slot] = picture(number)
+        ring.numbers[slot], ring.episode_starts[slot] = number, 85
+    assert observe(ring, 100) == [97, 98, 99, 100]
+    ring.begin(109, 90)
+    assert (ring.newest, ring.oldest) == (109, 90)
+    assert observe(ring, 92) is None
+    assert observe(ring, 93) == [90, 91, 92, 93]
+    ring.publish(110, picture(110), 110)
+    assert observe(ring, 110) == [110] * 4
+
+
 def test_another_process_sees_it(
     ring: FrameRing, memory: memoryview, blueprint: Blueprint
 ) -> None:
@@ -118,6 +178,25 @@ def test_frame_overwritten_during_the_copy(ring: FrameRing, overwritten: int) ->
 
     Overtaken.during = overtake
     assert observe(ring, 23) is None
+    assert Overtaken.during is None
+
+
+@pytest.mark.parametrize(("floor", "whole"), [(20, True), (21, False), (24, False)])
+def test_floor_raised_during_the_copy(ring: FrameRing, floor: int, whole: bool) -> None:
+    """Its memory may have been returned before the copy was made."""
+    for number in range(CAPACITY):
+        ring.publish(number, picture(number), 0)
+    ring.frames = ring.frames.view(Overtaken)
+    Overtaken.during = lambda: ring.raise_floor(floor)
+    assert (observe(ring, 23) is not None) == whole
+    assert Overtaken.during is None
+
+
+def test_floor_raised_during_the_copy_of_a_single_frame(ring: FrameRing) -> None:
+    ring.publish(5, picture(5), 0)
+    ring.frames = ring.frames.view(Overtaken)
+    Overtaken.during = lambda: ring.raise_floor(6)
+    assert ring.frame(5) is None
     assert Overtaken.during is None
 
 
@@ -162,6 +241,23 @@ def test_writer_killed_anywhere(
         reader.publish(reader.newest + 1, picture(reader.newest + 1), 0)
         assert observe(reader, reader.newest) is not None
     assert seen == {(False, True), (True, True), (True, False)}
+
+
+def test_arrays_are_where_the_slots_are(memory: memoryview, blueprint: Blueprint) -> None:
+    ring = FrameRing(memory, blueprint, CAPACITY)
+    slot = 9
+    before = bytes(memory)
+    ring.publish(slot, np.full((6, 5), 255, np.uint8), slot)
+    changed = np.flatnonzero(
+        np.frombuffer(memory, np.uint8) != np.frombuffer(before, np.uint8)
+    )
+    expected = set(range(12))
+    for start, size in FrameRing.arrays(blueprint, CAPACITY):
+        expected |= set(range(start + slot * size, start + (slot + 1) * size))
+    assert set(changed.tolist()) <= expected
+    assert {start + slot * size for start, size in FrameRing.arrays(blueprint, CAPACITY)} <= set(
+        changed.tolist()
+    )
 
 
 def test_vectors(shared: Shared) -> None:

@@ -80,6 +80,15 @@ def test_round_trip_of_a_vector(shared: Shared) -> None:
     assert all(checksum(row) == row["crc"] for row in rows)
 
 
+@pytest.mark.parametrize("action", [2, np.int32(2), np.int64(2), np.array(2)])
+def test_whole_numbers_of_every_kind(ledger: Ledger, action: Any) -> None:
+    ledger.write(4, **values(4, action=action))
+    row = ledger.row(4)
+    assert row is not None
+    assert row["action"] == 2
+    assert checksum(row) == row["crc"]
+
+
 def test_empty_ledger_has_nothing(ledger: Ledger) -> None:
     assert ledger.newest == -1
     assert ledger.oldest == 0
@@ -166,6 +175,60 @@ def test_writer_killed_anywhere(
         reader.write(reader.newest + 1, **values(reader.newest + 1))
         assert reader.row(reader.newest) is not None
     assert lengths == {CAPACITY - 1, CAPACITY}
+
+
+def test_below_the_floor_there_is_nothing(ledger: Ledger) -> None:
+    fill(ledger, 77)
+    ledger.raise_floor(60)
+    assert (ledger.floor, ledger.oldest) == (60, 60)
+    assert ledger.read(0, 100)["tick"].tolist() == list(range(60, 77))
+    assert len(ledger.read(50, 60)) == 0
+    assert ledger.row(59) is None
+    assert ledger.row(60) is not None
+    _, whole = ledger.at(np.array([59, 60, 76, 77, 46]))
+    assert whole.tolist() == [False, True, True, False, False]
+
+
+def test_row_zero_below_the_floor(ledger: Ledger) -> None:
+    """Returned memory reads as zero, and so does the stamp of tick 0."""
+    fill(ledger, 10)
+    ledger.raise_floor(4)
+    ledger._rows["tick"][:4] = 0
+    assert ledger.row(0) is None
+    _, whole = ledger.at(np.array([0, 4]))
+    assert whole.tolist() == [False, True]
+
+
+def test_floor_raised_during_the_copy(ledger: Ledger) -> None:
+    fill(ledger, CAPACITY)
+    rows = ledger._rows
+
+    class Overtaken(np.ndarray):
+        def copy(self, *arguments: Any) -> Any:
+            ledger.raise_floor(ledger.floor + 2)
+            return np.asarray(super().copy())
+
+    ledger._rows = rows.view(Overtaken)
+    assert ledger.read(0, 5)["tick"].tolist() == [2, 3, 4]
+
+    class Taken(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            ledger.raise_floor(8)
+            return np.asarray(self)[key]
+
+    ledger._rows = rows.view(Taken)
+    _, whole = ledger.at(np.array([7, 8]))
+    assert whole.tolist() == [False, True]
+
+
+def test_begins_with_restored_rows(ledger: Ledger) -> None:
+    fill(ledger, CAPACITY)
+    ledger.begin(20, 5)
+    assert ledger.read(0, CAPACITY)["tick"].tolist() == list(range(5, 21))
+    ledger.truncate_episode()
+    assert ledger.read(20, 21)["flags"].tolist() == [TRUNCATED]
+    ledger.write(21, **values(21))
+    assert (ledger.newest, ledger.oldest) == (21, 5)
 
 
 def test_row_overwritten_during_the_copy(ledger: Ledger) -> None:

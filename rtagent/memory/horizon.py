@@ -1,0 +1,314 @@
+"""Where learning stands in its training horizon, what memory is reserved, and why.
+
+Why it is correct. There are two records, each with one writer at a time: the horizon belongs to the
+holder of the apply lock (`turns.py`), the reservations to the supervisor. A record lies twice. A
+writer fills the half that is not current and then makes it current by one 8-byte store, so a
+writer killed at any instant leaves the state before or the state after, and never, say, a horizon
+counted as met whose samples are still there. A reader copies the current half, and copies again if
+the number has moved meanwhile: the writer returns to a half only after that. Decisions
+lie in a ring, the entry before its count; each carries its number, so that a reader who is lapped
+leaves it out. Nobody waits for anybody.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+UNKNOWN = math.nan
+DECISIONS = 1024
+"""Newest decisions that are kept."""
+MODES = ("off", "max-a", "max-p", "episode", "step")
+KINDS = (
+    "episode", "step", "settings", "memory", "out-of-memory", "recovery", "met", "missed",
+    "early-exit",
+)
+OUTCOMES = frozenset({"met", "missed", "early-exit"})
+READ_ATTEMPTS = 16
+WORD = 8
+
+
+@dataclass(slots=True)
+class Horizon:
+    """The horizon that is running. Writer: the holder of the apply lock.
+
+    Attributes:
+        number: horizons that ended before it.
+        mode: in force; index into `MODES`.
+        deadline_s: D in force, seconds; 0: none.
+        data_budget: B in force, samples; 0: none.
+        b_min: the smallest batch in force.
+        seen_ns: when it was last brought up to date, monotonic.
+        running: 1 once the first update was applied, which starts the clock.
+        elapsed_ns: time used, without the time in which learning was paused.
+        consumed: samples used.
+        updates: applied over the whole run.
+        batch_size: in force for the next update.
+        batch_cap: largest batch that the reserved memory allows (Eq. 2); 0: no limit.
+        safe_size: largest batch after memory ran out; 0: no limit.
+        safe_since_ns: when `safe_size` was set.
+        base_bytes: M_base, measured; 0: unknown.
+        base_size: b_base, the batch size of that measurement.
+        time_ratio: a, elapsed over the deadline without its margin; NaN: unknown.
+        data_ratio: b, consumed over the budget; NaN: unknown.
+        due: 1 if an episode or a horizon has ended since the last decision.
+        part_ns: time since the last decision.
+        part_samples: samples since the last decision.
+        samples_per_s: over the part before the last decision; NaN: unknown.
+        episode: finished episodes seen.
+        episode_ns: time used in the running episode.
+        episode_samples: samples used in it.
+        good_episodes: consecutive episodes of this horizon that reached the target return.
+        met: horizons that ended in time.
+        missed: horizons that did not.
+        early_exits: those met because the target return was reached.
+        episode_met: episodes within their share of the deadline.
+        episode_missed: episodes beyond it.
+        out_of_memory: how often a batch did not fit.
+    """
+
+    number: int = 0
+    mode: int = 0
+    deadline_s: float = 0.0
+    data_budget: int = 0
+    b_min: int = 0
+    seen_ns: int = 0
+    running: int = 0
+    elapsed_ns: int = 0
+    consumed: int = 0
+    updates: int = 0
+    batch_size: int = 0
+    batch_cap: int = 0
+    safe_size: int = 0
+    safe_since_ns: int = 0
+    base_bytes: int = 0
+    base_size: int = 0
+    time_ratio: float = UNKNOWN
+    data_ratio: float = UNKNOWN
+    due: int = 0
+    part_ns: int = 0
+    part_samples: int = 0
+    samples_per_s: float = UNKNOWN
+    episode: int = 0
+    episode_ns: int = 0
+    episode_samples: int = 0
+    good_episodes: int = 0
+    met: int = 0
+    missed: int = 0
+    early_exits: int = 0
+    episode_met: int = 0
+    episode_missed: int = 0
+    out_of_memory: int = 0
+
+
+@dataclass(slots=True)
+class Reservations:
+    """What memory is for. Writer: the supervisor. -1 and NaN: unknown, or no limit.
+
+    Attributes:
+        budget_bytes: of all processes together.
+        used_bytes: measured, of all processes and the shared memory.
+        baseline_bytes: of it, what is neither replay nor batches.
+        batch_bytes: reserved for the batches of all learners.
+        replay_bytes: reserved for the replay.
+        ticks_limit: ticks that the replay may keep.
+        alpha: of the newest episode (Eq. 4).
+        beta: of the newest episode (Eq. 4).
+        pressure_events: how often memory got so short that the reservations were halved.
+    """
+
+    budget_bytes: int = -1
+    used_bytes: int = -1
+    baseline_bytes: int = -1
+    batch_bytes: int = -1
+    replay_bytes: int = -1
+    ticks_limit: int = -1
+    alpha: float = UNKNOWN
+    beta: float = UNKNOWN
+    pressure_events: int = 0
+
+
+@dataclass(slots=True)
+class Decision:
+    """Why the batch size is what it is, or how a horizon ended.
+
+    Attributes:
+        number: of the decision; set by the ring.
+        time_ns: when, monotonic.
+        kind: index into `KINDS`.
+        mode: index into `MODES`.
+        horizon: its number.
+        episode: episodes finished before it.
+        updates: applied before it.
+        elapsed_s: time used of the horizon.
+        deadline_s: D, seconds; 0: none.
+        consumed: samples used of the horizon.
+        data_budget: B, samples; 0: none.
+        time_ratio: a as compared; in mode `episode` as expected at the next decision.
+        data_ratio: b as compared.
+        samples_per_s: measured since the decision before; NaN: unknown.
+        b_min: the smallest batch.
+        cap: the largest batch that memory allows; 0: no limit.
+        before: batch size before.
+        after: batch size after.
+    """
+
+    number: int = 0
+    time_ns: int = 0
+    kind: int = 0
+    mode: int = 0
+    horizon: int = 0
+    episode: int = 0
+    updates: int = 0
+    elapsed_s: float = 0.0
+    deadline_s: float = 0.0
+    consumed: int = 0
+    data_budget: int = 0
+    time_ratio: float = UNKNOWN
+    data_ratio: float = UNKNOWN
+    samples_per_s: float = UNKNOWN
+    b_min: int = 0
+    cap: int = 0
+    before: int = 0
+    after: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        """With names instead of indices, and None for what is unknown."""
+        values = {
+            name: None if value != value else value for name, value in asdict(self).items()
+        }
+        return values | {"kind": KINDS[self.kind], "mode": MODES[self.mode]}
+
+
+class HorizonRecord:
+    """Horizon, reservations and decisions in shared memory.
+
+    Args:
+        buffer: `HorizonRecord.size()` writable bytes, aligned to 8.
+    """
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._horizon = _Halves(buffer, 0, _HORIZON)
+        at = self._horizon.end
+        self._reservations = _Halves(buffer, at, _RESERVATIONS)
+        at = self._reservations.end
+        self._count = buffer[at : at + WORD].cast("q")
+        self._ring = buffer[at + WORD :]
+
+    @staticmethod
+    def size() -> int:
+        """Bytes of everything."""
+        halves = 2 * WORD + 2 * _HORIZON.size + 2 * _RESERVATIONS.size
+        return halves + WORD + DECISIONS * _DECISION.size
+
+    @staticmethod
+    def format(buffer: memoryview) -> None:
+        """Begin with the first horizon, and nothing reserved."""
+        record = HorizonRecord(buffer)
+        record.write(Horizon())
+        record.reserve(Reservations())
+
+    @property
+    def number(self) -> int:
+        """How often the horizon has been written. Cheap to compare before a `read`."""
+        return self._horizon.number
+
+    def read(self) -> Horizon:
+        """A copy of the horizon; exact under the apply lock."""
+        return self._horizon.read()
+
+    def write(self, horizon: Horizon) -> None:
+        """Replace the horizon. Under the apply lock only."""
+        self._horizon.write(horizon)
+
+    @property
+    def reservations(self) -> Reservations:
+        """A copy of the reservations."""
+        return self._reservations.read()
+
+    def reserve(self, reservations: Reservations) -> None:
+        """Replace the reservations. Only the supervisor."""
+        self._reservations.write(reservations)
+
+    @property
+    def count(self) -> int:
+        """Decisions so far."""
+        return int(self._count[0])
+
+    def add(self, decision: Decision) -> None:
+        """Append a decision. Under the apply lock only."""
+        number = self.count
+        decision.number = number
+        _DECISION.store(self._ring, number % DECISIONS * _DECISION.size, decision)
+        self._count[0] = number + 1
+
+    def decisions(self, most: int = DECISIONS, since: int = 0) -> list[Decision]:
+        """The newest decisions, newest first.
+
+        Args:
+            most: how many at most.
+            since: number of the oldest that is wanted.
+        """
+        newest, found = self.count, []
+        for number in range(newest - 1, max(since, newest - min(most, DECISIONS)) - 1, -1):
+            decision = _DECISION.load(self._ring, number % DECISIONS * _DECISION.size)
+            # The writer may be at work on the slot that is the next to be used again.
+            if decision.number == number and number > self.count - DECISIONS:
+                found.append(decision)
+        return found
+
+
+Kind = TypeVar("Kind")
+
+
+class _Layout(Generic[Kind]):
+    """How a dataclass of integers and floats lies in memory: 8 bytes each, in order."""
+
+    def __init__(self, kind: type[Kind]) -> None:
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        codes = ["d" if isinstance(getattr(kind(), name), float) else "q" for name in names]
+        self._struct = struct.Struct("<" + "".join(codes))
+        self._values = attrgetter(*names)
+        self._kind = kind
+        self.size = self._struct.size
+
+    def store(self, buffer: memoryview, at: int, record: Kind) -> None:
+        self._struct.pack_into(buffer, at, *self._values(record))
+
+    def load(self, buffer: memoryview, at: int) -> Kind:
+        return self._kind(*self._struct.unpack_from(buffer, at))
+
+
+class _Halves(Generic[Kind]):
+    """A record that lies twice, after the number that says which half is current."""
+
+    def __init__(self, buffer: memoryview, at: int, layout: _Layout[Kind]) -> None:
+        self._number = buffer[at : at + WORD].cast("q")
+        self._halves = buffer[at + WORD : at + WORD + 2 * layout.size]
+        self._layout = layout
+        self.end = at + WORD + 2 * layout.size
+
+    @property
+    def number(self) -> int:
+        return int(self._number[0])
+
+    def write(self, record: Kind) -> None:
+        number = self._number[0] + 1
+        self._layout.store(self._halves, number % 2 * self._layout.size, record)
+        self._number[0] = number
+
+    def read(self) -> Kind:
+        for _ in range(READ_ATTEMPTS):
+            number = self._number[0]
+            record = self._layout.load(self._halves, number % 2 * self._layout.size)
+            if self._number[0] == number:
+                break
+        return record
+
+
+_HORIZON = _Layout(Horizon)
+_RESERVATIONS = _Layout(Reservations)
+_DECISION = _Layout(Decision)

@@ -1,0 +1,229 @@
+"""The priorities of all transitions, shared by the learners.
+
+A transition is named by its state's frame, which no other transition has: a decision sees a newer
+frame than those before. Frame k has leaf k mod leaves. As many leaves as the frame ring has slots
+are enough, since two frames that share a leaf are never in the ring together.
+
+Why it is correct. Every access holds two locks: one between the threads of this process, and a
+claim lock between processes, which the kernel frees when its holder dies (`claim_lock.py`). Nobody
+waits for either longer than `WAIT_S`; who does not get in goes without, for a priority that stays
+old for a moment does no harm, and a learner that is stopped while it holds the lock must not stop
+the others. A `dirty` word is set before leaves change and cleared after the sums above them have
+followed; who finds it set computes all sums anew.
+
+`inserted` is the newest frame that has been given its first priority: learners find the same
+transitions one after the other, and only the first of them inserts. Everything below `removed` is
+gone. Both words are stored last: what a killed learner leaves half done is done again. Beside each
+leaf stands its owner's frame. A leaf of 0 has no owner, and a change that comes too late, for a
+transition that is gone or whose leaf has a newer owner, is ignored.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from rtagent.clock import Clock
+from rtagent.memory.claim_lock import ClaimLock
+from rtagent.memory.sum_tree import Doubles, Ints, SumTree
+
+CONTROL_BYTES = 64
+WAIT_S = 0.05
+"""Longest wait for the locks."""
+RETRY_S = 0.0002
+"""Sleep of who finds the claim lock taken: it is held for some 0.2 ms."""
+AT_ONCE = 4096
+"""Leaves inserted or removed while the locks are held once."""
+
+
+class Priorities:
+    """A sum tree with owners, for several processes and their threads.
+
+    Args:
+        buffer: `Priorities.size(leaves)` writable bytes, aligned to 8. Writer: who holds the locks.
+        leaves: capacity of the frame ring.
+        lock: of these priorities alone. One object of this class per process: the claim lock does
+            not keep two of them apart.
+        clock: measures and spends the waiting.
+    """
+
+    def __init__(self, buffer: memoryview, leaves: int, lock: ClaimLock, clock: Clock) -> None:
+        words = np.frombuffer(buffer, "<i8", 3)
+        self._dirty, self._inserted, self._removed = words[0:1], words[1:2], words[2:3]
+        self._largest = np.frombuffer(buffer, "<f8", 1, 24)
+        self._owners = np.frombuffer(buffer, "<i8", leaves, CONTROL_BYTES)
+        self._tree = SumTree(buffer[CONTROL_BYTES + 8 * leaves :], leaves)
+        self._leaves = leaves
+        self._lock = lock
+        self._threads = threading.Lock()
+        self._clock = clock
+
+    @staticmethod
+    def size(leaves: int) -> int:
+        """Bytes for that many leaves."""
+        return CONTROL_BYTES + 8 * leaves + SumTree.size(leaves)
+
+    @staticmethod
+    def format(buffer: memoryview) -> None:
+        """Make zeroed memory an empty tree, in which the first priority is 1."""
+        np.frombuffer(buffer, "<i8", 3)[1] = -1
+        np.frombuffer(buffer, "<f8", 1, 24)[0] = 1.0
+
+    def advance(self, frames: Ints, oldest: int) -> bool:
+        """Insert new transitions with the largest priority so far; remove those that are lost.
+
+        Args:
+            frames: (n,) in ascending order; those that a learner inserted before are left alone.
+            oldest: transitions of older frames are lost.
+
+        Returns:
+            False if the locks could not be had; then call again with the same.
+        """
+        while oldest > self._removed[0] or (len(frames) and frames[-1] >= self._next()):
+            with self._alone() as alone:
+                if not alone:
+                    return False
+                self._remove_below(oldest)
+                self._insert(frames)
+        return True
+
+    def draw(self, fractions: Doubles) -> tuple[Ints, Doubles] | None:
+        """Transitions with probabilities proportional to their priorities.
+
+        Args:
+            fractions: (n,) in [0, 1), of the sum of all priorities.
+
+        Returns:
+            Frames (n,) and priorities (n,); none if there is no transition, or if the locks could
+            not be had.
+        """
+        with self._alone() as alone:
+            if not alone or not self._tree.total() > 0.0:
+                return None
+            slots = self._tree.find(fractions)
+            return self._owners[slots], self._tree.leaves[slots]
+
+    def update(self, frames: Ints, priorities: Doubles) -> bool:
+        """Give transitions new priorities.
+
+        Args:
+            frames: (n,); those that are gone are ignored.
+            priorities: (n,), above 0 and finite.
+
+        Returns:
+            False if the locks could not be had, and nothing was changed.
+        """
+        with self._alone() as alone:
+            if alone:
+                slots, live = self._find(frames)
+                self._set(slots[live], priorities[live])
+                self._largest[0] = max(self._largest[0], priorities[live].max(initial=0.0))
+            return alone
+
+    def discard(self, frames: Ints) -> bool:
+        """Remove transitions of which a frame is missing.
+
+        Args:
+            frames: (n,); those that are gone are ignored.
+
+        Returns:
+            False if the locks could not be had, and nothing was changed.
+        """
+        with self._alone() as alone:
+            if alone:
+                slots, live = self._find(frames)
+                self._set(slots[live], 0.0)
+            return alone
+
+    def values(self, first: int, stop: int) -> Doubles:
+        """The priorities of the transitions that begin with frames first <= k < stop.
+
+        Returns:
+            (stop - first,), 0 where there is none. Without the locks: while others learn, some may
+            be old.
+        """
+        frames = np.arange(first, stop)
+        slots, live = self._find(frames)
+        return np.where(live, self._tree.leaves[slots], 0.0)
+
+    def restore(self, first: int, values: Doubles) -> None:
+        """Put back what `values` gave. Before anybody else uses them.
+
+        Args:
+            first: frame of the first priority.
+            values: (n,), n at most the number of leaves.
+        """
+        frames = first + np.flatnonzero(values > 0.0)
+        self._removed[0] = first
+        if len(frames):
+            slots = frames % self._leaves
+            self._owners[slots] = frames
+            self._set(slots, values[frames - first])
+            self._largest[0] = max(self._largest[0], values.max())
+            self._inserted[0] = frames[-1]
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Both locks, and sums that are right; or False if they could not be had in time."""
+        if not self._threads.acquire(timeout=WAIT_S):
+            yield False
+            return
+        try:
+            if not self._claim():
+                yield False
+                return
+            try:
+                if self._dirty[0]:
+                    self._tree.rebuild()
+                    self._dirty[0] = 0
+                yield True
+            finally:
+                self._lock.leave()
+        finally:
+            self._threads.release()
+
+    def _claim(self) -> bool:
+        deadline = self._clock.now() + WAIT_S
+        while not self._lock.try_enter():
+            now = self._clock.now()
+            if now >= deadline:
+                return False
+            self._clock.sleep_until(now + RETRY_S)
+        return True
+
+    # ---- under the locks
+
+    def _next(self) -> int:
+        """The oldest frame that may still be inserted."""
+        return int(max(self._inserted[0] + 1, self._removed[0]))
+
+    def _insert(self, frames: Ints) -> None:
+        new = frames[np.searchsorted(frames, self._next()) :][:AT_ONCE]
+        if len(new):
+            slots = new % self._leaves
+            self._owners[slots] = new
+            self._set(slots, float(self._largest[0]))
+            self._inserted[0] = new[-1]
+
+    def _remove_below(self, oldest: int) -> None:
+        start = max(int(self._removed[0]), oldest - self._leaves)
+        stop = min(oldest, start + AT_ONCE)
+        if stop > start:
+            slots = np.arange(start, stop) % self._leaves
+            lost = (self._tree.leaves[slots] > 0.0) & (self._owners[slots] < stop)
+            self._set(slots[lost], 0.0)
+            self._removed[0] = stop
+
+    def _find(self, frames: Ints) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+        """The leaves of transitions, and which of these belong to them."""
+        slots = frames % self._leaves
+        return slots, (self._owners[slots] == frames) & (self._tree.leaves[slots] > 0.0)
+
+    def _set(self, slots: Ints, priorities: Doubles | float) -> None:
+        if len(slots):
+            self._dirty[0] = 1
+            self._tree.set(slots, priorities)
+            self._dirty[0] = 0

@@ -1,0 +1,192 @@
+"""Whose turn it is to apply a gradient.
+
+Why it is correct. Two things are kept apart. The *apply lock* (an `fcntl` record lock, see
+`claim_lock.py`) is exclusion: one learner at a time writes the shared state, the horizon and the
+words of this module, and a learner killed inside releases it by dying. The *turn* is order: in
+round-robin a learner enters only when `holder` names it, and passes the turn on before it leaves.
+The turn of a learner that has left the ring belongs to its successor at once. The turn of one that
+makes no progress goes to the next when its lease is over; should the late one wake up, it finds
+that it is not its turn, and waits. A learner that is stopped *inside* the lock cannot be passed
+over without two writers: the supervisor kills it for its silence, which frees the lock.
+Nobody waits in the kernel for the lock: whoever finds it taken sleeps a moment, beats, and looks
+again. `holder` is one 8-byte word; the bell wakes those who wait for it to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from rtagent.clock import Clock
+from rtagent.memory.claim_lock import ClaimLock
+from rtagent.memory.wakeup import Doorbell
+
+NANO = 1_000_000_000
+LOOK_S = 0.02
+"""Longest sleep of a learner that waits for its turn."""
+RETRY_S = 0.0002
+"""Sleep of a learner that finds the lock taken: an update is applied in about a millisecond."""
+BYTES = 64
+
+
+class Turns:
+    """The words that say whose turn it is.
+
+    Args:
+        buffer: `Turns.size()` writable bytes.
+        lock: the apply lock.
+    """
+
+    def __init__(self, buffer: memoryview, lock: ClaimLock) -> None:
+        words = np.frombuffer(buffer, "<i8", 3)
+        self._holder, self._granted_ns, self._expired = words[0:1], words[1:2], words[2:3]
+        self._bell = Doorbell(buffer, 32)
+        self.lock = lock
+
+    @staticmethod
+    def size() -> int:
+        """Bytes of the words."""
+        return BYTES
+
+    @property
+    def holder(self) -> int:
+        """The learner whose turn it is."""
+        return int(self._holder[0])
+
+    @property
+    def granted_ns(self) -> int:
+        """When it became its turn, monotonic nanoseconds."""
+        return int(self._granted_ns[0])
+
+    @property
+    def expired(self) -> int:
+        """Turns that were handed on because their lease was over."""
+        return int(self._expired[0])
+
+    def is_mine(self, me: int, ring: Sequence[int]) -> bool:
+        """Whether a learner may enter in round-robin order.
+
+        Args:
+            me: its index.
+            ring: the learners that take turns.
+        """
+        holder = self.holder
+        return holder == me if holder in ring else successor(holder, ring) == me
+
+    def pass_on(
+        self, after: int, ring: Sequence[int], now: float, *, expired: bool = False
+    ) -> None:
+        """Give the turn to the successor of a learner. Under the lock only.
+
+        Args:
+            after: whose turn is over.
+            ring: the learners that take turns.
+            now: seconds.
+            expired: whether a lease made it so.
+        """
+        self._granted_ns[0] = int(now * NANO)
+        self._expired[0] += int(expired)
+        self._holder[0] = successor(after, ring)
+        self._bell.ring()
+
+    def wait_for_change(self, holder: int, clock: Clock) -> None:
+        """Sleep until the turn is no longer `holder`'s, at most `LOOK_S`."""
+        self._bell.wait_for(lambda: self.holder != holder, clock, LOOK_S)
+
+
+class TurnTaker:
+    """One learner's way into the lock.
+
+    Args:
+        turns: the shared words.
+        me: this learner's index.
+        clock: time.
+        ring: the learners that take turns now.
+        order: round-robin or first-come, as it is now.
+        lease_s: given a learner, seconds without progress after which it loses its turn.
+        progress_ns: given a learner, when it last made progress, monotonic nanoseconds.
+        beat: called while waiting; returns whether to go on.
+    """
+
+    def __init__(
+        self,
+        turns: Turns,
+        me: int,
+        clock: Clock,
+        *,
+        ring: Callable[[], Sequence[int]],
+        order: Callable[[], str],
+        lease_s: Callable[[int], float],
+        progress_ns: Callable[[int], int],
+        beat: Callable[[], bool],
+    ) -> None:
+        self._turns = turns
+        self._me = me
+        self._clock = clock
+        self._ring = ring
+        self._order = order
+        self._lease_s = lease_s
+        self._progress_ns = progress_ns
+        self._beat = beat
+
+    def enter(self) -> bool:
+        """Wait for the turn and take the lock; False if told to stop, or out of the ring.
+
+        After True, call `leave`.
+        """
+        while self._beat() and self._me in self._ring():
+            holder = self._turns.holder
+            if self._may_enter():
+                if not self._turns.lock.try_enter():
+                    self._clock.sleep_until(self._clock.now() + RETRY_S)
+                elif self._may_enter():
+                    return True
+                else:
+                    self._turns.lock.leave()
+            elif self._overdue(holder):
+                self._hand_on(holder)
+            else:
+                self._turns.wait_for_change(holder, self._clock)
+        return False
+
+    def leave(self) -> None:
+        """Pass the turn on, and release the lock."""
+        ring = self._ring()
+        if self._turns.holder == self._me or self._turns.is_mine(self._me, ring):
+            self._turns.pass_on(self._me, ring or [self._me], self._clock.now())
+        self._turns.lock.leave()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """The lock without the turn: for what must not happen beside an update."""
+        while not self._turns.lock.try_enter():
+            self._beat()
+            self._clock.sleep_until(self._clock.now() + RETRY_S)
+        try:
+            yield
+        finally:
+            self._turns.lock.leave()
+
+    def _may_enter(self) -> bool:
+        return self._order() == "first-come" or self._turns.is_mine(self._me, self._ring())
+
+    def _overdue(self, holder: int) -> bool:
+        since = max(self._turns.granted_ns, self._progress_ns(holder)) / NANO
+        return self._clock.now() - since > self._lease_s(holder)
+
+    def _hand_on(self, holder: int) -> None:
+        if not self._turns.lock.try_enter():
+            self._clock.sleep_until(self._clock.now() + RETRY_S)
+            return
+        # Meanwhile another learner may have handed it on.
+        if self._turns.holder == holder and self._overdue(holder):
+            self._turns.pass_on(holder, self._ring(), self._clock.now(), expired=True)
+        self._turns.lock.leave()
+
+
+def successor(index: int, ring: Sequence[int]) -> int:
+    """The next learner after `index` in a ring that may not contain it."""
+    later = [each for each in ring if each > index]
+    return min(later) if later else min(ring, default=index)

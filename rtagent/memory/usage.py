@@ -1,0 +1,144 @@
+"""How much memory the daemon uses, and how much is left: measured from the outside.
+
+What counts as used, and what `r3.memory_budget_mb` covers: the memory of every process of the
+daemon, counted as its proportional set size (a page that n processes share counts 1/n in each, so
+that the code and data which all workers have from the fork server count once), and every page of
+the shared memory, which is asked of the kernel arena by arena and therefore counts once, and counts
+although no process has touched it yet. Page cache that nobody has mapped does not count: the kernel
+takes it back when it likes.
+
+A reading of a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB.
+It does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs time
+here, so it is for whoever can choose how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+LEAST_FREE_SHARE = 0.03
+LEAST_FREE_BYTES = 64 << 20
+STALLED_PERCENT = 10.0
+"""Share of ten seconds in which everybody waited for memory."""
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class Level:
+    """How full one container of memory is.
+
+    Attributes:
+        name: machine, or the folder of a control group.
+        limit: bytes in all.
+        available: bytes that can still be had, file cache out of use included.
+        stalled_percent: of the last ten seconds, everybody waited for memory.
+    """
+
+    name: str
+    limit: int
+    available: int
+    stalled_percent: float = 0.0
+
+    @property
+    def floor(self) -> int:
+        """Available bytes below which memory counts as short."""
+        return max(int(LEAST_FREE_SHARE * self.limit), LEAST_FREE_BYTES)
+
+    @property
+    def short(self) -> bool:
+        """Whether something should be given up before the kernel kills somebody."""
+        return self.available < self.floor or self.stalled_percent >= STALLED_PERCENT
+
+    @property
+    def calm(self) -> bool:
+        """Whether there is room for more."""
+        return self.available > 2 * self.floor and self.stalled_percent < STALLED_PERCENT / 2
+
+
+def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
+    """Proportional set size of some processes, without shared memory; the dead count nothing.
+
+    Where that may not be read, a process's anonymous memory counts instead.
+    """
+    return sum(_private(proc / str(pid)) for pid in pids)
+
+
+def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
+    """The machine, and every limited control group (version 1 or 2) around this process."""
+    info = _table(proc / "meminfo")
+    total = info["MemTotal"] * _KIB
+    levels = [Level("machine", total, info["MemAvailable"] * _KIB)]
+    for line in _text(proc / "self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found = [_version_2(group) for group in _around(cgroups, path)]
+        elif "memory" in controllers.split(","):
+            found = [_version_1(group) for group in _around(cgroups / "memory", path)]
+        else:
+            continue
+        levels += [level for level in found if level is not None]
+    # Version 1 writes "unlimited" as a number beyond any machine.
+    return [level for level in levels if level.limit <= total]
+
+
+def _private(process: Path) -> int:
+    table = _table(process / "smaps_rollup")
+    if "Pss" in table:
+        return (table["Pss"] - table.get("Pss_Shmem", 0)) * _KIB
+    return _table(process / "status").get("RssAnon", 0) * _KIB
+
+
+def _around(root: Path, path: str) -> list[Path]:
+    """The folders of a control group and of those around it; in a container, perhaps the root."""
+    group = root / path.lstrip("/")
+    return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
+
+
+def _version_2(group: Path) -> Level | None:
+    limits = [_number(group / name) for name in ("memory.max", "memory.high")]
+    limit = min((each for each in limits if each is not None), default=None)
+    used = _number(group / "memory.current")
+    if limit is None or used is None:
+        return None
+    cache = _table(group / "memory.stat").get("inactive_file", 0)
+    return Level(str(group), limit, limit - used + cache, _stalled(group / "memory.pressure"))
+
+
+def _version_1(group: Path) -> Level | None:
+    limit = _number(group / "memory.limit_in_bytes")
+    used = _number(group / "memory.usage_in_bytes")
+    if limit is None or used is None:
+        return None
+    cache = _table(group / "memory.stat").get("total_inactive_file", 0)
+    return Level(str(group), limit, limit - used + cache)
+
+
+def _stalled(pressure: Path) -> float:
+    """`full avg10` of the kernel's pressure stall information; 0 where there is none."""
+    for line in _text(pressure).splitlines():
+        if line.startswith("full avg10="):
+            return float(line.split()[1].partition("=")[2])
+    return 0.0
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for "max", or if there is no such file."""
+    text = _text(path).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _table(path: Path) -> dict[str, int]:
+    """Names and first numbers of a file with one figure per line; {} if there is no such file."""
+    words = (line.replace(":", " ").split() for line in _text(path).splitlines())
+    return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,138 @@
+"""Horizon, reservations and decisions: whole whatever happens to their writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple, fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.memory import horizon as module
+from rtagent.memory.horizon import DECISIONS, Decision, Horizon, HorizonRecord, Reservations
+from tests.forked import Forked, eventually
+
+RECORDS = 20_000
+
+
+def numbered(kind: type, number: int) -> Any:
+    """A record whose every field says the same number."""
+    return kind(*[type(getattr(kind(), field.name))(number) for field in fields(kind)])
+
+
+def uniform(record: Any) -> bool:
+    return len({int(value) for value in astuple(record)}) == 1
+
+
+@pytest.fixture
+def memory(shared: Callable[[int], memoryview]) -> memoryview:
+    buffer = shared(HorizonRecord.size())
+    HorizonRecord.format(buffer)
+    return buffer
+
+
+def test_a_new_record_knows_nothing(memory: memoryview) -> None:
+    record = HorizonRecord(memory)
+    assert record.read().number == 0
+    assert np.isnan(record.read().time_ratio)
+    assert record.reservations.budget_bytes == -1
+    assert np.isnan(record.reservations.beta)
+    assert record.decisions() == []
+
+
+def test_what_is_written_is_read_by_another_mapping(memory: memoryview) -> None:
+    record, other = HorizonRecord(memory), HorizonRecord(memory)
+    for number in range(1, 6):
+        record.write(numbered(Horizon, number))
+        record.reserve(numbered(Reservations, 10 * number))
+        assert other.read() == numbered(Horizon, number)
+        assert other.reservations == numbered(Reservations, 10 * number)
+
+
+def test_a_copy_is_not_the_record(memory: memoryview) -> None:
+    record = HorizonRecord(memory)
+    record.read().consumed = 99
+    assert record.read().consumed == 0
+
+
+@pytest.mark.parametrize("kind", [Horizon, Reservations])
+def test_a_writer_killed_at_any_instant_leaves_the_state_before_or_after(
+    memory: memoryview,
+    images: Callable[..., list[bytes]],
+    kind: type,
+) -> None:
+    record = HorizonRecord(memory)
+    write = record.write if kind is Horizon else record.reserve
+    write(numbered(kind, 1))
+    write(numbered(kind, 2))
+    found = set()
+    for image in images(memory, module._Halves.write.__code__, lambda: write(numbered(kind, 3))):
+        seen = HorizonRecord(memoryview(bytearray(image)))
+        value = seen.read() if kind is Horizon else seen.reservations
+        assert value in (numbered(kind, 2), numbered(kind, 3))
+        found.add(int(astuple(value)[0]))
+    assert found == {2, 3}
+
+
+def test_a_writer_killed_in_the_middle_of_a_decision_leaves_no_half_decision(
+    memory: memoryview, images: Callable[..., list[bytes]]
+) -> None:
+    record = HorizonRecord(memory)
+    for number in range(DECISIONS):
+        record.add(numbered(Decision, number))
+    add = HorizonRecord.add.__code__
+    for image in images(memory, add, lambda: record.add(numbered(Decision, DECISIONS))):
+        decisions = HorizonRecord(memoryview(bytearray(image))).decisions()
+        assert len(decisions) >= DECISIONS - 1
+        assert all(uniform(each) for each in decisions)
+        numbers = [each.number for each in decisions]
+        assert numbers == sorted(numbers, reverse=True)
+
+
+def test_decisions_newest_first_and_only_those_that_are_left(memory: memoryview) -> None:
+    record = HorizonRecord(memory)
+    for number in range(DECISIONS + 100):
+        record.add(Decision(after=number))
+    decisions = record.decisions()
+    assert [each.after for each in decisions[:3]] == [1123, 1122, 1121]
+    # The writer may be at work on the oldest slot.
+    assert len(decisions) == DECISIONS - 1
+    assert [each.number for each in record.decisions(most=2)] == [1123, 1122]
+    assert [each.number for each in record.decisions(since=1120)] == [1123, 1122, 1121, 1120]
+    assert record.decisions(since=record.count) == []
+
+
+def test_a_decision_is_described_with_names_and_none_for_unknown() -> None:
+    shown = Decision(kind=1, mode=4, before=32, after=64).describe()
+    assert shown["kind"] == "step"
+    assert shown["mode"] == "step"
+    assert shown["time_ratio"] is None
+    assert (shown["before"], shown["after"]) == (32, 64)
+
+
+@pytest.mark.process
+def test_readers_see_whole_records_while_a_writer_runs_and_is_killed(
+    memory: memoryview, forked: Forked
+) -> None:
+    record = HorizonRecord(memory)
+
+    def write() -> None:
+        number = 0
+        while True:
+            number += 1
+            record.write(numbered(Horizon, number))
+            record.add(numbered(Decision, number))
+
+    pid = forked.start(write)
+    assert eventually(lambda: record.read().number > 100)
+    seen = set()
+    for _ in range(RECORDS):
+        horizon = record.read()
+        assert uniform(horizon)
+        seen.add(horizon.number)
+    for each in record.decisions(50):
+        assert each.after == each.consumed
+    forked.kill(pid)
+    assert len(seen) > 10
+    assert uniform(record.read())

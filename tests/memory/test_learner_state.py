@@ -1,0 +1,119 @@
+"""The learners' shared state: whole at any instant, whoever dies, and exact for its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from rtagent.memory.learner_state import LearnerState, Progress
+from tests.forked import Forked
+
+N = 5000
+
+
+@pytest.fixture
+def buffer(shared: Callable[[int], memoryview]) -> memoryview:
+    found = shared(LearnerState.size(N))
+    LearnerState.format(found)
+    return found
+
+
+def put(state: LearnerState, value: float, progress: Progress) -> None:
+    copy = state.copies[state.begin()]
+    for array in (copy.weights, copy.mean, copy.square):
+        array[:] = value
+    state.commit(progress)
+
+
+def test_there_is_none_at_first(buffer: memoryview) -> None:
+    state = LearnerState(buffer, N)
+    assert state.number == state.target_number == -1
+    assert state.read_weights(np.empty(N, np.float32)) is None
+    assert state.read_target(np.empty(N, np.float32)) is None
+
+
+def test_the_newest_is_read(buffer: memoryview) -> None:
+    state, out = LearnerState(buffer, N), np.empty(N, np.float32)
+    for number in range(5):
+        put(state, number, Progress(10 + number, number, 32 * number))
+        wanted = Progress(10 + number, number, 32 * number)
+        assert LearnerState(buffer, N).read_weights(out) == wanted
+        assert (out == number).all()
+        assert state.number == number
+        assert (state.current.mean == number).all()
+
+
+def test_a_copy_begun_and_not_committed_changes_nothing(buffer: memoryview) -> None:
+    state, out = LearnerState(buffer, N), np.empty(N, np.float32)
+    put(state, 1.0, Progress(1))
+    put(state, 2.0, Progress(2))
+    state.copies[state.begin()].weights[:] = 99.0
+    assert LearnerState(buffer, N).read_weights(out) == Progress(2)
+    assert (out == 2.0).all()
+    put(state, 3.0, Progress(3))
+    assert state.progress == Progress(3)
+
+
+def test_the_target_is_versioned_by_itself(buffer: memoryview) -> None:
+    state, out = LearnerState(buffer, N), np.empty(N, np.float32)
+    for number in range(3):
+        state.begin_target()[:] = number
+        state.commit_target(100 * number)
+        assert state.read_target(out) == number
+        assert (out == number).all()
+        assert (state.target == number).all()
+        assert state.target_updates == 100 * number
+    assert state.number == -1
+
+
+def test_a_reader_lapped_during_its_copy_reads_again(
+    buffer: memoryview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, reader = LearnerState(buffer, N), LearnerState(buffer, N)
+    put(state, 1.0, Progress(1))
+    copied, laps = np.copyto, []
+
+    def copy_and_be_lapped(out: np.ndarray, values: np.ndarray) -> None:
+        copied(out, values)
+        if not laps:
+            laps.append(1)
+            put(state, 2.0, Progress(2))
+            put(state, 3.0, Progress(3))
+
+    monkeypatch.setattr(np, "copyto", copy_and_be_lapped)
+    out = np.empty(N, np.float32)
+    assert reader.read_weights(out) == Progress(3)
+    assert (out == 3.0).all()
+
+
+@pytest.mark.process
+def test_no_reader_sees_a_mixture_and_no_death_leaves_one(
+    buffer: memoryview, forked: Forked
+) -> None:
+    state = LearnerState(buffer, N)
+    put(state, 0.0, Progress(0))
+
+    def write() -> None:
+        mine = LearnerState(buffer, N)
+        while True:
+            updates = mine.progress.updates + 1
+            put(mine, updates % 1000, Progress(updates))
+
+    out = np.empty(N, np.float32)
+    seen = 0
+    for _ in range(10):
+        victim = forked.start(write)
+        before = state.number
+        while state.number < before + 50:
+            progress = state.read_weights(out)
+            if progress is not None:
+                seen += 1
+                assert (out == progress.updates % 1000).all()
+        forked.kill(victim)
+        progress = state.read_weights(out)
+        assert progress is not None
+        assert (out == progress.updates % 1000).all()
+        assert (state.current.square == progress.updates % 1000).all()
+    assert seen > 10

@@ -1,0 +1,86 @@
+"""The sum tree: its sums are exact, and what is found lies where it was looked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtagent.memory.sum_tree import CHILDREN, WIDEST_TOP, SumTree
+
+SIZES = [1, 7, CHILDREN, WIDEST_TOP, WIDEST_TOP + 1, CHILDREN * WIDEST_TOP + 1]
+"""Of one level, two and three."""
+
+
+def make_tree(leaves: int) -> tuple[SumTree, memoryview]:
+    memory = memoryview(bytearray(SumTree.size(leaves)))
+    return SumTree(memory, leaves), memory
+
+
+def slow_find(values: np.ndarray, fraction: float) -> int:
+    """Leaf by leaf, with exact numbers."""
+    rest = fraction * values.sum()
+    for leaf, value in enumerate(values.tolist()):
+        if rest < value:
+            return leaf
+        rest -= value
+    raise AssertionError("beyond the last leaf")
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
+def test_no_rounding_error_stays(seed: int, leaves: int) -> None:
+    """After any changes the memory is, bit for bit, that of a tree computed anew."""
+    rng = np.random.default_rng(seed)
+    tree, memory = make_tree(leaves)
+    wanted = np.zeros(leaves)
+    for _ in range(10):
+        indices = rng.choice(leaves, min(leaves, int(rng.choice([1, 5, 300]))), replace=False)
+        values = rng.random(len(indices)) * 10.0 ** rng.integers(-12, 12, len(indices))
+        tree.set(indices, values)
+        wanted[indices] = values
+    found = bytes(memory)
+    assert tree.leaves.tolist() == wanted.tolist()
+    tree.rebuild()
+    assert bytes(memory) == found
+    assert tree.total() == pytest.approx(wanted.sum(), rel=1e-12)
+    tree.set(np.arange(leaves), 0.0)
+    assert tree.total() == 0.0
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
+def test_finds_what_a_walk_along_the_leaves_finds(seed: int, leaves: int) -> None:
+    """Whole numbers and eighths: nothing is rounded, so the answers must be the same."""
+    rng = np.random.default_rng(seed)
+    tree, _ = make_tree(leaves)
+    values = rng.integers(0, 4, leaves).astype(float)
+    values[rng.random(leaves) < rng.choice([0.0, 0.99])] = 0.0
+    values[rng.integers(leaves)] = 1.0
+    values[rng.integers(leaves)] += 2.0 ** np.ceil(np.log2(values.sum())) - values.sum()
+    tree.set(np.arange(leaves), values)
+    fractions = np.concatenate([rng.integers(0, 2**20, 20) / 2.0**20, [0.0]])
+    assert tree.find(fractions).tolist() == [slow_find(values, each) for each in fractions]
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
+def test_never_finds_an_empty_leaf(seed: int, leaves: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree, _ = make_tree(leaves)
+    some = rng.choice(leaves, min(leaves, int(rng.choice([1, 20]))), replace=False)
+    tree.set(some, rng.random(len(some)) * 10.0 ** rng.integers(-300, 300, len(some)) + 5e-324)
+    fractions = np.concatenate([rng.random(50), [0.0, np.nextafter(1.0, 0.0)]])
+    assert set(tree.find(fractions)) <= set(some.tolist())
+
+
+def test_shares_are_the_values() -> None:
+    rng = np.random.default_rng(0)
+    leaves = WIDEST_TOP + 100
+    tree, _ = make_tree(leaves)
+    values = rng.random(leaves)
+    tree.set(np.arange(leaves), values)
+    count = 400_000
+    found = np.bincount(tree.find((np.arange(count) + 0.5) / count), minlength=leaves)
+    np.testing.assert_allclose(found, count * values / values.sum(), atol=1.01)

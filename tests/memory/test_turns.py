@@ -1,0 +1,199 @@
+"""Turns: strict order among the living, a lease for the others, and one at a time always."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from rtagent.clock import MonotonicClock
+from rtagent.memory.arena import Arena
+from rtagent.memory.claim_lock import ClaimLock
+from rtagent.memory.turns import NANO, Turns, TurnTaker, successor
+from tests.forked import Forked
+
+
+class PassingClock:
+    """Time passes by looking at it."""
+
+    def __init__(self) -> None:
+        self._now = 100.0
+
+    def now(self) -> float:
+        self._now += 0.005
+        return self._now
+
+    def sleep_until(self, when: float) -> None:
+        self._now = max(self._now, when)
+
+
+@dataclass
+class Shared:
+    """The words and the lock, and what the learners are told."""
+
+    words: Arena
+    lock: Arena
+    ring: list[int] = field(default_factory=lambda: [0, 1, 2])
+    order: str = "round-robin"
+    progress_ns: dict[int, int] = field(default_factory=dict)
+
+    def turns(self) -> Turns:
+        return Turns(memoryview(self.words.handle.map()), ClaimLock(self.lock.handle))
+
+    def taker(
+        self, turns: Turns, me: int, clock: object, beat: Callable[[], bool] = lambda: True
+    ) -> TurnTaker:
+        return TurnTaker(
+            turns, me, clock,  # type: ignore[arg-type]
+            ring=lambda: self.ring, order=lambda: self.order, lease_s=lambda index: 1.0,
+            progress_ns=lambda index: self.progress_ns.get(index, 0), beat=beat,
+        )
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    arenas = Arena("turns", Turns.size()), Arena("apply", 1)
+    yield Shared(*arenas)
+    for arena in arenas:
+        arena.close()
+
+
+@pytest.mark.parametrize(
+    ("index", "ring", "wanted"),
+    [(0, [0, 1, 2], 1), (2, [0, 1, 2], 0), (1, [0, 2], 2), (5, [0, 2], 0), (0, [0], 0), (3, [], 3)],
+)
+def test_successor(index: int, ring: list[int], wanted: int) -> None:
+    assert successor(index, ring) == wanted
+
+
+def test_the_order_is_strict(shared: Shared) -> None:
+    turns, clock = shared.turns(), PassingClock()
+    takers = [shared.taker(turns, me, clock) for me in range(3)]
+    entered = []
+    for _ in range(7):
+        me = turns.holder
+        assert takers[me].enter()
+        entered.append(me)
+        takers[me].leave()
+    assert entered == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_nobody_enters_out_of_turn(shared: Shared) -> None:
+    turns, looks = shared.turns(), []
+
+    def beat() -> bool:
+        looks.append(1)
+        return len(looks) < 5
+
+    taker = shared.taker(turns, 1, PassingClock(), beat)
+    shared.progress_ns[0] = 1000 * NANO
+    assert not taker.enter()
+    assert turns.holder == 0
+
+
+def test_first_come_enters_whenever_the_lock_is_free(shared: Shared) -> None:
+    shared.order = "first-come"
+    turns = shared.turns()
+    for me in (2, 2, 0, 1):
+        taker = shared.taker(turns, me, PassingClock())
+        assert taker.enter()
+        taker.leave()
+
+
+def test_the_turn_of_one_that_has_left_is_its_successors(shared: Shared) -> None:
+    turns = shared.turns()
+    shared.ring = [1, 2]
+    assert turns.holder == 0
+    assert not turns.is_mine(2, shared.ring)
+    taker = shared.taker(turns, 1, PassingClock())
+    assert taker.enter()
+    taker.leave()
+    assert turns.holder == 2
+
+
+def test_a_lease_hands_on_the_turn_of_one_that_makes_no_progress(shared: Shared) -> None:
+    turns, clock = shared.turns(), PassingClock()
+    turns.pass_on(2, shared.ring, clock.now())
+    shared.progress_ns[0] = int(clock.now() * NANO)
+    start = clock.now()
+    taker = shared.taker(turns, 1, clock)
+    assert taker.enter()
+    assert 1.0 < clock.now() - start < 1.5
+    assert turns.expired == 1
+    taker.leave()
+    assert turns.holder == 2
+
+
+def test_progress_renews_the_lease(shared: Shared) -> None:
+    turns, clock, looks = shared.turns(), PassingClock(), []
+
+    def beat() -> bool:
+        shared.progress_ns[0] = int(clock.now() * NANO)
+        looks.append(clock.now())
+        return len(looks) < 200
+
+    assert not shared.taker(turns, 1, clock, beat).enter()
+    assert turns.expired == 0
+    assert looks[-1] - looks[0] > 3.0
+
+
+def test_one_that_is_no_longer_in_the_ring_gives_up(shared: Shared) -> None:
+    shared.ring = [0, 2]
+    assert not shared.taker(shared.turns(), 1, PassingClock()).enter()
+
+
+@pytest.mark.process
+def test_two_processes_alternate_and_never_overlap(shared: Shared, forked: Forked) -> None:
+    log = Arena("log", 1 << 16)
+    shared.ring = [0, 1]
+
+    def body(me: int) -> None:
+        entries = np.frombuffer(memoryview(log.handle.map()), "<i8")
+        taker = shared.taker(shared.turns(), me, MonotonicClock())
+        for _ in range(200):
+            assert taker.enter()
+            at = int(entries[0])
+            entries[at + 1] = me
+            entries[0] = at + 1
+            taker.leave()
+
+    pids = [forked.start(lambda: body(0)), forked.start(lambda: body(1))]
+    assert [forked.wait(pid) for pid in pids] == [0, 0]
+    entries = np.frombuffer(memoryview(log.handle.map()), "<i8")
+    assert entries[0] == 400
+    assert entries[1:401].tolist() == [0, 1] * 200
+    log.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("inside", [True, False])
+def test_one_killed_in_its_turn_stops_nobody(
+    shared: Shared, forked: Forked, inside: bool
+) -> None:
+    shared.ring = [0, 1]
+    ready, go = os.pipe()
+
+    def body() -> None:
+        taker = shared.taker(shared.turns(), 0, MonotonicClock())
+        if inside:
+            taker.enter()
+        os.write(go, b"!")
+        time.sleep(60)
+
+    victim = forked.start(body)
+    os.read(ready, 1)
+    forked.kill(victim)
+    clock, turns = MonotonicClock(), shared.turns()
+    start = clock.now()
+    shared.progress_ns[0] = int(start * NANO)
+    taker = shared.taker(turns, 1, clock)
+    assert taker.enter()
+    # After the lease of a second: nobody takes the dead one out of the ring here.
+    assert clock.now() - start < 2.0
+    taker.leave()
+    os.close(ready)
+    os.close(go)
