@@ -14,17 +14,21 @@ _MANTISSA = 53
 
 
 def epsilon(updates: int, policy: PolicyConfig) -> float:
-    """The exploration rate after a number of updates: linear, then constant.
+    """The exploration rate after a number of updates: falls over `epsilon_steps`, then constant.
 
     Args:
         updates: gradient steps behind the weights that act.
-        policy: `epsilon_start`, `epsilon_end`, `epsilon_steps`.
+        policy: `epsilon_start`, `epsilon_end`, `epsilon_steps`, `epsilon_schedule`.
 
     Returns:
-        The probability that a block of ticks explores.
+        The probability that a block of ticks explores: linear, start + p (end - start), or
+        exponential, start (end / start)^p, where p grows from 0 to 1.
     """
     progress = min(max(updates, 0) / policy.epsilon_steps, 1.0)
-    return policy.epsilon_start + progress * (policy.epsilon_end - policy.epsilon_start)
+    start, end = policy.epsilon_start, policy.epsilon_end
+    if policy.epsilon_schedule == "exponential":
+        return float(start * (end / start) ** progress)
+    return start + progress * (end - start)
 
 
 def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int) -> int | None:

@@ -1,15 +1,13 @@
 """Policy networks: by name, or from a user's factory; and the network as inference holds it.
 
-Every network maps a batch of stacked observations to action values, and takes uint8 pixels: the
-conversion to [0, 1] happens here, where the network runs, because on the sampling side it costs
-twelve times the copying of the pixels.
+Every network maps a batch of stacked observations to what its head says about each action. The
+built-in ones are in `architectures.py`, the heads in `heads.py`.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -17,16 +15,15 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
-from torch.nn import functional
 
-from rtagent.config import PolicyConfig
+from rtagent.architectures import Mlp, NatureCnn, PolicyModule, ResNet, TooSmall
+from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
+from rtagent.heads import PLAIN, Head, Support, expected_values
 from rtagent.memory.blueprint import TensorSpec
 
 Floats = npt.NDArray[np.float32]
 Name = Literal["resnet", "nature", "mlp", "factory"]
-
-_HIDDEN = 512
 
 
 def resolved_name(policy: PolicyConfig, observation_space: spaces.Space[Any]) -> Name:
@@ -38,16 +35,28 @@ def resolved_name(policy: PolicyConfig, observation_space: spaces.Space[Any]) ->
     return "nature" if len(_shape(observation_space)) >= 3 else "mlp"
 
 
-def describe(policy: PolicyConfig, observation_space: spaces.Space[Any]) -> str:
-    """The network in a word or two, for display and for checkpoints: `resnet k=7`."""
+def head_of(learning: LearningConfig) -> Head:
+    """The head that the configured algorithm learns with."""
+    support = Support(learning.atoms, learning.v_min, learning.v_max)
+    return Head(learning.dueling, support if learning.algorithm == "c51" else None)
+
+
+def describe(
+    policy: PolicyConfig, observation_space: spaces.Space[Any], head: Head = PLAIN
+) -> str:
+    """The network in a few words, for display and for checkpoints: `resnet k=7, dueling`."""
     name = resolved_name(policy, observation_space)
     if name == "factory":
-        return str(policy.factory)
-    return name if name == "nature" else f"{name} k={policy.width}"
+        return f"{policy.factory}{head.describe()}"
+    width = "" if name == "nature" else f" k={policy.width}"
+    return f"{name}{width}{head.describe()}"
 
 
 def build(
-    policy: PolicyConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    policy: PolicyConfig,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    head: Head = PLAIN,
 ) -> nn.Module:
     """Build the policy network in float32.
 
@@ -55,21 +64,30 @@ def build(
         policy: name, width or factory.
         observation_space: Box of a stacked observation, (stack, height, width) or (stack, n).
         action_space: Discrete.
+        head: as the learning algorithm needs it, see `head_of`.
 
     Returns:
-        A module from (B, *observation) uint8 or float32 to (B, actions) action values.
+        A module from (B, *observation) uint8 or float32 to (B, actions) action values, or to
+        (B, actions, atoms) logits where the head has a support.
 
     Raises:
-        UserError: the network does not fit the spaces, or the factory does not do its part.
+        UserError: the network does not fit the spaces or the head, or the factory does not do its
+            part.
     """
     shape, actions = _shape(observation_space), _actions(action_space)
     name = resolved_name(policy, observation_space)
     if name == "factory":
-        module = _from_factory(str(policy.factory), observation_space, action_space)
-        _check_output(module, str(policy.factory), _zeros(observation_space, 2), actions)
+        path = str(policy.factory)
+        if head.dueling:
+            raise UserError(
+                f"learning.dueling = true: the head belongs to the network that policy.factory = "
+                f"{path!r} builds; set learning.dueling = false"
+            )
+        module = _from_factory(path, observation_space, action_space)
+        _check_output(module, path, _zeros(observation_space, 2), head.output_shape(actions))
         return module.float()
     if name == "mlp":
-        return Mlp(shape, actions, 64 * policy.width, _scale(observation_space))
+        return Mlp(shape, actions, 64 * policy.width, _scale(observation_space), head)
     if len(shape) != 3:
         raise UserError(
             f"policy.network = {name!r} needs images, and the observations have the shape "
@@ -77,110 +95,12 @@ def build(
         )
     try:
         if name == "resnet":
-            return ResNet(shape, actions, policy.width, _scale(observation_space))
-        return NatureCnn(shape, actions, _scale(observation_space))
-    except _TooSmall:
+            return ResNet(shape, actions, policy.width, _scale(observation_space), head)
+        return NatureCnn(shape, actions, _scale(observation_space), head)
+    except TooSmall:
         raise UserError(
             f"policy.network = {name!r}: frames of {shape[1]}x{shape[2]} are too small for it"
         ) from None
-
-
-class _TooSmall(ValueError):
-    """The convolutions leave nothing of the image."""
-
-
-class _PolicyModule(nn.Module):
-    """Brings observations (B, *shape) to the weights' type, and pixels to [0, 1] by `scale`."""
-
-    def __init__(self, scale: float, *, image: bool) -> None:
-        super().__init__()
-        self._scale = scale
-        self._format = torch.channels_last if image else torch.contiguous_format
-
-    def _prepare(self, observations: Tensor, weight: Tensor) -> Tensor:
-        inputs = observations.to(weight.dtype, memory_format=self._format)
-        return inputs if self._scale == 1.0 else inputs * self._scale
-
-
-class ResidualBlock(nn.Module):
-    """Two pre-activation 3x3 convolutions and a shortcut."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.second(functional.relu(self.first(functional.relu(inputs))))
-        return inputs + hidden  # type: ignore[no-any-return]
-
-
-class ResNet(_PolicyModule):
-    """The 15-layer residual network of the Realtime RL paper, width k.
-
-    Three stages of a valid 3x3 convolution (16k, 32k, 32k channels), a 3x3 max-pool of stride 2
-    without padding and two residual blocks; ReLU, flatten, linear 512, ReLU, linear actions.
-    """
-
-    def __init__(self, shape: tuple[int, ...], actions: int, width: int, scale: float) -> None:
-        super().__init__(scale, image=True)
-        channels, height, breadth = shape
-        layers: list[nn.Module] = []
-        for wanted in (16 * width, 32 * width, 32 * width):
-            layers += [
-                nn.Conv2d(channels, wanted, 3),
-                nn.MaxPool2d(3, stride=2),
-                ResidualBlock(wanted),
-                ResidualBlock(wanted),
-            ]
-            channels, height, breadth = wanted, (height - 5) // 2 + 1, (breadth - 5) // 2 + 1
-        if min(height, breadth) < 1:
-            raise _TooSmall
-        self.stages = nn.Sequential(*layers)
-        self.hidden = nn.Linear(channels * height * breadth, _HIDDEN)
-        self.values = nn.Linear(_HIDDEN, actions)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        features = self.stages(self._prepare(observations, self.values.weight))
-        hidden = self.hidden(functional.relu(features).flatten(1))
-        return self.values(functional.relu(hidden))  # type: ignore[no-any-return]
-
-
-class NatureCnn(_PolicyModule):
-    """The convolutional network of the DQN paper (Mnih et al., 2015)."""
-
-    def __init__(self, shape: tuple[int, ...], actions: int, scale: float) -> None:
-        super().__init__(scale, image=True)
-        channels, height, breadth = shape
-        layers: list[nn.Module] = []
-        for wanted, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            layers += [nn.Conv2d(channels, wanted, kernel, stride), nn.ReLU()]
-            channels = wanted
-            height, breadth = (height - kernel) // stride + 1, (breadth - kernel) // stride + 1
-        if min(height, breadth) < 1:
-            raise _TooSmall
-        self.features = nn.Sequential(*layers)
-        self.hidden = nn.Linear(channels * height * breadth, _HIDDEN)
-        self.values = nn.Linear(_HIDDEN, actions)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        features = self.features(self._prepare(observations, self.values.weight)).flatten(1)
-        return self.values(functional.relu(self.hidden(features)))  # type: ignore[no-any-return]
-
-
-class Mlp(_PolicyModule):
-    """Two hidden layers over the flattened observation."""
-
-    def __init__(self, shape: tuple[int, ...], actions: int, hidden: int, scale: float) -> None:
-        super().__init__(scale, image=False)
-        self.layers = nn.Sequential(
-            nn.Linear(prod(shape), hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()
-        )
-        self.values = nn.Linear(hidden, actions)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        inputs = self._prepare(observations, self.values.weight).flatten(1)
-        return self.values(self.layers(inputs))  # type: ignore[no-any-return]
 
 
 def channels_last(module: nn.Module) -> nn.Module:
@@ -264,6 +184,7 @@ class ActingPolicy:
         policy: network, precision, device.
         observation_space: Box of a stacked observation.
         action_space: Discrete.
+        head: of the network that learns.
 
     Raises:
         UserError: as `build`, or the device is not there.
@@ -274,11 +195,15 @@ class ActingPolicy:
         policy: PolicyConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
+        head: Head = PLAIN,
     ) -> None:
         self.device = inference_device(policy)
         dtype = inference_precision(policy, resolved_name(policy, observation_space))
-        module = build(policy, observation_space, action_space).eval().requires_grad_(False)
+        module = build(policy, observation_space, action_space, head).eval().requires_grad_(False)
         self.module = channels_last(module.to(self.device, dtype))
+        if isinstance(self.module, PolicyModule):
+            self.module.values.float()
+        self._support = None if head.support is None else head.support.values().to(self.device)
         self._zeros = _zeros(observation_space, 1)[0]
 
     def load(self, values: Floats) -> None:
@@ -301,11 +226,13 @@ class ActingPolicy:
             observation: (stack, ...) uint8 or float32.
 
         Returns:
-            (actions,) float32.
+            (actions,) float32; the expected ones where the network gives distributions.
         """
         with torch.inference_mode():
-            batch = torch.from_numpy(observation).unsqueeze(0).to(self.device)
-            answer: Floats = self.module(batch)[0].float().cpu().numpy()
+            output = self.module(torch.from_numpy(observation).unsqueeze(0).to(self.device))[0]
+            if self._support is not None:
+                output = expected_values(output, self._support)
+            answer: Floats = output.float().cpu().numpy()
         return answer
 
 
@@ -348,7 +275,7 @@ def _from_factory(
 
 
 def _check_output(
-    module: nn.Module, path: str, zeros: npt.NDArray[Any], actions: int
+    module: nn.Module, path: str, zeros: npt.NDArray[Any], shape: tuple[int, ...]
 ) -> None:
     was_training = module.training
     try:
@@ -360,12 +287,12 @@ def _check_output(
             f"shape {zeros.shape}: {_line(error)}"
         ) from error
     module.train(was_training)
-    wanted = (len(zeros), actions)
+    wanted = (len(zeros), *shape)
     found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
     if found != wanted:
         raise UserError(
             f"policy.factory = {path!r}: the module maps {len(zeros)} observations to {found}, "
-            f"not to {wanted}"
+            f"not to {wanted}{' logits, as c51 needs them' if len(shape) > 1 else ''}"
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rtagent.config import PolicyConfig
+from rtagent.config import PolicyConfig, parse_config
+from rtagent.errors import UserError
 from rtagent.exploration import epsilon, explores
 
 POLICY = PolicyConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=1000)
@@ -16,6 +17,25 @@ POLICY = PolicyConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=1000)
 )
 def test_epsilon_falls_linearly(updates: int, wanted: float) -> None:
     assert epsilon(updates, POLICY) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.0, 0.25, 0.5, 1.0, 7.0])
+def test_epsilon_falls_by_equal_factors(share: float) -> None:
+    policy = PolicyConfig(
+        epsilon_start=0.8, epsilon_end=0.2, epsilon_steps=1000, epsilon_schedule="exponential"
+    )
+    wanted = 0.8
+    factor = (0.2 / 0.8) ** (1 / 1000)
+    for _ in range(min(round(1000 * share), 1000)):
+        wanted *= factor
+    assert epsilon(round(1000 * share), policy) == pytest.approx(wanted)
+
+
+def test_an_exponential_schedule_that_never_ends_is_refused() -> None:
+    policy = {"epsilon_schedule": "exponential", "epsilon_end": 0.0}
+    with pytest.raises(UserError, match=r"policy.epsilon_end = 0"):
+        parse_config({"policy": policy})
+    assert parse_config({"policy": policy | {"epsilon_end": 0.01}}).policy.epsilon_end == 0.01
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])

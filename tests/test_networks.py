@@ -13,8 +13,10 @@ from gymnasium import spaces
 from torch import nn
 
 from rtagent import networks
+from rtagent.architectures import Mlp, NatureCnn
 from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
+from rtagent.heads import Head, Support
 
 ACTIONS = spaces.Discrete(6)
 IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -54,9 +56,9 @@ def test_pixels_are_scaled_inside(name: Any) -> None:
 
 
 def test_auto_fits_the_observations() -> None:
-    assert isinstance(networks.build(PolicyConfig(), IMAGES, ACTIONS), networks.NatureCnn)
+    assert isinstance(networks.build(PolicyConfig(), IMAGES, ACTIONS), NatureCnn)
     mlp = networks.build(PolicyConfig(width=3), VECTORS, ACTIONS)
-    assert isinstance(mlp, networks.Mlp)
+    assert isinstance(mlp, Mlp)
     assert mlp.values.in_features == 192
     assert networks.describe(PolicyConfig(width=3), VECTORS) == "mlp k=3"
     assert networks.describe(PolicyConfig(), IMAGES) == "nature"
@@ -108,6 +110,9 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         not_a_module=lambda *_: 3,
         wrong_shape=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 4)),
         fails_forward=fails_forward,
+        logits=lambda *_: nn.Sequential(
+            nn.Flatten(), nn.Linear(5, 6 * 11), nn.Unflatten(1, (6, 11))
+        ),
     )
     monkeypatch.setitem(sys.modules, "user_policies", module)
     return module
@@ -140,6 +145,33 @@ def test_bad_factories_are_one_clear_line(factory: str, said: str) -> None:
         networks.build(PolicyConfig(factory=factory), VECTORS, ACTIONS)
     assert "\n" not in str(caught.value)
     assert factory in str(caught.value)
+
+
+@pytest.mark.usefixtures("factories")
+def test_a_factory_for_c51_gives_logits() -> None:
+    head = Head(support=Support(11, -1.0, 1.0))
+    policy = PolicyConfig(factory="user_policies:logits")
+    answer = networks.build(policy, VECTORS, ACTIONS, head)(torch.zeros(3, 1, 5))
+    assert answer.shape == (3, 6, 11)
+    name = networks.describe(policy, VECTORS, head)
+    assert name == "user_policies:logits, c51 of 11 atoms from -1 to 1"
+
+
+@pytest.mark.usefixtures("factories")
+@pytest.mark.parametrize(
+    ("factory", "head", "said"),
+    [
+        ("good", Head(support=Support(11, -1.0, 1.0)), r"\(2, 6\), not to \(2, 6, 11\).*c51"),
+        ("logits", Head(support=Support(51, -1.0, 1.0)), r"\(2, 6, 11\), not to \(2, 6, 51\)"),
+        ("logits", Head(), r"\(2, 6, 11\), not to \(2, 6\)$"),
+        ("good", Head(dueling=True), "learning.dueling = true.*set learning.dueling = false"),
+    ],
+)
+def test_a_factory_whose_head_is_another_is_refused(factory: str, head: Head, said: str) -> None:
+    policy = PolicyConfig(factory=f"user_policies:{factory}")
+    with pytest.raises(UserError, match=said) as caught:
+        networks.build(policy, VECTORS, ACTIONS, head)
+    assert f"user_policies:{factory}" in str(caught.value)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -200,6 +232,50 @@ def test_acting_answers_like_the_network(name: Any, tolerance: float) -> None:
     assert answer.shape == (6,)
     np.testing.assert_allclose(answer, wanted, atol=tolerance)
     assert before == {name: t.data_ptr() for name, t in acting.module.state_dict().items()}
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_acting_on_distributions_gives_their_means(dueling: bool) -> None:
+    torch.manual_seed(0)
+    head = Head(dueling, Support(11, -2.0, 3.0))
+    acting = networks.ActingPolicy(PolicyConfig(), VECTORS, ACTIONS, head)
+    observation = np.linspace(-1, 1, 5, dtype=np.float32)[None]
+    answer = acting.values(observation)
+    with torch.no_grad():
+        masses = acting.module(torch.from_numpy(observation)[None])[0].softmax(dim=1).numpy()
+    support = np.linspace(-2, 3, 11)
+    wanted = [sum(m * z for m, z in zip(row, support, strict=True)) for row in masses]
+    assert answer.dtype == np.float32
+    assert answer.shape == (6,)
+    np.testing.assert_allclose(answer, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["resnet", "nature"])
+def test_autocast_sees_the_same_pixels(name: Any) -> None:
+    torch.manual_seed(0)
+    module = networks.build(PolicyConfig(network=name), IMAGES, ACTIONS)
+    pixels = torch.randint(0, 256, (3, *IMAGES.shape), dtype=torch.uint8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        low = module(pixels)
+    with torch.no_grad():
+        full = module(pixels)
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low, full, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("acting", [False, True])
+def test_actions_that_are_nearly_alike_are_told_apart(acting: bool) -> None:
+    policy = PolicyConfig(network="resnet", precision="bfloat16")
+    made = networks.ActingPolicy(policy, IMAGES, ACTIONS)
+    module = made.module if acting else networks.build(policy, IMAGES, ACTIONS)
+    wanted = 100.0 + 0.01 * torch.arange(6)
+    with torch.no_grad():
+        module.values.weight.zero_()
+        module.values.bias.copy_(wanted)
+    pixels = np.zeros(IMAGES.shape, np.uint8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=not acting):
+        found = made.values(pixels) if acting else module(torch.from_numpy(pixels)[None])[0].numpy()
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-6)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a device that is not there")

@@ -1,7 +1,8 @@
-"""The learner process: sample, update, publish, write checkpoints.
+"""A learner process: sample, compute a gradient, apply it in turn, write checkpoints.
 
-The algorithm is in `dqn.py`; this module decides when it runs. Acting never waits for anything
-here: weights leave through the shared buffers, and a learner that dies leaves the newest ones.
+What an update is stands in `shared_update.py` and `algorithms.py`, whose turn it is in
+`memory/turns.py`; this module decides when. Acting never waits for anything here: weights leave
+through the published buffers, and a learner that dies leaves the newest ones.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 
 from rtagent import checkpoint as checkpoints
 from rtagent import networks
 from rtagent.config import Config
-from rtagent.learning.dqn import DqnUpdate
+from rtagent.learning import state as states
+from rtagent.learning.algorithms import ValueLearning
+from rtagent.learning.horizon import HorizonKeeper
+from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
+from rtagent.learning.prefetch import Prefetcher
 from rtagent.learning.replay import Batch, Replay
-from rtagent.learning.state import collect, restore, restore_network
-from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
+from rtagent.learning.warm_up import empty_batch
+from rtagent.memory.turns import TurnTaker
+from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World
 
 if TYPE_CHECKING:
@@ -32,19 +39,24 @@ RATE_OVER_S = 5.0
 """Seconds over which the rate of updates is measured."""
 CREDIT_TICKS = 60.0
 """Ticks whose share of updates may be saved up."""
+LEASE_UPDATES = 4
+"""A turn's lease lasts at least as long as this many of its holder's updates."""
+NANO = 1e9
 
 
 def run(context: WorkerContext) -> None:
     """The body of a learner process; returns when it is told to stop."""
-    # Acting waits for the first weights, and need not wait for the optimizer to be imported.
+    # Acting waits for the first weights, and need not wait for the rest of this.
     if context.world.weights.publication < 0:
-        publish_initial(context.world, context.config, context.resume)
+        with context.world.turns.lock:
+            if context.world.weights.publication < 0:
+                publish_initial(context.world, context.config, context.resume)
     context.give_way()
     Learner(context).run()
 
 
 def publish_initial(world: World, config: Config, resume: Path | None) -> None:
-    """Publish the weights to act with where nobody learns: resumed, or random.
+    """Publish the weights to act with: resumed, or random.
 
     Args:
         world: whose weight buffers are filled.
@@ -54,15 +66,13 @@ def publish_initial(world: World, config: Config, resume: Path | None) -> None:
     Raises:
         CheckpointError: the checkpoint cannot be used.
     """
-    torch.manual_seed(config.run.seed)
-    blueprint = world.blueprint
-    network = networks.build(config.policy, blueprint.observation_space, blueprint.action_space)
+    network = _build(world, config)
     counters = checkpoints.Counters()
     if resume is not None:
-        saved = checkpoints.check(resume, checkpoints.signature(config, blueprint))
-        restore_network(network, "online", saved)
+        saved = checkpoints.check(resume, checkpoints.signature(config, world.blueprint))
+        states.restore_network(network, "online", saved)
         counters = saved.counters
-    flat = np.empty(blueprint.parameters, np.float32)
+    flat = np.empty(world.blueprint.parameters, np.float32)
     networks.flatten_into(network, flat)
     world.weights.publish(flat, WeightsInfo(counters.weights_version + 1, counters.updates))
 
@@ -75,148 +85,288 @@ class Learner:
     """
 
     def __init__(self, context: WorkerContext) -> None:
+        world, config = context.world, context.config
         self._context = context
-        self._learning = context.config.learning
+        self._learning = config.learning
         self._record = context.record
-        self._weights: WeightBuffers = context.world.weights
-        blueprint: Blueprint = context.blueprint
-        self._signature = checkpoints.signature(context.config, blueprint)
-        network = networks.build(
-            context.config.policy, blueprint.observation_space, blueprint.action_space
+        self._signature = checkpoints.signature(config, context.blueprint)
+        algorithm = ValueLearning(_build(world, config), self._learning)
+        self._update = SharedUpdate(algorithm, world.learner, world.weights, self._learning)
+        self._keeper = HorizonKeeper(world.horizon, config.r3)
+        self._replay = Replay(world.frames, world.ledger, self._learning, world.priorities)
+        self._turns = TurnTaker(
+            world.turns,
+            context.index,
+            context.clock,
+            ring=lambda: context.orders.learner_ring,
+            order=lambda: context.orders.learning_order,
+            lease_s=self._lease_s,
+            progress_ns=lambda index: int(world.board.learners["heartbeat_ns"][index]),
+            beat=self._beat,
         )
-        self._update = DqnUpdate(network, self._learning)
-        self._replay = Replay(context.world.frames, context.world.ledger, self._learning)
-        self._flat = np.empty(blueprint.parameters, np.float32)
-        self._version = 0
         self._bad_burst = False
-        self._seen_ticks = max(0, context.world.ledger.newest + 1)
+        self._seen_ticks = max(0, world.ledger.newest + 1)
         self._credit = 0.0
 
     def run(self) -> None:
-        """Take over weights, publish them, then learn until told to stop."""
+        """Take over the shared state, then learn until told to stop."""
         context = self._context
         self._take_over()
-        self._rng = np.random.default_rng(
-            [context.config.run.seed, context.index, self._update.updates]
-        )
         self._warm_up()
+        self._prefetcher = self._new_prefetcher()
         context.ready()
-        next_checkpoint = context.clock.now() + context.config.run.checkpoint_every_s
-        self._rate_since = (context.clock.now(), self._update.updates)
+        clock = context.clock
+        next_checkpoint = clock.now() + context.config.run.checkpoint_every_s
+        self._rate_since = (clock.now(), int(self._record["applied"][0]))
         self._record["updates_per_s"][0] = math.nan
-        while not context.stopping:
-            if not self._learn():
-                context.clock.sleep_until(context.clock.now() + IDLE_S)
-            if context.clock.now() >= next_checkpoint:
-                self._write_checkpoint()
-                next_checkpoint = context.clock.now() + context.config.run.checkpoint_every_s
-            self._note_rate()
-            context.beat()
-        self._publish()
-        self._write_checkpoint()
+        try:
+            while self._beat():
+                if not self._learn():
+                    clock.sleep_until(clock.now() + IDLE_S)
+                if clock.now() >= next_checkpoint or self._asked_for_checkpoint():
+                    if self._is_first():
+                        self._write_checkpoint()
+                    next_checkpoint = clock.now() + context.config.run.checkpoint_every_s
+                self._note_rate()
+        finally:
+            self._prefetcher.close()
+        if self._is_first():
+            self._write_checkpoint()
+
+    # ---- the shared state
 
     def _take_over(self) -> None:
-        """Start from what is published, and from the checkpoint it came from, if it did."""
-        context, update = self._context, self._update
-        published = self._weights.read(self._flat)
+        """Make the shared state out of what is published, if nobody has yet."""
+        state = self._update.state
+        with self._turns.hold():
+            if state.number < 0:
+                states.put(self._first_state(), state)
+        progress = state.progress
+        self._record["updates"][0] = progress.updates
+        self._record["samples_consumed"][0] = progress.samples
+        self._note_version()
+
+    def _new_prefetcher(self) -> Prefetcher:
+        seed = [self._context.config.run.seed, self._context.index, int(self._record["updates"][0])]
+        return Prefetcher(self._replay, np.random.default_rng(seed), self._learning.prefetch)
+
+    def _first_state(self) -> states.Snapshot:
+        context = self._context
+        flat = np.empty(context.blueprint.parameters, np.float32)
+        published = context.world.weights.read(flat)
         if published is None:
             raise RuntimeError("no weights could be read: they are published before this")
-        networks.load_flat(update.network, self._flat)
-        update.synchronize_target()
-        update.updates, self._version = published.updates, published.version
         if context.resume is not None:
             saved = checkpoints.check(context.resume, self._signature)
             if saved.counters.updates == published.updates:
-                restore(update, saved)
-                self._record["samples_consumed"][0] = saved.counters.samples_consumed
-        self._record["updates"][0] = update.updates
-        self._record["weights_version"][0] = self._version
+                return states.from_checkpoint(saved, context.blueprint.tensors)
+        return states.begin(flat, published.updates)
 
     def _warm_up(self) -> None:
-        """Run forward and backward once without a step: first calls are slow."""
-        blueprint, count = self._context.blueprint, self._learning.batch_size
-        dtype = torch.uint8 if blueprint.frame_dtype == "uint8" else torch.float32
-        zeros = torch.zeros((count, blueprint.frame_stack, *blueprint.frame_shape), dtype=dtype)
-        numbers = torch.zeros(count)
+        """Compute a gradient without applying it: first calls are slow, and memory is measured."""
+        self._update.refresh()
+        size = self._context.orders.batch_size
+        while True:
+            try:
+                needed = self._measure_batch(size)
+                break
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or size == 1:
+                    raise
+                self._note_out_of_memory(size)
+                size //= 2
+        with self._turns.hold():
+            self._keeper.note_base(needed, size)
         self._context.beat()
-        self._update.compute_gradient(
-            Batch(zeros, numbers.long(), numbers, numbers, zeros, numbers.bool())
-        )
-        self._update.optimizer.zero_grad(set_to_none=True)
+
+    def _measure_batch(self, size: int) -> int:
+        """Bytes that learning from batches of a size needs, beyond what the process has anyway."""
+        batch = empty_batch(self._context.blueprint, size)
         self._context.beat()
+        self._update.compute(batch, 0)
+        peak = measure_peak(lambda: self._update.compute(batch, 0))
+        # Beside the batch in use there are those that are ready, and one that is being made.
+        batches = self._learning.prefetch + 2
+        return peak + batches * (batch.observations.nbytes + batch.next_observations.nbytes)
+
+    # ---- one update
 
     def _learn(self) -> bool:
         """One update if it is time for one; whether it was."""
-        self._replay.refresh()
         if not self._may_update():
             return False
-        batch = self._replay.sample(self._learning.batch_size, self._rng)
-        if batch is None:
-            return False
-        clock, record, started = self._context.clock, self._record, self._context.clock.now()
-        result = self._update.step(batch)
-        self._credit -= 1.0
-        record["update_ns"][0] = int((clock.now() - started) * 1e9)
-        if not result.applied:
-            self._count_skipped(result.loss, result.gradient_norm)
+        orders = self._context.orders
+        size = self._keeper.batch_size(orders)
+        clock = self._context.clock
+        try:
+            batch = self._take(size)
+            progress = None if batch is None else self._update.refresh()
+            if batch is None or progress is None:
+                return False
+            started = clock.now()
+            gradient = self._update.compute(batch, progress.updates)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or size == 1:
+                raise
+            self._recover_memory(size)
             return True
-        self._bad_burst = False
-        record["loss"][0] = result.loss
-        record["updates"][0] = self._update.updates
-        record["samples_consumed"][0] += len(batch.serials)
-        if self._update.updates % self._learning.publish_every == 0:
-            self._publish()
+        self._beat()
+        computed = clock.now()
+        if not self._turns.enter():
+            return False
+        entered = clock.now()
+        try:
+            self._finish(gradient)
+        finally:
+            self._turns.leave()
+        self._record["update_ns"][0] = int((computed - started + clock.now() - entered) * NANO)
+        self._credit -= 1.0
+        if gradient.finite:
+            self._replay.update_priorities(batch, gradient.errors)
         return True
 
-    def _note_rate(self) -> None:
-        since, before = self._rate_since
-        now, updates = self._context.clock.now(), self._update.updates
-        if now - since >= RATE_OVER_S:
-            self._record["updates_per_s"][0] = (updates - before) / (now - since)
-            self._rate_since = (now, updates)
+    def _take(self, size: int) -> Batch | None:
+        learning, updates = self._learning, int(self._record["updates"][0])
+        done = min(1.0, updates / learning.importance_steps)
+        beta = learning.importance_exponent + done * (1.0 - learning.importance_exponent)
+        return self._prefetcher.take(size, IDLE_S, beta)
 
-    def _may_update(self) -> bool:
-        ticks = self._context.world.ledger.newest + 1
-        rate = self._learning.updates_per_tick
-        self._credit += rate * (ticks - self._seen_ticks)
-        self._credit = min(self._credit, max(1.0, rate * CREDIT_TICKS))
-        self._seen_ticks = ticks
-        if self._context.orders.learning_paused:
-            return False
-        if self._replay.ticks < self._learning.learning_starts or not len(self._replay):
-            return False
-        return rate == 0.0 or self._credit >= 1.0
+    def _finish(self, gradient: Gradient) -> None:
+        """Apply a gradient whose turn it is, unless it is too stale or not finite."""
+        record, update = self._record, self._update
+        stale = update.staleness(gradient)
+        if not gradient.finite:
+            self._count_skipped(gradient)
+            return
+        self._bad_burst = False
+        if stale > STALEST_IN_ROUNDS * max(1, len(self._context.orders.learner_ring)):
+            record["dropped"][0] += 1
+            return
+        after = update.apply(gradient)
+        record["applied"][0] += 1
+        record["staleness_sum"][0] += stale
+        record["staleness_max"][0] = max(stale, int(record["staleness_max"][0]))
+        record["loss"][0] = gradient.loss
+        record["updates"][0] = after.updates
+        record["samples_consumed"][0] = after.samples
+        self._note_version()
+        self._advance_horizon(gradient.samples, after.updates)
 
-    def _count_skipped(self, loss: float, norm: float) -> None:
+    def _advance_horizon(self, samples: int, updates: int) -> None:
+        started = self._context.clock.now()
+        board, orders = self._context.world.board.environment, self._context.orders
+        self._keeper.advance(int(started * NANO), samples, updates, board, orders)
+        self._record["control_ns"][0] += int((self._context.clock.now() - started) * NANO)
+
+    def _recover_memory(self, size: int) -> None:
+        """Give back what can be given, and go on with half the batch."""
+        self._prefetcher.close()
+        self._note_out_of_memory(size)
+        self._prefetcher = self._new_prefetcher()
+
+    def _note_out_of_memory(self, size: int) -> None:
+        self._update.forget_gradient()
+        release()
+        with self._turns.hold():
+            self._keeper.note_out_of_memory(size)
+        self._record["out_of_memory"][0] += 1
+        self._context.event("out_of_memory", batch_size=size, next_batch_size=max(1, size // 2))
+
+    def _count_skipped(self, gradient: Gradient) -> None:
         self._record["skipped"][0] += 1
         if not self._bad_burst:
             self._bad_burst = True
             self._context.event(
-                "update_skipped", loss=repr(loss), gradient_norm=repr(norm),
-                updates=self._update.updates,
+                "update_skipped", loss=repr(gradient.loss), gradient_norm=repr(gradient.norm),
+                updates=gradient.updates,
             )
 
-    def _publish(self) -> None:
-        self._version += 1
-        networks.flatten_into(self._update.network, self._flat)
-        self._weights.publish(self._flat, WeightsInfo(self._version, self._update.updates))
-        self._record["weights_version"][0] = self._version
+    def _may_update(self) -> bool:
+        world, learning, orders = self._context.world, self._learning, self._context.orders
+        ticks = world.ledger.newest + 1
+        rate = learning.updates_per_tick / max(1, len(orders.learner_ring))
+        self._credit += rate * (ticks - self._seen_ticks)
+        self._credit = min(self._credit, max(1.0, rate * CREDIT_TICKS))
+        self._seen_ticks = ticks
+        if orders.learning_paused or self._context.index not in orders.learner_ring:
+            return False
+        if self._replay.ticks < learning.learning_starts:
+            return False
+        return rate == 0.0 or self._credit >= 1.0
+
+    # ---- being one of several
+
+    def _beat(self) -> bool:
+        """Stamp the heartbeat; whether to go on."""
+        context = self._context
+        context.beat()
+        return not context.stopping and context.index < context.orders.learners
+
+    def _lease_s(self, index: int) -> float:
+        update_s = float(self._context.world.board.learners["update_ns"][index]) / NANO
+        return max(self._learning.lease_s, LEASE_UPDATES * update_s)
+
+    def _note_version(self) -> int:
+        """Put the version of the published weights on the board."""
+        info = self._context.world.weights.info()
+        version = 0 if info is None else info.version
+        self._record["weights_version"][0] = version
+        return version
+
+    def _note_rate(self) -> None:
+        since, before = self._rate_since
+        now, applied = self._context.clock.now(), int(self._record["applied"][0])
+        if now - since >= RATE_OVER_S:
+            self._record["updates_per_s"][0] = (applied - before) / (now - since)
+            self._rate_since = (now, applied)
+
+    # ---- checkpoints
+
+    def _is_first(self) -> bool:
+        """Whether this learner writes the checkpoints."""
+        return self._context.index == min(self._context.orders.learner_ring, default=0)
+
+    def _asked_for_checkpoint(self) -> bool:
+        return self._context.orders.checkpoint > int(self._update.state.served[0])
 
     def _write_checkpoint(self) -> None:
         context, record = self._context, self._record
-        counters = checkpoints.Counters(
-            self._update.updates, int(record["samples_consumed"][0]), self._version
-        )
+        asked = context.orders.checkpoint
         context.beat()
         started = context.clock.now()
+        with self._turns.hold():
+            self._update.publish()
+            snapshot = states.take(self._update.state)
+        progress, version = snapshot.progress, self._note_version()
+        counters = checkpoints.Counters(progress.updates, progress.samples, version)
+        context.beat()
+        network = self._update.algorithm.network
         try:
-            saved = checkpoints.Checkpoint(self._signature, counters, collect(self._update))
+            arrays = states.to_arrays(snapshot, context.blueprint.tensors, network)
+            saved = checkpoints.Checkpoint(self._signature, counters, arrays)
             path = checkpoints.save(context.checkpoint_dir, saved, progress=context.beat)
         except checkpoints.CheckpointError as error:
             record["checkpoint_failures"][0] += 1
-            context.event("checkpoint_failed", reason=str(error))
+            context.event("checkpoint_failed", reason=str(error), request=asked)
         else:
+            seconds = context.clock.now() - started
             record["checkpoints"][0] += 1
-            record["checkpoint_ns"][0] = int((context.clock.now() - started) * 1e9)
-            context.event("checkpoint", file=path.name, updates=counters.updates)
+            record["checkpoint_ns"][0] = int(seconds * NANO)
+            context.event(
+                "checkpoint", file=path.name, updates=counters.updates, request=asked,
+                seconds=round(seconds, 3),
+            )
+        self._update.state.served[0] = asked
         context.beat()
+
+
+def _build(world: World, config: Config) -> nn.Module:
+    """The network of the run, the same in every process."""
+    torch.manual_seed(config.run.seed)
+    blueprint = world.blueprint
+    return networks.build(
+        config.policy,
+        blueprint.observation_space,
+        blueprint.action_space,
+        networks.head_of(config.learning),
+    )

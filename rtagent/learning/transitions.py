@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,7 @@ Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Transitions:
+class Transitions(NamedTuple):
     """Transitions as columns, each (n,); frames are named by their numbers.
 
     Attributes:
@@ -48,9 +47,6 @@ class Transitions:
     next_frame: Ints
     terminal: npt.NDArray[np.bool_]
 
-    def __len__(self) -> int:
-        return len(self.frame)
-
 
 @dataclass
 class _Chain:
@@ -68,6 +64,9 @@ class _Chain:
 
 class DecisionIndex:
     """Ledger rows in, a ring of transitions out. Vectorised, and fed little by little.
+
+    A transition has a serial number, which grows with the number of its state's frame. It takes 24
+    bytes if an action is one int32. One thread at a time may use an index.
 
     Args:
         capacity: transitions kept.
@@ -93,19 +92,14 @@ class DecisionIndex:
         self._n_step = n_step
         self._executed = state == "executed"
         self._powers: Doubles = np.power(float(gamma), np.arange(n_step + 1))
-        base, shape = action.base, action.shape
-        self._ring = Transitions(
-            frame=np.empty(capacity, np.int64),
-            action=np.empty((capacity, *shape), base),
-            reward=np.empty(capacity, np.float32),
-            discount=np.empty(capacity, np.float32),
-            next_frame=np.empty(capacity, np.int64),
-            terminal=np.empty(capacity, np.bool_),
-        )
-        self._no_actions = np.empty((0, *shape), base)
+        self._discounts = self._powers.astype(np.float32)
+        # Beside the other columns, because it is searched.
+        self._frames: Ints = np.empty(capacity, np.int64)
+        self._rest = np.empty(capacity, _rest_dtype(action))
         self._first = 0
         self._end = 0
         self._last_row: np.void | None = None
+        self._no_actions = self._rest["action"][:0]
         self._chain = self._new_chain(0)
         self.skipped = 0
 
@@ -120,23 +114,36 @@ class DecisionIndex:
     def get(self, serials: Ints) -> Transitions:
         """Copies of the transitions with these serial numbers, which must lie in `span`."""
         slots = serials % self._capacity
-        ring = self._ring
+        frame, rest = self._frames.take(slots), self._rest.take(slots)
         return Transitions(
-            ring.frame[slots], ring.action[slots], ring.reward[slots], ring.discount[slots],
-            ring.next_frame[slots], ring.terminal[slots],
+            frame, rest["action"], rest["reward"], self._discounts.take(rest["steps"]),
+            frame + rest["successor"], rest["terminal"],
         )
+
+    def frames(self, start: int, stop: int) -> Ints:
+        """The states' frames of the transitions start <= serial < stop, which lie in `span`."""
+        return self._frames.take(np.arange(start, stop) % self._capacity)
+
+    def find(self, frames: Ints) -> Ints:
+        """The serial numbers (n,) of the transitions that begin with frames (n,); -1 for others."""
+        if not len(self):
+            return np.full(len(frames), -1)
+        serials = np.minimum(self._first + self._older_than(frames), self._end - 1)
+        return np.where(self._frames.take(serials % self._capacity) == frames, serials, -1)
 
     def forget(self, oldest_frame: int) -> None:
         """Drop the transitions whose state is older than a frame."""
-        # Frames grow with the serial number, so halving the interval finds the border.
-        low, high = self._first, self._end
-        while low < high:
-            middle = (low + high) // 2
-            if self._ring.frame[middle % self._capacity] < oldest_frame:
-                low = middle + 1
-            else:
-                high = middle
-        self._first = low
+        if len(self) and self._frames[self._first % self._capacity] < oldest_frame:
+            self._first += int(self._older_than(np.array([oldest_frame]))[0])
+
+    def _older_than(self, frames: Ints) -> Ints:
+        """How many of the transitions held begin before each frame."""
+        start, stop = self._first % self._capacity, (self._end - 1) % self._capacity + 1
+        if start < stop:
+            return np.searchsorted(self._frames[start:stop], frames)
+        # They run past the end of the ring: two parts, each in ascending order.
+        older = np.searchsorted(self._frames[start:], frames)
+        return older + np.searchsorted(self._frames[:stop], frames)
 
     def feed(self, rows: Rows) -> None:
         """Take in rows of the ledger.
@@ -211,7 +218,7 @@ class DecisionIndex:
             chain.frame[:count],
             chain.action[:count],
             _dot(windows, self._powers[:n]),
-            np.full(count, self._powers[n]),
+            np.full(count, n),
             chain.frame[n:],
             np.zeros(count, bool),
         )
@@ -231,14 +238,14 @@ class DecisionIndex:
                 chain.frame,
                 chain.action,
                 _dot(windows, self._powers[: self._n_step]),
-                self._powers[steps],
+                steps,
                 np.full(count, last["tick"]),
                 np.full(count, bool(last["flags"] & TERMINATED)),
             )
         self._chain = self._new_chain(chain.first_tick)
 
     def _append(
-        self, frame: Ints, action: npt.NDArray[Any], reward: Doubles, discount: Doubles,
+        self, frame: Ints, action: npt.NDArray[Any], reward: Doubles, steps: Ints,
         next_frame: Ints, terminal: npt.NDArray[np.bool_],
     ) -> None:
         with np.errstate(over="ignore"):
@@ -246,15 +253,30 @@ class DecisionIndex:
         self.skipped += int((~finite).sum())
         kept = np.flatnonzero(finite)[-self._capacity :]
         slots = np.arange(self._end, self._end + len(kept)) % self._capacity
-        ring = self._ring
-        ring.frame[slots] = frame[kept]
-        ring.action[slots] = action[kept]
-        ring.reward[slots] = reward[kept]
-        ring.discount[slots] = discount[kept]
-        ring.next_frame[slots] = next_frame[kept]
-        ring.terminal[slots] = terminal[kept]
+        self._frames[slots] = frame[kept]
+        columns = {
+            "successor": next_frame - frame, "reward": reward, "steps": steps,
+            "terminal": terminal, "action": action,
+        }
+        for name, values in columns.items():
+            self._rest[name][slots] = values[kept]
         self._end += len(kept)
         self._first = max(self._first, self._end - self._capacity)
+
+
+def _rest_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
+    """What is stored of a transition beside its state's frame.
+
+    Fields: `successor` (frames between state and successor), `reward`, `steps` (decisions taken
+    together), `terminal`, `action`.
+    """
+    return np.dtype(
+        [
+            ("successor", "<i4"), ("reward", "<f4"), ("steps", "<u2"), ("terminal", "?"),
+            ("action", action.base, action.shape),
+        ],
+        align=True,
+    )
 
 
 def _dot(windows: Doubles, weights: Doubles) -> Doubles:

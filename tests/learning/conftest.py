@@ -74,7 +74,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_blueprint() -> Callable[..., Blueprint]:
     """Shapes of a small run."""
     return _make_blueprint

@@ -1,64 +1,248 @@
-"""The DQN loss against a slow transcription of its equation."""
+"""Losses against slow transcriptions of their equations, sample by sample."""
 
 from __future__ import annotations
+
+from math import ceil, exp, floor, log
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from rtagent.learning.losses import dqn_loss, dqn_targets
+from rtagent.learning.losses import (
+    c51_loss,
+    c51_targets,
+    double_dqn_targets,
+    dqn_targets,
+    huber_loss,
+)
+
+COUNT, KINDS = 33, 4
+SUPPORT = torch.linspace(-2.0, 3.0, 11)
+NO_TERMINAL = torch.zeros(1, dtype=torch.bool)
+
+Array = np.ndarray[Any, Any]
 
 
-def slow_loss(
-    values: np.ndarray, actions: np.ndarray, rewards: np.ndarray, discounts: np.ndarray,
-    next_values: np.ndarray, terminals: np.ndarray,
-) -> tuple[float, list[float]]:
-    """Sample by sample: y = R + gamma**n max Q', Huber with threshold 1."""
+@pytest.fixture(params=range(5))
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    return np.random.default_rng(request.param)
+
+
+def transitions(rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Rewards, gamma**n with an n for each sample, terminals."""
+    rewards = rng.normal(0, 1, COUNT).astype(np.float32)
+    discounts = (0.9 ** rng.integers(1, 9, COUNT)).astype(np.float32)
+    return rewards, discounts, rng.random(COUNT) < 0.3
+
+
+def tensors(*arrays: Array) -> list[torch.Tensor]:
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.normal(0, 2, shape).astype(np.float32)
+
+
+def softmax(logits: Array) -> list[float]:
+    total = sum(exp(each) for each in logits)
+    return [exp(each) / total for each in logits]
+
+
+def first_best(values: Any) -> int:
+    return max(range(len(values)), key=lambda action: float(values[action]))
+
+
+# ---- DQN and Double DQN
+
+
+def test_dqn_targets_are_the_equation(rng: np.random.Generator) -> None:
+    rewards, discounts, terminals = transitions(rng)
+    next_values = normal(rng, COUNT, KINDS)
+    wanted = [
+        rewards[i] if terminals[i] else rewards[i] + discounts[i] * max(next_values[i])
+        for i in range(COUNT)
+    ]
+    found = dqn_targets(*tensors(rewards, discounts, next_values, terminals))
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_double_dqn_targets_are_the_equation(rng: np.random.Generator) -> None:
+    rewards, discounts, terminals = transitions(rng)
+    chosen_by, next_values = normal(rng, COUNT, KINDS), normal(rng, COUNT, KINDS)
+    wanted = [
+        rewards[i] if terminals[i]
+        else rewards[i] + discounts[i] * next_values[i][first_best(chosen_by[i])]
+        for i in range(COUNT)
+    ]
+    found = double_dqn_targets(*tensors(rewards, discounts, chosen_by, next_values, terminals))
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_double_dqn_never_hopes_for_more_than_dqn(rng: np.random.Generator) -> None:
+    rewards, discounts, terminals = tensors(*transitions(rng))
+    chosen_by, next_values = tensors(normal(rng, COUNT, KINDS), normal(rng, COUNT, KINDS))
+    double = double_dqn_targets(rewards, discounts, chosen_by, next_values, terminals)
+    single = dqn_targets(rewards, discounts, next_values, terminals)
+    assert (double <= single).all()
+    assert (double < single).any()
+
+
+def test_huber_loss_is_the_weighted_equation(rng: np.random.Generator) -> None:
+    values, targets = normal(rng, COUNT, KINDS), normal(rng, COUNT)
+    actions, weights = rng.integers(0, KINDS, COUNT), rng.random(COUNT).astype(np.float32)
     losses, errors = [], []
-    for i in range(len(actions)):
-        target = rewards[i]
-        if not terminals[i]:
-            target = target + discounts[i] * max(next_values[i])
-        error = target - values[i][actions[i]]
-        losses.append(0.5 * error**2 if abs(error) < 1 else abs(error) - 0.5)
+    for i in range(COUNT):
+        error = abs(targets[i] - values[i][actions[i]])
+        losses.append(weights[i] * (0.5 * error**2 if error < 1 else error - 0.5))
         errors.append(error)
-    return float(np.mean(losses)), errors
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_loss_is_the_equation(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    count, kinds = 33, 4
-    values, next_values = rng.normal(0, 2, (2, count, kinds))
-    actions = rng.integers(0, kinds, count)
-    rewards, discounts = rng.normal(0, 1, count), 0.9 ** rng.integers(1, 9, count)
-    terminals = rng.random(count) < 0.3
-    targets = dqn_targets(
-        torch.tensor(rewards), torch.tensor(discounts), torch.tensor(next_values),
-        torch.tensor(terminals),
-    )
-    loss, errors = dqn_loss(torch.tensor(values), torch.tensor(actions), targets)
-    wanted, wanted_errors = slow_loss(values, actions, rewards, discounts, next_values, terminals)
-    assert float(loss) == pytest.approx(wanted, rel=1e-5)
-    np.testing.assert_allclose(errors.numpy(), wanted_errors, rtol=1e-4, atol=1e-5)
-
-
-def test_a_terminal_state_has_no_value_even_if_the_network_says_infinity() -> None:
-    targets = dqn_targets(
-        torch.tensor([2.0]), torch.tensor([0.9]), torch.tensor([[float("inf")]]),
-        torch.tensor([True]),
-    )
-    assert targets.tolist() == [2.0]
+    loss, found = huber_loss(*tensors(values, actions, targets, weights))
+    assert float(loss) == pytest.approx(sum(losses) / COUNT, rel=1e-5)
+    np.testing.assert_allclose(found.numpy(), errors, rtol=1e-4, atol=1e-6)
 
 
 def test_no_gradient_through_the_target() -> None:
     next_values = torch.ones(1, 2, requires_grad=True)
     values = torch.zeros(1, 2, requires_grad=True)
-    targets = dqn_targets(
-        torch.zeros(1), torch.ones(1), next_values, torch.zeros(1, dtype=torch.bool)
-    )
-    loss, _ = dqn_loss(values, torch.tensor([1]), targets)
+    zero, one = torch.zeros(1), torch.ones(1)
+    for targets in (
+        dqn_targets(zero, one, next_values, NO_TERMINAL),
+        double_dqn_targets(zero, one, values, next_values, NO_TERMINAL),
+    ):
+        assert not targets.requires_grad
+    loss, errors = huber_loss(values, torch.tensor([1]), targets, one)
     loss.backward()
     assert next_values.grad is None
     assert values.grad is not None
     assert values.grad.tolist() == [[0.0, -1.0]]
+    assert not errors.requires_grad
+
+
+# ---- C51
+
+
+def slow_projection(
+    reward: float, discount: float, terminal: bool, masses: list[float], support: Array
+) -> list[float]:
+    """Algorithm 1 of Bellemare et al., 2017, with the mass on an atom, which it loses, kept."""
+    low, high = float(support[0]), float(support[-1])
+    step = (high - low) / (len(support) - 1)
+    target = [0.0] * len(support)
+    for j, mass in enumerate(masses):
+        value = reward + (0.0 if terminal else discount) * float(support[j])
+        position = (min(max(value, low), high) - low) / step
+        lower, upper = floor(position), ceil(position)
+        if lower == upper:
+            target[lower] += mass
+        else:
+            target[lower] += mass * (upper - position)
+            target[upper] += mass * (position - lower)
+    return target
+
+
+def test_c51_targets_are_the_algorithm(rng: np.random.Generator) -> None:
+    rewards, discounts, terminals = transitions(rng)
+    support = SUPPORT.numpy()
+    logits = normal(rng, COUNT, KINDS, len(support))
+    wanted = []
+    for i in range(COUNT):
+        each = [softmax(logits[i][action]) for action in range(KINDS)]
+        best = first_best([float(np.dot(masses, support)) for masses in each])
+        wanted.append(
+            slow_projection(rewards[i], discounts[i], terminals[i], each[best], support)
+        )
+    found = c51_targets(*tensors(rewards, discounts, logits, terminals), SUPPORT)
+    np.testing.assert_allclose(found.numpy(), wanted, atol=2e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    reward=st.floats(-4.0, 4.0, width=32), discount=st.floats(0.0, 1.0, width=32),
+    atoms=st.integers(2, 60), seed=st.integers(0, 1000),
+)
+@example(reward=3.0, discount=0.0, atoms=22, seed=0)  # rounded to beyond the last atom
+def test_a_projection_keeps_all_mass(
+    reward: float, discount: float, atoms: int, seed: int
+) -> None:
+    support = torch.linspace(-2.0, 3.0, atoms)
+    logits = torch.randn(1, 1, atoms, generator=torch.Generator().manual_seed(seed))
+    target = c51_targets(
+        torch.tensor([reward]), torch.tensor([discount]), logits, NO_TERMINAL, support
+    )
+    assert (target >= 0.0).all()
+    assert float(target.sum()) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("reward", [-0.4, 0.0, 0.15, 0.6])
+def test_a_projection_within_the_support_keeps_the_mean(reward: float) -> None:
+    logits = torch.randn(1, 1, 11, generator=torch.Generator().manual_seed(3))
+    mean = float(logits[0, 0].softmax(0) @ SUPPORT)
+    target = c51_targets(
+        torch.tensor([reward]), torch.tensor([0.8]), logits, NO_TERMINAL, SUPPORT
+    )
+    assert float(target[0] @ SUPPORT) == pytest.approx(reward + 0.8 * mean, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("reward", "masses"),
+    [(0.0, {4: 1.0}), (0.25, {4: 0.5, 5: 0.5}), (99.0, {10: 1.0}), (-99.0, {0: 1.0})],
+)
+def test_a_terminal_successor_leaves_the_reward_alone(
+    reward: float, masses: dict[int, float]
+) -> None:
+    logits = torch.full((1, 2, 11), float("nan"))
+    target = c51_targets(
+        torch.tensor([reward]), torch.tensor([0.9]), logits, torch.tensor([True]), SUPPORT
+    )
+    wanted = [masses.get(atom, 0.0) for atom in range(11)]
+    np.testing.assert_allclose(target[0].numpy(), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
+def test_a_reward_that_is_no_number_shows(reward: float) -> None:
+    target = c51_targets(
+        torch.tensor([reward]), torch.tensor([0.9]), torch.zeros(1, 2, 11), NO_TERMINAL, SUPPORT
+    )
+    loss, _ = c51_loss(torch.zeros(1, 2, 11), torch.tensor([0]), target, torch.ones(1))
+    assert torch.isnan(loss)
+
+
+def test_c51_loss_is_the_weighted_equation(rng: np.random.Generator) -> None:
+    logits = normal(rng, COUNT, KINDS, 11)
+    targets = rng.dirichlet(np.full(11, 0.3), COUNT).astype(np.float32)
+    targets[0] = np.eye(11)[3]
+    actions, weights = rng.integers(0, KINDS, COUNT), rng.random(COUNT).astype(np.float32)
+    losses, divergences = [], []
+    for i in range(COUNT):
+        masses = softmax(logits[i][actions[i]])
+        pairs = [(float(m), p) for m, p in zip(targets[i], masses, strict=True) if m > 0]
+        losses.append(weights[i] * -sum(m * log(p) for m, p in pairs))
+        divergences.append(sum(m * log(m / p) for m, p in pairs))
+    loss, found = c51_loss(*tensors(logits, actions, targets, weights))
+    assert float(loss) == pytest.approx(sum(losses) / COUNT, rel=1e-5)
+    np.testing.assert_allclose(found.numpy(), divergences, rtol=1e-3, atol=1e-5)
+
+
+def test_a_distribution_that_is_right_is_no_priority() -> None:
+    logits = torch.randn(5, 2, 11, generator=torch.Generator().manual_seed(0))
+    actions = torch.tensor([0, 1, 0, 1, 0])
+    targets = logits[torch.arange(5), actions].softmax(dim=1)
+    logits.requires_grad_()
+    loss, divergences = c51_loss(logits, actions, targets, torch.ones(5))
+    loss.backward()
+    assert float(divergences.max()) < 1e-5
+    assert logits.grad is not None
+    assert float(logits.grad.abs().max()) < 1e-6
+
+
+# ---- all
+
+
+@pytest.mark.parametrize("told", [float("inf"), float("nan")])
+def test_a_terminal_state_has_no_value_whatever_the_network_says(told: float) -> None:
+    reward, discount, terminal = torch.tensor([2.0]), torch.tensor([0.9]), torch.tensor([True])
+    values = torch.full((1, 2), told)
+    assert dqn_targets(reward, discount, values, terminal).tolist() == [2.0]
+    assert double_dqn_targets(reward, discount, values, values, terminal).tolist() == [2.0]

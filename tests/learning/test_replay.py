@@ -17,7 +17,30 @@ from rtagent.memory.ledger import TERMINATED, Ledger
 
 STACK = 4
 EPISODE = 25
-LEARNING = LearningConfig(n_step=2, gamma=0.9)
+GAMMA = 0.9
+LEARNING = LearningConfig(n_step=2, gamma=GAMMA)
+
+
+class Passing:
+    """Stands for the pixels of a ring; something happens while they are copied."""
+
+    def __init__(self, frames: np.ndarray, happens: Callable[[], None]) -> None:
+        self._frames, self._happens = frames, happens
+        self.shape = frames.shape
+
+    def take(self, slots: np.ndarray, **options: Any) -> None:
+        """Half of the copy comes before what happens."""
+        half = len(slots) // 2
+        out = options.pop("out")
+        self._frames.take(slots[:half], out=out[:half], **options)
+        self._happens()
+        self._frames.take(slots[half:], out=out[half:], **options)
+
+
+def during_copies(replay: Replay, happens: Callable[[], None]) -> None:
+    """From now on something happens in each copy."""
+    gather = replay._gather
+    gather._frames = Passing(gather._frames, happens)  # type: ignore[assignment]
 
 
 def picture(number: int) -> np.ndarray:
@@ -54,41 +77,112 @@ def play(write_row: Callable[..., None]) -> Callable[..., None]:
     return ticks
 
 
-def check(batch: Any) -> None:
+def check(batch: Any, n_step: int = 2) -> None:
     """Each sample of a batch against what `play` played."""
     seen, following = numbers_in(batch.observations), numbers_in(batch.next_observations)
+    assert batch.frames.tolist() == batch.actions.tolist()
     for i, action in enumerate(batch.actions.tolist()):
         first = action - action % EPISODE
         last = first + EPISODE - 1
         assert seen[i].tolist() == [max(first, action + o) for o in range(-3, 1)]
-        successor = min(action + 2, last)
+        successor = min(action + n_step, last)
         if not batch.terminals[i]:
             assert following[i].tolist() == [max(first, successor + o) for o in range(-3, 1)]
-        assert bool(batch.terminals[i]) == (action + 2 >= last)
-        steps = 1 if action + 1 == last else 2
-        assert batch.discounts[i].item() == pytest.approx(0.9**steps)
-        reward = sum(0.9**k * (action + 1 + k) for k in range(steps))
+        assert bool(batch.terminals[i]) == (action + n_step >= last)
+        steps = min(n_step, last - action)
+        assert batch.discounts[i].item() == pytest.approx(GAMMA**steps)
+        reward = sum(GAMMA**k * (action + 1 + k) for k in range(steps))
         assert batch.rewards[i].item() == pytest.approx(reward)
 
 
 @pytest.mark.parametrize("ticks", [60, 1000])
+@pytest.mark.parametrize("n_step", [1, 2, 4, 7])
 def test_batches_hold_what_happened(
-    ticks: int, blueprint: Blueprint, make_rings: Any, play: Any
+    ticks: int, n_step: int, blueprint: Blueprint, make_rings: Any, play: Any
 ) -> None:
     frames, ledger = make_rings(blueprint, 300)
-    replay = Replay(frames, ledger, LEARNING)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
     rng = np.random.default_rng(0)
     drawn: set[int] = set()
     for stop in range(20, ticks + 1, 20):
         play(frames, ledger, stop - 20, stop)
         replay.refresh()
-        for _ in range(3):
-            batch = replay.sample(16, rng)
+        for count in (1, 8, 16, 23):
+            batch = replay.sample(count, rng)
             assert batch is not None
+            assert len(batch.actions) == count
             assert batch.observations.dtype == torch.uint8
-            check(batch)
+            assert batch.weights.tolist() == [1.0] * count
+            check(batch, n_step)
             drawn |= set(batch.actions.tolist())
     assert len(drawn) > 0.5 * ticks * (EPISODE - 1) / EPISODE
+
+
+def test_stacks_that_overlap_are_copied_once(
+    blueprint: Blueprint, make_rings: Any, play: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    play(frames, ledger, 0, 100)
+    replay = Replay(frames, ledger, LearningConfig(n_step=1))
+    replay.refresh()
+    batch = replay.sample(16, np.random.default_rng(0))
+    assert batch is not None
+    states, successors = batch.observations, batch.next_observations
+    assert successors.data_ptr() - states.data_ptr() == states[0, 0].numel()
+
+
+def test_a_buffer_keeps_its_batch(blueprint: Blueprint, make_rings: Any, play: Any) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    play(frames, ledger, 0, 290)
+    replay, rng = Replay(frames, ledger, LEARNING), np.random.default_rng(0)
+    replay.refresh()
+    buffers = [replay.new_buffer() for _ in range(3)]
+    batches = [replay.sample(16, rng, out=buffer) for buffer in buffers]
+    replay.sample(16, rng)
+    play(frames, ledger, 290, 900)
+    for batch in batches:
+        check(batch)
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_what_lies_below_the_floor_is_never_sampled(
+    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    rng = np.random.default_rng(0)
+    play(frames, ledger, 0, 250)
+    replay.refresh()
+
+    def shrink() -> None:
+        for ring in (ledger, frames):
+            ring.raise_floor(min(frames.floor + 20, 160))
+        frames.frames[: frames.floor] = 0
+
+    during_copies(replay, shrink)
+    while frames.floor < 160:
+        batch = replay.sample(32, rng)
+        assert batch is not None
+        check(batch, n_step)
+    batch = replay.sample(2048, rng)
+    assert batch is not None
+    assert batch.frames.min() == 163
+    frames.raise_floor(249)
+    replay.refresh()
+    assert len(replay) == 0
+
+
+def test_a_row_waits_for_its_frame(
+    blueprint: Blueprint, make_rings: Any, play: Any, write_row: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    play(frames, ledger, 0, 10)
+    replay = Replay(frames, ledger, LEARNING)
+    write_row(ledger, 10, flags=TERMINATED, episode=0)
+    assert replay.refresh() == 10
+    frames.publish(10, picture(10), 0)
+    assert replay.refresh() == 1
+    assert replay.index.get(np.arange(*replay.index.span)).terminal.tolist()[-1]
 
 
 def test_nothing_to_sample_is_none(blueprint: Blueprint, make_rings: Any, play: Any) -> None:
@@ -119,48 +213,75 @@ def test_a_slow_learner_never_gets_a_lost_frame(
     check(batch)
 
 
+@pytest.mark.parametrize("n_step", [1, 2])
 def test_samples_torn_during_the_copy_are_drawn_again(
-    blueprint: Blueprint, make_rings: Any, play: Any, monkeypatch: pytest.MonkeyPatch
+    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any
 ) -> None:
     frames, ledger = make_rings(blueprint, 300)
-    replay, rng = Replay(frames, ledger, LEARNING), np.random.default_rng(0)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
     play(frames, ledger, 0, 300)
     replay.refresh()
-    select, at = torch.index_select, [300]
+    at = [300]
 
-    def select_while_the_world_goes_on(*args: Any, **kwargs: Any) -> torch.Tensor:
-        play(frames, ledger, at[0], at[0] + 30)
-        at[0] += 30
-        return select(*args, **kwargs)
+    def the_world_goes_on() -> None:
+        play(frames, ledger, at[0], at[0] + 10)
+        at[0] += 10
 
-    monkeypatch.setattr(torch, "index_select", select_while_the_world_goes_on)
-    batch = replay.sample(64, rng)
+    during_copies(replay, the_world_goes_on)
+    batch = replay.sample(64, np.random.default_rng(0))
     assert batch is not None
-    assert at[0] > 300 + 60
-    check(batch)
+    assert at[0] > 300 + 20
+    check(batch, n_step)
+
+
+def test_a_ring_that_is_lost_as_fast_as_it_is_read_gives_nothing(
+    blueprint: Blueprint, make_rings: Any, play: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    replay = Replay(frames, ledger, LEARNING)
+    play(frames, ledger, 0, 300)
+    replay.refresh()
+    during_copies(replay, lambda: frames.numbers.fill(-1))
+    assert replay.sample(16, np.random.default_rng(0)) is None
 
 
 def test_gather_takes_vectors_too(make_blueprint: Any, make_rings: Any) -> None:
     frames, _ = make_rings(make_blueprint((3,), "float32", 2), 20)
     for tick in range(10):
         frames.publish(tick, np.full(3, tick, np.float32), 5 if tick >= 5 else 0)
-    gather = FrameGather(frames)
-    out = gather.buffer(3)
-    whole = gather.gather(np.array([4, 5, 11]), out)
-    assert whole.tolist() == [True, True, False]
-    assert out[:2, :, 0].tolist() == [[3.0, 4.0], [5.0, 5.0]]
+    out = np.empty((3, 3, 3), np.float32)
+    right = FrameGather(frames).gather(np.array([3, 5, 8]), out)
+    assert right.all()
+    assert out[:, :, 0].tolist() == [[2.0, 3.0, 4.0], [5.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
 
 
-def test_a_stack_with_a_frame_being_written_is_not_whole(
+def test_what_is_not_there_is_told_frame_by_frame(
     blueprint: Blueprint, make_rings: Any, play: Any
 ) -> None:
     frames, ledger = make_rings(blueprint, 300)
     play(frames, ledger, 0, 24)
     frames.numbers[10] = -1
-    gather = FrameGather(frames)
-    numbers = np.arange(8, 16)
-    whole = gather.gather(numbers, gather.buffer(len(numbers)))
-    assert numbers[~whole].tolist() == [10, 11, 12, 13]
+    numbers = np.array([7, 9, 13, 14, 22, 23, 300])
+    right = FrameGather(frames).gather(numbers, np.empty((7, STACK + 1, 4, 4), np.uint8))
+    assert right.tolist() == [
+        [True] * 5,
+        [True, True, True, True, False],
+        [False, True, True, True, True],
+        [True] * 5,
+        [True] * 5,
+        [True, True, True, True, False],
+        [False] * 5,
+    ]
+
+
+def test_a_frame_whose_slot_begins_another_episode_is_lost(
+    blueprint: Blueprint, make_rings: Any, play: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 20)
+    play(frames, ledger, 0, 30)
+    # Slot 5 holds frame 25, the first of its episode: clamped to it, all of the stack is there.
+    right = FrameGather(frames).gather(np.array([5]), np.empty((1, STACK, 4, 4), np.uint8))
+    assert not right.any()
 
 
 def test_a_backlog_is_taken_in_by_pieces(
@@ -175,3 +296,11 @@ def test_a_backlog_is_taken_in_by_pieces(
     monkeypatch.undo()
     whole.refresh()
     assert whole.index.span == replay.index.span
+
+
+def test_memory_of_a_batch_follows_its_size(blueprint: Blueprint, make_rings: Any) -> None:
+    buffer = Replay(*make_rings(blueprint, 300), LEARNING).new_buffer()
+    large = buffer.take(64, 8)
+    assert np.shares_memory(buffer.take(40, 8), large)
+    assert not np.shares_memory(buffer.take(31, 8), large)
+    assert buffer.take(31, 8).shape == (31, 8, 4, 4)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rtagent.learning.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint
@@ -18,7 +20,7 @@ State = Literal["decision", "executed"]
 Found = tuple[int, int, float, float, int, bool]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def dtype(make_blueprint: Callable[..., Blueprint]) -> np.dtype[Any]:
     return row_dtype(make_blueprint())
 
@@ -266,3 +268,41 @@ def test_forgetting_is_by_frame(dtype: np.dtype[Any]) -> None:
     assert [each[0] for each in contents(index)] == list(range(30, 48))
     index.forget(0)
     assert len(index) == 18
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), n_step=st.integers(1, 9), capacity=st.integers(20, 400))
+def test_a_ring_that_wraps_round_and_shrinks(
+    dtype: np.dtype[Any], seed: int, n_step: int, capacity: int
+) -> None:
+    """What is read late is missing; what lies below the floor is gone, whenever that rises."""
+    rng = np.random.default_rng(seed)
+    rows = random_ledger(rng, dtype, 300)
+    index = DecisionIndex(capacity, dtype["action"], 0.9, n_step)
+    seen: list[Any] = []
+    at = floor = 0
+    while at < len(rows):
+        stop = at + int(rng.choice([1, 5, 40]))
+        tick = int(rows["tick"][min(stop, len(rows)) - 1])
+        floor = max(floor, tick - capacity + 1)
+        if rng.random() < 0.2:
+            floor = max(floor, tick - int(rng.integers(capacity)))
+        part = rows[at:stop]
+        part = part[part["tick"] >= floor]
+        index.feed(part)
+        index.forget(floor)
+        seen.extend(part)
+        at = stop
+    wanted = [each for each in slow(np.array(seen, dtype), 0.9, n_step, "decision")
+              if each[0] >= floor]
+    assert_same(contents(index), wanted)
+    numbers = np.arange(-1, 301)
+    serials = {each[0]: index.span[0] + i for i, each in enumerate(wanted)}
+    assert index.find(numbers).tolist() == [serials.get(each, -1) for each in numbers.tolist()]
+    assert index.frames(*index.span).tolist() == [each[0] for each in wanted]
+
+
+def test_a_transition_takes_little_memory(dtype: np.dtype[Any]) -> None:
+    index = DecisionIndex(1000, dtype["action"], 0.5, 1)
+    columns = [each for each in vars(index).values() if isinstance(each, np.ndarray)]
+    assert sum(each.nbytes for each in columns if len(each) == 1000) <= 32 * 1000

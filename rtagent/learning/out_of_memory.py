@@ -1,0 +1,99 @@
+"""Running out of memory without dying of it: recognise it, give back what can be given, measure.
+
+torch reports a failed allocation on the CPU as a plain `RuntimeError`, so its text decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+SAMPLING_S = 0.0005
+_RESET_PEAK = "5"
+"""What `clear_refs` takes for: the peak begins anew (man 5 proc)."""
+_TEXTS = (
+    "can't allocate memory",
+    "not enough memory",
+    "cannot allocate memory",
+    "could not create a memory object",
+    "out of memory",
+    "bad_alloc",
+)
+"""In errors of torch, oneDNN and the C++ library."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had, on the processor or on a GPU."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(part in text for part in _TEXTS)
+
+
+def release() -> None:
+    """Give memory that is not in use back to the system."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+
+
+def measure_peak(run: Callable[[], object], process: Path = Path("/proc/self")) -> int:
+    """Memory that a call needs beyond what the process has, at its peak.
+
+    What malloc keeps for later is given back first, and so counts as needed. The kernel keeps the
+    peak itself; where it may not be reset, a thread looks every half millisecond instead.
+
+    Args:
+        run: the call; it should have run once before, so that what it keeps is there.
+        process: its folder in /proc.
+
+    Returns:
+        Bytes, at least 0; pages of shared memory that the call touches for the first time count.
+    """
+    release()
+    try:
+        (process / "clear_refs").write_text(_RESET_PEAK)
+    except OSError:
+        return _sampled_peak(run, process)
+    before = _status(process, "VmRSS")
+    run()
+    return max(0, _status(process, "VmHWM") - before)
+
+
+def _sampled_peak(run: Callable[[], object], process: Path) -> int:
+    before = _status(process, "VmRSS")
+    peak, over = before, threading.Event()
+
+    def look() -> None:
+        nonlocal peak
+        while not over.wait(SAMPLING_S):
+            peak = max(peak, _status(process, "VmRSS"))
+
+    thread = threading.Thread(target=look, name="rtagent-peak", daemon=True)
+    thread.start()
+    try:
+        run()
+        with contextlib.suppress(OSError):
+            peak = max(peak, _status(process, "VmRSS"))
+    finally:
+        over.set()
+        thread.join()
+    return peak - before
+
+
+def _status(process: Path, name: str) -> int:
+    """A field of /proc/<pid>/status, in bytes."""
+    for line in (process / "status").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0]) * 1024
+    raise OSError(f"{process}/status has no {name}")

@@ -1,0 +1,179 @@
+"""Deadlines and memory: the equations of R3 (Li et al., 2023), one function each.
+
+Pure functions of numbers. `learning/horizon.py` applies Eqs. 1 and 2 to a running horizon,
+`coordinator.py` Eqs. 3 to 6 to the memory. Where the print leaves something open, the function
+says which reading it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+LARGEST_IN_SMALLEST = 4
+"""The largest batch in units of the smallest (Eq. 1)."""
+
+
+def next_batch_size(
+    current: int, time_ratio: float, data_ratio: float, factor: float, b_min: int
+) -> int:
+    """The batch size of the next episode or update (Eq. 1).
+
+    Behind time the batch grows, ahead of time it shrinks; `b_i` on the right of the printed
+    equation is the size after that. A grown size is rounded up and a shrunk one down, so that a
+    factor close to 1 still moves it.
+
+    Args:
+        current: size in force, transitions.
+        time_ratio: a, elapsed time over the deadline.
+        data_ratio: b, consumed samples over the data budget.
+        factor: c > 1.
+        b_min: smallest size.
+
+    Returns:
+        A size in [b_min, 4 b_min].
+    """
+    if time_ratio > data_ratio:
+        current = math.ceil(current * factor)
+    elif time_ratio < data_ratio:
+        current = math.floor(current / factor)
+    return clamp_batch_size(current, b_min)
+
+
+def clamp_batch_size(size: int, b_min: int) -> int:
+    """The nearest size in [b_min, 4 b_min] (Eq. 1)."""
+    return min(max(size, b_min), LARGEST_IN_SMALLEST * b_min)
+
+
+def memory_cap(batch_bytes: float, b_base: int, base_bytes: float) -> int:
+    """The largest batch that fits into the memory reserved for batches (Eq. 2).
+
+    Part of the measured memory does not grow with the batch, so above `b_base` this is cautious.
+
+    Args:
+        batch_bytes: M_batch, reserved.
+        b_base: batch size of the measurement.
+        base_bytes: M_base, measured with it; positive.
+    """
+    return int(batch_bytes * b_base / base_bytes)
+
+
+def batch_memory(size: int, b_base: int, base_bytes: float) -> float:
+    """Bytes that a batch needs: Eq. 2 the other way round."""
+    return base_bytes * size / b_base if b_base else 0.0
+
+
+def replay_ticks(
+    replay_bytes: float, frames: int, state_bytes: int, link_bytes: int, metadata_bytes: int
+) -> int:
+    """The largest replay that fits into its reservation (Eq. 3, read as a budget).
+
+    The largest r >= 0 with (frames + r - 1) state_bytes + (frames - 1) r link_bytes +
+    r metadata_bytes <= replay_bytes; 0 if there is none above it.
+
+    Args:
+        replay_bytes: M_replay.
+        frames: N_frames, frames of one observation.
+        state_bytes: S_state, of one frame.
+        link_bytes: S_link, of a reference to an older frame.
+        metadata_bytes: S_metadata, of everything else that belongs to one tick.
+    """
+    older = frames - 1
+    each = state_bytes + older * link_bytes + metadata_bytes
+    return max(0, int((replay_bytes - older * state_bytes) // each))
+
+
+def alpha(seconds: float, window: Sequence[float]) -> float:
+    """How long an episode took against those before it (Eq. 4).
+
+    Args:
+        seconds: t_i, runtime of the episode.
+        window: runtimes of the gamma episodes before it, or of as many as there are.
+
+    Returns:
+        1 if there is nothing to compare with.
+    """
+    total = math.fsum(window)
+    return len(window) * seconds / total if total > 0.0 else 1.0
+
+
+def beta(value: float, window: Sequence[float]) -> float:
+    """How good an episode was against those before it (Eq. 4).
+
+    Where all returns are positive this is the paper's ratio to the mean. Otherwise that ratio
+    means nothing, and the distance to the mean is counted in units of max(|mean|, standard
+    deviation); both agree where the mean of positive returns is the larger of the two.
+
+    Args:
+        value: R_i, return of the episode.
+        window: returns of the gamma episodes before it, or of as many as there are.
+
+    Returns:
+        1 if there is nothing to compare with; 0 or 2 for worse or better than a window that has
+        neither a mean nor a spread.
+    """
+    if not window:
+        return 1.0
+    mean = math.fsum(window) / len(window)
+    if value > 0.0 and min(window) > 0.0:
+        return value / mean
+    scale = max(abs(mean), float(np.std(window)))
+    distance = value - mean
+    return 1.0 + (distance / scale if scale > 0.0 else float(np.sign(distance)))
+
+
+def reserve(batch: float, replay: float, alpha: float, beta: float) -> tuple[float, float]:
+    """The wanted reservations after an episode (Eq. 5).
+
+    As printed: nothing grows for beta >= 1, although the prose says otherwise.
+
+    Args:
+        batch: M_batch, bytes.
+        replay: M_replay, bytes.
+        alpha: of the episode.
+        beta: of the episode.
+    """
+    return (
+        batch * (1.0 + max(alpha - 1.0, 0.0) * (1.0 - min(beta, 1.0))),
+        replay * (1.0 + min(alpha, 1.0) * max(1.0 - beta, 0.0)),
+    )
+
+
+def fit(batch: float, replay: float, total: float) -> tuple[float, float]:
+    """Both reservations in the same proportion, together exactly the memory there is (Eq. 6).
+
+    Args:
+        batch: wanted bytes, not negative.
+        replay: wanted bytes, positive.
+        total: M.
+    """
+    share = batch / (batch + replay)
+    return total * share, total * (1.0 - share)
+
+
+def episode_deadline(deadline_s: float, samples: int, data_budget: int) -> float:
+    """The share of the deadline that belongs to an episode (Sec. III-B).
+
+    Args:
+        deadline_s: D.
+        samples: consumed in the episode.
+        data_budget: B.
+    """
+    return deadline_s * samples / data_budget
+
+
+def good_in_a_row(before: int, returns: Sequence[float], target: float | None) -> int:
+    """Consecutive episodes that reached the target R* (Sec. III-E); 0 without a target.
+
+    Args:
+        before: how many they were.
+        returns: of the episodes since, oldest first.
+        target: R*.
+    """
+    if target is None:
+        return 0
+    for value in returns:
+        before = before + 1 if value >= target else 0
+    return before

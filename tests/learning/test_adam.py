@@ -1,0 +1,80 @@
+"""Adam on flat arrays against a slow transcription, and against torch's own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.learning.adam import FlatAdam, clip_
+from rtagent.memory.learner_state import Arrays
+
+
+def arrays(count: int) -> Arrays:
+    rng = np.random.default_rng(0)
+    return Arrays(
+        rng.normal(size=count).astype(np.float32),
+        (0.1 * rng.normal(size=count)).astype(np.float32),
+        rng.random(count, np.float32),
+    )
+
+
+def transcription(
+    weight: float, mean: float, square: float, slope: float, step: int, rate: float
+) -> tuple[float, float, float]:
+    """Algorithm 1 of Kingma and Ba (2015), one parameter."""
+    mean = 0.9 * mean + 0.1 * slope
+    square = 0.999 * square + 0.001 * slope * slope
+    corrected_mean, corrected_square = mean / (1 - 0.9**step), square / (1 - 0.999**step)
+    return weight - rate * corrected_mean / (math.sqrt(corrected_square) + 1e-8), mean, square
+
+
+@pytest.mark.parametrize("step", [1, 2, 1000])
+def test_follows_the_equation(step: int) -> None:
+    old, new, slope = arrays(7), arrays(7), torch.randn(7)
+    FlatAdam(new, 0.01).step(slope, step - 1)
+    for i in range(7):
+        wanted = transcription(
+            float(old.weights[i]), float(old.mean[i]), float(old.square[i]), float(slope[i]),
+            step, 0.01,
+        )
+        found = float(new.weights[i]), float(new.mean[i]), float(new.square[i])
+        assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
+
+
+def test_two_copies_taking_turns_are_one_optimizer() -> None:
+    parameter = torch.nn.Parameter(torch.randn(50))
+    optimizer = torch.optim.Adam([parameter], lr=3e-3)
+    zeros = np.zeros(50, np.float32)
+    first = Arrays(parameter.detach().numpy().copy(), zeros.copy(), zeros.copy())
+    copies = [first, Arrays(zeros.copy(), zeros.copy(), zeros.copy())]
+    adams = [FlatAdam(each, 3e-3) for each in copies]
+    for step in range(30):
+        slope = torch.randn(50)
+        parameter.grad = slope.clone()
+        optimizer.step()
+        copies[1].copy_from(copies[0])
+        adams[1].step(slope, step)
+        copies.reverse()
+        adams.reverse()
+    assert np.allclose(copies[0].weights, parameter.detach().numpy(), atol=1e-6)
+
+
+def test_the_arrays_themselves_are_changed() -> None:
+    mine = arrays(5)
+    before = mine.weights.copy()
+    FlatAdam(mine, 0.1).step(torch.ones(5), 0)
+    assert (mine.weights != before).all()
+
+
+def test_clipping() -> None:
+    slope = torch.tensor([3.0, 4.0])
+    assert clip_(slope, 10.0) == pytest.approx(5.0)
+    assert slope.tolist() == [3.0, 4.0]
+    assert clip_(slope, 1.0) == pytest.approx(5.0)
+    assert slope.tolist() == pytest.approx([0.6, 0.8])
+    assert clip_(torch.tensor([3.0, 4.0]), 0.0) == pytest.approx(5.0)
+    assert not math.isfinite(clip_(torch.tensor([1.0, math.nan]), 1.0))
+    assert not math.isfinite(clip_(torch.tensor([1.0, math.inf]), 1.0))

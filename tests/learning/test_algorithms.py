@@ -1,0 +1,232 @@
+"""Algorithms: gradients, what they learn, and an optimizer that survives what is not finite."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rtagent.config import LearningConfig
+from rtagent.learning import algorithms, losses
+from rtagent.learning.algorithms import LocalUpdate, ValueLearning, has_fast_bfloat16
+from rtagent.learning.replay import Batch
+
+ALGORITHMS = ["dqn", "double-dqn", "c51"]
+COUNT, ATOMS = 16, 11
+
+
+def learning(algorithm: str = "dqn", **values: Any) -> LearningConfig:
+    return LearningConfig.model_validate(
+        {
+            "algorithm": algorithm, "atoms": ATOMS, "v_min": -3.0, "v_max": 3.0,
+            "target_period": 5, "learning_rate": 1e-2, "precision": "float32", **values,
+        }
+    )
+
+
+def network(algorithm: str = "dqn", seed: int = 0, *, norm: bool = True) -> nn.Module:
+    torch.manual_seed(seed)
+    last: list[nn.Module] = [nn.Linear(32, 2)]
+    if algorithm == "c51":
+        last = [nn.Linear(32, 2 * ATOMS), nn.Unflatten(1, (2, ATOMS))]
+    middle: list[nn.Module] = [nn.BatchNorm1d(32)] if norm else []
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), *middle, *last)
+
+
+def batch(seed: int = 0, reward: float = 1.0, *, terminal: bool = True) -> Batch:
+    rng = torch.Generator().manual_seed(seed)
+    return Batch(
+        observations=torch.rand(COUNT, 1, 4, 4, generator=rng),
+        actions=torch.randint(0, 2, (COUNT,), generator=rng),
+        rewards=torch.full((COUNT,), reward),
+        discounts=torch.full((COUNT,), 0.9),
+        next_observations=torch.rand(COUNT, 1, 4, 4, generator=rng),
+        terminals=torch.full((COUNT,), terminal),
+        weights=torch.ones(COUNT),
+    )
+
+
+def local(algorithm: str = "dqn", **values: Any) -> LocalUpdate:
+    return LocalUpdate(network(algorithm), learning(algorithm, **values))
+
+
+def parameters(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+
+
+def gradient(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None])
+
+
+def pair(algorithm: str, **values: Any) -> ValueLearning:
+    """An algorithm whose target network differs from the one that learns."""
+    made = ValueLearning(network(algorithm, norm=False), learning(algorithm, **values))
+    made.target.load_state_dict(network(algorithm, seed=1, norm=False).state_dict())
+    return made
+
+
+# ---- gradients
+
+
+def expected_loss(algorithm: str, made: ValueLearning, data: Batch) -> torch.Tensor:
+    """Each algorithm in one line, out of the tested losses."""
+    online, target = made.network, made.target
+    common = (data.rewards, data.discounts)
+    ahead = target(data.next_observations)
+    if algorithm == "c51":
+        support = torch.linspace(-3.0, 3.0, ATOMS)
+        masses = losses.c51_targets(*common, ahead, data.terminals, support)
+        return losses.c51_loss(online(data.observations), data.actions, masses, data.weights)[0]
+    if algorithm == "double-dqn":
+        chosen_by = online(data.next_observations)
+        targets = losses.double_dqn_targets(*common, chosen_by, ahead, data.terminals)
+    else:
+        targets = losses.dqn_targets(*common, ahead, data.terminals)
+    return losses.huber_loss(online(data.observations), data.actions, targets, data.weights)[0]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_gradient_is_that_of_the_algorithm(algorithm: str) -> None:
+    made, data = pair(algorithm), batch(3, reward=0.2, terminal=False)
+    data = replace(data, weights=torch.linspace(0.1, 1.0, COUNT))
+    loss, errors = made.compute_gradient(data)
+    found = gradient(made.network)
+    made.network.zero_grad()
+    wanted = expected_loss(algorithm, made, data)
+    wanted.backward()
+    assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
+    torch.testing.assert_close(found, gradient(made.network))
+    assert errors.shape == (COUNT,)
+    assert (errors >= 0).all()
+    assert all(p.grad is None for p in made.target.parameters())
+
+
+def test_the_algorithms_differ() -> None:
+    data = batch(3, reward=0.2, terminal=False)
+    single, double = pair("dqn"), pair("double-dqn")
+    assert single.compute_gradient(data)[0] != double.compute_gradient(data)[0]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_bfloat16_gives_nearly_the_same_gradient(algorithm: str) -> None:
+    data = batch(3, reward=0.2, terminal=False)
+    found = []
+    for precision in ("float32", "bfloat16"):
+        made = pair(algorithm, precision=precision)
+        made.compute_gradient(data)
+        found.append(gradient(made.network))
+    full, low = found
+    assert low.dtype == torch.float32
+    assert len(low) == len(full)
+    assert float((low - full).norm()) < 0.05 * float(full.norm())
+
+
+@pytest.mark.parametrize(("convolves", "fast", "low"), [(1, 1, 1), (1, 0, 0), (0, 1, 0)])
+def test_auto_takes_bfloat16_where_it_pays(
+    monkeypatch: pytest.MonkeyPatch, convolves: int, fast: int, low: int
+) -> None:
+    monkeypatch.setattr(algorithms, "has_fast_bfloat16", lambda: bool(fast))
+    dtypes = []
+    module = network(norm=False) if convolves else nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    module.register_forward_hook(lambda *given: dtypes.append(given[-1].dtype))
+    ValueLearning(module, learning(precision="auto")).compute_gradient(batch())
+    assert set(dtypes) == {torch.bfloat16 if low else torch.float32}
+
+
+def test_a_gradient_replaces_the_one_before() -> None:
+    made, data = pair("dqn"), batch(0)
+    made.compute_gradient(data)
+    first = gradient(made.network)
+    made.compute_gradient(batch(1, reward=-1.0))
+    made.compute_gradient(data)
+    torch.testing.assert_close(gradient(made.network), first)
+
+
+def test_a_sample_without_weight_teaches_nothing() -> None:
+    made, data = pair("dqn"), batch(0)
+    made.compute_gradient(replace(data, weights=torch.zeros(COUNT)))
+    assert not gradient(made.network).any()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_bootstrapping_stops_at_terminal_states_only(algorithm: str) -> None:
+    made = pair(algorithm)
+    other = made.target.state_dict()
+    ended, cut = batch(0), batch(0, terminal=False)
+    before = [made.compute_gradient(data)[0] for data in (ended, cut)]
+    made.target.load_state_dict({name: 3 * value for name, value in other.items()})
+    after = [made.compute_gradient(data)[0] for data in (ended, cut)]
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+
+
+# ---- learning alone
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_learns_the_value_of_a_certain_reward(algorithm: str, precision: str) -> None:
+    update = local(algorithm, precision=precision)
+    errors = [float(update.step(batch(seed)).errors.mean()) for seed in range(200)]
+    assert np.mean(errors[-10:]) < 0.2 * np.mean(errors[:3])
+    assert update.updates == 200
+    assert all(p.dtype == torch.float32 for p in update.network.parameters())
+
+
+def test_the_target_follows_in_its_period() -> None:
+    update = local()
+    before = copy.deepcopy(update.algorithm.target.state_dict())
+    for seed in range(4):
+        update.step(batch(seed))
+    assert torch.equal(update.algorithm.target.state_dict()["4.weight"], before["4.weight"])
+    update.step(batch(4))
+    mine = update.network.state_dict()["4.weight"]
+    assert torch.equal(update.algorithm.target.state_dict()["4.weight"], mine)
+    assert not torch.equal(before["4.weight"], mine)
+
+
+def test_the_target_follows_softly() -> None:
+    update = local(target_tau=0.25)
+    target = update.algorithm.target.state_dict()
+    before = target["4.weight"].clone()
+    update.step(batch(0))
+    online = update.network.state_dict()["4.weight"]
+    torch.testing.assert_close(target["4.weight"], 0.75 * before + 0.25 * online)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_not_applied(algorithm: str, bad: float) -> None:
+    update = local(algorithm)
+    update.step(batch(0))
+    before = parameters(update.network)
+    result = update.step(batch(1, reward=bad))
+    assert not result.applied
+    assert update.updates == 1
+    assert torch.equal(parameters(update.network), before)
+    assert update.step(batch(2)).applied
+    assert torch.isfinite(parameters(update.network)).all()
+
+
+def test_the_gradient_is_clipped() -> None:
+    update = local(gradient_clip=1e-3)
+    result = update.step(batch(0, reward=100.0))
+    assert result.gradient_norm > 1e-3
+    assert float(gradient(update.network).norm()) == pytest.approx(1e-3, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "fast"),
+    [("fpu avx512_bf16 sse", True), ("fpu bf16", True), ("fpu avx512f notbf16", False)],
+)
+def test_fast_bfloat16_is_read_from_the_flags(tmp_path: Path, flags: str, fast: bool) -> None:
+    listing = tmp_path / "cpuinfo"
+    listing.write_text(f"flags\t\t: {flags}\n")
+    assert has_fast_bfloat16(listing) is fast
+    assert not has_fast_bfloat16(tmp_path / "absent")

@@ -1,0 +1,124 @@
+"""Lack of memory: recognised, survived, measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
+from tests.learning import starved
+
+MIB = 1 << 20
+SIZE = 48 * MIB
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_torch_says_it_its_own_way_when_the_processor_has_no_memory() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+
+
+def test_numpy_and_python_raise_memory_errors() -> None:
+    with pytest.raises(MemoryError) as caught:
+        np.empty(1 << 60, np.uint8)
+    assert is_out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("could not create a memory object"),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_other_words_for_it(error: RuntimeError) -> None:
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        ValueError("out of memory"),
+        KeyError("memory"),
+    ],
+)
+def test_other_errors_are_not_mistaken_for_it(error: Exception) -> None:
+    assert not is_out_of_memory(error)
+
+
+def test_release_gives_back_what_malloc_keeps() -> None:
+    blocks = [bytearray(4096) for _ in range(SIZE // 4096)]
+    full = resident()
+    # The last block stays, so that malloc cannot shrink its heap by itself.
+    del blocks[:-1]
+    release()
+    assert full - resident() > SIZE // 2
+
+
+@pytest.mark.parametrize("may_reset", [True, False])
+def test_peak_of_a_call_that_gives_everything_back(may_reset: bool, tmp_path: Path) -> None:
+    process = Path("/proc/self")
+    if not may_reset:
+        process = tmp_path
+        (tmp_path / "clear_refs").mkdir()
+        (tmp_path / "status").symlink_to("/proc/self/status")
+
+    def run() -> None:
+        for _ in range(3):
+            np.ones(SIZE, np.uint8).sum()
+
+    assert SIZE * 0.9 < measure_peak(run, process) < SIZE * 1.2
+
+
+def test_peak_of_nothing_is_small_although_more_was_in_use_before() -> None:
+    np.ones(SIZE, np.uint8).sum()
+    assert measure_peak(lambda: None) < MIB
+
+
+def test_peak_grows_with_the_batch() -> None:
+    network = torch.nn.Linear(2000, 2000)
+    peaks = []
+    for size in (1000, 4000):
+        batch = torch.zeros(size, 2000)
+        network(batch)
+        peaks.append(measure_peak(lambda batch=batch: network(batch)))  # type: ignore[misc]
+    assert peaks[1] == pytest.approx(4 * peaks[0], rel=0.3)
+
+
+@pytest.mark.process
+def test_batches_are_halved_until_they_fit_when_memory_really_ends() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", starved.__name__], capture_output=True, text=True, timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+    result = json.loads(found.stdout)
+    assert result["failed"][0] == 4096
+    assert result["failed"][-1] == 2 * result["size"]
+    # A batch of so many needs at least its own observations.
+    assert 1 <= result["size"] * 4 * int(np.prod(starved.SAMPLE)) <= starved.ROOM
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_batches_are_halved_until_they_fit_when_a_gpu_really_has_no_more() -> None:
+    free, _ = torch.cuda.mem_get_info()
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        _ = [torch.empty(free // 3, dtype=torch.uint8, device="cuda") for _ in range(4)]
+    assert is_out_of_memory(caught.value)
+    del caught
+    release()
+    assert torch.cuda.memory_reserved() < free // 3
+    torch.empty(free // 3, dtype=torch.uint8, device="cuda")

@@ -1,0 +1,175 @@
+"""The common update: one optimizer and one target network for all, and staleness counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent import networks
+from rtagent.config import LearningConfig
+from rtagent.learning import state as states
+from rtagent.learning.algorithms import LocalUpdate, ValueLearning
+from rtagent.learning.replay import Batch
+from rtagent.learning.shared_update import SharedUpdate, soft_update
+from rtagent.memory.learner_state import LearnerState, Progress
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+
+B = 8
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+
+
+def batch(seed: int) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    return Batch(
+        observations=torch.randn(B, 3, generator=generator),
+        actions=torch.randint(0, 4, (B,), generator=generator),
+        rewards=torch.randn(B, generator=generator),
+        discounts=torch.full((B,), 0.9),
+        next_observations=torch.randn(B, 3, generator=generator),
+        terminals=torch.rand(B, generator=generator) < 0.2,
+        weights=torch.ones(B),
+    )
+
+
+Make = Callable[..., list[SharedUpdate]]
+
+
+@pytest.fixture
+def make(shared_bytes: Any) -> Make:
+    def learners(count: int, module: Callable[[], torch.nn.Module] = network,
+                 **settings: Any) -> list[SharedUpdate]:
+        learning = LearningConfig(precision="float32", publish_every=3, **settings)
+        flat = np.empty(sum(t.numel() for _, t in networks.float_state(module())), np.float32)
+        networks.flatten_into(module(), flat)
+        sizes = LearnerState.size(len(flat)), WeightBuffers.size(len(flat))
+        buffers = [shared_bytes(size) for size in sizes]
+        LearnerState.format(buffers[0])
+        WeightBuffers.format(buffers[1])
+        WeightBuffers(buffers[1], len(flat)).publish(flat, WeightsInfo(5, 0))
+        states.put(states.begin(flat, 0), LearnerState(buffers[0], len(flat)))
+        return [
+            SharedUpdate(
+                ValueLearning(module(), learning), LearnerState(buffers[0], len(flat)),
+                WeightBuffers(buffers[1], len(flat)), learning,
+            )
+            for _ in range(count)
+        ]
+
+    return learners
+
+
+def turn(update: SharedUpdate, seed: int) -> None:
+    progress = update.refresh()
+    assert progress is not None
+    update.apply(update.compute(batch(seed), progress.updates))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"target_period": 4}, {"target_tau": 0.1}, {"gradient_clip": 0.05}]
+)
+def test_learners_in_turn_learn_what_one_alone_learns(make: Make, settings: dict[str, Any]) -> None:
+    updates = make(3, **settings)
+    alone = LocalUpdate(
+        network(), LearningConfig(precision="float32", publish_every=3, **settings)
+    )
+    for step in range(20):
+        turn(updates[step % 3], step)
+        alone.step(batch(step))
+    updates[0].refresh()
+    for mine, theirs in (
+        (updates[0].algorithm.network, alone.algorithm.network),
+        (updates[0].algorithm.target, alone.algorithm.target),
+    ):
+        for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-5)
+    assert updates[0].state.progress == Progress(20, 20, 20 * B)
+
+
+def test_staleness_is_what_others_applied_meanwhile(make: Make) -> None:
+    first, second = make(2)
+    progress = first.refresh()
+    assert progress is not None
+    late = first.compute(batch(0), progress.updates)
+    assert first.staleness(late) == 0
+    for seed in range(3):
+        turn(second, seed)
+    assert first.staleness(late) == 3
+
+
+def test_weights_are_published_in_their_period(make: Make) -> None:
+    (update,) = make(1)
+    published = []
+    for step in range(7):
+        turn(update, step)
+        published.append(update._weights.info())
+    assert [info.updates for info in published if info] == [0, 0, 3, 3, 3, 6, 6]
+    assert [info.version for info in published if info] == [5, 5, 6, 6, 6, 7, 7]
+    flat = np.empty(len(update.state.current.weights), np.float32)
+    update.publish()
+    update._weights.read(flat)
+    np.testing.assert_array_equal(flat, update.state.current.weights)
+
+
+def test_a_target_left_behind_by_a_death_is_brought_up_to_date(make: Make) -> None:
+    first, second = make(2, target_period=2)
+    turn(first, 0)
+    # The second update is committed, and its learner dies before the target follows.
+    first._follow = lambda updates: None  # type: ignore[method-assign]
+    turn(first, 1)
+    assert second.state.target_updates == 0
+    turn(second, 2)
+    assert second.state.target_updates == 3
+    np.testing.assert_array_equal(second.state.target, second.state.current.weights)
+
+
+def test_what_is_not_finite_says_so(make: Make) -> None:
+    (update,) = make(1)
+    update.refresh()
+    bad = batch(0)
+    bad.rewards[0] = float("nan")
+    assert not update.compute(bad, 0).finite
+    assert update.compute(batch(0), 0).finite
+
+
+def test_averages_of_a_normalisation_travel_with_the_weights(make: Make) -> None:
+    def normalised() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Linear(3, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4)
+        )
+
+    first, second = make(2, normalised)
+    for step in range(5):
+        turn(first, step)
+    second.refresh()
+    mine, theirs = first.algorithm.network[1], second.algorithm.network[1]  # type: ignore[index]
+    assert torch.equal(mine.running_mean, theirs.running_mean)
+    assert mine.running_mean.abs().sum() > 0
+
+
+def test_a_frozen_layer_stays_as_it_is(make: Make) -> None:
+    def frozen() -> torch.nn.Module:
+        module = network()
+        module[0].requires_grad_(False)  # type: ignore[index]
+        return module
+
+    (update,) = make(1, frozen)
+    for step in range(3):
+        turn(update, step)
+    update.refresh()
+    assert torch.equal(update.algorithm.network[0].weight, network()[0].weight)  # type: ignore[index]
+    assert not torch.equal(update.algorithm.network[2].weight, network()[2].weight)  # type: ignore[index]
+
+
+def test_soft_update_follows_its_equation() -> None:
+    target, online, out = np.float32([1.0, 2.0]), np.float32([5.0, 0.0]), np.empty(2, np.float32)
+    soft_update(target, online, 0.25, out)
+    np.testing.assert_allclose(out, [0.75 * 1.0 + 0.25 * 5.0, 0.75 * 2.0])
