@@ -1,17 +1,16 @@
 """Checkpoints: one safetensors file each, whole or not there, and checked before use.
 
-Why it is correct. A checkpoint is written to a temporary file in the same folder, flushed to the
-disk, and then renamed; a crash at any instant leaves the older checkpoints as they were. A CRC32
-over metadata and tensors finds what the disk did to it later. Only numpy is needed here, so the
+Why it is correct. A checkpoint is there whole or not at all (`whole_file.py`); a crash at any
+instant leaves the older ones as they were. A CRC32 over metadata and tensors finds what the disk
+did to it later. Only numpy is needed here, so the
 supervisor can check a checkpoint before it starts anything.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,6 +26,7 @@ from safetensors.numpy import save as to_bytes
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
+from rtagent.whole_file import appearing
 
 FORMAT = 1
 KEEP = 3
@@ -147,6 +147,26 @@ def save(
     return path
 
 
+def listing(folder: Path) -> list[dict[str, Any]]:
+    """The checkpoints of a folder, newest first: file, updates, bytes, age_s."""
+    # A file's time is on the wall clock, so its age can only be told from there.
+    now = time.clock_gettime(time.CLOCK_REALTIME)
+    listed = []
+    for path in reversed(_all(folder)):
+        # The oldest is removed whenever a new one is written.
+        with suppress(FileNotFoundError):
+            about = path.stat()
+            listed.append(
+                {
+                    "file": path.name,
+                    "updates": int(path.stem.rpartition("-")[2]),
+                    "bytes": about.st_size,
+                    "age_s": max(0.0, now - about.st_mtime),
+                }
+            )
+    return listed
+
+
 def newest(folder: Path) -> Path | None:
     """The checkpoint written last; none if there is none."""
     found = _all(folder)
@@ -223,25 +243,12 @@ def _all(folder: Path) -> list[Path]:
 
 
 def _write_whole(path: Path, payload: bytes, progress: Callable[[], None]) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=".checkpoint-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            view = memoryview(payload)
-            while view:
-                view = view[file.write(view[:WRITE_STEP]) :]
-                progress()
-            os.fsync(file.fileno())
-        progress()
-        os.replace(name, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    view = memoryview(payload)
+    with appearing(path, ".checkpoint-") as write:
+        for at in range(0, len(view), WRITE_STEP):
+            write(view[at : at + WRITE_STEP])
+            progress()
+    progress()
 
 
 def _checksum(about: str, tensors: Arrays, progress: Callable[[], None] = lambda: None) -> int:

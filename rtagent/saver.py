@@ -1,0 +1,132 @@
+"""Bodies of the short-lived processes that save and restore the replay.
+
+Through its pipe each says ("progress", {"done": fraction}) now and then, and at the end
+("saved", {...}), ("restored", {...}) or ("failed", text).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from multiprocess.connection import Connection
+
+from rtagent.checkpoint import signature
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.errors import UserError
+from rtagent.memory.world import World, WorldHandles
+from rtagent.realtime import enter_idle
+from rtagent.replay_restoring import restore
+from rtagent.replay_store import ReplayError, find, save
+from rtagent.worker import start_life
+
+PROGRESS_EVERY_S = 0.2
+
+Details = dict[str, Any]
+
+
+class Progress:
+    """Passes progress on, but not each bit of it.
+
+    Args:
+        voice: of the process.
+        clock: time.
+    """
+
+    def __init__(self, voice: Connection, clock: Clock) -> None:
+        self._voice, self._clock = voice, clock
+        self._next = clock.now()
+
+    def __call__(self, done: float) -> None:
+        """Say which fraction is done, if that was not said a moment ago."""
+        if self._clock.now() >= self._next:
+            self._voice.send(("progress", {"done": round(done, 4)}))
+            self._next = self._clock.now() + PROGRESS_EVERY_S
+
+
+def save_replay(handles: WorldHandles, folder: Path, voice: Connection) -> None:
+    """Save the replay at idle priority; SIGTERM ends it between two pieces.
+
+    Args:
+        handles: of the shared memory.
+        folder: where to.
+        voice: for the answer; ("saved", ticks, bytes, chunks_written, chunks_kept, seconds).
+    """
+    start_life("saver")
+    terminated = []
+    signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
+    enter_idle()
+
+    def work(progress: Progress) -> Details:
+        world = World(handles)
+        return asdict(
+            save(
+                folder,
+                signature(world.config, world.blueprint),
+                world.frames,
+                world.ledger,
+                priorities=None if world.priorities is None else world.priorities.values,
+                progress=progress,
+                stop=lambda: bool(terminated),
+            )
+        )
+
+    _answer("saved", work, voice)
+
+
+def restore_replay(
+    handles: WorldHandles, folder: Path, voice: Connection, keep: int | None = None
+) -> None:
+    """Restore the replay, before any other process of the run starts.
+
+    Args:
+        handles: of the shared memory, whose rings are empty.
+        folder: where from.
+        voice: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
+            only if something could not be restored.
+        keep: most ticks; none: as many as fit.
+    """
+    start_life("saver")
+
+    def work(progress: Progress) -> Details:
+        world = World(handles)
+        wanted = signature(world.config, world.blueprint)
+        manifest = find(folder, wanted)
+        if manifest is None or manifest.newest + 1 != world.first_tick:
+            raise ReplayError(f"the replay {folder} has changed since it was found")
+        report = restore(
+            folder, manifest, wanted, world.frames, world.ledger, keep=keep, progress=progress
+        )
+        if world.priorities is not None and report.priorities is not None:
+            world.priorities.restore(report.oldest, report.priorities)
+        details: Details = {
+            "ticks": report.ticks, "oldest": report.oldest, "newest": report.newest
+        }
+        return details if report.problem is None else details | {"problem": report.problem}
+
+    _answer("restored", work, voice)
+
+
+def _answer(kind: str, work: Callable[[Progress], Details], voice: Connection) -> None:
+    """Do the work, say how it went, and end the process."""
+    clock = MonotonicClock()
+    started = clock.now()
+    answer: tuple[str, Any]
+    try:
+        details = work(Progress(voice, clock))
+        answer = kind, {**details, "seconds": round(clock.now() - started, 3)}
+    except UserError as error:
+        answer = "failed", str(error)
+    except Exception:
+        answer = "failed", traceback.format_exc()
+    # The supervisor may be gone, or have given up.
+    with suppress(OSError):
+        voice.send(answer)
+        voice.close()
+    os._exit(0)

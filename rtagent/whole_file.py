@@ -1,0 +1,48 @@
+"""Files that are there whole or not at all.
+
+Why it is correct. A file is written under a temporary name in the same folder, flushed to the disk
+and renamed; a writer that is killed at any instant leaves what had the name before, and at most a
+draft that nobody reads.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def appearing(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memoryview], None]]:
+    """Gives a function that appends to a file; the file appears when the block ends well.
+
+    Args:
+        path: in a folder that is there.
+        draft_prefix: how the name of the draft begins.
+
+    Raises:
+        OSError: it cannot be written; what had its name before is as it was.
+    """
+    descriptor, draft = tempfile.mkstemp(prefix=draft_prefix, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+
+            def write(content: bytes | memoryview) -> None:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
+
+            yield write
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
