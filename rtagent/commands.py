@@ -21,6 +21,7 @@ from rtagent.errors import UserError
 CHANGE_LIMIT_S = 30.0
 
 Result = Future[dict[str, Any]]
+InForce = Callable[[], dict[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -108,44 +109,61 @@ class PendingChanges:
     """Changes that have been ordered and are not in force yet."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Result, float]] = []
+        self._pending: list[tuple[Result, InForce, float]] = []
 
-    def add(self, result: Result, now: float) -> None:
-        """Expect a change to be in force within `CHANGE_LIMIT_S` from `now` (seconds)."""
-        self._pending.append((result, now + CHANGE_LIMIT_S))
-
-    def settle(
-        self, workers: Sequence[Child], processes: int, value: dict[str, Any], now: float
+    def add(
+        self, result: Result, in_force: InForce, now: float, limit: float = CHANGE_LIMIT_S
     ) -> None:
+        """Expect a change to be in force soon.
+
+        Args:
+            result: resolved then.
+            in_force: the answer, once it is in force; None before; raises `UserError` if it
+                never will be.
+            now: seconds.
+            limit: seconds to wait at most.
+        """
+        self._pending.append((result, in_force, now + limit))
+
+    def settle(self, now: float) -> None:
         """Resolve what has come into force, failed, or taken too long.
 
         Args:
-            workers: the inference processes.
-            processes: how many of them should run.
-            value: the answer when it is in force.
             now: seconds.
         """
-        settled = all(child.state in (State.RUNNING, State.STOPPED) for child in workers)
-        running = sum(child.state is State.RUNNING for child in workers)
-        failed = next((child for child in workers if child.state is State.FAILED), None)
         for entry in list(self._pending):
-            result, deadline = entry
+            result, in_force, deadline = entry
+            try:
+                value = None if result.done() else in_force()
+                if value is not None:
+                    result.set_result(value)
+                elif not result.done() and now > deadline:
+                    raise UserError("not in force in time; see the status and the events")
+            except UserError as error:
+                result.set_exception(error)
             if result.done():
-                pass
-            elif settled and running == processes:
-                result.set_result(value)
-            elif failed is not None:
-                result.set_exception(UserError(f"{failed.name} failed: {failed.last_error}"))
-            elif now > deadline:
-                result.set_exception(
-                    UserError(f"not in force after {CHANGE_LIMIT_S:.0f} s: {running} are acting")
-                )
-            else:
-                continue
-            self._pending.remove(entry)
+                self._pending.remove(entry)
 
     def close(self) -> None:
         """Refuse everything that is still open."""
-        for result, _ in self._pending:
-            result.set_exception(UserError("the daemon has stopped"))
+        for result, _, _ in self._pending:
+            if not result.done():
+                result.set_exception(UserError("the daemon has stopped"))
         self._pending.clear()
+
+
+def running(workers: Sequence[Child], count: int) -> bool:
+    """Whether as many processes of a role run as are wanted, and none is on its way.
+
+    Args:
+        workers: every process of the role.
+        count: how many of them should run.
+
+    Raises:
+        UserError: one of them has failed for good.
+    """
+    for child in workers:
+        if child.state is State.FAILED:
+            raise UserError(f"{child.name} failed: {child.last_error}")
+    settled = all(child.state in (State.RUNNING, State.STOPPED) for child in workers)
+    return settled and sum(child.state is State.RUNNING for child in workers) == count

@@ -18,10 +18,17 @@ from rtagent.errors import UserError
 
 GAME_BOY_HZ = 59.7275
 MAX_INFERENCE_PROCESSES = 256
+MAX_LEARNERS = 64
+LONGEST_DEADLINE_S = 366 * 86_400.0
+MOST_SAMPLES = 10**15
+MOST_MEMORY_MB = 1 << 30
 ENVIRONMENT_PREFIX = "RTAGENT_"
 
 Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
 Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
+LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51"]
+LearningOrder = Literal["round-robin", "first-come"]
+R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)]
 
 
@@ -87,7 +94,10 @@ class PolicyConfig(Section):
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0, description="Exploration rate at update 0.")
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0, description="Exploration rate at the end.")
     epsilon_steps: int = Field(
-        2000, ge=1, description="Updates over which the exploration rate falls linearly."
+        2000, ge=1, description="Updates over which the exploration rate falls."
+    )
+    epsilon_schedule: Literal["linear", "exponential"] = Field(
+        "linear", description="How it falls: by equal steps, or by an equal factor per update."
     )
     exploration_hold_ticks: int = Field(
         8, ge=1, le=1000, description="Ticks for which an exploratory choice is held, so that "
@@ -127,17 +137,53 @@ class InferenceConfig(Section):
 class LearningConfig(Section):
     """How the policy improves from what really happened."""
 
-    algorithm: Literal["auto", "dqn"] = Field(
-        "auto", description="auto: dqn for discrete actions."
+    algorithm: LearningAlgorithm = Field(
+        "auto", description="dqn, double-dqn or c51; auto: dqn for discrete actions."
     )
-    processes: int = Field(1, ge=0, le=1, description="Learner processes; 0: act only.")
+    dueling: bool = Field(
+        False, description="Separate heads for the state's value and the actions' advantages."
+    )
+    processes: int = Field(
+        1, ge=0, le=MAX_LEARNERS, description="Learner processes, 0 to 64; 0: act only."
+    )
+    order: LearningOrder = Field(
+        "round-robin", description="round-robin: gradients are applied in strict turn; "
+        "first-come: as they are ready, and those that are too stale are dropped.",
+    )
+    lease_s: float = Field(
+        1.0, ge=0.1, le=600.0, description="A learner that makes no progress for so long, or for "
+        "four of its updates if that is longer, loses its turn to the next.",
+    )
     batch_size: int = Field(32, ge=1, le=65_536, description="Transitions per update.")
+    prefetch: int = Field(
+        2, ge=0, le=16, description="Batches that a background thread keeps ready; 0: none."
+    )
     learning_rate: float = Field(5e-4, gt=0.0, le=1.0, description="Adam's step size.")
     gamma: float = Field(0.99, ge=0.0, le=1.0, description="Discount per decision.")
     n_step: int = Field(8, ge=1, le=1000, description="Decisions summed before bootstrapping.")
     target_period: int = Field(
         250, ge=1, description="Updates between two copies of the weights to the target network."
     )
+    target_tau: float | None = Field(
+        None, gt=0.0, le=1.0, description="Soft update: the target network moves by this fraction "
+        "towards the weights at every update, and target_period is not used; none: by period.",
+    )
+    prioritized: bool = Field(
+        False, description="Sample transitions with large errors more often (Schaul et al., 2016)."
+    )
+    priority_exponent: float = Field(
+        0.6, ge=0.0, le=1.0, description="How strongly errors decide: 0 samples uniformly."
+    )
+    importance_exponent: float = Field(
+        0.4, ge=0.0, le=1.0, description="Correction of the bias by importance weights at update "
+        "0; it grows linearly to 1, the full correction.",
+    )
+    importance_steps: int = Field(
+        100_000, ge=1, description="Updates after which the correction is full."
+    )
+    atoms: int = Field(51, ge=2, le=1001, description="c51: points of the value distribution.")
+    v_min: float = Field(-10.0, description="c51: smallest value that can be represented.")
+    v_max: float = Field(10.0, description="c51: largest value that can be represented.")
     learning_starts: int = Field(
         1000, ge=1, description="Ticks in the replay before the first update."
     )
@@ -156,9 +202,14 @@ class LearningConfig(Section):
         10, ge=1, description="Updates between two publications of the weights."
     )
     updates_per_tick: float = Field(
-        0.0, ge=0.0, description="Upper bound of updates per tick of the world; 0: as many as the "
-        "machine gives.",
+        0.0, ge=0.0, description="Upper bound of updates per tick of the world, of all learners "
+        "together; 0: as many as the machine gives.",
     )
+    evaluation_every_s: float = Field(
+        0.0, ge=0.0, description="Seconds between two evaluations of the newest weights, without "
+        "exploration, by a process of its own with an environment of its own; 0: none.",
+    )
+    evaluation_episodes: int = Field(5, ge=1, le=1000, description="Episodes per evaluation.")
 
 
 class ReplayConfig(Section):
@@ -166,6 +217,48 @@ class ReplayConfig(Section):
 
     capacity: int = Field(
         100_000, ge=256, le=50_000_000, description="Ticks kept, the newest first."
+    )
+
+
+class R3Config(Section):
+    """Learning inside a deadline and a memory budget (Li et al., R3)."""
+
+    mode: R3Mode = Field(
+        "off", description="episode or step: the batch size follows the deadline, adjusted at "
+        "every episode or at every update; max-a: the smallest batches throughout, max-p: the "
+        "largest (the paper's baselines); off: no deadline.",
+    )
+    deadline_s: float | None = Field(
+        None, gt=0.0, le=LONGEST_DEADLINE_S, description="D: seconds of one training horizon; "
+        "needed unless mode is off.",
+    )
+    data_budget: int | None = Field(
+        None, gt=0, le=MOST_SAMPLES, description="B: samples of one training horizon; needed "
+        "unless mode is off.",
+    )
+    memory_budget_mb: int | None = Field(
+        None, gt=0, le=MOST_MEMORY_MB, description="MiB for all processes, batches and replay "
+        "together; none: the replay grows to replay.capacity. It holds in every mode.",
+    )
+    factor: float = Field(
+        2.0, gt=1.0, le=16.0, description="c: the batch size is multiplied or divided by it."
+    )
+    margin: float = Field(
+        0.15, ge=0.0, lt=1.0, description="Fraction of the deadline kept in reserve: the batch "
+        "size is steered to use the budget that much earlier; 0: the paper's rule.",
+    )
+    window: int = Field(
+        4, ge=1, le=1000, description="gamma: episodes that the coordinator compares with."
+    )
+    batch_share: float = Field(
+        0.25, gt=0.0, lt=1.0, description="m: share of batches in the memory that batches and "
+        "replay have together, at the start.",
+    )
+    target_return: float | None = Field(
+        None, description="R*: a horizon ends early once enough episodes reach it; none: never."
+    )
+    target_episodes: int = Field(
+        5, ge=1, le=1000, description="K: consecutive episodes that must reach target_return."
     )
 
 
@@ -189,6 +282,12 @@ class RunConfig(Section):
     checkpoint_every_s: float = Field(
         120.0, ge=1.0, description="Seconds between two checkpoints; one more is made on stop."
     )
+    checkpoint_replay: bool = Field(
+        False, description="Save the replay with the checkpoint on stop, and restore it at start."
+    )
+    tensorboard: bool = Field(
+        True, description="Write the figures of the run for TensorBoard into the state dir."
+    )
     resume: bool = Field(True, description="Start from the newest checkpoint of the state dir.")
     realtime: Literal["auto", "on", "off"] = Field(
         "auto", description="SCHED_FIFO and locked memory for the environment process; on: refuse "
@@ -204,6 +303,7 @@ class Config(Section):
     inference: InferenceConfig = Field(default_factory=InferenceConfig)
     learning: LearningConfig = Field(default_factory=LearningConfig)
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    r3: R3Config = Field(default_factory=R3Config)
     service: ServiceConfig = Field(default_factory=ServiceConfig)
     run: RunConfig = Field(default_factory=RunConfig)
 
@@ -211,6 +311,11 @@ class Config(Section):
     def _combinations(self) -> Config:
         if self.policy.epsilon_end > self.policy.epsilon_start:
             raise ValueError("policy.epsilon_end must not exceed policy.epsilon_start")
+        if self.policy.epsilon_schedule == "exponential" and self.policy.epsilon_end == 0.0:
+            raise ValueError(
+                "policy.epsilon_end = 0 is never reached with policy.epsilon_schedule = "
+                "'exponential'; use a positive one"
+            )
         if self.learning.n_step * 2 > self.replay.capacity:
             raise ValueError(
                 f"learning.n_step = {self.learning.n_step} does not fit into replay.capacity = "
@@ -220,6 +325,21 @@ class Config(Section):
             raise ValueError(
                 f"learning.learning_starts = {self.learning.learning_starts} is more than half "
                 f"of replay.capacity = {self.replay.capacity}: learning would never start"
+            )
+        if self.learning.v_min >= self.learning.v_max:
+            raise ValueError("learning.v_min must be below learning.v_max")
+        return self._deadlines()
+
+    def _deadlines(self) -> Config:
+        r3, batch = self.r3, self.learning.batch_size
+        if r3.mode != "off":
+            for name in ("deadline_s", "data_budget"):
+                if getattr(r3, name) is None:
+                    raise ValueError(f"r3.mode = {r3.mode!r} needs r3.{name}")
+        if r3.data_budget is not None and r3.data_budget < batch:
+            raise ValueError(
+                f"r3.data_budget = {r3.data_budget} is smaller than one batch of "
+                f"learning.batch_size = {batch}"
             )
         return self
 

@@ -37,6 +37,12 @@ def stop_fork_server() -> None:
     forkserver._forkserver._stop()
 
 
+def fork_server_pids() -> list[int]:
+    """The process that forks the children; none before it is started."""
+    pid = forkserver._forkserver._forkserver_pid
+    return [] if pid is None else [pid]
+
+
 def spawn(target: Callable[..., None], *args: Any, name: str) -> Any:
     """Start a child process.
 

@@ -22,7 +22,7 @@ from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
-from rtagent.networks import build, describe, tensor_specs
+from rtagent.networks import build, describe, head_of, tensor_specs
 from rtagent.worker import start_life
 
 
@@ -36,8 +36,8 @@ def probe(config: Config) -> Blueprint:
     try:
         DefaultBehaviour(config.env, adapter)
         _check_actions(config, adapter)
-        observation_space = _stacked(adapter)
-        network = build(config.policy, observation_space, adapter.action_space)
+        observation_space, head = _stacked(adapter), head_of(config.learning)
+        network = build(config.policy, observation_space, adapter.action_space, head)
         return Blueprint(
             rate_hz=adapter.rate_hz,
             frame_shape=adapter.frame_shape,
@@ -49,7 +49,7 @@ def probe(config: Config) -> Blueprint:
             action_dtype=adapter.action_dtype,
             action_meanings=adapter.action_meanings,
             noop_action=np.asarray(adapter.noop_action).tolist(),
-            network=describe(config.policy, observation_space),
+            network=describe(config.policy, observation_space, head),
             tensors=tensor_specs(network),
             screen=adapter.screen,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +17,7 @@ from rtagent.supervisor import Supervisor
 
 POLL_S = 0.02
 STOP_LIMIT_S = 15.0
+CHECKPOINT_LIMIT_S = 600.0
 
 
 class Runtime:
@@ -24,6 +27,9 @@ class Runtime:
 
     Args:
         config: what to run.
+
+    Attributes:
+        run_id: name of the run; new at every start.
 
     Raises:
         UserError: on entry, if the state directory is not free or cannot be used.
@@ -37,7 +43,8 @@ class Runtime:
     def __enter__(self) -> Runtime:
         self._clock = MonotonicClock()
         self._state_dir = StateDir(self._config.state_dir)
-        self._supervisor = Supervisor(self._config, self._clock, run_id="runtime")
+        self.run_id = secrets.token_hex(4)
+        self._supervisor = Supervisor(self._config, self._clock, self.run_id)
         self._thread = threading.Thread(target=self._supervise, name="rtagent-supervisor")
         self._thread.start()
         return self
@@ -49,7 +56,8 @@ class Runtime:
         traceback: TracebackType | None,
     ) -> None:
         self._supervisor.request_stop()
-        self._thread.join(STOP_LIMIT_S)
+        saves = self._config.run.checkpoint_replay
+        self._thread.join(CHECKPOINT_LIMIT_S if saves else STOP_LIMIT_S)
         self._state_dir.release()
 
     def _supervise(self) -> None:
@@ -77,7 +85,7 @@ class Runtime:
 
     def _acting(self) -> bool:
         world = self._supervisor.world
-        if world is None or world.ledger.newest < 0:
+        if world is None or world.ledger.newest < world.first_tick:
             return False
         acting = world.board.inference["deposits"][: world.control.orders.processes] > 0
         return bool(acting.all())
@@ -92,8 +100,49 @@ class Runtime:
         Raises:
             UserError: refused; nothing has changed.
         """
+        return self._ask("set_inference", changes, timeout)
+
+    def set_learning(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
+        """Change processes, paused, batch_size or order; returns when in force.
+
+        Args:
+            timeout: seconds.
+            changes: as in `PATCH /v1/learning`.
+
+        Raises:
+            UserError: refused; nothing has changed.
+        """
+        return self._ask("set_learning", changes, timeout)
+
+    def set_deadlines(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
+        """Change mode, deadline_s, data_budget or memory_budget_mb; returns when in force.
+
+        Args:
+            timeout: seconds.
+            changes: as in `PATCH /v1/deadlines`.
+
+        Raises:
+            UserError: refused; nothing has changed.
+        """
+        return self._ask("set_deadlines", changes, timeout)
+
+    def checkpoint(
+        self, replay: bool = False, timeout: float = CHECKPOINT_LIMIT_S
+    ) -> dict[str, Any]:
+        """Write a checkpoint now; returns when it is written: file, updates, replay, seconds.
+
+        Args:
+            replay: save the replay too.
+            timeout: seconds.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        return self._ask("checkpoint", {"replay": replay}, timeout)
+
+    def _ask(self, command: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
         self._check()
-        return self._supervisor.submit("set_inference", changes).result(timeout)
+        return self._supervisor.submit(command, arguments).result(timeout)
 
     def stats(self) -> dict[str, Any]:
         """Every figure, as `GET /v1/stats`.
@@ -113,6 +162,11 @@ class Runtime:
         self._check()
         world = self._supervisor.world
         return {} if world is None else dict(world.status.read())
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the records of this run are written."""
+        return self._supervisor.run_dir
 
     @property
     def world(self) -> Any:

@@ -7,6 +7,7 @@ means cover the last 60 seconds. What is not known is None, never 0.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from rtagent import exploration
 from rtagent.clock import Clock, MonotonicClock
+from rtagent.learning.horizon import batch_in_force
 from rtagent.memory.actions import NANO
 from rtagent.memory.board import Record, recent_episodes, registrations_since
 from rtagent.memory.ledger import Rows
@@ -50,7 +52,7 @@ class StatsReader:
             "inference": self._inference_figures(status, now),
             "learning": self._learning_figures(status, now),
             "replay": self._replay_figures(),
-            "r3": _r3_figures(),
+            "r3": self._r3_figures(),
             "regret": self._regret_figures(rows),
             "episodes": self._episode_figures(),
         }
@@ -60,7 +62,9 @@ class StatsReader:
         ledger = self._world.ledger
         newest = ledger.newest
         most = round(WINDOW_S * self._world.blueprint.rate_hz)
-        rows = ledger.read(max(newest - most, ledger.oldest), newest + 1)
+        # The rows of a restored replay carry the times of another life.
+        first = max(newest - most, ledger.oldest, self._world.first_tick)
+        rows = ledger.read(first, newest + 1)
         return rows[rows["time_ns"] >= (now - WINDOW_S) * NANO]
 
     def _clock_figures(self, rows: Rows, now: float) -> dict[str, Any]:
@@ -74,7 +78,8 @@ class StatsReader:
         if len(rows):
             drift_ms = (int(record["slipped_ns"]) + int(rows["lateness_ns"][-1])) / 1e6
         started = int(record["anchor_ns"]) - int(record["slipped_ns"])
-        first = started - round(int(record["anchor_tick"]) * NANO / target)
+        before = int(record["anchor_tick"]) - self._world.first_tick
+        first = started - round(before * NANO / target)
         return {
             "uptime_s": now - first / NANO if ticks else None,
             "ticks": ticks,
@@ -176,8 +181,9 @@ class StatsReader:
     def _learning_figures(self, status: dict[str, Any], now: float) -> dict[str, Any]:
         config = self._world.config
         records = self._world.board.learners
-        updates = int(records["updates"].max())
-        learns = config.learning.processes > 0
+        orders = self._world.control.orders
+        updates, applied = int(records["updates"].max()), int(records["applied"].sum())
+        learns = updates > 0 or orders.learners > 0
         silent = now * NANO - records["heartbeat_ns"] > SILENT_S * NANO
         rates = records["updates_per_s"][(records["pid"] > 0) & ~silent]
         rates = rates[np.isfinite(rates)]
@@ -186,40 +192,97 @@ class StatsReader:
         epsilon = config.policy.epsilon_end
         if learns:
             epsilon = exploration.epsilon(info.updates if info else 0, config.policy)
-        learned = learns and updates > 0
+        learned = applied > 0
+        newest = int(records["heartbeat_ns"].argmax())
         return {
-            "processes": config.learning.processes,
+            "processes": orders.learners,
+            "order": orders.learning_order,
+            "paused": orders.learning_paused,
             "updates": updates,
             "updates_per_s": float(rates.sum()) if len(rates) else None,
             "samples_consumed": int(records["samples_consumed"].max()),
-            "batch_size": config.learning.batch_size,
-            "loss": float(records["loss"][0]) if learned else None,
+            "batch_size": batch_in_force(self._world.horizon.read(), orders),
+            "loss": float(records["loss"][newest]) if learned else None,
             "epsilon": epsilon,
             "staleness": {
-                "mean": float(records["staleness_sum"].sum()) / updates if learned else None,
+                "mean": float(records["staleness_sum"].sum()) / applied if learned else None,
                 "max": int(records["staleness_max"].max()) if learned else None,
             },
             "weights_version": info.version if info else None,
             "skipped": int(records["skipped"].sum()),
+            "dropped": int(records["dropped"].sum()),
+            "turns_expired": self._world.turns.expired,
+            "evaluation": self._evaluation_figures(),
             "checkpoints": int(records["checkpoints"].sum()),
             "checkpoint_failures": int(records["checkpoint_failures"].sum()),
             "workers": [
                 {key: role[key] for key in ("index", "pid", "state", "restarts")}
-                | {"update_ms": int(records["update_ns"][role["index"]]) / 1e6}
+                | {
+                    "update_ms": int(records["update_ns"][role["index"]]) / 1e6,
+                    "applied": int(records["applied"][role["index"]]),
+                }
                 for role in roles
             ],
+        }
+
+    def _evaluation_figures(self) -> dict[str, Any]:
+        """Of the greedy policy in a paused world; unknown before the first evaluation."""
+        record = self._world.board.evaluation[0]
+        known = int(record["evaluations"]) > 0
+        return {
+            "evaluations": int(record["evaluations"]),
+            "episodes": int(record["episodes"]),
+            "mean_return": float(record["mean_return"]) if known else None,
+            "updates": int(record["updates"]) if known else None,
+            "weights_version": int(record["weights_version"]) if known else None,
         }
 
     def _replay_figures(self) -> dict[str, Any]:
         frames, ledger = self._world.frames, self._world.ledger
         per_tick = frames.slot_bytes + ledger.dtype.itemsize
-        size = max(0, min(ledger.newest + 1, ledger.capacity))
+        newest = ledger.newest
+        size = max(0, min(newest + 1, ledger.capacity, newest + 1 - ledger.floor))
+        limit = self._world.horizon.reservations.ticks_limit
         return {
             "capacity": ledger.capacity,
+            "limit": limit if limit >= 0 else ledger.capacity,
             "size": size,
             "bytes": size * per_tick,
             "bytes_per_transition": per_tick,
-            "memory_budget_bytes": None,
+            "memory_budget_bytes": _bytes(self._world.horizon.reservations.budget_bytes),
+        }
+
+    def _r3_figures(self) -> dict[str, Any]:
+        """The running horizon, what memory is reserved, and the outcomes so far."""
+        orders, horizon = self._world.control.orders, self._world.horizon.read()
+        reserved = self._world.horizon.reservations
+        runs = horizon.mode > 0 and horizon.running > 0
+        known = runs or horizon.number > 0
+        elapsed_s = horizon.elapsed_ns / NANO
+        return {
+            "mode": orders.r3_mode,
+            "deadline_s": orders.deadline_s,
+            "elapsed_s": elapsed_s if runs else None,
+            "data_budget": orders.data_budget,
+            "consumed": horizon.consumed if runs else None,
+            "time_ratio": elapsed_s / horizon.deadline_s if runs else None,
+            "data_ratio": horizon.consumed / horizon.data_budget if runs else None,
+            "alpha": _ratio(reserved.alpha),
+            "beta": _ratio(reserved.beta),
+            "batch_memory_bytes": _bytes(reserved.batch_bytes),
+            "replay_memory_bytes": _bytes(reserved.replay_bytes),
+            "horizons": _outcomes(horizon.met, horizon.missed, known),
+            "episode_deadlines": _outcomes(horizon.episode_met, horizon.episode_missed, known),
+            "early_exits": horizon.early_exits if known else None,
+            "batch_cap": horizon.batch_cap or None,
+            "batch_base_bytes": horizon.base_bytes or None,
+            "ticks_limit": reserved.ticks_limit if reserved.ticks_limit >= 0 else None,
+            "used_bytes": _bytes(reserved.used_bytes),
+            "baseline_bytes": _bytes(reserved.baseline_bytes),
+            "memory_budget_bytes": _bytes(reserved.budget_bytes),
+            "oom_events": int(self._world.board.learners["out_of_memory"].sum()),
+            "pressure_events": reserved.pressure_events,
+            "decisions": self._world.horizon.count,
         }
 
     def _regret_figures(self, rows: Rows) -> dict[str, Any]:
@@ -263,14 +326,16 @@ def _disagreement(rows: Rows) -> float | None:
     return float((rows["action"][at] != inside["action"]).mean())
 
 
-def _r3_figures() -> dict[str, Any]:
-    """No R3 controller runs: its figures are unknown."""
-    names = (
-        "deadline_s", "elapsed_s", "data_budget", "consumed", "time_ratio", "data_ratio", "alpha",
-        "beta", "batch_memory_bytes", "replay_memory_bytes", "oom_events",
-    )
-    outcomes = {name: {"met": None, "missed": None} for name in ("horizons", "episode_deadlines")}
-    return {"mode": "off", **dict.fromkeys(names), **outcomes}
+def _outcomes(met: int, missed: int, known: bool) -> dict[str, int | None]:
+    return {"met": met if known else None, "missed": missed if known else None}
+
+
+def _bytes(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def _ratio(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _mean(values: npt.NDArray[Any]) -> float | None:

@@ -1,46 +1,46 @@
 """The supervisor: owns the shared memory, starts and watches every process, carries out changes.
 
-Why it is correct. All of it runs in one thread, which starts every child (the death signal is
-armed per thread) and is the only one to touch the children's state. Other threads and the HTTP
-service reach it through queues alone. It never waits for a child: it looks at what is and moves
-towards what should be, step by step, so that a child that hangs, dies or is stopped in the middle
-of anything delays nothing else. It never waits for the claim lock either, whose holder may be a
-stopped process that only the supervisor can kill.
+Why it is correct. All of it runs in one thread. Other threads and the HTTP service reach it
+through queues alone. It never waits for a child (`crew.py`), and never for a lock either, whose
+holder may be a stopped process that only the supervisor can kill.
 """
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from multiprocess import connection
-
 from rtagent import launch
 from rtagent.boot import find_shapes, publish_first_weights
 from rtagent.child import Child, Starter, State
 from rtagent.clock import Clock
-from rtagent.commands import Command, Inbox, PendingChanges, Result
-from rtagent.config import Config, parse_config
+from rtagent.commands import Command, Inbox, PendingChanges, Result, running
+from rtagent.config import Config
+from rtagent.coordinator import Coordinator
+from rtagent.crew import Crew, Key
 from rtagent.errors import UserError
-from rtagent.memory.actions import NANO
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldMemory
+from rtagent.replay_keeping import ReplayKeeping
 from rtagent.report import Report, run_state
+from rtagent.settings import Settings, change, first_orders
 from rtagent.worker import Assignment, run_worker
 
 ENTRIES = {
     "environment": "rtagent.env.process:run",
     "inference": "rtagent.inference.process:run",
     "learner": "rtagent.learning.learner:run",
+    "evaluation": "rtagent.evaluation:run",
+    "recorder": "rtagent.recorder:run",
 }
+SECTIONS = {"set_inference": "inference", "set_learning": "learning", "set_deadlines": "r3"}
 STEP_S = 0.1
-BOOT_LIMIT_S = 60.0
 GO_AFTER_S = 10.0
-SETTABLE = frozenset({"processes", "algorithm", "action_deadline_ms"})
+CHECKPOINT_LIMIT_S = 600.0
 
 
 class Supervisor:
@@ -65,18 +65,20 @@ class Supervisor:
         url: str | None = None,
         preload: tuple[str, ...] = (),
     ) -> None:
-        self.config = config
+        self._settings = Settings(config, first_orders(config))
         self._clock = clock
         self._service = service
         self._preload = preload
-        self._random = random.Random(config.run.seed)
-        self._children: dict[tuple[str, int], Child] = {}
         self._inbox = Inbox()
         self._changes = PendingChanges()
         self._report = Report(run_id, clock, url)
-        self._stopping = False
+        self._saving = ReplayKeeping(config.state_dir / "replay", self._report, clock)
+        self._written: dict[int, dict[str, Any]] = {}
+        self._refused: UserError | None = None
         self._short_of_memory = False
+        self._stopping = False
         self._started = clock.now()
+        self.run_dir = config.state_dir / "runs" / run_id
         self.world: World | None = None
 
     # ---- from other threads
@@ -92,6 +94,11 @@ class Supervisor:
 
     # ---- the supervisor's thread
 
+    @property
+    def config(self) -> Config:
+        """The configuration with every change so far."""
+        return self._settings.config
+
     def run(self) -> None:
         """Boot, supervise until told to stop, and end every process.
 
@@ -100,19 +107,29 @@ class Supervisor:
         """
         launch.start_fork_server(self._preload)
         memory: WorldMemory | None = None
+        crew: Crew | None = None
         try:
             found = find_shapes(self.config, self.checkpoint_dir, lambda: self._stopping)
             if found is None:
                 return
             blueprint, resume = found
-            memory = WorldMemory(self.config, blueprint)
+            saved = self._saving.find(self.config, blueprint)
+            first_tick = 0 if saved is None else saved.newest + 1
+            memory = WorldMemory(self.config, blueprint, first_tick)
             self.world = World(memory.handles)
+            crew = self._crew = Crew(
+                self.world.board, self._starter, self._report, blueprint.tick_seconds,
+                self.config.run.seed,
+            )
             self._populate(memory, resume)
             while not self._finished():
                 self._step()
             self._refuse_boot_failures()
+            self._save_last_replay()
         finally:
-            self._kill_all()
+            self._saving.abort()
+            if crew is not None:
+                crew.kill_all()
             launch.stop_fork_server()
             if self.world is not None:
                 self.world.close()
@@ -127,159 +144,121 @@ class Supervisor:
         return self.config.state_dir / "checkpoints"
 
     def _populate(self, memory: WorldMemory, resume: Path | None) -> None:
-        world, inference = self._shared, self.config.inference
-        world.control.write(
-            Orders(
-                processes=inference.processes,
-                rows=inference.processes,
-                algorithm=inference.algorithm,
-                fill=inference.fill,
-                injected_latency_ms=inference.injected_latency_ms,
-                injected_latency_distribution=inference.injected_latency_distribution,
-                injected_latency_spread=inference.injected_latency_spread,
-            )
+        world = self._shared
+        world.control.write(self._settings.orders)
+        world.stagger.reset(
+            self._orders.algorithm, self._clock.now(), self._orders.processes
         )
-        world.stagger.reset(inference.algorithm, self._clock.now(), inference.processes)
         self._memory, self._resume = memory, resume
-        self._write_status()
+        self._coordinator = Coordinator(
+            memory, world, self.config, self._clock,
+            partial(self._report.event, source="coordinator"), self._pids,
+        )
+        if world.first_tick:
+            self._saving.restore(memory.handles, self._coordinator.ticks_limit)
         if not self.config.learning.processes:
             publish_first_weights(memory.handles, resume)
-        for role, index in self._wanted():
-            self._add(role, index)
+        self._crew.converge(list(self._wanted()), self._clock.now())
+        self._write_status()
 
     @property
     def _shared(self) -> World:
         assert self.world is not None
         return self.world
 
-    def _wanted(self) -> Iterator[tuple[str, int]]:
+    @property
+    def _orders(self) -> Orders:
+        return self._settings.orders
+
+    def _order(self, **changes: Any) -> None:
+        """Put changed orders in force."""
+        orders = replace(self._orders, **changes)
+        if orders != self._orders:
+            self._settings = replace(self._settings, orders=orders)
+            self._shared.control.write(orders)
+
+    def _wanted(self) -> Iterator[Key]:
         """The processes that should exist now, in the order of their start."""
         if self._service is not None:
             yield "service", 0
         yield "environment", 0
-        yield from (("learner", index) for index in range(self.config.learning.processes))
-        yield from (("inference", index) for index in range(self._shared.control.orders.processes))
-
-    def _add(self, role: str, index: int) -> None:
-        child = Child(role, index, self._starter(role, index))
-        self._children[role, index] = child
-        child.start(self._clock.now())
+        yield from (("learner", index) for index in range(self._orders.learners))
+        yield from (("inference", index) for index in range(self._orders.processes))
+        if self.config.learning.evaluation_every_s:
+            yield "evaluation", 0
+        if self.config.run.tensorboard:
+            yield "recorder", 0
 
     def _starter(self, role: str, index: int) -> Starter:
+        handles = self._memory.handles
         if role == "service":
-            return partial(self._service, self._memory.handles)
+            return partial(self._service, handles)
         assignment = Assignment(
-            role, index, ENTRIES[role], self._memory.handles, self.checkpoint_dir, self._resume
+            role, index, ENTRIES[role], handles, self.checkpoint_dir, self._resume, self.run_dir
         )
         return partial(launch.spawn, run_worker, assignment, name=f"{role}-{index}")
 
     # ---- one step
 
     def _step(self) -> None:
-        self._listen()
+        for child, message in self._crew.listen(self._inbox.wake_reader, STEP_S, self._clock.now):
+            self._take(child, *message)
+        self._inbox.drain_wake()
         now = self._clock.now()
-        for child in list(self._children.values()):
-            self._look_after(child, now)
+        for child in self._crew:
+            for speaker, message in self._crew.look_after(child, now, stopping=self._stopping):
+                self._take(speaker, *message)
         if self._stopping:
-            self._order_stop(now)
+            self._order(stop=True)
+            self._crew.stop(now)
         else:
             self._take_commands()
-            self._converge(now)
+            self._crew.converge(list(self._wanted()), now)
             self._synchronize_ring(now)
+            self._order(learner_ring=self._learner_ring())
             self._start_clock(now)
-            self._reserve()
+            self._coordinate(now)
         # Whoever is told that a change is in force must be able to read it in the status.
         self._write_status()
-        self._settle_changes(now)
+        self._saving.poll()
+        self._changes.settle(now)
 
-    def _listen(self) -> None:
-        """Wait for news from anybody, at most `STEP_S`."""
-        alive = [child for child in self._children.values() if child.alive]
-        voices = {child.voice: child for child in alive if not child.voice.closed}
-        sentinels = [child.process.sentinel for child in alive]
-        ready = connection.wait([*voices, *sentinels, self._inbox.wake_reader], STEP_S)
-        self._inbox.drain_wake()
-        for item in ready:
-            if item in voices:
-                self._hear(voices[item])
+    def _take(self, child: Child, kind: str, said: dict[str, Any]) -> None:
+        """Take in what a child has said."""
+        if kind == "command":
+            self._inbox.put_from_service(said, child.voice.send)
+            return
+        name = said.pop("kind")
+        if name in ("checkpoint", "checkpoint_failed"):
+            self._written[said.pop("request")] = said
+        self._report.event(name, source=child.name, **said)
 
-    def _hear(self, child: Child) -> None:
-        """Read everything that a child has said."""
-        try:
-            while child.voice.poll(0):
-                message = child.voice.recv()
-                if isinstance(message, dict):
-                    self._inbox.put_from_service(message, child.voice.send)
-                elif message[0] == "ready":
-                    child.mark_ready(self._clock.now())
-                elif message[0] == "failed":
-                    child.note_error(message[1]["error"], boot=message[1]["boot"])
-                elif message[0] == "event":
-                    self._report.event(message[1].pop("kind"), source=child.name, **message[1])
-        except (EOFError, OSError):
-            child.voice.close()
-
-    def _look_after(self, child: Child, now: float) -> None:
-        """Notice death and hang-ups; start again what is due."""
-        if child.alive and child.process.exitcode is not None:
-            if not child.voice.closed:
-                self._hear(child)
-            child.reap(now, self._random.random())
-            if child.state is not State.STOPPED:
-                error = (child.last_error or "").splitlines()[-1:]
-                self._report.event(child.state, source=child.name, error="".join(error))
-        elif child.alive and child.state is not State.STOPPING:
-            limit = self._silence_limit(child)
-            heard = float(self._record(child)["heartbeat_ns"][0]) / NANO
-            if now - max(heard, child.since) > limit:
-                child.kill(f"no heartbeat for {limit:.0f} s")
-        child.enforce_stop(now)
-        if not self._stopping:
-            child.start_if_due(now)
-
-    def _record(self, child: Child) -> Any:
-        return self._shared.board.record(child.role, child.index)
-
-    def _silence_limit(self, child: Child) -> float:
-        """Seconds without a heartbeat after which a process counts as hung."""
-        if child.state is State.STARTING or child.role == "learner":
-            return BOOT_LIMIT_S
-        if child.role == "inference":
-            return 2.0 + 8.0 * float(self._record(child)["estimate_s"][0])
-        return 2.0 + 2.0 * self._shared.blueprint.tick_seconds
-
-    def _converge(self, now: float) -> None:
-        """Start what is missing and send away what is too many."""
-        wanted = set(self._wanted())
-        for key in self._wanted():
-            child = self._children.get(key)
-            if child is None or child.state is State.STOPPED:
-                self._add(*key)
-        for key, child in self._children.items():
-            if key not in wanted:
-                child.stop(now)
+    def _learner_ring(self) -> list[int]:
+        """The learners that take turns: a dead one loses its turn at once."""
+        return sorted(
+            child.index
+            for child in self._crew.of("learner")
+            if child.state is State.RUNNING and child.index < self._orders.learners
+        )
 
     def _synchronize_ring(self, now: float) -> None:
         """Let exactly the processes that act, or will within moments, take part in staggering."""
         acting = {
             child.index
-            for child in self._children.values()
-            if child.role == "inference"
-            and (
-                child.state is State.RUNNING
-                or (child.state is State.STARTING and not child.restarts)
-            )
+            for child in self._crew.of("inference")
+            if child.state is State.RUNNING
+            or (child.state is State.STARTING and not child.restarts)
         }
         stagger, lock = self._shared.stagger, self._shared.claim_lock
-        orders, members = self._shared.control.orders, self._shared.stagger.membership
-        same_algorithm = members.algorithm == orders.algorithm
+        members = stagger.membership
+        same_algorithm = members.algorithm == self._orders.algorithm
         if same_algorithm and (not acting or set(members.ring) == acting):
             return
         if not lock.try_enter():
             return
         with lock:
             if not same_algorithm:
-                stagger.reset(orders.algorithm, now, orders.processes)
+                stagger.reset(self._orders.algorithm, now, self._orders.processes)
             for worker in sorted(acting):
                 stagger.join(worker, now)
             for worker in set(stagger.membership.ring) - acting:
@@ -287,104 +266,153 @@ class Supervisor:
 
     def _start_clock(self, now: float) -> None:
         """Let the world's clock start once the agent can act."""
-        orders = self._shared.control.orders
-        if not orders.go:
-            ready = all(
-                child.state is State.RUNNING
-                for child in self._children.values()
-                if child.role in ("inference", "environment")
-            )
+        if not self._orders.go:
+            needed = self._crew.of("inference") + self._crew.of("environment")
+            ready = all(child.state is State.RUNNING for child in needed)
             if ready or now - self._started > GO_AFTER_S:
-                self._shared.control.write(replace(orders, go=True))
+                self._order(go=True)
 
-    def _reserve(self) -> None:
-        """Keep the rings reserved ahead; a lack of memory is reported once, until it is over."""
+    def _pids(self) -> list[int]:
+        """Every process of the daemon."""
+        pids = [pid for child in self._crew if (pid := child.pid) is not None]
+        return [os.getpid(), *launch.fork_server_pids(), *pids]
+
+    def _coordinate(self, now: float) -> None:
+        """Keep memory within its budget, and the rings reserved ahead of the writer."""
+        settled = self._maintain(self._coordinator.ticks_limit)
         try:
-            self._memory.reserve_ahead(self._shared.ledger.newest)
-            self._short_of_memory = False
+            changes = self._coordinator.step(now, self._orders, settled=settled)
+        except UserError as error:
+            self._refused = error
+            return
+        if changes is not None:
+            self._order(batch_bytes=changes.batch_bytes)
+            while changes.urgent and not self._maintain(changes.ticks_limit):
+                pass
+
+    def _maintain(self, limit: int) -> bool:
+        """Bring the rings nearer to a limit, ticks; whether they are there, or cannot be.
+
+        A lack of memory is reported once, until it is over.
+        """
+        try:
+            settled = self._memory.maintain(self._shared.ledger.newest, limit)
         except UserError as error:
             if not self._short_of_memory:
                 self._report.event("memory", source="supervisor", error=str(error))
             self._short_of_memory = True
+            return True
+        self._short_of_memory = False
+        return settled
 
     # ---- commands
 
     def _take_commands(self) -> None:
         for command in self._inbox.take():
             try:
-                self._carry_out(command)
-                self._changes.add(command.result, self._clock.now())
+                if command.name == "checkpoint":
+                    self._checkpoint(command)
+                elif command.name in SECTIONS:
+                    self._change(command, SECTIONS[command.name])
+                else:
+                    raise UserError(f"unknown command {command.name!r}")
             except UserError as error:
                 command.result.set_exception(error)
 
-    def _carry_out(self, command: Command) -> None:
-        if command.name != "set_inference":
-            raise UserError(f"unknown command {command.name!r}")
-        self._set_inference(command.arguments)
-
-    def _set_inference(self, arguments: dict[str, Any]) -> None:
-        """Put new inference settings in force, or refuse them whole."""
-        if unknown := set(arguments) - SETTABLE:
-            raise UserError(f"inference.{sorted(unknown)[0]}: cannot be changed while running")
-        values = self.config.model_dump()
-        before = {key: values["inference"][key] for key in arguments}
-        values["inference"].update(arguments)
-        self.config = parse_config(values)
-        inference, orders = self.config.inference, self._shared.control.orders
-        self._shared.control.write(
-            replace(
-                orders,
-                processes=inference.processes,
-                rows=max(orders.rows, inference.processes),
-                algorithm=inference.algorithm,
-            )
+    def _change(self, command: Command, section: str) -> None:
+        """Put new settings in force, or refuse them whole."""
+        before = self._settings.value(section)
+        settings = change(self._settings, section, command.arguments)
+        if "memory_budget_mb" in command.arguments:
+            budget = settings.config.r3.memory_budget_mb
+            self._coordinator.set_budget(budget, settings.orders)
+        if section == "learning" and settings.orders.learners:
+            self._memory.reserve_learners()
+        self._settings = settings
+        self._shared.control.write(settings.orders)
+        roles = {"inference": "inference", "learning": "learner"}
+        if section in roles:
+            self._crew.forgive(roles[section])
+        changed = {name: before[name] for name in command.arguments}
+        self._report.event("set", source=section, before=changed, after=command.arguments)
+        self._changes.add(
+            command.result, lambda: self._value_in_force(section), self._clock.now()
         )
-        for child in self._children.values():
-            if child.state is State.FAILED and child.role == "inference":
-                child.state = State.STOPPED
-        self._report.event("set", source="inference", before=before, after=arguments)
 
-    def _settle_changes(self, now: float) -> None:
-        inference = self.config.inference
-        if self._shared.stagger.algorithm == inference.algorithm:
-            workers = [child for child in self._children.values() if child.role == "inference"]
-            value = inference.model_dump(mode="json", include=set(SETTABLE))
-            self._changes.settle(workers, inference.processes, value, now)
+    def _value_in_force(self, section: str) -> dict[str, Any] | None:
+        """The settings of a section once the processes follow them; None before."""
+        if section == "inference":
+            if self._shared.stagger.algorithm != self._orders.algorithm:
+                return None
+            if not running(self._crew.of("inference"), self._orders.processes):
+                return None
+        if section == "learning" and not running(self._crew.of("learner"), self._orders.learners):
+            return None
+        return self._settings.value(section)
+
+    def _checkpoint(self, command: Command) -> None:
+        """Have a checkpoint written, and the replay if that is asked for."""
+        if unknown := set(command.arguments) - {"replay"}:
+            raise UserError(f"checkpoint: unknown argument {sorted(unknown)[0]!r}")
+        if not self._learner_ring():
+            raise UserError("no learner runs: the newest checkpoint is all there is")
+        replay = bool(command.arguments.get("replay", False))
+        if replay and self._saving.busy:
+            raise UserError("the replay is being saved already")
+        number = self._orders.checkpoint + 1
+        self._order(checkpoint=number)
+        if replay:
+            self._saving.start_save(self._memory.handles)
+        self._changes.add(
+            command.result,
+            lambda: self._checkpoint_written(number, replay),
+            self._clock.now(),
+            CHECKPOINT_LIMIT_S,
+        )
+
+    def _checkpoint_written(self, number: int, replay: bool) -> dict[str, Any] | None:
+        written = self._written.get(number)
+        if written is None or (replay and self._saving.busy):
+            return None
+        outcome = self._saving.outcome if replay else None
+        failed = written.get("reason") or (outcome or {}).get("failed")
+        if failed:
+            raise UserError(f"the checkpoint could not be written: {failed}")
+        return written | {"replay": replay}
 
     # ---- the end
 
-    def _order_stop(self, now: float) -> None:
-        orders = self._shared.control.orders
-        if not orders.stop:
-            self._shared.control.write(replace(orders, stop=True))
-        for child in self._children.values():
-            child.stop(now)
-
     def _finished(self) -> bool:
+        if self._refused is not None:
+            self._stopping = True
         if not self._stopping:
-            booting = self._shared.ledger.newest < 0
+            booting = self._shared.ledger.newest < self._shared.first_tick
             return booting and any(self._boot_failures())
-        return not any(child.alive for child in self._children.values())
+        return not self._crew.alive
+
+    def _save_last_replay(self) -> None:
+        if self.config.run.checkpoint_replay:
+            self._saving.poll()
+            if not self._saving.busy:
+                self._saving.start_save(self._memory.handles)
+            while not self._saving.poll(STEP_S):
+                pass
 
     def _boot_failures(self) -> Iterator[Child]:
         """The processes that died before they ever ran, for a reason that the user can mend."""
-        for child in self._children.values():
+        for child in self._crew:
             if child.state is State.FAILED and child.boot_error:
                 yield child
 
     def _refuse_boot_failures(self) -> None:
+        if self._refused is not None:
+            raise self._refused
         for child in self._boot_failures():
             if not self._stopping:
                 raise UserError(f"{child.name}: {child.last_error}")
 
-    def _kill_all(self) -> None:
-        for child in self._children.values():
-            if child.alive:
-                child.process.kill()
-                child.process.join()
-
     def _write_status(self) -> None:
-        children = list(self._children.values())
-        ticks = self._shared.ledger.newest + 1
+        children = list(self._crew)
+        ticks = self._shared.ledger.newest + 1 - self._shared.first_tick
         state = run_state(children, ticks, stopping=self._stopping)
         self._report.write(self._shared.status, children, self.config, state)

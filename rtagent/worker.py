@@ -44,6 +44,7 @@ class Assignment:
         handles: of the shared memory.
         checkpoint_dir: where learners write.
         resume: checkpoint to start from.
+        run_dir: where the records of this run are written.
     """
 
     role: str
@@ -52,6 +53,7 @@ class Assignment:
     handles: WorldHandles
     checkpoint_dir: Path
     resume: Path | None = None
+    run_dir: Path = Path()
 
 
 @dataclass
@@ -99,6 +101,11 @@ class WorkerContext:
     def resume(self) -> Path | None:
         """The checkpoint to start from."""
         return self.assignment.resume
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the records of this run are written."""
+        return self.assignment.run_dir
 
     @property
     def orders(self) -> Orders:
@@ -176,7 +183,7 @@ def run_worker(assignment: Assignment, voice: Connection) -> None:
 
 def _limit_threads(role: str) -> None:
     """One thread per worker: two would compete with the next worker's."""
-    if role != "environment":
+    if role not in ("environment", "recorder"):
         import torch
 
         torch.set_num_threads(1)

@@ -58,7 +58,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtimes:
     def start(*settings: str, wait: bool = True) -> Iterator[Runtime]:
         folder = f"run.state_dir={tmp_path / 'state'}"
         config = load_config(
-            overrides=[folder, "replay.capacity=20000", "learning.processes=0", *settings]
+            overrides=[
+                folder, "replay.capacity=20000", "learning.processes=0", "run.tensorboard=false",
+                *settings,
+            ]
         )
         with Runtime(config) as runtime:
             if wait:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rtagent.child import Child, State
-from rtagent.commands import CHANGE_LIMIT_S, Inbox, PendingChanges, Result
+from rtagent.commands import CHANGE_LIMIT_S, Inbox, PendingChanges, Result, running
 from rtagent.errors import UserError
 
 
@@ -121,37 +121,72 @@ def test_command_after_the_end_is_refused(inbox: Inbox) -> None:
 # ---- changes that take their time
 
 
-def settle(changes: PendingChanges, states: list[State], processes: int, now: float = 1.0) -> None:
-    changes.settle(workers(*states), processes, {"processes": processes}, now)
-
-
 @pytest.fixture
-def pending() -> tuple[PendingChanges, Result]:
+def pending() -> tuple[PendingChanges, Result, list[Any]]:
+    """A change, its result, and what is in force: its last element."""
+    changes, result, in_force = PendingChanges(), Result(), [None]
+
+    def look() -> dict[str, Any] | None:
+        if isinstance(in_force[-1], UserError):
+            raise in_force[-1]
+        return in_force[-1]
+
+    changes.add(result, look, 0.0)
+    return changes, result, in_force
+
+
+def test_change_in_force(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, in_force = pending
+    changes.settle(1.0)
+    assert not result.done()
+    in_force.append({"processes": 2})
+    changes.settle(2.0)
+    assert result.result(0) == {"processes": 2}
+    # Resolved once; a second time would raise.
+    changes.settle(3.0)
+
+
+def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, _ = pending
+    changes.settle(CHANGE_LIMIT_S)
+    assert not result.done()
+    changes.settle(CHANGE_LIMIT_S + 0.1)
+    with pytest.raises(UserError, match="not in force in time"):
+        result.result(0)
+
+
+def test_change_that_fails(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, in_force = pending
+    in_force.append(UserError("inference 1 failed: out of memory"))
+    changes.settle(1.0)
+    with pytest.raises(UserError, match="inference 1 failed: out of memory"):
+        result.result(0)
+
+
+def test_change_may_have_a_limit_of_its_own() -> None:
     changes, result = PendingChanges(), Result()
-    changes.add(result, 0.0)
-    return changes, result
+    changes.add(result, lambda: None, 10.0, limit=100.0)
+    changes.settle(109.0)
+    assert not result.done()
+    changes.settle(110.1)
+    assert result.done()
 
 
 @pytest.mark.parametrize(
-    ("states", "processes"),
+    ("states", "count"),
     [
         ([State.RUNNING, State.RUNNING], 2),
         ([State.RUNNING, State.STOPPED], 1),
         ([State.STOPPED, State.STOPPED, State.RUNNING], 1),
+        ([], 0),
     ],
 )
-def test_change_in_force(
-    pending: tuple[PendingChanges, Result], states: list[State], processes: int
-) -> None:
-    changes, result = pending
-    settle(changes, states, processes)
-    assert result.result(0) == {"processes": processes}
-    # Resolved once; a second time would raise.
-    settle(changes, states, processes)
+def test_as_many_run_as_are_wanted(states: list[State], count: int) -> None:
+    assert running(workers(*states), count)
 
 
 @pytest.mark.parametrize(
-    ("states", "processes"),
+    ("states", "count"),
     [
         ([State.RUNNING, State.STARTING], 2),
         ([State.RUNNING, State.BACKOFF], 2),
@@ -160,29 +195,19 @@ def test_change_in_force(
         ([State.RUNNING, State.RUNNING], 1),
     ],
 )
-def test_change_under_way(
-    pending: tuple[PendingChanges, Result], states: list[State], processes: int
-) -> None:
-    changes, result = pending
-    settle(changes, states, processes, now=CHANGE_LIMIT_S)
-    assert not result.done()
-    settle(changes, states, processes, now=CHANGE_LIMIT_S + 0.1)
-    acting = states.count(State.RUNNING)
-    with pytest.raises(UserError, match=f"not in force after 30 s: {acting} are acting"):
-        result.result(0)
+def test_not_yet_as_many_run_as_are_wanted(states: list[State], count: int) -> None:
+    assert not running(workers(*states), count)
 
 
-def test_change_that_fails(pending: tuple[PendingChanges, Result]) -> None:
-    changes, result = pending
+def test_one_that_failed_is_named() -> None:
     children = workers(State.RUNNING, State.FAILED)
     children[1].last_error = "out of memory"
-    changes.settle(children, 2, {}, 1.0)
     with pytest.raises(UserError, match="inference 1 failed: out of memory"):
-        result.result(0)
+        running(children, 2)
 
 
-def test_open_changes_at_the_end(pending: tuple[PendingChanges, Result]) -> None:
-    changes, result = pending
+def test_open_changes_at_the_end(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, _ = pending
     changes.close()
     with pytest.raises(UserError, match="the daemon has stopped"):
         result.result(0)

@@ -243,6 +243,104 @@ def test_a_killed_learner_is_replaced_and_goes_on(run: Runtimes) -> None:
         eventually(lambda: updates[0] > max(before, 50) + 20, 40, "learns again")
 
 
+LEARNING = (
+    "env.id=CartPole-v1", "env.rate_hz=200", "inference.processes=1", "learning.processes=1",
+    "learning.learning_starts=100",
+)
+
+
+def applied(runtime: Runtime) -> list[int]:
+    return [int(each) for each in runtime.world.board.learners["applied"]]
+
+
+def test_learners_come_pause_and_go_while_it_runs(run: Runtimes) -> None:
+    with run(*LEARNING) as runtime:
+        eventually(lambda: applied(runtime)[0] > 20, 40, "one learns")
+        assert runtime.set_learning(processes=2) == {
+            "processes": 2, "paused": False, "batch_size": 32, "order": "round-robin",
+        }
+        before = applied(runtime)
+        eventually(
+            lambda: all(applied(runtime)[i] > before[i] + 10 for i in range(2)), 20, "both learn"
+        )
+        assert runtime.set_learning(paused=True)["paused"]
+        eventually(lambda: _settled(runtime), 10, "nobody learns")
+        # What was under way when the learners were told is applied; after that nothing is.
+        assert _settled(runtime)
+        assert not runtime.set_learning(paused=False, processes=1, batch_size=64)["paused"]
+        before = applied(runtime)
+        eventually(lambda: applied(runtime)[0] > before[0] + 10, 20, "one goes on")
+        assert applied(runtime)[1] <= before[1] + 1
+        assert runtime.status()["config"]["learning"]["batch_size"] == 64
+
+
+def _settled(runtime: Runtime) -> bool:
+    start, before = ticks(runtime), applied(runtime)
+    eventually(lambda: ticks(runtime) > start + 40, 10, "the world goes on")
+    return applied(runtime) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"processes": 65}, "learning.processes = 65"),
+        ({"batch_size": 0}, "learning.batch_size = 0"),
+        ({"order": "last"}, "learning.order = 'last'"),
+        ({"paused": 1}, "learning.paused = 1"),
+        ({"gamma": 0.5}, "learning.gamma: cannot be changed"),
+    ],
+)
+def test_a_refused_change_of_learning(
+    run: Runtimes, change: dict[str, Any], reason: str
+) -> None:
+    with run("env.id=CartPole-v1", "inference.processes=1") as runtime:
+        before = runtime.status()["config"]
+        with pytest.raises(UserError, match=reason):
+            runtime.set_learning(**change)
+        assert runtime.status()["config"] == before
+
+
+def test_deadlines_change_while_it_runs_or_are_refused(run: Runtimes) -> None:
+    with run(*LEARNING) as runtime:
+        wanted = {"mode": "step", "deadline_s": 5.0, "data_budget": 4000}
+        assert runtime.set_deadlines(**wanted) == {**wanted, "memory_budget_mb": None}
+        for change, reason in (
+            ({"deadline_s": 0}, "r3.deadline_s = 0"),
+            ({"deadline_s": None}, "needs r3.deadline_s"),
+            ({"data_budget": 8}, "smaller than one batch"),
+            ({"memory_budget_mb": 1}, "memory"),
+            ({"factor": 3}, "r3.factor: cannot be changed"),
+        ):
+            with pytest.raises(UserError, match=reason):
+                runtime.set_deadlines(**change)
+        assert runtime.set_deadlines(data_budget=5000)["deadline_s"] == 5.0
+
+
+def test_a_checkpoint_is_written_when_asked_for(run: Runtimes, tmp_path: Path) -> None:
+    with run(*LEARNING) as runtime:
+        eventually(lambda: applied(runtime)[0] > 20, 40, "it learns")
+        written = runtime.checkpoint()
+        path = tmp_path / "state" / "checkpoints" / written["file"]
+        assert path.exists()
+        assert written["updates"] >= 20
+        assert not written["replay"]
+        assert runtime.checkpoint(replay=True)["replay"]
+        assert any((tmp_path / "state" / "replay").iterdir())
+
+
+def test_what_happens_is_recorded(run: Runtimes) -> None:
+    with run(*LEARNING, "run.tensorboard=true") as runtime:
+        record = runtime.world.board.recorder
+        eventually(lambda: runtime.stats()["episodes"]["count"] > 3, 20, "some episodes")
+        count = runtime.stats()["episodes"]["count"]
+        eventually(lambda: record["rows"][0] > count, 20, "they are recorded")
+        folder = runtime.run_dir
+    lines = (folder / "episodes.csv").read_text().splitlines()
+    assert lines[0] == "tick,length,return,seconds"
+    assert len(lines) > count
+    assert list((folder / "tensorboard").iterdir())
+
+
 def test_a_corrupt_checkpoint_is_refused_and_kept(run: Runtimes, tmp_path: Path) -> None:
     folder = tmp_path / "state" / "checkpoints"
     folder.mkdir(parents=True)

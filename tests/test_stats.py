@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from rtagent.memory.board import Board, add_episode, add_registration
 from rtagent.memory.cells import JsonCell
 from rtagent.memory.control import Control, Orders
 from rtagent.memory.frames import FrameRing
+from rtagent.memory.horizon import Horizon, HorizonRecord, Reservations
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
@@ -81,6 +83,11 @@ class Run:
         self.board = Board(memory(Board.size()))
         self.weights = WeightBuffers(weights, PARAMETERS)
         self.control = Control(memory(Control.size()))
+        horizon = memory(HorizonRecord.size())
+        HorizonRecord.format(horizon)
+        self.horizon = HorizonRecord(horizon)
+        self.turns = SimpleNamespace(expired=0)
+        self.first_tick = 0
         self.status = JsonCell(memory(JsonCell.size(1 << 16)), 1 << 16)
         self.frames = FrameRing(frames, blueprint, CAPACITY)
         self.blueprint = blueprint
@@ -175,8 +182,9 @@ def test_unknown_is_none_and_never_zero(run: Run) -> None:
     for name in ("updates_per_s", "loss", "staleness", "weights_version"):
         assert set(numbers(figures.learning[name])) == {None}, name
     assert figures.replay["memory_budget_bytes"] is None
-    assert {each for name, each in figures.r3.items() if name not in
-            ("mode", "horizons", "episode_deadlines")} == {None}
+    counted = ("mode", "oom_events", "pressure_events", "decisions")
+    assert set(numbers({n: each for n, each in figures.r3.items() if n not in counted})) == {None}
+    assert [figures.r3[name] for name in counted] == ["off", 0, 0, 0]
     assert [figures.regret[name]["value"] for name in figures.regret] == [None] * 3
     for name in ("last_return", "mean_return_100", "mean_length_100"):
         assert figures.episodes[name] is None
@@ -331,6 +339,7 @@ def test_learning() -> None:
     run.figures()
     record = run.board.learners[0:1]
     record["updates"], record["samples_consumed"], record["loss"] = 400, 12_800, 0.25
+    record["applied"] = 400
     record["staleness_sum"], record["staleness_max"], record["update_ns"] = 800, 9, 12_500_000
     record["pid"], record["updates_per_s"] = 5, 50.0
     record["heartbeat_ns"] = START_NS
@@ -347,7 +356,8 @@ def test_learning() -> None:
     assert learning["staleness"] == {"mean": 2.0, "max": 9}
     assert learning["weights_version"] == 41
     assert learning["workers"] == [
-        {"index": 0, "pid": 5, "state": "running", "restarts": 1, "update_ms": 12.5}
+        {"index": 0, "pid": 5, "state": "running", "restarts": 1, "update_ms": 12.5,
+         "applied": 400}
     ]
     record["updates_per_s"] = np.nan
     assert run.figures().learning["updates_per_s"] is None
@@ -405,3 +415,53 @@ def test_episodes(run: Run) -> None:
         "count": 150, "last_return": 74.5, "mean_return_100": np.mean(np.arange(50, 150)) / 2,
         "mean_length_100": np.mean(np.arange(50, 150)),
     }
+
+
+# ---- deadlines and memory
+
+
+def test_r3_figures_of_a_running_horizon(run: Run) -> None:
+    run.control.write(
+        replace(
+            run.control.orders, r3_mode="step", deadline_s=20.0, data_budget=5000, batch_size=16,
+        )
+    )
+    run.horizon.write(
+        Horizon(
+            number=4, mode=4, running=1, deadline_s=20.0, data_budget=5000, elapsed_ns=5 * NANO,
+            consumed=500, batch_size=64, batch_cap=48, safe_size=48, base_bytes=1000,
+            time_ratio=0.9, data_ratio=0.9, met=3, missed=1, early_exits=1, episode_met=30,
+            episode_missed=2,
+        )
+    )
+    run.horizon.reserve(
+        Reservations(
+            budget_bytes=900, used_bytes=800, baseline_bytes=300, batch_bytes=100,
+            replay_bytes=400, ticks_limit=77, alpha=1.5, beta=-1.0, pressure_events=6,
+        )
+    )
+    run.board.learners["out_of_memory"][:2] = (1, 2)
+    figures = run.figures()
+    assert figures.learning["batch_size"] == 48
+    assert figures.replay["memory_budget_bytes"] == 900
+    assert figures.r3 == {
+        "mode": "step", "deadline_s": 20.0, "elapsed_s": 5.0, "data_budget": 5000,
+        "consumed": 500, "time_ratio": 0.25, "data_ratio": 0.1, "alpha": 1.5, "beta": -1.0,
+        "batch_memory_bytes": 100, "replay_memory_bytes": 400,
+        "horizons": {"met": 3, "missed": 1}, "episode_deadlines": {"met": 30, "missed": 2},
+        "early_exits": 1, "batch_cap": 48, "batch_base_bytes": 1000, "ticks_limit": 77,
+        "used_bytes": 800, "baseline_bytes": 300, "memory_budget_bytes": 900, "oom_events": 3,
+        "pressure_events": 6, "decisions": 0,
+    }
+
+
+def test_a_horizon_whose_clock_does_not_run_yet_has_used_nothing_known(run: Run) -> None:
+    run.horizon.write(Horizon(mode=4, deadline_s=20.0, data_budget=5000))
+    assert {run.figures().r3[name] for name in ("elapsed_s", "consumed", "time_ratio")} == {None}
+
+
+def test_outcomes_stay_known_after_deadlines_are_switched_off(run: Run) -> None:
+    run.horizon.write(Horizon(number=2, mode=0, running=1, met=2))
+    figures = run.figures().r3
+    assert figures["horizons"] == {"met": 2, "missed": 0}
+    assert figures["elapsed_s"] is None

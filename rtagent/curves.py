@@ -1,0 +1,164 @@
+"""The picture of a training run: returns, loss, batch size, deadlines."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+SMOOTHED_EPISODES = 20
+MOST_SAMPLES = 2048
+FIGURES = {
+    "updates": "learning.updates",
+    "loss": "learning.loss",
+    "batch_size": "learning.batch_size",
+    "time_ratio": "r3.time_ratio",
+    "data_ratio": "r3.data_ratio",
+}
+"""What a history keeps, and where it stands in the figures."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Finished episodes, in their order.
+
+    Attributes:
+        seconds: (n,) from the first tick of the run to the episode's end.
+        returns: (n,).
+        lengths: (n,) ticks.
+    """
+
+    seconds: Floats
+    returns: Floats
+    lengths: Floats
+
+
+class History:
+    """Figures of a run at moments that lie ever further apart the longer it lasts.
+
+    Args:
+        interval: seconds between two moments, at first.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._due = 0.0
+        self._rows: list[tuple[float, ...]] = []
+
+    def add(self, seconds: float, figures: Mapping[str, Any]) -> None:
+        """Remember the figures if it is time to.
+
+        Args:
+            seconds: since the start.
+            figures: as `GET /v1/stats`.
+        """
+        if seconds < self._due:
+            return
+        self._rows.append((seconds, *(_at(figures, path) for path in FIGURES.values())))
+        if len(self._rows) >= MOST_SAMPLES:
+            self._rows = self._rows[::2]
+            self._interval *= 2.0
+        self._due = seconds + self._interval
+
+    def series(self, name: str) -> tuple[Floats, Floats]:
+        """Seconds and values of one figure, where it was known.
+
+        Args:
+            name: one of `FIGURES`.
+        """
+        rows = np.array(self._rows, np.float64).reshape(-1, 1 + len(FIGURES))
+        values = rows[:, 1 + list(FIGURES).index(name)]
+        known = np.isfinite(values)
+        return rows[known, 0], values[known]
+
+
+def read_episodes(path: Path) -> Episodes:
+    """What the recorder wrote; none if there is no such file."""
+    try:
+        with open(path, newline="") as file:
+            rows = [
+                (float(row["seconds"]), float(row["return"]), float(row["length"]))
+                for row in csv.DictReader(file)
+            ]
+    except FileNotFoundError:
+        rows = []
+    columns = np.array(rows, np.float64).reshape(-1, 3).T
+    return Episodes(*columns)
+
+
+def moving_mean(values: Floats, window: int) -> Floats:
+    """Mean of each value and those before it, at most `window` of them; (n,) like the values."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - window)
+    means: Floats = (sums[ends] - sums[starts]) / (ends - starts)
+    return means
+
+
+def draw(path: Path, title: str, episodes: Episodes, history: History) -> None:
+    """Write the picture.
+
+    Args:
+        path: of the PNG file.
+        title: of the picture.
+        episodes: of the run.
+        history: of the run.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    # Imported here: it takes a second, and only the end of a training run needs it.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ratios = len(history.series("time_ratio")[0]) > 0
+    panels = 4 if ratios else 3
+    figure = Figure(figsize=(8.0, 2.2 * panels), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: Sequence[Any] = figure.subplots(panels, 1, sharex=True)
+    figure.suptitle(title)
+    _draw_returns(axes[0], episodes)
+    _draw_series(axes[1], history, "loss", "loss")
+    _draw_series(axes[2], history, "batch_size", "batch size")
+    if np.all(history.series("loss")[1] > 0.0):
+        axes[1].set_yscale("log")
+    axes[2].set_ylim(bottom=0.0)
+    if ratios:
+        for name, label in (("time_ratio", "time"), ("data_ratio", "data")):
+            axes[3].plot(*history.series(name), label=label, linewidth=1.0)
+        axes[3].set_ylabel("share of the horizon")
+        axes[3].legend(loc="upper left")
+    axes[-1].set_xlabel("seconds")
+    for each in axes:
+        each.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def _draw_returns(axis: Any, episodes: Episodes) -> None:
+    axis.plot(episodes.seconds, episodes.returns, ".", alpha=0.4, label="episode")
+    mean = moving_mean(episodes.returns, SMOOTHED_EPISODES)
+    axis.plot(episodes.seconds, mean, label=f"mean of {SMOOTHED_EPISODES}")
+    axis.set_ylabel("return")
+    axis.legend(loc="upper left")
+
+
+def _draw_series(axis: Any, history: History, name: str, label: str) -> None:
+    axis.plot(*history.series(name), linewidth=1.0)
+    axis.set_ylabel(label)
+
+
+def _at(figures: Mapping[str, Any], path: str) -> float:
+    """The number at a dotted path; NaN if it is not known."""
+    value: Any = figures
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    known = isinstance(value, int | float) and isfinite(value)
+    return float(value) if known else float("nan")

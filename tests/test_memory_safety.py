@@ -1,0 +1,103 @@
+"""A running daemon that runs out of memory: nobody is killed, no row is lost, play goes on."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent import Runtime, UserError
+
+from .conftest import Runtimes, eventually, role
+from .test_learners import learns, updates
+
+pytestmark = pytest.mark.process
+
+GAME = (
+    "learning.learning_starts=256", "learning.batch_size=8", "inference.processes=1",
+    "run.tensorboard=false", "replay.capacity=20000", "learning.processes=1",
+)
+
+
+def whole(runtime: Runtime, first: int) -> None:
+    """Every tick since `first` has its row, and the clock has not slipped."""
+    newest = runtime.world.ledger.newest
+    rows = runtime.world.ledger.read(first, newest + 1)
+    np.testing.assert_array_equal(rows["tick"], np.arange(first, newest + 1))
+
+
+def events(runtime: Runtime, kind: str) -> list[dict[str, Any]]:
+    return [each for each in runtime.status()["events"] if each["kind"] == kind]
+
+
+def test_a_learner_out_of_memory_goes_on_with_smaller_batches(run: Runtimes) -> None:
+    with run(*GAME) as runtime:
+        learns(runtime, count=5)
+        first = runtime.world.ledger.newest
+        learner = role(runtime, "learner 0")
+        size = int(
+            next(
+                line.split()[1]
+                for line in Path(f"/proc/{learner['pid']}/status").read_text().splitlines()
+                if line.startswith("VmSize:")
+            )
+        ) * 1024
+        # Room for batches of some hundred transitions, not for thousands.
+        resource.prlimit(learner["pid"], resource.RLIMIT_AS, (size + (96 << 20),) * 2)
+        runtime.set_learning(batch_size=8192)
+        eventually(
+            lambda: runtime.stats()["r3"]["oom_events"] >= 1, 60, "a batch does not fit"
+        )
+        learns(runtime, 60, 3)
+        now = role(runtime, "learner 0")
+        assert (now["pid"], now["restarts"]) == (learner["pid"], 0)
+        assert runtime.stats()["learning"]["batch_size"] < 8192
+        assert events(runtime, "out_of_memory")
+        whole(runtime, first)
+        assert all(each["restarts"] == 0 for each in runtime.status()["roles"])
+
+
+def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
+    with run(*GAME) as runtime:
+        learns(runtime, count=5)
+        eventually(lambda: runtime.stats()["r3"]["used_bytes"], 20, "it is measured")
+        used = runtime.stats()["r3"]["used_bytes"]
+        budget = (used >> 20) + 24
+        assert runtime.set_deadlines(memory_budget_mb=budget)["memory_budget_mb"] == budget
+        # The rings fill at 0.43 MB a second; the budget must stop them.
+        start = updates(runtime)
+        eventually(lambda: runtime.world.ledger.newest > 4200, 90, "the ring would be too large")
+        assert updates(runtime) > start
+        assert outside(runtime) <= 1.02 * (budget << 20)
+        assert runtime.stats()["replay"]["limit"] < 20000
+
+
+def outside(runtime: Runtime) -> int:
+    """Bytes of all processes and all shared memory, asked of the kernel alone.
+
+    This process is the supervisor's, and holds the tests, too: it counts by what it has of its own
+    beyond them, which is little, and is left out.
+    """
+    pids = [each["pid"] for each in runtime.status()["roles"] if each["pid"]]
+    total = 0
+    for pid in pids:
+        total += _field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:")
+        total += _field(f"/proc/{pid}/smaps_rollup", "Pss_File:")
+    return total + sum(runtime._supervisor._memory.pages().values())
+
+
+def _field(path: str, name: str) -> int:
+    lines = Path(path).read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name))) * 1024
+
+
+def test_a_budget_that_cannot_hold_is_refused_with_the_figures(run: Runtimes) -> None:
+    with run(*GAME) as runtime:
+        learns(runtime, count=5)
+        with pytest.raises(UserError, match="memory_budget_mb = 20"):
+            runtime.set_deadlines(memory_budget_mb=20)
+        assert runtime.stats()["replay"]["memory_budget_bytes"] is None
+        learns(runtime, count=5)
