@@ -12,9 +12,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from service import api, openapi, problems
+from service.answers import json_answer
 from service.backend import Backend
 from service.context import Context, Here
-from service.encoding import json_bytes
 from service.metrics import CONTENT_TYPE, prometheus_text
 from service.openapi import PROBLEM_RESPONSE
 from service.problems import Problem, ProblemMiddleware
@@ -79,7 +79,7 @@ async def dashboard() -> Response:
 @router.get("/livez", summary="Whether the service runs", tags=["health"])
 async def livez() -> Response:
     """Answers as long as the service can answer at all. Needs no token."""
-    return _json({"status": "alive"})
+    return json_answer({"status": "alive"})
 
 
 @router.get("/readyz", summary="Whether the agent acts", tags=["health"])
@@ -88,7 +88,7 @@ async def readyz(here: Here) -> Response:
     ready, reason = await to_thread.run_sync(here.backend.ready)
     if not ready:
         raise Problem(503, reason, kind="not-ready")
-    return _json({"status": "ready"})
+    return json_answer({"status": "ready"})
 
 
 @router.get(
@@ -103,10 +103,6 @@ async def metrics(here: Here) -> Response:
         lambda: prometheus_text(here.backend.stats(), here.backend.status())
     )
     return Response(text, headers={"content-type": CONTENT_TYPE, **NO_STORE})
-
-
-def _json(value: dict[str, str]) -> Response:
-    return Response(json_bytes(value), media_type="application/json", headers=NO_STORE)
 
 
 def _version() -> str:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rtagent.checkpoint import listing
 from rtagent.memory.world import World
 from rtagent.stats import StatsReader
 from service.commands import (
@@ -19,6 +20,14 @@ from service.commands import (
 from service.encoding import Picture
 
 __all__ = ["Backend", "BackendBusy", "BackendGone", "SharedBackend"]
+
+TIMEOUTS_S = {"checkpoint": 602.0}
+"""Commands that may take longer than others: a little more than the supervisor gives them."""
+DECISIONS_SHOWN = 50
+PROGRESS = (
+    "elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
+    "episode_deadlines",
+)
 
 
 class Backend(Protocol):
@@ -42,6 +51,15 @@ class Backend(Protocol):
 
     def inference(self) -> dict[str, Any]:
         """processes, algorithm, action_deadline_ms, ready, recommended_processes."""
+
+    def learning(self) -> dict[str, Any]:
+        """processes, paused, batch_size, order, ready, updates, updates_per_s."""
+
+    def deadlines(self) -> dict[str, Any]:
+        """mode, deadline_s, data_budget, memory_budget_mb, and how they are kept."""
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """file, updates, bytes and age_s of each checkpoint, newest first."""
 
     def ready(self) -> tuple[bool, str]:
         """Whether the daemon acts, and if not, why."""
@@ -90,7 +108,7 @@ class SharedBackend:
 
     def config(self) -> dict[str, Any]:
         """The configuration the run started with, and over it what has changed since."""
-        config: dict[str, Any] = self.status().get("config") or self._started_with()
+        config = self._config()
         return {**config, "inference": {**config["inference"], **self._settings()}}
 
     def screen(self) -> Picture | None:
@@ -112,6 +130,38 @@ class SharedBackend:
             "recommended_processes": figures["recommended_processes"],
         }
 
+    def learning(self) -> dict[str, Any]:
+        """The settings in force, how many learners run, how far they are."""
+        figures, config = self.stats()["learning"], self._config()["learning"]
+        return {
+            "processes": config["processes"],
+            "paused": self._world.control.orders.learning_paused,
+            "batch_size": config["batch_size"],
+            "order": config["order"],
+            "ready": sum(worker["state"] == "running" for worker in figures["workers"]),
+            "updates": figures["updates"],
+            "updates_per_s": figures["updates_per_s"],
+        }
+
+    def deadlines(self) -> dict[str, Any]:
+        """The settings in force, the progress of this horizon, the controller's decisions."""
+        figures, config = self.stats(), self._config()["r3"]
+        settings = ("mode", "deadline_s", "data_budget", "memory_budget_mb")
+        return {
+            **{name: config[name] for name in settings},
+            **{name: figures["r3"].get(name) for name in PROGRESS},
+            "batch_size": figures["learning"]["batch_size"],
+            "decisions": self.decisions(),
+        }
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """The newest decisions of the deadline controller, newest first, with their inputs."""
+        return [each.describe() for each in self._world.horizon.decisions(DECISIONS_SHOWN)]
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """What lies in the state directory."""
+        return listing(self._world.config.state_dir / "checkpoints")
+
     def ready(self) -> tuple[bool, str]:
         """Not before the first tick, not with a failed role, not while stopping."""
         status = self.status()
@@ -122,23 +172,24 @@ class SharedBackend:
         state = status.get("state", "starting")
         if state in ("failed", "stopping"):
             return False, f"the daemon is {state}"
-        if self._world.ledger.newest < 0:
+        if self._world.ledger.newest < self._world.first_tick:
             return False, "starting: the environment has not ticked yet"
         return True, "ready"
 
     def command(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Send a command to the supervisor and wait until it is in force."""
-        return self._channel.call(name, arguments)
+        return self._channel.call(name, arguments, TIMEOUTS_S.get(name))
 
     def _settings(self) -> dict[str, Any]:
         """The settable settings, from the supervisor's orders where they hold them."""
         orders = self._world.control.orders
-        config = self.status().get("config") or self._started_with()
         return {
             "processes": orders.processes,
             "algorithm": orders.algorithm,
-            "action_deadline_ms": config["inference"]["action_deadline_ms"],
+            "action_deadline_ms": self._config()["inference"]["action_deadline_ms"],
         }
 
-    def _started_with(self) -> dict[str, Any]:
-        return self._world.config.model_dump(mode="json")
+    def _config(self) -> dict[str, Any]:
+        """The configuration as the supervisor reports it; before that, as the run started."""
+        config: dict[str, Any] | None = self.status().get("config")
+        return config or self._world.config.model_dump(mode="json")

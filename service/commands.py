@@ -62,12 +62,15 @@ class CommandChannel:
         self._gone = False
         threading.Thread(target=self._read, name="supervisor replies", daemon=True).start()
 
-    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def call(
+        self, name: str, arguments: dict[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
         """Send one command and wait for its reply.
 
         Args:
             name: of the command.
             arguments: of the command; plain values.
+            timeout: seconds; none: the channel's.
 
         Returns:
             The supervisor's result.
@@ -78,6 +81,7 @@ class CommandChannel:
             BackendGone: there is no supervisor any more.
         """
         reply: Future[dict[str, Any]] = Future()
+        limit = self._timeout if timeout is None else timeout
         with self._lock:
             if self._gone:
                 raise BackendGone("the supervisor is gone")
@@ -91,10 +95,10 @@ class CommandChannel:
                 del self._unanswered[number]
                 raise BackendGone("the supervisor is gone; the command was not sent") from None
         try:
-            return reply.result(self._timeout)
+            return reply.result(limit)
         except FutureTimeout:
             raise BackendBusy(
-                f"the supervisor did not answer within {self._timeout:g} s; the change may still "
+                f"the supervisor did not answer within {limit:g} s; the change may still "
                 f"come into force, so read the value before trying again"
             ) from None
 

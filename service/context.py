@@ -29,6 +29,7 @@ class Context:
         backend: the daemon.
         stats_json: the figures, ready to send.
         screen_png: the picture, ready to send; None while there is no frame.
+        checkpointing: held while a checkpoint is being written.
         stopping: set when the service is about to stop, so that open streams end.
     """
 
@@ -37,6 +38,7 @@ class Context:
         self.stats_json = Fresh(lambda: json_bytes(backend.stats()), MAX_AGE_S)
         self.screen_png = Fresh(self._picture, MAX_AGE_S)
         self._changing = asyncio.Lock()
+        self.checkpointing = asyncio.Lock()
         self.stopping = asyncio.Event()
 
     @asynccontextmanager

@@ -105,6 +105,8 @@ INFERENCE = [
 ]
 LEARNING = [
     Figure("learning.processes", "Learner processes.", "learning_processes"),
+    Figure("learning.order", "How the learners take turns."),
+    Figure("learning.paused", "Whether the learners have been told to wait."),
     Figure("learning.updates", "Gradient updates.", "learning_updates_total"),
     Figure("learning.updates_per_s", "Gradient updates per second.",
            "learning_updates_per_second"),
@@ -117,8 +119,19 @@ LEARNING = [
            "learning_staleness_mean_updates"),
     Figure("learning.staleness.max", "Largest number of updates that a gradient missed.",
            "learning_staleness_max_updates"),
+    Figure("learning.dropped", "Gradients dropped because they missed too many updates.",
+           "learning_dropped_total"),
+    Figure("learning.skipped", "Updates left out because loss or gradient was not finite.",
+           "learning_skipped_total"),
     Figure("learning.weights_version", "Version of the newest published weights.",
            "learning_weights_version"),
+    Figure("learning.checkpoints", "Checkpoints written.", "checkpoints_total"),
+    Figure("learning.checkpoint_failures", "Checkpoints that could not be written.",
+           "checkpoint_failures_total"),
+    Figure("learning.evaluation.mean_return", "Mean return of the newest evaluation: greedy, in a "
+           "world that waits.", "evaluation_mean_return"),
+    Figure("learning.evaluation.updates", "Updates behind the weights of that evaluation.",
+           "evaluation_updates"),
 ]
 REPLAY = [
     Figure("replay.capacity", "Ticks that the replay can hold.", "replay_capacity_ticks"),
@@ -145,6 +158,14 @@ R3 = [
               "met", "missed"),
     *_sources("r3.episode_deadlines", "Deadlines of episodes by outcome.",
               "r3_episode_deadlines_total", "outcome", "met", "missed"),
+    Figure("r3.early_exits", "Horizons that ended early, for the returns were good enough.",
+           "r3_early_exits_total"),
+    Figure("r3.batch_cap", "Largest batch for which memory is reserved.", "r3_batch_cap"),
+    Figure("r3.used_bytes", "Memory of all processes, batches and replay together, measured.",
+           "memory_used_bytes"),
+    Figure("r3.memory_budget_bytes", "Memory allowed for all of it.", "memory_budget_bytes"),
+    Figure("r3.pressure_events", "Times that reservations were halved because the machine ran "
+           "short of memory.", "memory_pressure_total"),
     Figure("r3.oom_events", "Times that memory ran out and reservations were halved.",
            "r3_out_of_memory_total"),
 ]

@@ -37,6 +37,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("rtagent.cli.serve", "run the daemon: world, agent, learner, dashboard", True),
+    "train": Command("rtagent.cli.train", "learn for a while, and draw the learning curve", True),
     "status": Command("rtagent.cli.status", "how the running daemon is"),
     "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
     "plan": Command("rtagent.cli.plan", "measure the policy; how many processes it needs", True),

@@ -1,4 +1,4 @@
-"""Measures the policy's inference time, in a process like the one that will act.
+"""Measures the policy's times, in a process like the one that will act.
 
 The measured process is forked by the fork server, as an inference process is, so that what it
 imports, its one thread and its precision are the same; and an environment that crashes its
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent import launch
+from rtagent.cli.update_time import UpdateTimes, measure_updates
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -47,13 +48,16 @@ class ForwardTimes:
 
 def measure(
     config: Config, seconds: float, on_progress: Callable[[float], None]
-) -> ForwardTimes:
-    """Build the configured network and time its forward passes.
+) -> tuple[ForwardTimes, UpdateTimes | None]:
+    """Build the configured network and time its forward passes, then a learner's updates.
 
     Args:
-        config: environment, policy, injected latency.
-        seconds: how long to measure, after the warm-up.
+        config: environment, policy, injected latency, learning.
+        seconds: how long to measure, after the warm-up; half of it for each.
         on_progress: called with the fraction that is done.
+
+    Returns:
+        The times; None for those of learning: there is too little memory to learn.
 
     Raises:
         UserError: the environment or the network cannot be built as configured.
@@ -68,7 +72,7 @@ def measure(
             if kind == "failed":
                 raise UserError(value)
             if kind == "measured":
-                measured: ForwardTimes = value
+                measured: tuple[ForwardTimes, UpdateTimes | None] = value
                 return measured
             on_progress(value)
     except EOFError:
@@ -91,33 +95,59 @@ def _measure_here(config: Config, seconds: float, voice: Any) -> None:
 
     start_life("plan")
     torch.set_num_threads(1)
+    report = _Reporter(voice)
     try:
         blueprint = probe(config)
-        voice.send(("measured", _times(config, blueprint, seconds, voice)))
+        half = seconds / 2.0
+        forward = _times(config, blueprint, half, lambda done: report(done / 2.0))
+        update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
+        voice.send(("measured", (forward, update)))
     except UserError as error:
         voice.send(("failed", str(error)))
 
 
-def _times(config: Config, blueprint: Any, seconds: float, voice: Any) -> ForwardTimes:
+class _Reporter:
+    """Passes progress on, but not more often than it can be seen."""
+
+    def __init__(self, voice: Any) -> None:
+        self._voice = voice
+        self._clock = MonotonicClock()
+        self._told = self._clock.now()
+
+    def __call__(self, done: float) -> None:
+        now = self._clock.now()
+        if now - self._told > PROGRESS_EVERY_S:
+            self._told = now
+            self._voice.send(("progress", done))
+
+
+def _times(
+    config: Config, blueprint: Any, seconds: float, on_progress: Callable[[float], None]
+) -> ForwardTimes:
     from rtagent.inference.latency import draw
-    from rtagent.networks import ActingPolicy, describe, inference_precision, resolved_name
+    from rtagent.networks import (
+        ActingPolicy,
+        describe,
+        head_of,
+        inference_precision,
+        resolved_name,
+    )
 
     space, policy, inference = blueprint.observation_space, config.policy, config.inference
-    acting = ActingPolicy(policy, space, blueprint.action_space)
+    head = head_of(config.learning)
+    acting = ActingPolicy(policy, space, blueprint.action_space, head)
     acting.warm_up()
     rng = np.random.default_rng(config.run.seed)
     observation = np.zeros(space.shape, space.dtype)
     clock = MonotonicClock()
     passes: list[float] = []
     start = clock.now()
-    told = before = start
+    before = start
     while before - start < seconds or len(passes) < LEAST_PASSES:
         acting.values(observation)
         after = clock.now()
         passes.append(after - before)
-        if after - told > PROGRESS_EVERY_S:
-            told = after
-            voice.send(("progress", min(1.0, (after - start) / seconds)))
+        on_progress(min(1.0, (after - start) / seconds))
         before = clock.now()
     forward = np.array(passes)
     padding = [
@@ -131,7 +161,7 @@ def _times(config: Config, blueprint: Any, seconds: float, voice: Any) -> Forwar
     ]
     return ForwardTimes(
         rate_hz=blueprint.rate_hz,
-        network=describe(policy, space),
+        network=describe(policy, space, head),
         precision=str(inference_precision(policy, resolved_name(policy, space))).rpartition(".")[2],
         parameters=blueprint.parameters,
         forward_s=forward,

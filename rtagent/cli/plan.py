@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 from rich.progress import Progress
 
 from rtagent.cli.forward_time import ForwardTimes, measure
@@ -20,8 +21,10 @@ from rtagent.cli.options import (
     stderr,
     stdout,
 )
+from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
 from rtagent.errors import UserError
+from rtagent.learning.figures import learners_needed
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import LIVE
 
@@ -53,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     with Progress(console=stderr(), transient=True) as progress:
         task = progress.add_task("building, then measuring", total=1.0)
-        measured = measure(
+        forward, update = measure(
             config, args.seconds, lambda done: progress.update(task, completed=done)
         )
-    plan = make_plan(config, measured, len(os.sched_getaffinity(0)))
+    plan = make_plan(config, forward, update, len(os.sched_getaffinity(0)))
     if args.json:
         print_json(plan)
     else:
@@ -64,17 +67,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_plan(config: Config, measured: ForwardTimes, cores: int) -> dict[str, Any]:
+def make_plan(
+    config: Config, measured: ForwardTimes, update: UpdateTimes | None, cores: int
+) -> dict[str, Any]:
     """The plan as one JSON object.
 
     Args:
         config: what was measured.
-        measured: the times.
+        measured: the times of acting.
+        update: the times of learning; none: unknown.
         cores: that this process may use.
 
     Returns:
         Times in milliseconds; `inference_ticks` is x; `processes` by mode; `cores_needed` keeps
-        the acting alone busy; `advice` says in words whether the machine is large enough.
+        the acting alone busy; `learning` says how many learners one update per tick takes;
+        `advice` says in words whether the machine is large enough.
     """
     inference = config.inference
     tick = 1.0 / measured.rate_hz
@@ -83,6 +90,7 @@ def make_plan(config: Config, measured: ForwardTimes, cores: int) -> dict[str, A
     longest = max(mean, float(measured.inference_s.max()))  # the mean is rounded
     processes = {name: processes_needed(mean, longest, wanted, name) for name in LIVE}
     cores_needed = float(measured.forward_s.mean()) / wanted
+    learning = None if update is None else _learning(config, update, tick)
     injected = None
     if inference.injected_latency_ms:
         injected = {
@@ -108,8 +116,49 @@ def make_plan(config: Config, measured: ForwardTimes, cores: int) -> dict[str, A
         "cores": cores,
         "cores_needed": cores_needed,
         "enough_cores": cores_needed <= cores,
-        "advice": _advice(config, processes, cores_needed, cores),
+        "learning": learning,
+        "advice": [
+            *_advice(config, processes, cores_needed, cores),
+            *_learning_advice(learning, 1e3 * tick, cores - cores_needed),
+        ],
     }
+
+
+def _learning(config: Config, update: UpdateTimes, tick_s: float) -> dict[str, Any]:
+    gradient, apply = float(update.gradient_s.mean()), float(update.apply_s.mean())
+    return {
+        "algorithm": update.algorithm,
+        "batch_size": update.batch_size,
+        "gradient_ms": _spread(update.gradient_s),
+        "apply_ms": _spread(update.apply_s),
+        "learners_needed": learners_needed(gradient, apply, tick_s),
+        "configured_learners": config.learning.processes,
+        "cores_needed": (gradient + apply) / tick_s,
+    }
+
+
+def _learning_advice(
+    learning: dict[str, Any] | None, tick_ms: float, cores_left: float
+) -> list[str]:
+    if learning is None:
+        return ["too little memory to measure learning here"]
+    needed = learning["learners_needed"]
+    if needed is None:
+        return [
+            f"no number of learners makes an update per tick: to apply one takes "
+            f"{learning['apply_ms']['mean']:.1f} ms, and a tick lasts {tick_ms:.1f} ms"
+        ]
+    if learning["cores_needed"] > cores_left:
+        return [
+            f"to learn from every transition keeps {learning['cores_needed']:.1f} cores busy, and "
+            f"acting leaves {max(0.0, cores_left):.1f}; learning goes on more slowly"
+        ]
+    if needed > learning["configured_learners"]:
+        return [
+            f"learning.processes = {learning['configured_learners']} is too few to learn from "
+            f"every transition: --set learning.processes={needed}"
+        ]
+    return []
 
 
 def _spread(seconds: npt.NDArray[np.float64]) -> dict[str, float]:
@@ -180,5 +229,23 @@ def _print(plan: dict[str, Any]) -> None:
         modes.add_row(f"  {name}", str(count))
     console.print(modes)
     console.print()
+    if plan["learning"] is not None:
+        _print_learning(console, plan["learning"])
     for line in plan["advice"]:
         console.print(line)
+
+
+def _print_learning(console: Console, learning: dict[str, Any]) -> None:
+    needed = learning["learners_needed"]
+    table = plain_table("", "", "", "", "")
+    table.add_row("milliseconds", "mean", "p50", "p99", "max", style="bold")
+    for title, name in (("gradient", "gradient_ms"), ("applying it", "apply_ms")):
+        table.add_row(title, *(f"{value:.3f}" for value in learning[name].values()))
+    console.print(f"{learning['algorithm']}, {learning['batch_size']} transitions per update")
+    console.print()
+    console.print(table)
+    console.print()
+    console.print(
+        f"learners for an update on every tick: {'none is enough' if needed is None else needed}"
+    )
+    console.print()

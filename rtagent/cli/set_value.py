@@ -14,6 +14,14 @@ SETTABLE = {
     "inference.processes": "/v1/inference",
     "inference.algorithm": "/v1/inference",
     "inference.action_deadline_ms": "/v1/inference",
+    "learning.processes": "/v1/learning",
+    "learning.paused": "/v1/learning",
+    "learning.batch_size": "/v1/learning",
+    "learning.order": "/v1/learning",
+    "r3.mode": "/v1/deadlines",
+    "r3.deadline_s": "/v1/deadlines",
+    "r3.data_budget": "/v1/deadlines",
+    "r3.memory_budget_mb": "/v1/deadlines",
 }
 """The call that changes each key."""
 
@@ -21,7 +29,9 @@ SETTABLE = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "setting", metavar="SECTION.KEY=VALUE", help=f"the key is one of {', '.join(SETTABLE)}"
+        "setting",
+        metavar="SECTION.KEY=VALUE",
+        help=f"the key is one of {', '.join(SETTABLE)}; the value none takes a limit away",
     )
     add_state_dir_option(parser)
     add_json_option(parser)
@@ -53,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _value(text: str) -> Any:
-    """A number where it reads as one, nothing for `none`, else a word."""
+    """A number or truth value where it reads as one, nothing for `none`, else a word."""
     if text in ("none", "null"):
         return None
     try:
@@ -64,4 +74,6 @@ def _value(text: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return "none" if value is None else str(value)
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

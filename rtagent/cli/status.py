@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stdout
+
+
+def _mebibytes(value: float) -> str:
+    return f"{value / 2**20:.0f} MiB"
+
 
 _FIGURES: tuple[Any, ...] = (
     ("up", "{}, {}", ("clock.uptime_s", "{:.0f} s"), ("clock.ticks", "{} ticks")),
@@ -49,6 +54,21 @@ _FIGURES: tuple[Any, ...] = (
         ("learning.epsilon", "{:.3f}"),
     ),
     (
+        "replay",
+        "{} of {}, {}",
+        ("replay.size", "{}"),
+        ("replay.capacity", "{} ticks"),
+        ("replay.bytes", _mebibytes),
+    ),
+    (
+        "learners",
+        "{}, {}, staleness {}, batch size {}",
+        ("learning.processes", "{}"),
+        ("learning.order", "{}"),
+        ("learning.staleness.mean", "{:.2f} updates"),
+        ("learning.batch_size", "{}"),
+    ),
+    (
         "episodes",
         "{}, last return {}, mean of the last 100: {}",
         ("episodes.count", "{}"),
@@ -57,6 +77,35 @@ _FIGURES: tuple[Any, ...] = (
     ),
 )
 """Title, sentence, and the figures of the sentence with their formats."""
+_DEADLINES: tuple[Any, ...] = (
+    (
+        "horizon",
+        "{}: {} of {} used, {} of {}",
+        ("r3.mode", "{}"),
+        ("r3.elapsed_s", "{:.1f} s"),
+        ("r3.deadline_s", "{:g} s"),
+        ("r3.consumed", "{} samples"),
+        ("r3.data_budget", "{}"),
+    ),
+    (
+        "deadlines",
+        "{}, {}; of episodes: {}, {}",
+        ("r3.horizons.met", "{} met"),
+        ("r3.horizons.missed", "{} missed"),
+        ("r3.episode_deadlines.met", "{} met"),
+        ("r3.episode_deadlines.missed", "{} missed"),
+    ),
+)
+"""The same, where the deadline controller is on."""
+_MEMORY: tuple[Any, ...] = (
+    (
+        "memory",
+        "{} used, budget {}",
+        ("r3.used_bytes", _mebibytes),
+        ("r3.memory_budget_bytes", _mebibytes),
+    ),
+)
+"""The same, where there is a memory budget."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,20 +179,35 @@ def figure_rows(stats: Mapping[str, Any], injected_ms: float | None) -> list[tup
         stats: as `GET /v1/stats` answers.
         injected_ms: mean of the injected latency; none: the inference time is the policy's own.
     """
+    shown = _FIGURES
+    if _value(stats, "r3.mode") not in (None, "off"):
+        shown += _DEADLINES
+    if _value(stats, "r3.memory_budget_bytes") is not None:
+        shown += _MEMORY
     rows = []
-    for title, sentence, *figures in _FIGURES:
+    for title, sentence, *figures in shown:
         text = sentence.format(*(_figure(stats, path, form) for path, form in figures))
         if title == "inference time" and injected_ms:
             text += f" (injected latency: padded to {injected_ms:g} ms on average)"
+        if title == "learners" and _value(stats, "learning.paused"):
+            text += " (paused)"
         rows.append((title, text))
     return rows
 
 
-def _figure(stats: Mapping[str, Any], path: str, form: str) -> str:
+def _figure(stats: Mapping[str, Any], path: str, form: str | Callable[[Any], str]) -> str:
+    value = _value(stats, path)
+    if value is None:
+        return UNKNOWN
+    return form.format(value) if isinstance(form, str) else form(value)
+
+
+def _value(stats: Mapping[str, Any], path: str) -> Any:
+    """The figure at a dotted path; None if it is not known."""
     value: Any = stats
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
-    return UNKNOWN if value is None else form.format(value)
+    return value
 
 
 def _name(role: Mapping[str, Any]) -> str:

@@ -31,6 +31,7 @@ const FORMATS = {
   ms: (value) => `${fixed(Math.abs(value) < 10 ? 2 : 1)(value)} ms`,
   us: (value) => (value < 1000 ? `${fixed(0)(value)} µs` : `${fixed(2)(value / 1000)} ms`),
   ticks: (value) => `${fixed(value % 1 ? 1 : 0)(value)} ${value === 1 ? "tick" : "ticks"}`,
+  bytes: (value) => `${fixed(0)(value / 2 ** 20)} MiB`,
   duration: (value) => {
     const seconds = Math.floor(value);
     const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
@@ -55,6 +56,7 @@ function showFigures(stats) {
     put(element, shown(at(stats, element.dataset.figure), element.dataset.format));
   }
   showVerdict(stats);
+  showDeadlines(stats);
   showInjected(at(stats, "inference.injected_latency_ms"));
   showSettings(stats.inference ?? {});
 }
@@ -69,10 +71,19 @@ function showVerdict(stats) {
   }
 }
 
+function showDeadlines(stats) {
+  $("#paused").hidden = at(stats, "learning.paused") !== true;
+  $("#horizon").hidden = (at(stats, "r3.mode") ?? "off") === "off";
+  $("#memory").hidden = at(stats, "r3.memory_budget_bytes") === null;
+  for (const bar of all("[data-share]")) {
+    bar.style.width = `${100 * Math.min(1, at(stats, bar.dataset.share) ?? 0)}%`;
+  }
+}
+
 function showInjected(latency) {
   const injected = latency > 0;
   $("#injected").hidden = !injected;
-  for (const tag of all(".tag")) {
+  for (const tag of all(".tag:not(#paused)")) {
     tag.hidden = !injected;
     if (injected) put(tag, `injected: ${FORMATS.ms(latency)}`);
   }

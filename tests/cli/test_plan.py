@@ -13,6 +13,7 @@ import pytest
 from rtagent.cli import plan as plan_command
 from rtagent.cli.forward_time import ForwardTimes
 from rtagent.cli.plan import make_plan
+from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import load_config
 from tests.cli.conftest import Run
 
@@ -31,7 +32,16 @@ def _measured(forward_s: list[float], inference_s: list[float] | None = None) ->
 
 
 def _plan(measured: ForwardTimes, *overrides: str, cores: int = 2) -> dict[str, Any]:
-    return make_plan(load_config(None, overrides, {}), measured, cores)
+    return make_plan(load_config(None, overrides, {}), measured, _update(1e-3, 1e-4), cores)
+
+
+def _update(gradient_s: float, apply_s: float) -> UpdateTimes:
+    return UpdateTimes("dqn", 32, np.full(10, gradient_s), np.full(10, apply_s))
+
+
+def _learning(update: UpdateTimes | None, *overrides: str, cores: int = 8) -> dict[str, Any]:
+    config = load_config(None, overrides, {})
+    return make_plan(config, _measured([1e-4] * 10), update, cores)
 
 
 def test_processes_for_each_mode() -> None:
@@ -67,12 +77,39 @@ def test_an_action_deadline_saves_processes() -> None:
 
 def test_too_few_processes_are_told() -> None:
     plan = _plan(_measured([4.9 * TICK_S] * 10), "inference.processes=2", cores=8)
-    assert "--set inference.processes=5" in plan["advice"][-1]
+    assert "--set inference.processes=5" in plan["advice"][1]
 
 
 def test_more_processes_than_there_can_be() -> None:
     plan = _plan(_measured([300 * TICK_S] * 10), cores=512)
-    assert "at most 256" in plan["advice"][-1]
+    assert "at most 256" in plan["advice"][1]
+
+
+def test_learners_to_learn_from_every_transition() -> None:
+    plan = _learning(_update(0.040, 0.002))
+    assert plan["learning"]["learners_needed"] == 3
+    assert plan["learning"]["gradient_ms"]["mean"] == pytest.approx(40.0)
+    assert plan["learning"]["cores_needed"] == pytest.approx(0.042 / TICK_S)
+    assert "--set learning.processes=3" in plan["advice"][-1]
+    enough = _learning(_update(0.040, 0.002), "learning.processes=3")
+    assert "learning.processes" not in " ".join(enough["advice"])
+
+
+def test_too_few_cores_for_the_learners_are_told() -> None:
+    plan = _learning(_update(0.040, 0.002), cores=2)
+    assert "keeps 2.5 cores busy, and acting leaves 2.0" in plan["advice"][-1]
+
+
+def test_no_number_of_learners_may_be_enough() -> None:
+    plan = _learning(_update(0.5, 0.020))
+    assert plan["learning"]["learners_needed"] is None
+    assert "to apply one takes 20.0 ms, and a tick lasts 16.7 ms" in plan["advice"][-1]
+
+
+def test_learning_that_was_not_measured_is_unknown() -> None:
+    plan = _learning(None)
+    assert plan["learning"] is None
+    assert plan["advice"][-1] == "too little memory to measure learning here"
 
 
 @pytest.mark.parametrize("seconds", ["0", "-3", "nan", "1e9"])
@@ -84,12 +121,13 @@ def test_bad_seconds(run: Run, seconds: str) -> None:
 
 def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = _measured([0.001] * 10, [0.082] * 10)
-    monkeypatch.setattr(plan_command, "measure", lambda *_: measured)
+    monkeypatch.setattr(plan_command, "measure", lambda *_: (measured, _update(0.028, 0.002)))
     shown = run("plan", "--set", "inference.injected_latency_ms=82")
     assert shown.code == 0
     assert "injected latency: 82 ms, constant" in shown.out
     assert "with injected latency" in shown.out
     assert "x = 4.898 ticks" in shown.out
+    assert "learners for an update on every tick: 2" in shown.out
 
 
 def _rtagent(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -112,6 +150,8 @@ def test_measures_a_real_network() -> None:
     assert 0.0 < plan["forward_ms"]["p50"] <= plan["forward_ms"]["p99"] <= plan["forward_ms"]["max"]
     assert plan["inference_ms"]["p50"] == pytest.approx(40.0)
     assert plan["inference_ticks"] == pytest.approx(2.0, abs=0.1)
+    assert plan["learning"]["gradient_ms"]["mean"] > plan["learning"]["apply_ms"]["mean"] > 0.0
+    assert plan["learning"]["learners_needed"] >= 1
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import threading
@@ -22,7 +23,11 @@ STATS = {
                 "delay_ticks": {"mean": 6.0, "p99": 7.0}},
     "inference": {"processes": 2, "ready": 2, "algorithm": "adaptive", "estimate_ms": 82.0,
                   "recommended_processes": 5},
-    "learning": {"updates": 0, "updates_per_s": None, "epsilon": 1.0},
+    "learning": {"updates": 0, "updates_per_s": None, "epsilon": 1.0, "processes": 2,
+                 "order": "round-robin", "paused": False, "batch_size": 32,
+                 "staleness": {"mean": None}},
+    "replay": {"size": 3655, "capacity": 100_000, "bytes": 26 << 20},
+    "r3": {"mode": "off", "memory_budget_bytes": None},
     "episodes": {"count": 0, "last_return": None, "mean_return_100": None},
 }
 
@@ -31,7 +36,10 @@ class FakeDaemon:
     """Answers as the service does.
 
     Attributes:
-        inference: its settings.
+        inference: settings of the inference processes.
+        learning: settings of the learners.
+        deadlines: settings of the deadline controller.
+        figures: every figure.
         injected_ms: injected latency of its configuration.
         last_error: of inference process 0.
         seen: method, path and body of each authorized request.
@@ -41,6 +49,13 @@ class FakeDaemon:
         self.inference: dict[str, Any] = {
             "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None
         }
+        self.learning: dict[str, Any] = {
+            "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin"
+        }
+        self.deadlines: dict[str, Any] = {
+            "mode": "off", "deadline_s": None, "data_budget": None, "memory_budget_mb": None
+        }
+        self.figures = copy.deepcopy(STATS)
         self.injected_ms = 0.0
         self.last_error: str | None = None
         self.seen: list[tuple[str, str, Any]] = []
@@ -81,13 +96,18 @@ class FakeDaemon:
         if method == "PATCH":
             if body.get("processes", 1) == 10_000:
                 return 422, {"detail": "processes = 10000: must be at most 256", "status": 422}
-            self.inference |= body
+            self._settings[path].update(body)
         return {
             "/v1/status": (200, {"run_id": "r1", "state": "running", "roles": [role]}),
-            "/v1/stats": (200, STATS),
+            "/v1/stats": (200, self.figures),
             "/v1/config": (200, {"inference": {"injected_latency_ms": self.injected_ms}}),
-            "/v1/inference": (200, self.inference),
+            **{each: (200, settings) for each, settings in self._settings.items()},
         }.get(path, (500, b"not json"))
+
+    @property
+    def _settings(self) -> dict[str, dict[str, Any]]:
+        return {"/v1/inference": self.inference, "/v1/learning": self.learning,
+                "/v1/deadlines": self.deadlines}
 
 
 @pytest.fixture
@@ -139,6 +159,28 @@ def test_the_last_traceback_is_shown_whole(run: Run, daemon: FakeDaemon) -> None
     assert f"last error of inference 0:\n{daemon.last_error}\n" in run("status").out
 
 
+def test_learners_replay_and_what_is_paused(run: Run, daemon: FakeDaemon) -> None:
+    daemon.figures["learning"] |= {"staleness": {"mean": 1.25}, "paused": True}
+    shown = " ".join(run("status").out.split())
+    assert "learners 2, round-robin, staleness 1.25 updates, batch size 32 (paused)" in shown
+    assert "replay 3655 of 100000 ticks, 26 MiB" in shown
+    for absent in ("horizon", "deadlines", "memory"):
+        assert f" {absent} " not in shown
+
+
+def test_deadlines_and_memory_where_there_are_some(run: Run, daemon: FakeDaemon) -> None:
+    daemon.figures["r3"] = {
+        "mode": "step", "deadline_s": 30.0, "elapsed_s": 12.34, "data_budget": 10_000,
+        "consumed": 4_000, "horizons": {"met": 3, "missed": 1},
+        "episode_deadlines": {"met": 9, "missed": None}, "used_bytes": 850 << 20,
+        "memory_budget_bytes": 900 << 20,
+    }
+    shown = " ".join(run("status").out.split())
+    assert "horizon step: 12.3 s of 30 s used, 4000 samples of 10000" in shown
+    assert "deadlines 3 met, 1 missed; of episodes: 9 met, unknown" in shown
+    assert "memory 850 MiB used, budget 900 MiB" in shown
+
+
 @pytest.mark.usefixtures("daemon")
 def test_status_as_json(run: Run) -> None:
     report = json.loads(run("status", "--json").out)
@@ -174,6 +216,29 @@ def test_set_prints_old_and_new(
     done = run("set", setting)
     assert (done.code, done.out) == (0, f"{printed}\n")
     assert daemon.seen[-1] == ("PATCH", "/v1/inference", body)
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "body", "printed"),
+    [
+        ("learning.processes=2", "learning", {"processes": 2}, "1 -> 2"),
+        ("learning.paused=true", "learning", {"paused": True}, "false -> true"),
+        ("learning.batch_size=64", "learning", {"batch_size": 64}, "32 -> 64"),
+        ("learning.order=first-come", "learning", {"order": "first-come"},
+         "round-robin -> first-come"),
+        ("r3.mode=step", "deadlines", {"mode": "step"}, "off -> step"),
+        ("r3.deadline_s=30", "deadlines", {"deadline_s": 30}, "none -> 30"),
+        ("r3.deadline_s=none", "deadlines", {"deadline_s": None}, "none -> none"),
+        ("r3.data_budget=5000", "deadlines", {"data_budget": 5000}, "none -> 5000"),
+        ("r3.memory_budget_mb=900", "deadlines", {"memory_budget_mb": 900}, "none -> 900"),
+    ],
+)
+def test_set_knows_every_section(
+    run: Run, daemon: FakeDaemon, setting: str, path: str, body: dict[str, Any], printed: str
+) -> None:
+    done = run("set", setting)
+    assert (done.code, done.out) == (0, f"{setting.partition('=')[0]}: {printed}\n")
+    assert daemon.seen[-1] == ("PATCH", f"/v1/{path}", body)
 
 
 @pytest.mark.usefixtures("daemon")

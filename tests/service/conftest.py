@@ -42,13 +42,17 @@ def example_stats() -> dict[str, Any]:
                       "recommended_processes": 5, "injected_latency_ms": 0.0,
                       "workers": [{"id": i, "pid": 1200 + i, **copy.deepcopy(worker)}
                                   for i in range(2)]},
-        "learning": {"processes": 1, "updates": 4100, "updates_per_s": 41.3,
-                     "samples_consumed": 131_200, "batch_size": 32, "loss": 0.0123,
-                     "epsilon": 0.31, "staleness": {"mean": None, "max": None},
-                     "weights_version": 41, "workers": []},
+        "learning": {"processes": 1, "order": "round-robin", "paused": False, "updates": 4100,
+                     "updates_per_s": 41.3, "samples_consumed": 131_200, "batch_size": 32,
+                     "loss": 0.0123, "epsilon": 0.31, "staleness": {"mean": None, "max": None},
+                     "dropped": 0, "skipped": 0, "weights_version": 41, "workers": []},
         "replay": {"capacity": 100_000, "size": 18_000, "bytes": 127_000_000,
                    "bytes_per_transition": 7056.0, "memory_budget_bytes": None},
-        "r3": {"mode": None, "deadline_s": None, "horizons": {"met": None, "missed": None}},
+        "r3": {"mode": "off", "deadline_s": None, "data_budget": None, "elapsed_s": None,
+               "consumed": None, "time_ratio": None, "data_ratio": None, "batch_cap": None,
+               "used_bytes": None, "memory_budget_bytes": None,
+               "horizons": {"met": None, "missed": None},
+               "episode_deadlines": {"met": None, "missed": None}},
         "regret": {"inaction": {"value": None, "kind": None, "unit": None},
                    "delay": {"value": 1.5, "kind": "bound", "unit": "return"},
                    "learning": {"value": None, "kind": None, "unit": None}},
@@ -81,6 +85,15 @@ class FakeBackend:
         self.settings: dict[str, Any] = {
             "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None,
         }
+        self.learners: dict[str, Any] = {
+            "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin",
+        }
+        self.limits: dict[str, Any] = {
+            "mode": "off", "deadline_s": None, "data_budget": None, "memory_budget_mb": None,
+        }
+        self.files: list[dict[str, Any]] = []
+        self.may_write = threading.Event()
+        self.may_write.set()
         self.readiness = (True, "ready")
         self.commands: list[tuple[str, dict[str, Any]]] = []
         self.failure: Exception | None = None
@@ -107,6 +120,21 @@ class FakeBackend:
     def inference(self) -> dict[str, Any]:
         return {**self.settings, "ready": self.settings["processes"], "recommended_processes": 5}
 
+    def learning(self) -> dict[str, Any]:
+        figures = self.figures["learning"]
+        progress = {name: figures[name] for name in ("updates", "updates_per_s")}
+        return {**self.learners, "ready": self.learners["processes"], **progress}
+
+    def deadlines(self) -> dict[str, Any]:
+        figures = self.figures["r3"]
+        names = ("elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
+                 "episode_deadlines")
+        return {**self.limits, **{name: figures[name] for name in names},
+                "batch_size": self.figures["learning"]["batch_size"], "decisions": []}
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        return self.files
+
     def ready(self) -> tuple[bool, str]:
         return self.readiness
 
@@ -114,11 +142,19 @@ class FakeBackend:
         self.commands.append((name, arguments))
         if self.failure is not None:
             raise self.failure
-        self.settings.update(arguments)
-        self.figures["inference"].update(
-            {key: value for key, value in arguments.items() if key in self.figures["inference"]}
-        )
-        return dict(self.settings)
+        if name == "checkpoint":
+            assert self.may_write.wait(5.0)
+            return {"file": "checkpoint-000000004100.safetensors", "updates": 4100,
+                    "replay": arguments["replay"], "seconds": 0.4}
+        settings, section = {
+            "set_inference": (self.settings, "inference"),
+            "set_learning": (self.learners, "learning"),
+            "set_deadlines": (self.limits, "r3"),
+        }[name]
+        settings.update(arguments)
+        figures = self.figures[section]
+        figures.update({key: value for key, value in arguments.items() if key in figures})
+        return dict(settings)
 
 
 @pytest.fixture

@@ -249,7 +249,10 @@ def test_openapi_describes_every_call_and_field(client: TestClient) -> None:
             assert call.get("description"), path
             assert "application/problem+json" in call["responses"]["default"]["content"], path
             assert "422" not in call["responses"], path
-    for schema in ("InferenceChange", "InferenceState", "Status", "Role", "Problem"):
+    for schema in (
+        "InferenceChange", "InferenceState", "LearningChange", "LearningState", "DeadlinesChange",
+        "DeadlinesState", "CheckpointRequest", "SavedCheckpoint", "Status", "Role", "Problem",
+    ):
         for name, field in document["components"]["schemas"][schema]["properties"].items():
             assert field.get("description"), (schema, name)
     processes = document["components"]["schemas"]["InferenceChange"]["properties"]["processes"]

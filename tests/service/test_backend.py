@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +20,17 @@ from rtagent.config import Config, parse_config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import Orders
+from rtagent.memory.horizon import KINDS, MODES, Decision
 from rtagent.memory.world import World, WorldMemory
 from rtagent.staggering.arbiter import Source
-from service.backend import SharedBackend
-from service.commands import MOST_UNANSWERED, BackendBusy, BackendGone, CommandChannel
+from service.backend import DECISIONS_SHOWN, TIMEOUTS_S, SharedBackend
+from service.commands import (
+    COMMAND_TIMEOUT_S,
+    MOST_UNANSWERED,
+    BackendBusy,
+    BackendGone,
+    CommandChannel,
+)
 from tests.service.conftest import eventually
 
 
@@ -225,3 +236,79 @@ def test_settings_in_force(daemon: Daemon) -> None:
 def test_figures_come_from_shared_memory(daemon: Daemon) -> None:
     assert daemon.backend.stats()["clock"]["rate_hz"] is None
     assert daemon.backend.stats()["clock"]["target_rate_hz"] == 50.0
+
+
+def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
+    backend, world = daemon.backend, daemon.world
+    assert backend.learning()["batch_size"] == 32
+    config = world.config.model_dump(mode="json")
+    config["learning"].update(processes=2, batch_size=64, order="first-come")
+    roles = [
+        {"name": f"learner {index}", "role": "learner", "index": index, "pid": 7, "restarts": 0,
+         "state": state}
+        for index, state in enumerate(("running", "starting"))
+    ]
+    world.status.write({"config": config, "roles": roles})
+    world.control.write(replace(world.control.orders, learning_paused=True))
+    state = backend.learning()
+    assert (state["processes"], state["ready"]) == (2, 1)
+    assert (state["batch_size"], state["order"], state["paused"]) == (64, "first-come", True)
+
+
+def test_deadlines_come_with_their_progress(daemon: Daemon) -> None:
+    backend, world = daemon.backend, daemon.world
+    config = world.config.model_dump(mode="json")
+    config["r3"].update(mode="step", deadline_s=30.0, data_budget=1000, memory_budget_mb=900)
+    world.status.write({"config": config, "roles": []})
+    state = backend.deadlines()
+    assert (state["mode"], state["deadline_s"], state["data_budget"]) == ("step", 30.0, 1000)
+    assert state["memory_budget_mb"] == 900
+    assert set(state) >= {"elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap"}
+    assert state["decisions"] == []
+
+
+def test_decisions_are_shown_newest_first_with_their_inputs(daemon: Daemon) -> None:
+    for number in range(DECISIONS_SHOWN + 10):
+        daemon.world.horizon.add(
+            Decision(kind=KINDS.index("step"), mode=MODES.index("step"), consumed=number,
+                     time_ratio=0.5, before=32, after=64)
+        )
+    shown = daemon.backend.decisions()
+    assert [each["consumed"] for each in shown] == list(range(59, 9, -1))
+    assert (shown[0]["kind"], shown[0]["before"], shown[0]["after"]) == ("step", 32, 64)
+    assert shown[0]["time_ratio"] == 0.5
+    assert shown[0]["data_ratio"] is None, "what is not known is null"
+
+
+def test_a_checkpoint_may_take_longer_than_a_change(
+    daemon: Daemon, pool: ThreadPoolExecutor
+) -> None:
+    _, theirs = Pipe()
+    backend = SharedBackend(daemon.world, theirs, command_timeout=0.05)
+    with pytest.raises(BackendBusy):
+        backend.command("set_learning", {})
+    answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False})
+    message = daemon.pipe.recv()
+    assert message["name"] == "checkpoint"
+    assert TIMEOUTS_S["checkpoint"] > COMMAND_TIMEOUT_S
+    daemon.pipe.send({"id": message["id"], "result": {"file": "x"}})
+    assert answer.result(5.0) == {"file": "x"}
+
+
+def test_checkpoints_are_listed_by_name(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse_config({"run": {"state_dir": str(tmp_path)}})
+    monkeypatch.setattr(daemon.backend, "_world", SimpleNamespace(config=config))
+    assert daemon.backend.checkpoints() == []
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for updates, modified in ((200, 1_000), (100, 2_000)):
+        path = folder / f"checkpoint-{updates:012d}.safetensors"
+        path.write_bytes(b"x" * updates)
+        os.utime(path, (modified, modified))
+    (folder / ".checkpoint-draft").touch()
+    listed = daemon.backend.checkpoints()
+    assert [(each["updates"], each["bytes"]) for each in listed] == [(100, 100), (200, 200)]
+    assert listed[0]["file"] == "checkpoint-000000000100.safetensors"
+    assert listed[1]["age_s"] == pytest.approx(listed[0]["age_s"] + 1_000, abs=1.0)

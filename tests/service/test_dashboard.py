@@ -89,8 +89,35 @@ def test_unknown_is_never_a_zero(page: Any, running: RunningService) -> None:
 def test_injected_latency_is_named(page: Any, running: RunningService) -> None:
     running.backend.figures["inference"]["injected_latency_ms"] = 82.0
     expect_text(page.locator("#injected"), r"padded to 82\.0 ms")
-    for tag in page.locator(".tag").all():
+    for tag in page.locator(".tag:not(#paused)").all():
         expect_text(tag, r"injected: 82\.0 ms")
+
+
+def test_shows_learners_deadlines_and_memory(page: Any, running: RunningService) -> None:
+    expect_text(figure(page, "learning.order"), "round-robin")
+    expect_text(figure(page, "learning.staleness.mean"), "^unknown$")
+    for hidden in ("#horizon", "#memory", "#paused"):
+        assert page.locator(hidden).is_hidden()
+    figures = running.backend.figures
+    figures["learning"].update(processes=3, paused=True, staleness={"mean": 1.5, "max": 4})
+    figures["r3"].update(
+        mode="step", time_ratio=0.25, data_ratio=0.5, batch_cap=128, used_bytes=850 << 20,
+        memory_budget_bytes=900 << 20, horizons={"met": 7, "missed": None},
+    )
+    expect_text(figure(page, "learning.processes"), "^3$")
+    expect_text(figure(page, "learning.staleness.mean"), r"^1\.50$")
+    expect_text(figure(page, "learning.staleness.max"), "^4$")
+    expect_text(page.locator("#paused"), "paused")
+    assert page.locator("#paused").is_visible()
+    expect_text(figure(page, "r3.time_ratio"), r"25\.0 %")
+    expect_text(figure(page, "r3.horizons.met"), "^7$")
+    expect_text(figure(page, "r3.horizons.missed"), "^unknown$")
+    expect_text(figure(page, "r3.batch_cap"), "^128$")
+    expect_text(figure(page, "r3.used_bytes"), "850 MiB")
+    expect_text(figure(page, "r3.memory_budget_bytes"), "900 MiB")
+    width = "element => element.offsetWidth / element.parentElement.offsetWidth"
+    bars = [page.locator(f'[data-share="r3.{name}_ratio"]') for name in ("time", "data")]
+    assert [bar.evaluate(width) for bar in bars] == pytest.approx([0.25, 0.5], abs=0.02)
 
 
 def test_changes_the_number_of_processes(page: Any, running: RunningService) -> None:

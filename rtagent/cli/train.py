@@ -1,0 +1,352 @@
+"""`rtagent train`: learn for a while without the HTTP service, and write down what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from rtagent import checkpoint, curves
+from rtagent.cli.options import (
+    UNKNOWN,
+    add_config_options,
+    add_json_option,
+    plain_table,
+    print_json,
+    stderr,
+    stdout,
+)
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import Config, load_config
+from rtagent.errors import UserError
+from rtagent.recorder import EPISODES_FILE, TENSORBOARD_DIR
+from rtagent.runtime import Runtime
+
+LONGEST_S = 366 * 86_400.0
+MOST_UPDATES = 10**12
+POLL_S = 0.25
+SAMPLE_S = 1.0
+BOOT_S = 120.0
+LAST_EPISODES = 20
+PICTURE = "learning.png"
+NEEDED = ("environment", "inference", "learner")
+"""Without these there is no training."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When training is over: after so many seconds, or so many updates.
+
+    Attributes:
+        seconds: none: by updates.
+        updates: applied in this run; none: by seconds.
+    """
+
+    seconds: float | None = None
+    updates: int | None = None
+
+    @property
+    def total(self) -> float:
+        """What `done` reaches."""
+        return float(self.seconds if self.seconds is not None else self.updates or 0)
+
+    def done(self, seconds: float, updates: int) -> float:
+        """How much of `total` is done."""
+        return min(self.total, float(updates) if self.seconds is None else seconds)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training went.
+
+    Attributes:
+        history: figures of the run.
+        stats: the last ones.
+        applied: updates applied in this run, by all learners.
+        failure: why it ended early; none: it did not.
+    """
+
+    history: curves.History
+    stats: dict[str, Any]
+    applied: int
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """Where everything is.
+
+    Attributes:
+        picture: of the learning curve.
+        episodes_file: CSV: tick, length, return, seconds.
+        tensorboard: folder for `tensorboard --logdir`.
+        checkpoint: the newest; none: none was written.
+    """
+
+    picture: Path
+    episodes_file: Path
+    tensorboard: Path
+    checkpoint: Path | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    limit = parser.add_mutually_exclusive_group(required=True)
+    limit.add_argument("--seconds", type=float, metavar="S", help="train for so long")
+    limit.add_argument(
+        "--updates", type=int, metavar="N", help="train until so many updates have been applied"
+    )
+    add_config_options(parser)
+    parser.add_argument("--state-dir", metavar="DIR", type=Path, help="checkpoints and records")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="an empty or new folder for the results; none: the run's folder in the state dir",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, and print where the results are.
+
+    Raises:
+        UserError: bad options, or training failed; what there is by then is written.
+    """
+    goal, config = goal_of(args), _configured(args)
+    if args.out is not None:
+        _prepare(args.out)
+    clock = MonotonicClock()
+    # Leaving the runtime writes the last checkpoint; a second Ctrl-C must not cut that short.
+    with wish_to_end() as wish, Runtime(config) as runtime:
+        _wait_ready(runtime, clock, wish)
+        outcome = follow(runtime, goal, clock, wish)
+    results = write_results(config, runtime.run_dir, args.out, outcome.history)
+    summary = summary_of(outcome) | _returns(results.episodes_file)
+    if args.json:
+        print_json({"run_id": runtime.run_id, **summary, **_paths(results)})
+    else:
+        _print(summary, results)
+    if outcome.failure is not None:
+        raise UserError(f"training ended early: {outcome.failure}")
+    return 0
+
+
+def goal_of(args: argparse.Namespace) -> Goal:
+    """The limit that was given.
+
+    Raises:
+        UserError: it is not one.
+    """
+    if args.seconds is not None and not 0.0 < args.seconds <= LONGEST_S:
+        raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
+    if args.updates is not None and not 0 < args.updates <= MOST_UPDATES:
+        raise UserError(f"--updates {args.updates}: must be above 0, at most {MOST_UPDATES}")
+    return Goal(args.seconds, args.updates)
+
+
+def _configured(args: argparse.Namespace) -> Config:
+    state_dir = [] if args.state_dir is None else [f"run.state_dir={args.state_dir}"]
+    config = load_config(args.config, [*args.overrides, *state_dir])
+    if not config.learning.processes:
+        raise UserError("learning.processes = 0: nothing would learn")
+    if not config.run.tensorboard:
+        raise UserError("run.tensorboard = false: the results are made of what it records")
+    return config
+
+
+def _prepare(out: Path) -> None:
+    """Notice before the training, not after it, that there is no place for the results."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        taken = any(out.iterdir())
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from None
+    if taken:
+        raise UserError(f"--out {out}: the folder is not empty")
+
+
+@contextmanager
+def wish_to_end() -> Iterator[threading.Event]:
+    """Inside, Ctrl-C and SIGTERM set the event and do nothing else."""
+    wish = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: wish.set()) for number in numbers]
+    try:
+        yield wish
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _wait_ready(runtime: Runtime, clock: Clock, wish: threading.Event) -> None:
+    """Wait until the agent acts; a wish to end before that leaves nothing to write down."""
+    deadline = clock.now() + BOOT_S
+    with stderr().status("starting"):
+        while not wish.is_set():
+            with suppress(TimeoutError):
+                runtime.wait_ready(POLL_S)
+                return
+            if clock.now() > deadline:
+                raise UserError(f"the agent does not act after {BOOT_S:g} s")
+    raise KeyboardInterrupt
+
+
+def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: threading.Event) -> Outcome:
+    """Show how training goes, until it is over, is to end, or cannot go on.
+
+    Args:
+        runtime: that acts.
+        goal: when it is over.
+        clock: time.
+        wish: set when it is to end.
+    """
+    history, stats, applied = curves.History(SAMPLE_S), runtime.stats(), 0
+    columns = (
+        BarColumn(10),
+        TaskProgressColumn(table_column=Column(min_width=4)),
+        TimeRemainingColumn(table_column=Column(min_width=7)),
+        TextColumn("{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True)),
+    )
+    start = clock.now()
+    with Progress(*columns, console=stderr(), refresh_per_second=4, expand=True) as progress:
+        task = progress.add_task("training", total=goal.total, figures="")
+        while not wish.is_set():
+            try:
+                stats, failure = runtime.stats(), failure_in(runtime.status())
+            except UserError as error:
+                return Outcome(history, stats, applied, str(error))
+            seconds = clock.now() - start
+            applied = int(runtime.world.board.learners["applied"].sum())
+            history.add(seconds, stats)
+            done = goal.done(seconds, applied)
+            progress.update(task, completed=done, figures=live_figures(stats))
+            if failure is not None or done >= goal.total:
+                return Outcome(history, stats, applied, failure)
+            clock.sleep_until(clock.now() + POLL_S)
+    return Outcome(history, stats, applied)
+
+
+def failure_in(status: Mapping[str, Any]) -> str | None:
+    """The last words of a process that has been given up, if training needs it."""
+    for role in status.get("roles", ()):
+        if role["state"] == "failed" and role["role"] in NEEDED:
+            lines = str(role.get("last_error") or "it gave no reason").strip().splitlines()
+            return f"{role['name']} has failed: {lines[-1]}"
+    return None
+
+
+def live_figures(stats: Mapping[str, Any]) -> str:
+    """The figures beside the progress bar; what is not known is called unknown."""
+    learning, r3 = stats["learning"], stats["r3"]
+    parts = [
+        f"{_shown(learning['updates_per_s'], '.1f')} updates/s",
+        f"return {_shown(stats['episodes']['mean_return_100'], '.1f')}",
+        f"inaction {_shown(stats['actions']['inaction_fraction_60s'], '.2%')}",
+        f"batch {_shown(learning['batch_size'], 'd')}",
+    ]
+    if r3["time_ratio"] is not None:
+        met, missed = r3["horizons"]["met"] or 0, r3["horizons"]["missed"] or 0
+        parts.append(
+            f"time {_shown(r3['time_ratio'], '.0%')}, data {_shown(r3['data_ratio'], '.0%')}, "
+            f"{met} of {met + missed} met"
+        )
+    return ", ".join(parts)
+
+
+def summary_of(outcome: Outcome) -> dict[str, Any]:
+    """What the run came to, as plain values."""
+    stats = outcome.stats
+    return {
+        "seconds": stats["clock"]["uptime_s"],
+        "ticks": stats["clock"]["ticks"],
+        "updates": stats["learning"]["updates"],
+        "updates_in_this_run": outcome.applied,
+        "samples": stats["learning"]["samples_consumed"],
+        "inaction_fraction": stats["actions"]["inaction_fraction"],
+        "horizons": stats["r3"]["horizons"],
+    }
+
+
+def _returns(path: Path) -> dict[str, Any]:
+    returns = curves.read_episodes(path).returns
+    last = returns[-LAST_EPISODES:]
+    return {
+        "episodes": len(returns),
+        f"mean_return_last_{LAST_EPISODES}": float(last.mean()) if len(last) else None,
+        "best_return": float(returns.max()) if len(returns) else None,
+    }
+
+
+def write_results(
+    config: Config, run_dir: Path, out: Path | None, history: curves.History
+) -> Results:
+    """Draw the picture, and bring everything together.
+
+    Args:
+        config: of the run.
+        run_dir: where the recorder wrote.
+        out: where the results are wanted; none: there.
+        history: of the run.
+
+    Raises:
+        UserError: something cannot be written.
+    """
+    folder = out or run_dir
+    saved = checkpoint.newest(config.state_dir / "checkpoints")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if out is not None:
+            with suppress(FileNotFoundError):
+                shutil.copy2(run_dir / EPISODES_FILE, out)
+                shutil.copytree(run_dir / TENSORBOARD_DIR, out / TENSORBOARD_DIR)
+            saved = None if saved is None else Path(shutil.copy2(saved, out))
+        episodes = curves.read_episodes(folder / EPISODES_FILE)
+        curves.draw(folder / PICTURE, config.env.id, episodes, history)
+    except OSError as error:
+        raise UserError(f"cannot write the results into {folder}: {error.strerror}") from None
+    return Results(folder / PICTURE, folder / EPISODES_FILE, folder / TENSORBOARD_DIR, saved)
+
+
+def _paths(results: Results) -> dict[str, str | None]:
+    return {name: None if path is None else str(path) for name, path in asdict(results).items()}
+
+
+def _print(summary: Mapping[str, Any], results: Results) -> None:
+    console = stdout()
+    table = plain_table("", "")
+    horizons = summary["horizons"]
+    rows = {
+        "trained for": f"{_shown(summary['seconds'], '.1f')} s, {summary['ticks']} ticks",
+        "updates": f"{summary['updates_in_this_run']} in this run, {summary['updates']} in all",
+        "episodes": f"{summary['episodes']}",
+        f"mean return of the last {LAST_EPISODES}": _shown(
+            summary[f"mean_return_last_{LAST_EPISODES}"], ".2f"
+        ),
+        "best return": _shown(summary["best_return"], ".2f"),
+        "inaction": _shown(summary["inaction_fraction"], ".2%"),
+    }
+    if horizons["met"] is not None:
+        rows["horizons"] = f"{horizons['met']} met, {horizons['missed']} missed"
+    for title, text in rows.items():
+        table.add_row(title, text)
+    console.print(table)
+    console.print()
+    for path in filter(None, _paths(results).values()):
+        # Whole, however narrow the terminal is: paths are there to be copied.
+        console.print(path, soft_wrap=True)
+
+
+def _shown(value: Any, form: str) -> str:
+    known = value is not None and isfinite(value)
+    return format(value, form) if known else UNKNOWN

@@ -1,0 +1,134 @@
+"""Measures a learner's update: the gradient, and applying it.
+
+It is done as a learner does it, on shared state of its own that only this process sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.clock import MonotonicClock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.arena import check_memory
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.learner_state import LearnerState, Progress
+from rtagent.memory.weights import WeightBuffers
+
+LEAST_UPDATES = 3
+WARM_UPS = 2
+
+
+@dataclass(frozen=True)
+class UpdateTimes:
+    """What was measured.
+
+    Attributes:
+        algorithm: of learning.
+        batch_size: transitions per update.
+        gradient_s: seconds of each gradient, new weights read and gradient clipped.
+        apply_s: seconds of applying each.
+    """
+
+    algorithm: str
+    batch_size: int
+    gradient_s: npt.NDArray[np.float64]
+    apply_s: npt.NDArray[np.float64]
+
+
+def measure_updates(
+    config: Config, blueprint: Blueprint, seconds: float, on_progress: Callable[[float], None]
+) -> UpdateTimes | None:
+    """Time updates on random transitions, in this process.
+
+    Args:
+        config: network, algorithm, batch size.
+        blueprint: shapes of the run.
+        seconds: how long to measure, after the warm-up.
+        on_progress: called with the fraction that is done.
+
+    Returns:
+        None if there is too little memory for the state that learners share.
+    """
+    parameters = blueprint.parameters
+    sizes = {
+        "learner": LearnerState.size(parameters),
+        "weights": WeightBuffers.size(parameters),
+    }
+    try:
+        check_memory(sizes)
+    except UserError:
+        return None
+    update, batch = _update(config, blueprint, sizes), _random_batch(config, blueprint)
+    clock = MonotonicClock()
+    gradients: list[float] = []
+    applies: list[float] = []
+    start = clock.now()
+    for number in count():
+        before = clock.now()
+        update.refresh()
+        gradient = update.compute(batch, number)
+        computed = clock.now()
+        update.apply(gradient)
+        after = clock.now()
+        if number == WARM_UPS - 1:
+            start = after
+        elif number >= WARM_UPS:
+            gradients.append(computed - before)
+            applies.append(after - computed)
+            on_progress(min(1.0, (after - start) / seconds))
+            if after - start >= seconds and len(gradients) >= LEAST_UPDATES:
+                break
+    algorithm = config.learning.algorithm
+    return UpdateTimes(
+        "dqn" if algorithm == "auto" else algorithm,
+        len(batch.actions),
+        np.array(gradients),
+        np.array(applies),
+    )
+
+
+def _update(config: Config, blueprint: Blueprint, sizes: dict[str, int]) -> Any:
+    """What a learner applies gradients with, on memory of this process alone."""
+    from rtagent import networks
+    from rtagent.learning.algorithms import ValueLearning
+    from rtagent.learning.shared_update import SharedUpdate
+
+    buffers = {name: memoryview(bytearray(size)) for name, size in sizes.items()}
+    LearnerState.format(buffers["learner"])
+    WeightBuffers.format(buffers["weights"])
+    state = LearnerState(buffers["learner"], blueprint.parameters)
+    network = networks.build(
+        config.policy,
+        blueprint.observation_space,
+        blueprint.action_space,
+        networks.head_of(config.learning),
+    )
+    networks.flatten_into(network, state.copies[state.begin()].weights)
+    state.commit(Progress())
+    np.copyto(state.begin_target(), state.current.weights)
+    state.commit_target(0)
+    weights = WeightBuffers(buffers["weights"], blueprint.parameters)
+    algorithm = ValueLearning(network, config.learning)
+    return SharedUpdate(algorithm, state, weights, config.learning)
+
+
+def _random_batch(config: Config, blueprint: Blueprint) -> Any:
+    import torch
+
+    from rtagent.learning.warm_up import empty_batch
+
+    batch = empty_batch(blueprint, config.learning.batch_size)
+    generator = torch.Generator().manual_seed(config.run.seed)
+    frames = torch.empty_like(batch.observations)
+    if frames.dtype == torch.uint8:
+        frames.random_(0, 256, generator=generator)
+    else:
+        frames.normal_(generator=generator)
+    return replace(batch, observations=frames, next_observations=frames.clone())

@@ -1,0 +1,354 @@
+"""`rtagent train`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rtagent.cli import train
+from rtagent.cli.train import Goal, failure_in, live_figures, wish_to_end
+from rtagent.clock import VirtualClock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from tests.cli.conftest import Run
+
+STATS: dict[str, Any] = {
+    "clock": {"uptime_s": 12.5, "ticks": 2500},
+    "actions": {"inaction_fraction": 0.01, "inaction_fraction_60s": 0.0125},
+    "learning": {"updates": 700, "updates_per_s": 50.25, "samples_consumed": 6400,
+                 "batch_size": 32, "loss": 0.5},
+    "r3": {"time_ratio": None, "data_ratio": None, "horizons": {"met": None, "missed": None}},
+    "episodes": {"mean_return_100": 21.5},
+}
+
+
+class FakeRuntime:
+    """Applies an update every tenth of a second, on a clock of the test's own.
+
+    Attributes:
+        clock: the time.
+        at: what happens at the n-th look at the figures.
+        roles: of the status.
+        left: whether it was left in an orderly way.
+    """
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.at: dict[int, Callable[[], None]] = {}
+        self.roles: list[dict[str, Any]] = []
+        self.ready = True
+        self.left = False
+        self.run_id = "r1"
+        self.looks = 0
+        self.config = Config()
+
+    def __call__(self, config: Config) -> FakeRuntime:
+        self.config = config
+        return self
+
+    def __enter__(self) -> FakeRuntime:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.left = True
+
+    @property
+    def run_dir(self) -> Path:
+        return self.config.state_dir / "runs" / self.run_id
+
+    @property
+    def world(self) -> Any:
+        applied = np.array([0, round(self.clock.now() * 10)])
+        return SimpleNamespace(board=SimpleNamespace(learners={"applied": applied}))
+
+    def wait_ready(self, timeout: float) -> None:
+        if not self.ready:
+            self.clock.advance(timeout)
+            raise TimeoutError
+
+    def stats(self) -> dict[str, Any]:
+        self.looks += 1
+        self.at.get(self.looks, lambda: None)()
+        return STATS
+
+    def status(self) -> dict[str, Any]:
+        return {"roles": self.roles}
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRuntime:
+    """Takes the place of the real one; it has recorded two episodes and a checkpoint."""
+    fake = FakeRuntime()
+    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(train, "Runtime", fake)
+    monkeypatch.setattr(train, "MonotonicClock", lambda: fake.clock)
+    run_dir = tmp_path / "state" / "runs" / "r1"
+    (run_dir / "tensorboard").mkdir(parents=True)
+    (run_dir / "tensorboard" / "events.out.tfevents.1").write_bytes(b"events")
+    (run_dir / "episodes.csv").write_text(
+        "tick,length,return,seconds\n59,60,1.0,1.0\n119,60,4.0,2.0\n"
+    )
+    (tmp_path / "state" / "checkpoints").mkdir()
+    (tmp_path / "state" / "checkpoints" / f"checkpoint-{700:012d}.safetensors").write_bytes(b"w")
+    return fake
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Fails if a signal handler was left behind."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ([], "one of the arguments --seconds --updates is required"),
+        (["--seconds", "3", "--updates", "5"], "not allowed with"),
+        (["--seconds", "0"], "--seconds 0: must be above 0"),
+        (["--seconds", "-1"], "--seconds -1: must be above 0"),
+        (["--seconds", "nan"], "--seconds nan: must be above 0"),
+        (["--seconds", "inf"], "--seconds inf: must be above 0"),
+        (["--seconds", "soon"], "invalid float value"),
+        (["--updates", "0"], "--updates 0: must be above 0"),
+        (["--updates", "-5"], "--updates -5: must be above 0"),
+        (["--updates", "1.5"], "invalid int value"),
+        (["--seconds", "3", "--set", "learning.batch_size=0"], "learning.batch_size = 0"),
+        (["--seconds", "3", "--set", "learning.processes=0"], "nothing would learn"),
+        (["--seconds", "3", "--set", "run.tensorboard=false"], "run.tensorboard = false"),
+        (["--seconds", "3", "--out", "/proc/nowhere"], "--out /proc/nowhere: "),
+    ],
+)
+def test_bad_options_are_one_line(
+    run: Run, runtime: FakeRuntime, options: list[str], reason: str
+) -> None:
+    refused = run("train", *options)
+    assert refused.code == 2
+    assert reason in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert not runtime.left, "nothing was started"
+
+
+def test_a_folder_with_something_in_it_is_left_alone(
+    run: Run, runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    refused = run("train", "--seconds", "3", "--out", str(tmp_path))
+    assert (refused.code, refused.err) == (2, f"rtagent: --out {tmp_path}: the folder is not "
+                                              "empty\n")
+    assert not runtime.left
+
+
+@pytest.mark.usefixtures("handlers")
+def test_it_ends_after_the_seconds_and_says_where_everything_is(
+    run: Run, runtime: FakeRuntime
+) -> None:
+    done = run("train", "--seconds", "3")
+    assert done.code == 0
+    assert runtime.left
+    assert runtime.clock.now() == pytest.approx(3.0)
+    shown = " ".join(done.out.split())
+    for text in ("30 in this run, 700 in all", "episodes 2", "2.50", "1.00%"):
+        assert text in shown, text
+    for path in (runtime.run_dir / "learning.png", runtime.run_dir / "episodes.csv",
+                 runtime.run_dir / "tensorboard", runtime.config.state_dir / "checkpoints"):
+        assert str(path) in done.out, path
+    assert (runtime.run_dir / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_ends_after_the_updates(run: Run, runtime: FakeRuntime) -> None:
+    done = json.loads(run("train", "--updates", "45", "--json").out)
+    assert done["updates_in_this_run"] >= 45
+    assert runtime.clock.now() == pytest.approx(4.5, abs=0.26)
+    assert done["episodes"] == 2
+    assert done["mean_return_last_20"] == 2.5
+    assert done["run_id"] == "r1"
+
+
+def test_results_go_where_they_are_wanted(
+    run: Run, runtime: FakeRuntime, tmp_path: Path
+) -> None:
+    out = tmp_path / "a" / "b"
+    done = json.loads(run("train", "--seconds", "1", "--out", str(out), "--json").out)
+    assert {path.name for path in out.iterdir()} == {
+        "learning.png", "episodes.csv", "tensorboard", "checkpoint-000000000700.safetensors",
+    }
+    assert {Path(done[name]).parent for name in ("picture", "episodes_file", "checkpoint")} == {out}
+    assert not (runtime.run_dir / "learning.png").exists()
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_the_results_are_written(
+    run: Run, runtime: FakeRuntime, number: signal.Signals
+) -> None:
+    runtime.at[5] = lambda: os.kill(os.getpid(), number)
+    done = run("train", "--seconds", "1000")
+    assert done.code == 0
+    assert runtime.left
+    assert runtime.clock.now() < 5.0
+    assert (runtime.run_dir / "learning.png").exists()
+
+
+def test_a_signal_before_it_acts_leaves_nothing(run: Run, runtime: FakeRuntime) -> None:
+    runtime.ready = False
+    runtime.wait_ready = lambda timeout: os.kill(  # type: ignore[method-assign]
+        os.getpid(), signal.SIGINT
+    ) or (_ for _ in ()).throw(TimeoutError)
+    assert run("train", "--seconds", "3").code == 130
+    assert runtime.left
+    assert not (runtime.run_dir / "learning.png").exists()
+
+
+def test_an_agent_that_never_acts(run: Run, runtime: FakeRuntime) -> None:
+    runtime.ready = False
+    refused = run("train", "--seconds", "3")
+    assert refused.code == 2
+    assert "the agent does not act after 120 s" in refused.err
+
+
+def test_a_failed_learner_ends_it_and_the_results_are_written(
+    run: Run, runtime: FakeRuntime
+) -> None:
+    failed = {"name": "learner 0", "role": "learner", "state": "failed",
+              "last_error": "Traceback\nValueError: boom\n"}
+    runtime.at[3] = lambda: runtime.roles.append(failed)
+    done = run("train", "--seconds", "1000")
+    assert done.code == 2
+    assert "training ended early: learner 0 has failed: ValueError: boom" in done.err
+    assert (runtime.run_dir / "learning.png").exists()
+
+
+def test_a_daemon_that_breaks_down_leaves_the_results_so_far(
+    run: Run, runtime: FakeRuntime
+) -> None:
+    def broken() -> None:
+        raise UserError("the memory is gone")
+
+    runtime.at[4] = broken
+    done = run("train", "--seconds", "1000")
+    assert done.code == 2
+    assert "training ended early: the memory is gone" in done.err
+    assert (runtime.run_dir / "learning.png").exists()
+
+
+def test_a_failed_recorder_does_not_end_it() -> None:
+    status = {"roles": [{"name": "recorder", "role": "recorder", "state": "failed"}]}
+    assert failure_in(status) is None
+
+
+def test_nothing_recorded_is_no_reason_to_fail(run: Run, runtime: FakeRuntime) -> None:
+    (runtime.config.state_dir).mkdir(parents=True, exist_ok=True)
+    runtime.run_id = "r2"
+    done = json.loads(run("train", "--seconds", "1", "--json").out)
+    assert done["episodes"] == 0
+    assert done["mean_return_last_20"] is None
+
+
+def test_live_figures() -> None:
+    assert live_figures(STATS) == (
+        "50.2 updates/s, return 21.5, inaction 1.25%, batch 32"
+    )
+    r3 = {"time_ratio": 0.5, "data_ratio": 0.4, "horizons": {"met": 3, "missed": 1}}
+    unknown = {**STATS, "r3": r3, "learning": {**STATS["learning"], "updates_per_s": None}}
+    assert live_figures(unknown) == (
+        "unknown updates/s, return 21.5, inaction 1.25%, batch 32, "
+        "time 50%, data 40%, 3 of 4 met"
+    )
+    r3["data_ratio"] = float("nan")
+    assert "time 50%, data unknown" in live_figures(unknown)
+
+
+def test_a_goal_is_never_overdone() -> None:
+    assert Goal(seconds=3.0).done(5.0, 1000) == 3.0
+    assert Goal(updates=10).done(5.0, 4) == 4.0
+    assert Goal(updates=10).done(5.0, 14) == 10.0
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_wish_is_only_a_wish() -> None:
+    with wish_to_end() as wish:
+        assert not wish.is_set()
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert wish.is_set()
+
+
+def _rtagent(*arguments: str) -> subprocess.Popen[str]:
+    """In a process of its own, as a shell starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rtagent", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )
+
+
+def _cartpole(folder: Path) -> list[str]:
+    settings = ("env.id=CartPole-v1", "env.rate_hz=200", "inference.processes=1",
+                "learning.learning_starts=100", "replay.capacity=20000")
+    options = [option for each in settings for option in ("--set", each)]
+    return [*options, "--state-dir", str(folder)]
+
+
+@pytest.mark.process
+def test_a_real_training(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    trained = _rtagent(
+        "train", "--updates", "60", *_cartpole(tmp_path / "state"), "--out", str(out), "--json"
+    )
+    text, errors = trained.communicate(timeout=120)
+    assert trained.returncode == 0, errors
+    done = json.loads(text)
+    assert done["updates_in_this_run"] >= 60
+    assert Path(done["checkpoint"]).parent == out
+    with open(out / "episodes.csv", newline="") as file:
+        episodes = list(csv.DictReader(file))
+    assert len(episodes) == done["episodes"] > 0
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("episode/return")] == [
+        int(row["tick"]) for row in episodes
+    ]
+    assert events.Scalars("learning/updates")[-1].value >= 60
+    assert (out / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.process
+def test_ctrl_c_on_a_real_training(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    trained = _rtagent("train", "--seconds", "1000", *_cartpole(state), "--json")
+    try:
+        _wait(lambda: list(state.glob("runs/*/episodes.csv")), 60.0)
+        time.sleep(1.0)
+        # As a terminal does it: to the whole group, and by an impatient hand.
+        for _ in range(2):
+            os.killpg(trained.pid, signal.SIGINT)
+            time.sleep(0.1)
+        text, errors = trained.communicate(timeout=30)
+    finally:
+        trained.kill()
+    assert trained.returncode == 0, errors
+    done = json.loads(text)
+    assert Path(done["picture"]).exists()
+    assert Path(done["checkpoint"]).exists()
+
+
+def _wait(condition: Callable[[], object], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < until, "too late"
+        pause.wait(0.05)
