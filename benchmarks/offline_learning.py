@@ -2,8 +2,9 @@
 
 Plays the configured environment tick by tick, with no wall clock and no processes: each action is
 executed a fixed number of ticks after its frame, and the learner gets a fixed number of updates
-per tick, as many as one core of the machine in mind would reach. Replay, transitions and updates
-are the program's own, over buffers in this process. Prints returns as it goes.
+per tick, as many as one core of the machine in mind would reach. With a delay of 0 the world waits
+for the agent, as in textbooks. Replay, transitions and updates are the program's own, over buffers
+in this process. Prints returns as it goes.
 
     python -m benchmarks.offline_learning --ticks 54000 --updates-per-tick 0.33 \
         --set learning.n_step=8 --set policy.width=1
@@ -17,18 +18,21 @@ import argparse
 import json
 import sys
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import nn
 
 from rtagent import exploration, networks
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.config import Config, load_config
-from rtagent.env.adapter import Adapter, open_environment
-from rtagent.learning.dqn import DqnUpdate
-from rtagent.learning.replay import Replay
+from rtagent.config import Config, LearningConfig, load_config
+from rtagent.env.adapter import Adapter, Step, open_environment
+from rtagent.learning.algorithms import LocalUpdate, UpdateResult
+from rtagent.learning.replay import Batch, Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
@@ -56,21 +60,36 @@ def blueprint_of(adapter: Adapter) -> Blueprint:
     )
 
 
+class Update(Protocol):
+    """What learns, see `LocalUpdate`."""
+
+    network: nn.Module
+    updates: int
+
+    def step(self, batch: Batch) -> UpdateResult:
+        """One gradient step."""
+        ...
+
+
 @dataclass
 class Offline:
     """One run in virtual time.
 
     Args:
         config: as a real run's.
-        delay: ticks from a frame to the execution of its action.
+        delay: ticks from a frame to the execution of its action. 0: the world waits, and an
+            episode begins with a frame before its first tick; 1 differs in that the first tick of
+            an episode is blind.
         updates_per_tick: the learner's share.
         chooser: `learned`, `random` or `noop`.
+        learner: makes of a network what trains it.
     """
 
     config: Config
     delay: int
     updates_per_tick: float
-    chooser: str
+    chooser: str = "learned"
+    learner: Callable[[nn.Module, LearningConfig], Update] = LocalUpdate
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
 
@@ -82,9 +101,11 @@ class Offline:
         capacity = config.replay.capacity
         self.frames = FrameRing(_memory(FrameRing.size(shapes, capacity)), shapes, capacity)
         self.ledger = Ledger(_memory(Ledger.size(shapes, capacity)), shapes, capacity)
-        spaces = (shapes.observation_space, shapes.action_space)
-        self.update = DqnUpdate(networks.build(config.policy, *spaces), config.learning)
-        self.acting = networks.ActingPolicy(config.policy, *spaces)
+        made_for = (shapes.observation_space, shapes.action_space)
+        head = networks.head_of(config.learning)
+        network = networks.build(config.policy, *made_for, head)
+        self.update = self.learner(network, config.learning)
+        self.acting = networks.ActingPolicy(config.policy, *made_for, head)
         self.flat = np.empty(
             sum(spec.elements for spec in networks.tensor_specs(self.update.network)), np.float32
         )
@@ -95,34 +116,50 @@ class Offline:
         )
         self.actions = int(shapes.action_space.n)
         self.noop = int(np.asarray(self.adapter.noop_action))
+        self.pending: deque[tuple[int, int]] = deque()
+        self.number = 0
         self.credit = self.window = 0.0
         self.loss = self.scale = 0.0
 
     def run(self, ticks: int, report_every: int, clock: Clock) -> None:
-        """Play, and print one line every `report_every` ticks."""
+        """Play, and print one line every `report_every` ticks; never if that is 0."""
         self._take_over_weights()
-        self.adapter.reset(self.config.run.seed)
-        pending: deque[tuple[int, int]] = deque()
-        episode = start = 0
-        total, began = 0.0, clock.now()
-        for tick in range(ticks):
-            default = (-1, self.noop)
-            observed, action = pending.popleft() if len(pending) >= self.delay else default
-            step = self.adapter.step(action)
-            self.frames.publish(tick, step.frame, start)
-            ended = TERMINATED * step.terminated | TRUNCATED * step.truncated
-            self._write(tick, observed, action, step.reward, episode, ended)
-            pending.append((tick, self._choose(tick)))
-            total += step.reward
-            self.window += step.reward
-            if ended:
-                self.returns.append(total)
-                self.lengths.append(tick + 1 - start)
-                total, episode, start = 0.0, episode + 1, tick + 1
-                self.adapter.reset()
+        self._begin_episode(self.config.run.seed)
+        began = clock.now()
+        for tick in range(1, ticks + 1):
+            self._tick()
             self._learn()
-            if (tick + 1) % report_every == 0:
-                self._report(tick + 1, report_every, clock.now() - began)
+            if report_every and tick % report_every == 0:
+                self._report(tick, report_every, clock.now() - began)
+        self.adapter.close()
+
+    def _begin_episode(self, seed: int | None = None) -> None:
+        frame = self.adapter.reset(seed)
+        self.start, self.total, self.length = self.number, 0.0, 0
+        if self.delay == 0:
+            self.pending.clear()
+            self._put(Step(frame, 0.0, False, False), -1, self.noop)
+
+    def _tick(self) -> None:
+        due = len(self.pending) >= max(1, self.delay)
+        observed, action = self.pending.popleft() if due else (-1, self.noop)
+        step = self.adapter.step(action)
+        self._put(step, observed, action)
+        self.total += step.reward
+        self.window += step.reward
+        self.length += 1
+        if step.terminated or step.truncated:
+            self.returns.append(self.total)
+            self.lengths.append(self.length)
+            self._begin_episode()
+
+    def _put(self, step: Step, observed: int, action: int) -> None:
+        """Publish frame and row, and choose what answers the frame."""
+        self.frames.publish(self.number, step.frame, self.start)
+        flags = TERMINATED * step.terminated | TRUNCATED * step.truncated
+        self._write(self.number, observed, action, step.reward, len(self.returns), flags)
+        self.pending.append((self.number, self._choose(self.number)))
+        self.number += 1
 
     def _choose(self, tick: int) -> int:
         policy, seed = self.config.policy, self.config.run.seed

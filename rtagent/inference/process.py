@@ -19,7 +19,7 @@ from rtagent import exploration
 from rtagent.inference.latency import draw
 from rtagent.memory.actions import NANO
 from rtagent.memory.board import add_registration
-from rtagent.networks import ActingPolicy
+from rtagent.networks import ActingPolicy, head_of
 from rtagent.realtime import prefer_acting
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import (
@@ -275,7 +275,10 @@ def run(context: WorkerContext) -> None:
     blueprint = context.blueprint
     prefer_acting(context.config.run.realtime)
     policy = ActingPolicy(
-        context.config.policy, blueprint.observation_space, blueprint.action_space
+        context.config.policy,
+        blueprint.observation_space,
+        blueprint.action_space,
+        head_of(context.config.learning),
     )
     context.beat()
     policy.warm_up()
