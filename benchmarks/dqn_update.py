@@ -1,7 +1,8 @@
 """One DQN update against a plain textbook implementation: as fast as it should be, and no worse?
 
-Ours takes bytes, computes in bfloat16 over float32 weights where the processor can, with
-convolutions laid out channels last and Adam in one kernel. The naive one takes ready float32
+Ours is a learner's whole update as the daemon does it, on the shared state with its two copies: it
+takes bytes, computes in bfloat16 over float32 weights where the processor can, with convolutions
+laid out channels last and Adam in one kernel. The naive one takes ready float32
 observations in torch's usual layout, and its Adam goes through the parameters one by one. Rounds of
 both alternate within one run, so that both see the same machine.
 
@@ -37,8 +38,12 @@ from benchmarks.offline_learning import Offline, Update
 from rtagent import networks
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig, PolicyConfig, load_config
-from rtagent.learning.algorithms import LocalUpdate, UpdateResult
+from rtagent.learning.algorithms import UpdateResult, ValueLearning
 from rtagent.learning.replay import Batch
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.learning.state import begin, put
+from rtagent.memory.learner_state import LearnerState
+from rtagent.memory.weights import WeightBuffers
 
 TARGET_RATIO = 2.5
 UPDATES_PER_ROUND = 8
@@ -90,6 +95,42 @@ class NaiveUpdate:
         return UpdateResult(float(loss.detach()), float(norm), True, (targets - values).detach())
 
 
+class DaemonUpdate:
+    """An update as a learner of the daemon does it: read, compute, apply to the shared state.
+
+    Args:
+        network: as `ValueLearning` takes it.
+        learning: algorithm, step size, clipping, how the target network follows.
+    """
+
+    def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+        algorithm = ValueLearning(network, learning)
+        self.network = algorithm.network
+        flat = np.empty(sum(each.numel() for each in network.parameters()), np.float32)
+        networks.flatten_into(self.network, flat)
+        memory = memoryview(np.zeros(LearnerState.size(len(flat)), np.uint8))
+        published = memoryview(np.zeros(WeightBuffers.size(len(flat)), np.uint8))
+        LearnerState.format(memory)
+        WeightBuffers.format(published)
+        state = LearnerState(memory, len(flat))
+        put(begin(flat, 0), state)
+        self._shared = SharedUpdate(algorithm, state, WeightBuffers(published, len(flat)), learning)
+        self._shared.refresh()
+
+    @property
+    def updates(self) -> int:
+        """Steps applied so far."""
+        return self._shared.state.progress.updates
+
+    def step(self, batch: Batch) -> UpdateResult:
+        """One update; afterwards the network holds the new weights."""
+        gradient = self._shared.compute(batch, self.updates)
+        if gradient.finite:
+            self._shared.apply(gradient)
+            self._shared.refresh()
+        return UpdateResult(gradient.loss, gradient.norm, gradient.finite, gradient.errors)
+
+
 def as_floats(batch: Batch) -> Batch:
     """The batch with float32 observations; pixels in [0, 1]."""
 
@@ -106,7 +147,7 @@ def as_floats(batch: Batch) -> Batch:
 
 LEARNERS: dict[str, Callable[[nn.Module, LearningConfig], Update]] = {
     "naive": NaiveUpdate,
-    "ours": LocalUpdate,
+    "ours": DaemonUpdate,
 }
 
 

@@ -38,7 +38,7 @@ class FlatAdam:
             steps_before: t - 1, steps behind the moments.
         """
         # The kernel behind torch.optim.Adam(fused=True): one pass over the memory instead of
-        # seven. The class around it would import torch's compiler, seconds and 100 MB a process.
+        # seven. The class around it would import torch's compiler, some 80 MB in every process.
         torch._fused_adam_(
             [self._weights],
             [gradient],

@@ -99,7 +99,6 @@ class HorizonKeeper:
         safe = max(1, size // 2)
         horizon.safe_size = min(safe, horizon.safe_size or safe)
         horizon.safe_since_ns = horizon.seen_ns
-        horizon.out_of_memory += 1
         horizon.batch_cap = min(horizon.safe_size, horizon.batch_cap or horizon.safe_size)
         horizon.batch_size = min(horizon.batch_size, horizon.batch_cap)
         self._note(horizon, "out-of-memory", before=size)

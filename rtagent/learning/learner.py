@@ -48,7 +48,7 @@ def run(context: WorkerContext) -> None:
     """The body of a learner process; returns when it is told to stop."""
     # Acting waits for the first weights, and need not wait for the rest of this.
     if context.world.weights.publication < 0:
-        with context.world.turns.lock:
+        with context.world.turns.hold(context.clock, context.beat):
             if context.world.weights.publication < 0:
                 publish_initial(context.world, context.config, context.resume)
     context.give_way()

@@ -67,7 +67,6 @@ class Horizon:
         early_exits: those met because the target return was reached.
         episode_met: episodes within their share of the deadline.
         episode_missed: episodes beyond it.
-        out_of_memory: how often a batch did not fit.
     """
 
     number: int = 0
@@ -101,7 +100,6 @@ class Horizon:
     early_exits: int = 0
     episode_met: int = 0
     episode_missed: int = 0
-    out_of_memory: int = 0
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ again. `holder` is one 8-byte word; the bell wakes those who wait for it to chan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 
@@ -91,6 +91,22 @@ class Turns:
         self._holder[0] = successor(after, ring)
         self._bell.ring()
 
+    @contextmanager
+    def hold(self, clock: Clock, beat: Callable[[], object]) -> Iterator[None]:
+        """The lock without the turn: for what must not happen beside an update.
+
+        Args:
+            clock: time.
+            beat: called while waiting.
+        """
+        while not self.lock.try_enter():
+            beat()
+            clock.sleep_until(clock.now() + RETRY_S)
+        try:
+            yield
+        finally:
+            self.lock.leave()
+
     def wait_for_change(self, holder: int, clock: Clock) -> None:
         """Sleep until the turn is no longer `holder`'s, at most `LOOK_S`."""
         self._bell.wait_for(lambda: self.holder != holder, clock, LOOK_S)
@@ -158,16 +174,9 @@ class TurnTaker:
             self._turns.pass_on(self._me, ring or [self._me], self._clock.now())
         self._turns.lock.leave()
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self) -> AbstractContextManager[None]:
         """The lock without the turn: for what must not happen beside an update."""
-        while not self._turns.lock.try_enter():
-            self._beat()
-            self._clock.sleep_until(self._clock.now() + RETRY_S)
-        try:
-            yield
-        finally:
-            self._turns.lock.leave()
+        return self._turns.hold(self._clock, self._beat)
 
     def _may_enter(self) -> bool:
         return self._order() == "first-come" or self._turns.is_mine(self._me, self._ring())

@@ -378,7 +378,6 @@ def test_out_of_memory_halves_the_batch_which_grows_again_slowly() -> None:
     assert life.size == 64
     life.keeper.note_out_of_memory(64)
     assert life.size == 32
-    assert life.horizon.out_of_memory == 2
     life.update(1.0)
     assert life.size == 32
     sizes = []
