@@ -2,8 +2,9 @@
 
 Why it is correct. A checkpoint is there whole or not at all (`whole_file.py`); a crash at any
 instant leaves the older ones as they were. A CRC32 over metadata and tensors finds what the disk
-did to it later. Only numpy is needed here, so the
-supervisor can check a checkpoint before it starts anything.
+did to it later. Which one is the newest stands in its name: the wall clock, and with it the time
+of a file, may be set back between two checkpoints. Only numpy is needed here, so the supervisor can
+check a checkpoint before it starts anything.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ WRITE_STEP = 8 << 20
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-_NAME = re.compile(r"checkpoint-\d{12,}\.safetensors")
+_NAME = re.compile(r"checkpoint-(?:(\d{6,})-)?(\d{12,})\.safetensors")
+"""Number of the checkpoint (older versions gave none), updates behind it."""
 _ADVICE = "move it away, or start with --set run.resume=false"
 
 
@@ -121,7 +123,6 @@ def save(
     Raises:
         CheckpointError: it cannot be written; the older ones are as they were.
     """
-    path = folder / f"checkpoint-{checkpoint.counters.updates:012d}.safetensors"
     about = json.dumps(
         {
             "format": FORMAT,
@@ -135,13 +136,14 @@ def save(
     progress()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + max((order for order, _, _ in _numbered(folder)), default=0)
+        path = folder / f"checkpoint-{number:06d}-{checkpoint.counters.updates:012d}.safetensors"
         _write_whole(path, payload, progress)
-        others = [other for other in _all(folder) if other != path]
-        for old in others[: max(0, len(others) + 1 - keep)]:
+        for _, _, old in _numbered(folder)[: -max(1, keep)]:
             old.unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"cannot write the checkpoint {path}: {error.strerror or error}; "
+            f"cannot write a checkpoint into {folder}: {error.strerror or error}; "
             "earlier checkpoints are as they were"
         ) from error
     return path
@@ -152,14 +154,14 @@ def listing(folder: Path) -> list[dict[str, Any]]:
     # A file's time is on the wall clock, so its age can only be told from there.
     now = time.clock_gettime(time.CLOCK_REALTIME)
     listed = []
-    for path in reversed(_all(folder)):
+    for _, updates, path in reversed(_numbered(folder)):
         # The oldest is removed whenever a new one is written.
         with suppress(FileNotFoundError):
             about = path.stat()
             listed.append(
                 {
                     "file": path.name,
-                    "updates": int(path.stem.rpartition("-")[2]),
+                    "updates": updates,
                     "bytes": about.st_size,
                     "age_s": max(0.0, now - about.st_mtime),
                 }
@@ -169,8 +171,8 @@ def listing(folder: Path) -> list[dict[str, Any]]:
 
 def newest(folder: Path) -> Path | None:
     """The checkpoint written last; none if there is none."""
-    found = _all(folder)
-    return found[-1] if found else None
+    found = _numbered(folder)
+    return found[-1][2] if found else None
 
 
 def load(path: Path) -> Checkpoint:
@@ -230,16 +232,16 @@ def check(path: Path, wanted: Signature) -> Checkpoint:
     return checkpoint
 
 
-def _all(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, oldest first.
+def _numbered(folder: Path) -> list[tuple[int, int, Path]]:
+    """Number, updates and path of the checkpoints of a folder, oldest first.
 
-    By their time, not by their updates: a run that started anew in the same folder counts from 0.
+    Not by their updates: a run that started anew in the same folder counts them from 0.
     """
     try:
-        files = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+        found = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
     except FileNotFoundError:
         return []
-    return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return sorted((int(name[1] or 0), int(name[2]), path) for name, path in found if name)
 
 
 def _write_whole(path: Path, payload: bytes, progress: Callable[[], None]) -> None:

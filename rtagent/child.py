@@ -46,7 +46,7 @@ class Child:
         index: number within the role.
         start_process: spawns it.
         state: see `State`.
-        process: the process object of its present or last life.
+        process: the process object of its present life.
         voice: the supervisor's end of its pipe.
         since: when the present state began, seconds.
         restarts: lives after the first.
@@ -139,6 +139,9 @@ class Child:
         """Account for the death of the process and decide what comes next."""
         code = self.process.exitcode
         self.process.join()
+        # A process that has left may never be wanted again: it must not keep descriptors open.
+        self.process.close()
+        self.process = None
         self.voice.close()
         if self.state is State.STOPPING:
             self._enter(State.STOPPED, now)

@@ -31,11 +31,13 @@ class Command:
     Attributes:
         name: what.
         arguments: with what.
+        by: who asks.
         result: resolved when it is in force, or with a `UserError`.
     """
 
     name: str
     arguments: dict[str, Any]
+    by: str
     result: Result
 
 
@@ -51,9 +53,9 @@ class Inbox:
         self._closed = False
         self.wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def put(self, name: str, arguments: dict[str, Any]) -> Result:
+    def put(self, name: str, arguments: dict[str, Any], by: str = "python") -> Result:
         """Hand in a command. From any thread."""
-        command = Command(name, arguments, Future())
+        command = Command(name, arguments, by, Future())
         self._queue.put(command)
         if self._closed:
             self._refuse_rest()
@@ -64,7 +66,7 @@ class Inbox:
         """Hand in a command that came through a pipe, and answer it there.
 
         Args:
-            message: {"id", "name", "arguments"}.
+            message: {"id", "name", "arguments", "by"}.
             send: takes {"id", "result"} or {"id", "refused"}.
         """
 
@@ -74,7 +76,8 @@ class Inbox:
             with contextlib.suppress(OSError):
                 send({"id": message["id"]} | outcome)
 
-        self.put(message["name"], message["arguments"]).add_done_callback(answer)
+        result = self.put(message["name"], message["arguments"], message["by"])
+        result.add_done_callback(answer)
 
     def wake(self) -> None:
         """Wake the supervisor. Safe in a signal handler."""

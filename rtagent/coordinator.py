@@ -27,11 +27,12 @@ from typing import Any
 from rtagent.budget import AIM, Needs, ReplayMemory, ReplaySizes, check_budget
 from rtagent.clock import Clock
 from rtagent.config import Config
+from rtagent.horizon_news import HorizonNews
 from rtagent.learning import r3
 from rtagent.learning.horizon import HorizonKeeper, batch_in_force
 from rtagent.memory.board import recent_episodes
 from rtagent.memory.control import Orders
-from rtagent.memory.horizon import KINDS, OUTCOMES, Reservations
+from rtagent.memory.horizon import Reservations
 from rtagent.memory.usage import Level, memory_levels, private_bytes
 from rtagent.memory.world import World
 
@@ -119,7 +120,8 @@ class Coordinator:
         self._shape = (-1, -1)
         self._next_measurement = self._shrunk_at = -math.inf
         self._divided_at = clock.now()
-        self._episodes = self._decisions = self._failures = 0
+        self._episodes = self._failures = 0
+        self._news = HorizonNews(world.horizon, clock, event)
         self._budget = _bytes(config.r3.memory_budget_mb)
         limit = self._capacity if self._budget is None else self._sizes.ticks_in(self._budget)
         self._order = self._told = Changes(None, limit)
@@ -185,12 +187,7 @@ class Coordinator:
                 self._keeper.advance(now_ns, 0, updates, self._world.board.environment, orders)
             finally:
                 lock.leave()
-        count = record.count
-        for each in record.decisions(since=self._decisions)[::-1]:
-            if KINDS[each.kind] in OUTCOMES:
-                details = each.describe()
-                self._event("horizon", outcome=details.pop("kind"), **details)
-        self._decisions = count
+        self._news.tell()
 
     # ---- shortage
 

@@ -8,6 +8,7 @@ hangs, dies or is stopped in the middle of anything delays nothing else.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -18,10 +19,12 @@ from multiprocess import connection
 from rtagent.child import Child, Starter, State
 from rtagent.memory.actions import NANO
 from rtagent.memory.board import Board
+from rtagent.notify import Heartbeat, every_role_fresh
 from rtagent.report import Report
 
 BOOT_LIMIT_S = 60.0
-STOPPED_LIMIT_S = 5.0
+STOPPED_LEARNER_LIMIT_S = 5.0
+STOPPED_INFERENCE_LIMIT_S = 1.0
 
 Key = tuple[str, int]
 Message = tuple[Child, tuple[str, dict[str, Any]]]
@@ -124,13 +127,24 @@ class Crew:
                 error = (child.last_error or "").splitlines()[-1:]
                 self._report.event(child.state, source=child.name, error="".join(error))
         elif child.alive and child.state is not State.STOPPING:
-            limit = self._silence_limit(child)
-            heard = float(self._record(child)["heartbeat_ns"][0]) / NANO
-            if now - max(heard, child.since) > limit:
+            limit = self._silence_limit(child, now)
+            if self._silent_for(child, now) > limit:
                 child.kill(f"no heartbeat for {limit:.0f} s")
         child.enforce_stop(now)
         if not stopping:
             child.start_if_due(now)
+
+    def fresh(self, now: float) -> bool:
+        """Whether every role that a run needs has a process that beats."""
+        return every_role_fresh(
+            Heartbeat(
+                child.role,
+                self._silent_for(child, now) if child.alive else math.inf,
+                self._silence_limit(child, now),
+            )
+            for child in self
+            if child.state not in (State.STOPPING, State.STOPPED)
+        )
 
     def stop(self, now: float) -> None:
         """Expect everybody to leave."""
@@ -159,6 +173,10 @@ class Crew:
                     yield child, ("command", message)
                 elif message[0] == "ready":
                     child.mark_ready(now)
+                    if child.restarts:
+                        self._report.event(
+                            "restarted", source=child.name, restarts=child.restarts
+                        )
                 elif message[0] == "failed":
                     child.note_error(message[1]["error"], boot=message[1]["boot"])
                 elif message[0] == "event":
@@ -169,15 +187,24 @@ class Crew:
     def _record(self, child: Child) -> Any:
         return self._board.record(child.role, child.index)
 
-    def _silence_limit(self, child: Child) -> float:
+    def _silent_for(self, child: Child, now: float) -> float:
+        """Seconds since the process of this child last beat, or was started."""
+        heard = float(self._record(child)["heartbeat_ns"][0]) / NANO
+        return now - max(heard, child.since)
+
+    def _silence_limit(self, child: Child, now: float) -> float:
         """Seconds without a heartbeat after which a process counts as hung."""
         if child.state is State.STARTING or child.role in ("evaluation", "recorder"):
             return BOOT_LIMIT_S
         if child.role == "learner":
             # At idle priority it may get no processor for long: only one that was stopped, and may
             # hold the apply lock, is given up early.
-            return STOPPED_LIMIT_S if is_stopped(child.pid) else BOOT_LIMIT_S
+            return STOPPED_LEARNER_LIMIT_S if is_stopped(child.pid) else BOOT_LIMIT_S
         if child.role == "inference":
+            # A slow policy is silent for long; one that a signal has stopped will not come back.
+            overdue = self._silent_for(child, now) > STOPPED_INFERENCE_LIMIT_S
+            if overdue and is_stopped(child.pid):
+                return STOPPED_INFERENCE_LIMIT_S
             return 2.0 + 8.0 * float(self._record(child)["estimate_s"][0])
         return 2.0 + 2.0 * self._tick_seconds
 

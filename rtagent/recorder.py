@@ -40,12 +40,14 @@ def run(context: WorkerContext) -> None:
     """The body of the recorder process; returns when it is told to stop."""
     context.give_way()
     clock = context.clock
+    # TensorBoard shows when something happened, which is a time of day. It is read once: a curve
+    # must not jump when somebody sets the clock.
+    ahead_s = time.clock_gettime(time.CLOCK_REALTIME) - clock.now()
     recorder = Recorder(
         context.world,
         context.run_dir,
         clock,
-        # TensorBoard shows when something happened, which is a time of day.
-        wall_time=lambda: time.clock_gettime(time.CLOCK_REALTIME),
+        wall_time=lambda: clock.now() + ahead_s,
         event=context.event,
     )
     context.ready()

@@ -13,7 +13,9 @@ from rtagent.errors import UserError
 from rtagent.memory.control import Orders
 
 CHANGEABLE = {
-    "inference": frozenset({"processes", "algorithm", "action_deadline_ms"}),
+    "inference": frozenset(
+        {"processes", "algorithm", "action_deadline_ms", "injected_latency_ms"}
+    ),
     "learning": frozenset({"processes", "paused", "batch_size", "order"}),
     "r3": frozenset({"mode", "deadline_s", "data_budget", "memory_budget_mb"}),
 }
@@ -40,11 +42,12 @@ class Settings:
 
 
 def first_orders(config: Config) -> Orders:
-    """The orders that a run starts with."""
+    """The orders that a run starts with; one inference process where their number is `auto`."""
     inference = config.inference
+    processes = 1 if inference.processes == "auto" else inference.processes
     orders = Orders(
-        processes=inference.processes,
-        rows=inference.processes,
+        processes=processes,
+        rows=processes,
         algorithm=inference.algorithm,
         fill=inference.fill,
         injected_latency_ms=inference.injected_latency_ms,
@@ -77,13 +80,24 @@ def change(settings: Settings, section: str, arguments: dict[str, Any]) -> Setti
     return Settings(config, orders)
 
 
+def scaled(settings: Settings, processes: int) -> Settings:
+    """The settings with another number of inference processes, where that is `auto`."""
+    orders = settings.orders
+    return replace(
+        settings, orders=replace(orders, processes=processes, rows=max(orders.rows, processes))
+    )
+
+
 def _ordered(config: Config, orders: Orders) -> Orders:
     inference, learning, r3 = config.inference, config.learning, config.r3
+    wanted = inference.processes
+    processes = orders.processes if wanted == "auto" else wanted
     return replace(
         orders,
-        processes=inference.processes,
-        rows=max(orders.rows, inference.processes),
+        processes=processes,
+        rows=max(orders.rows, processes),
         algorithm=inference.algorithm,
+        injected_latency_ms=inference.injected_latency_ms,
         learners=learning.processes,
         learning_order=learning.order,
         batch_size=learning.batch_size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,27 @@ class StateDir:
             ) from None
 
     def announce(self, details: dict[str, Any]) -> None:
-        """Write how to reach the daemon, for `rtagent status` and `set`."""
+        """Write how to reach the daemon, for `rtagent status` and `set`.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         target = self.path / "daemon.json"
         draft = target.with_suffix(".new")
-        draft.write_text(json.dumps(details))
-        draft.replace(target)
+        try:
+            draft.write_text(json.dumps(details))
+            draft.replace(target)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
+            raise UserError(
+                f"cannot write {target}: {error.strerror}; make room, or choose another state "
+                "directory with --state-dir"
+            ) from None
 
     def release(self) -> None:
         """Let another daemon have the directory."""
-        (self.path / "daemon.json").unlink(missing_ok=True)
+        # The disk may have become read-only; who finds the note then sees that the daemon is gone.
+        with suppress(OSError):
+            (self.path / "daemon.json").unlink(missing_ok=True)
         os.close(self._descriptor)

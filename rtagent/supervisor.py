@@ -16,6 +16,7 @@ from typing import Any
 
 from rtagent import launch
 from rtagent.boot import find_shapes, publish_first_weights
+from rtagent.checkpoint_requests import LIMIT_S, CheckpointRequests
 from rtagent.child import Child, Starter, State
 from rtagent.clock import Clock
 from rtagent.commands import Command, Inbox, PendingChanges, Result, running
@@ -23,11 +24,15 @@ from rtagent.config import Config
 from rtagent.coordinator import Coordinator
 from rtagent.crew import Crew, Key
 from rtagent.errors import UserError
+from rtagent.event_log import EVENTS_FILE
+from rtagent.membership import follow_crew
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldMemory
+from rtagent.notify import Notifier, Systemd
 from rtagent.replay_keeping import ReplayKeeping
 from rtagent.report import Report, run_state
-from rtagent.settings import Settings, change, first_orders
+from rtagent.scaling import Scaling, first_number
+from rtagent.settings import Settings, change, first_orders, scaled
 from rtagent.worker import Assignment, run_worker
 
 ENTRIES = {
@@ -40,7 +45,6 @@ ENTRIES = {
 SECTIONS = {"set_inference": "inference", "set_learning": "learning", "set_deadlines": "r3"}
 STEP_S = 0.1
 GO_AFTER_S = 10.0
-CHECKPOINT_LIMIT_S = 600.0
 
 
 class Supervisor:
@@ -54,6 +58,7 @@ class Supervisor:
             service.
         url: where the service listens.
         preload: further modules for the fork server.
+        systemd: told how the run is.
     """
 
     def __init__(
@@ -64,21 +69,24 @@ class Supervisor:
         service: Any = None,
         url: str | None = None,
         preload: tuple[str, ...] = (),
+        systemd: Systemd | None = None,
     ) -> None:
         self._settings = Settings(config, first_orders(config))
         self._clock = clock
         self._service = service
         self._preload = preload
+        self._systemd = systemd or Systemd(Notifier(None))
         self._inbox = Inbox()
         self._changes = PendingChanges()
-        self._report = Report(run_id, clock, url)
+        self.run_dir = config.state_dir / "runs" / run_id
+        self._report = Report(run_id, clock, url, self.run_dir / EVENTS_FILE)
         self._saving = ReplayKeeping(config.state_dir / "replay", self._report, clock)
-        self._written: dict[int, dict[str, Any]] = {}
+        self._checkpoints = CheckpointRequests(self._saving)
+        self._slips = 0
         self._refused: UserError | None = None
         self._short_of_memory = False
         self._stopping = False
         self._started = clock.now()
-        self.run_dir = config.state_dir / "runs" / run_id
         self.world: World | None = None
 
     # ---- from other threads
@@ -137,6 +145,8 @@ class Supervisor:
                 memory.close()
             self._changes.close()
             self._inbox.close()
+            self._report.close()
+            self._systemd.close()
 
     @property
     def checkpoint_dir(self) -> Path:
@@ -145,7 +155,10 @@ class Supervisor:
 
     def _populate(self, memory: WorldMemory, resume: Path | None) -> None:
         world = self._shared
-        world.control.write(self._settings.orders)
+        first = first_number(self.config.inference, world.blueprint.tick_seconds)
+        self._settings = scaled(self._settings, first)
+        self._scaling = Scaling(world, self._clock)
+        world.control.write(self._orders)
         world.stagger.reset(
             self._orders.algorithm, self._clock.now(), self._orders.processes
         )
@@ -159,6 +172,10 @@ class Supervisor:
         if not self.config.learning.processes:
             publish_first_weights(memory.handles, resume)
         self._crew.converge(list(self._wanted()), self._clock.now())
+        self._report.event(
+            "started", source="supervisor", environment=self.config.env.id,
+            resumed=None if resume is None else resume.name, first_tick=world.first_tick,
+        )
         self._write_status()
 
     @property
@@ -209,15 +226,19 @@ class Supervisor:
             for speaker, message in self._crew.look_after(child, now, stopping=self._stopping):
                 self._take(speaker, *message)
         if self._stopping:
+            if not self._orders.stop:
+                self._report.event("stopping", source="supervisor")
             self._order(stop=True)
             self._crew.stop(now)
         else:
             self._take_commands()
+            self._scale(now)
             self._crew.converge(list(self._wanted()), now)
-            self._synchronize_ring(now)
+            follow_crew(self._shared, self._crew.of("inference"), self._orders, now)
             self._order(learner_ring=self._learner_ring())
             self._start_clock(now)
             self._coordinate(now)
+            self._note_slips()
         # Whoever is told that a change is in force must be able to read it in the status.
         self._write_status()
         self._saving.poll()
@@ -230,7 +251,7 @@ class Supervisor:
             return
         name = said.pop("kind")
         if name in ("checkpoint", "checkpoint_failed"):
-            self._written[said.pop("request")] = said
+            said = self._checkpoints.note(said)
         self._report.event(name, source=child.name, **said)
 
     def _learner_ring(self) -> list[int]:
@@ -241,29 +262,6 @@ class Supervisor:
             if child.state is State.RUNNING and child.index < self._orders.learners
         )
 
-    def _synchronize_ring(self, now: float) -> None:
-        """Let exactly the processes that act, or will within moments, take part in staggering."""
-        acting = {
-            child.index
-            for child in self._crew.of("inference")
-            if child.state is State.RUNNING
-            or (child.state is State.STARTING and not child.restarts)
-        }
-        stagger, lock = self._shared.stagger, self._shared.claim_lock
-        members = stagger.membership
-        same_algorithm = members.algorithm == self._orders.algorithm
-        if same_algorithm and (not acting or set(members.ring) == acting):
-            return
-        if not lock.try_enter():
-            return
-        with lock:
-            if not same_algorithm:
-                stagger.reset(self._orders.algorithm, now, self._orders.processes)
-            for worker in sorted(acting):
-                stagger.join(worker, now)
-            for worker in set(stagger.membership.ring) - acting:
-                stagger.leave(worker, now)
-
     def _start_clock(self, now: float) -> None:
         """Let the world's clock start once the agent can act."""
         if not self._orders.go:
@@ -271,6 +269,27 @@ class Supervisor:
             ready = all(child.state is State.RUNNING for child in needed)
             if ready or now - self._started > GO_AFTER_S:
                 self._order(go=True)
+
+    def _scale(self, now: float) -> None:
+        """Follow the automatic number of inference processes."""
+        workers = self._crew.of("inference")
+        move = self._scaling.step(now, self.config.inference, self._orders.processes, workers)
+        if move is None:
+            return
+        self._settings = scaled(self._settings, move.after)
+        self._shared.control.write(self._orders)
+        self._report.event(
+            "rescaled", source="inference", by="auto", before=move.before, after=move.after,
+            why=move.why, inputs=move.inputs,
+        )
+
+    def _note_slips(self) -> None:
+        """Tell that the clock gave up on catching up."""
+        slips = int(self._shared.board.environment["slips"][0])
+        if slips != self._slips:
+            behind_ms = round(int(self._shared.board.environment["slipped_ns"][0]) / 1e6, 1)
+            self._report.event("slip", source="environment", slips=slips, slipped_ms=behind_ms)
+        self._slips = slips
 
     def _pids(self) -> list[int]:
         """Every process of the daemon."""
@@ -334,7 +353,9 @@ class Supervisor:
         if section in roles:
             self._crew.forgive(roles[section])
         changed = {name: before[name] for name in command.arguments}
-        self._report.event("set", source=section, before=changed, after=command.arguments)
+        self._report.event(
+            "set", source=section, by=command.by, before=changed, after=command.arguments
+        )
         self._changes.add(
             command.result, lambda: self._value_in_force(section), self._clock.now()
         )
@@ -352,33 +373,12 @@ class Supervisor:
 
     def _checkpoint(self, command: Command) -> None:
         """Have a checkpoint written, and the replay if that is asked for."""
-        if unknown := set(command.arguments) - {"replay"}:
-            raise UserError(f"checkpoint: unknown argument {sorted(unknown)[0]!r}")
         if not self._learner_ring():
             raise UserError("no learner runs: the newest checkpoint is all there is")
-        replay = bool(command.arguments.get("replay", False))
-        if replay and self._saving.busy:
-            raise UserError("the replay is being saved already")
         number = self._orders.checkpoint + 1
+        in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)
         self._order(checkpoint=number)
-        if replay:
-            self._saving.start_save(self._memory.handles)
-        self._changes.add(
-            command.result,
-            lambda: self._checkpoint_written(number, replay),
-            self._clock.now(),
-            CHECKPOINT_LIMIT_S,
-        )
-
-    def _checkpoint_written(self, number: int, replay: bool) -> dict[str, Any] | None:
-        written = self._written.get(number)
-        if written is None or (replay and self._saving.busy):
-            return None
-        outcome = self._saving.outcome if replay else None
-        failed = written.get("reason") or (outcome or {}).get("failed")
-        if failed:
-            raise UserError(f"the checkpoint could not be written: {failed}")
-        return written | {"replay": replay}
+        self._changes.add(command.result, in_force, self._clock.now(), LIMIT_S)
 
     # ---- the end
 
@@ -416,3 +416,4 @@ class Supervisor:
         ticks = self._shared.ledger.newest + 1 - self._shared.first_tick
         state = run_state(children, ticks, stopping=self._stopping)
         self._report.write(self._shared.status, children, self.config, state)
+        self._systemd.step(self._clock.now(), state, self._crew.fresh)

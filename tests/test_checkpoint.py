@@ -32,7 +32,7 @@ def make(updates: int = 7, size: int = 1000) -> Checkpoint:
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     saved = make(123)
     path = checkpoints.save(tmp_path / "new", saved)
-    assert path.name == "checkpoint-000000000123.safetensors"
+    assert path.name == "checkpoint-000001-000000000123.safetensors"
     loaded = checkpoints.load(path)
     assert (loaded.signature, loaded.counters) == (saved.signature, saved.counters)
     assert set(loaded.tensors) == set(saved.tensors)
@@ -43,13 +43,40 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_the_last_three_stay(tmp_path: Path) -> None:
     assert checkpoints.newest(tmp_path / "absent") is None
-    for age, updates in enumerate((5, 50, 1_000_000_000_000, 500)):
-        os.utime(checkpoints.save(tmp_path, make(updates, 10)), (age, age))
+    for updates in (5, 50, 1_000_000_000_000, 500):
+        checkpoints.save(tmp_path, make(updates, 10))
     newest = checkpoints.newest(tmp_path)
     assert newest is not None
     assert checkpoints.load(newest).counters.updates == 500
-    found = sorted(int(path.name[11:-12]) for path in tmp_path.iterdir())
-    assert found == [50, 500, 1_000_000_000_000]
+    found = [each["updates"] for each in checkpoints.listing(tmp_path)]
+    assert found == [500, 1_000_000_000_000, 50]
+
+
+def test_the_newest_is_the_last_one_written_whatever_the_wall_clock_said(tmp_path: Path) -> None:
+    hour = 3600
+    for updates, time in ((10, 10 * hour), (20, 11 * hour), (30, 9 * hour), (40, 0)):
+        os.utime(checkpoints.save(tmp_path, make(updates, 10)), (time, time))
+        newest = checkpoints.newest(tmp_path)
+        assert newest is not None
+        assert checkpoints.load(newest).counters.updates == updates
+    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [40, 30, 20]
+
+
+def test_the_same_updates_twice_are_two_checkpoints(tmp_path: Path) -> None:
+    first, second = (checkpoints.save(tmp_path, make(5, 10)) for _ in range(2))
+    assert first != second
+    assert checkpoints.newest(tmp_path) == second
+
+
+def test_checkpoints_of_an_older_version_come_before_the_numbered_ones(tmp_path: Path) -> None:
+    for updates in (700, 900):
+        saved = checkpoints.save(tmp_path, make(updates, 10))
+        saved.rename(tmp_path / f"checkpoint-{updates:012d}.safetensors")
+    old = checkpoints.newest(tmp_path)
+    assert old is not None
+    assert checkpoints.load(old).counters.updates == 900
+    checkpoints.save(tmp_path, make(5, 10))
+    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [5, 900, 700]
 
 
 def test_the_first_checkpoint_of_a_new_start_stays(tmp_path: Path) -> None:

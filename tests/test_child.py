@@ -18,10 +18,14 @@ class FakeProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.exitcode: int | None = None
-        self.joined = False
+        self.joined = self.closed = False
 
     def join(self) -> None:
         self.joined = True
+
+    def close(self) -> None:
+        """Gives its descriptors back, and must come after `join`."""
+        self.closed = self.joined
 
 
 class Stage:
@@ -64,8 +68,11 @@ def test_life_of_a_process(stage: Stage) -> None:
     stage.die(0, 12.5)
     assert (child.state, child.pid, child.alive, child.restarts) == (State.STOPPED, None, False, 0)
     assert child.last_error is None
-    assert stage.processes[0].joined
+    assert stage.processes[0].closed
     assert child.voice.closed
+    # There is nobody left to signal.
+    child.signal(signal.SIGKILL)
+    assert stage.signals == []
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,11 @@ def test_many_wake_ups_do_not_block(inbox: Inbox) -> None:
 def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
     sent: list[Any] = []
     for number in (1, 2):
-        message = {"id": number, "name": "set_inference", "arguments": {"processes": number}}
+        message = {"id": number, "name": "set_inference", "arguments": {"processes": number},
+                   "by": "dashboard"}
         inbox.put_from_service(message, sent.append)
     first, second = inbox.take()
+    assert (first.by, second.by) == ("dashboard", "dashboard")
     first.result.set_result({"processes": 1})
     second.result.set_exception(UserError("not so many"))
     assert sent == [{"id": 1, "result": {"processes": 1}}, {"id": 2, "refused": "not so many"}]
@@ -94,7 +96,7 @@ def test_service_that_is_gone_hurts_nobody(
     def broken(answer: Any) -> None:
         raise BrokenPipeError
 
-    inbox.put_from_service({"id": 1, "name": "x", "arguments": {}}, broken)
+    inbox.put_from_service({"id": 1, "name": "x", "arguments": {}, "by": "http"}, broken)
     (command,) = inbox.take()
     command.result.set_result({})
     # A future swallows what its callback raises, and logs it.

@@ -8,7 +8,7 @@ import pytest
 
 from rtagent import load_config
 from rtagent.errors import UserError
-from rtagent.settings import CHANGEABLE, Settings, change, first_orders
+from rtagent.settings import CHANGEABLE, Settings, change, first_orders, scaled
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def test_first_orders_follow_the_configuration() -> None:
     ("section", "arguments", "name"),
     [
         ("inference", {"processes": 4}, "processes"),
+        ("inference", {"injected_latency_ms": 82.5}, "injected_latency_ms"),
         ("learning", {"processes": 5}, "learners"),
         ("learning", {"batch_size": 8}, "batch_size"),
         ("learning", {"order": "first-come"}, "learning_order"),
@@ -51,6 +52,25 @@ def test_a_change_reaches_the_orders(
     (wanted,) = arguments.values()
     assert getattr(changed.orders, name) == wanted
     assert changed.value(section) == settings.value(section) | arguments
+
+
+def test_an_automatic_number_begins_with_what_there_is(settings: Settings) -> None:
+    three = change(settings, "inference", {"processes": 3})
+    auto = change(three, "inference", {"processes": "auto"})
+    assert auto.value("inference")["processes"] == "auto"
+    assert auto.orders.processes == 3
+    more = scaled(auto, 7)
+    assert (more.orders.processes, more.orders.rows) == (7, 7)
+    assert more.value("inference") == auto.value("inference")
+    fewer = scaled(more, 2)
+    assert (fewer.orders.processes, fewer.orders.rows) == (2, 7)
+    by_hand = change(fewer, "inference", {"processes": 5})
+    assert (by_hand.orders.processes, by_hand.value("inference")["processes"]) == (5, 5)
+
+
+def test_an_automatic_number_starts_with_one() -> None:
+    config = load_config(overrides=["inference.processes=auto"])
+    assert first_orders(config).processes == 1
 
 
 def test_rows_never_shrink(settings: Settings) -> None:

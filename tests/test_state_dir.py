@@ -71,6 +71,19 @@ def test_announcement(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
+def test_an_announcement_that_cannot_be_written_is_refused_and_the_lock_let_go(
+    tmp_path: Path,
+) -> None:
+    held = StateDir(tmp_path)
+    (tmp_path / "daemon.json" / "taken").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"cannot write .*daemon\.json") as caught:
+        held.announce({"port": 1})
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "daemon.new").exists()
+    held.release()
+    StateDir(tmp_path).release()
+
+
 def test_release_without_an_announcement(tmp_path: Path) -> None:
     StateDir(tmp_path).release()
     StateDir(tmp_path).release()

@@ -1,0 +1,54 @@
+"""What the deadline controller decides, told as events: ends of horizons, and new batch sizes.
+
+In mode `step` the batch size may change with every update. Events are for people, so of these
+changes one a second is told at most, with the number of those left out; all of them, with their
+inputs, stay in the ring of decisions (`memory/horizon.py`), which `GET /v1/deadlines` shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from rtagent.clock import Clock
+from rtagent.memory.horizon import OUTCOMES, Decision, HorizonRecord
+
+SIZES_EVERY_S = 1.0
+
+
+class HorizonNews:
+    """Follows the ring of decisions.
+
+    Args:
+        record: holds it.
+        clock: time.
+        event: reports something worth remembering: event(kind, **details).
+    """
+
+    def __init__(self, record: HorizonRecord, clock: Clock, event: Callable[..., None]) -> None:
+        self._record = record
+        self._clock = clock
+        self._event = event
+        self._seen = 0
+        self._told_at = -math.inf
+        self._untold = 0
+
+    def tell(self) -> None:
+        """Tell what has been decided since the last call."""
+        count = self._record.count
+        for decision in self._record.decisions(since=self._seen)[::-1]:
+            self._tell(decision)
+        self._seen = count
+
+    def _tell(self, decision: Decision) -> None:
+        details = decision.describe()
+        why = details.pop("kind")
+        if why in OUTCOMES:
+            self._event("horizon", outcome=why, **details)
+        elif decision.before != decision.after:
+            now = self._clock.now()
+            if now - self._told_at < SIZES_EVERY_S:
+                self._untold += 1
+                return
+            self._event("batch_size", why=why, **details, untold=self._untold)
+            self._told_at, self._untold = now, 0
