@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI
+from pydantic import BaseModel, Field
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from service import api, openapi, problems
+from service import api, openapi, pages, problems
 from service.answers import json_answer
 from service.backend import Backend
 from service.context import Context, Here
@@ -27,6 +29,14 @@ REVALIDATE = {"cache-control": "no-cache"}
 """A browser asks each time whether its copy is still good: an upgrade shows at once."""
 
 router = APIRouter(responses=PROBLEM_RESPONSE)
+
+
+class Health(BaseModel):
+    """How the service is."""
+
+    status: Literal["alive", "ready"] = Field(
+        description="alive: the service answers; ready: the agent acts.", examples=["ready"]
+    )
 
 
 class Assets(StaticFiles):
@@ -60,8 +70,9 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     app.state.context = Context(backend)
     app.include_router(api.router)
     app.include_router(router)
-    app.mount("/static", Assets(directory=STATIC), name="static")
+    app.include_router(pages.router)
     problems.install(app)
+    app.mount("/static", Assets(directory=STATIC), name="static")
     openapi.install(app)
     # The one added last is the outermost.
     app.add_middleware(SecurityMiddleware, settings=settings)
@@ -76,13 +87,21 @@ async def dashboard() -> Response:
     return FileResponse(STATIC / "index.html", headers=REVALIDATE)
 
 
-@router.get("/livez", summary="Whether the service runs", tags=["health"])
+@router.get(
+    "/livez", response_model=Health, summary="Whether the service runs", tags=["health"]
+)
 async def livez() -> Response:
     """Answers as long as the service can answer at all. Needs no token."""
     return json_answer({"status": "alive"})
 
 
-@router.get("/readyz", summary="Whether the agent acts", tags=["health"])
+@router.get(
+    "/readyz",
+    response_model=Health,
+    summary="Whether the agent acts",
+    tags=["health"],
+    responses=openapi.problems(503),
+)
 async def readyz(here: Here) -> Response:
     """200 from the first tick on; 503 with the reason before it or when a role has failed."""
     ready, reason = await to_thread.run_sync(here.backend.ready)
@@ -94,8 +113,16 @@ async def readyz(here: Here) -> Response:
 @router.get(
     "/metrics",
     summary="The figures for Prometheus",
+    tags=["figures"],
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {
+            "description": "One line per figure.",
+            "content": {"text/plain": {"schema": {
+                "type": "string", "description": "Prometheus' text format 0.0.4."
+            }}},
+        }
+    },
 )
 async def metrics(here: Here) -> Response:
     """The figures in Prometheus' text format, in base units. Unknown ones are left out."""

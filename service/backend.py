@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 
 from rtagent.checkpoint import listing
+from rtagent.clock import MonotonicClock
+from rtagent.errors import UserError
+from rtagent.event_log import EVENTS_FILE, read_events
 from rtagent.memory.world import World
 from rtagent.stats import StatsReader
+from rtagent.timeline import read_timeline
 from service.commands import (
     COMMAND_TIMEOUT_S,
     BackendBusy,
@@ -50,7 +55,9 @@ class Backend(Protocol):
         """What the agent sees; None if there is no frame yet."""
 
     def inference(self) -> dict[str, Any]:
-        """processes, algorithm, action_deadline_ms, ready, recommended_processes."""
+        """processes, algorithm, action_deadline_ms, injected_latency_ms, ready and
+        recommended_processes.
+        """
 
     def learning(self) -> dict[str, Any]:
         """processes, paused, batch_size, order, ready, updates, updates_per_s."""
@@ -64,8 +71,29 @@ class Backend(Protocol):
     def ready(self) -> tuple[bool, str]:
         """Whether the daemon acts, and if not, why."""
 
-    def command(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def events(
+        self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """uptime_s now, and what happened in this run, newest first.
+
+        Args:
+            limit: most events.
+            before: only those with a smaller id; none: the newest.
+            kinds: only these; empty: all.
+        """
+
+    def timeline(self, seconds: float) -> dict[str, Any]:
+        """The last seconds of ticks and inferences, to be drawn."""
+
+    def command(
+        self, name: str, arguments: dict[str, Any], by: str = "http"
+    ) -> dict[str, Any]:
         """Have the supervisor do something; returns when it is in force.
+
+        Args:
+            name: of the command.
+            arguments: with what.
+            by: who asks, for the events.
 
         Raises:
             UserError: refused; nothing has changed.
@@ -176,17 +204,49 @@ class SharedBackend:
             return False, "starting: the environment has not ticked yet"
         return True, "ready"
 
-    def command(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def events(
+        self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """From the run's file; the newest, which may not have reached it yet, from the status."""
+        status = self.status()
+        newest = [
+            event for event in status.get("events", ())
+            if (before is None or event["id"] < before) and (not kinds or event["kind"] in kinds)
+        ]
+        kept: list[dict[str, Any]] = []
+        if "run_id" in status:
+            path = self._world.config.state_dir / "runs" / status["run_id"] / EVENTS_FILE
+            # That the file cannot be read must not hide what is known without it.
+            with suppress(UserError):
+                kept = read_events(path, limit, before, kinds)
+        by_id = {event["id"]: event for event in (*newest, *kept)}
+        started_s = status.get("started_s")
+        return {
+            "uptime_s": None if started_s is None else MonotonicClock().now() - started_s,
+            "events": [by_id[number] for number in sorted(by_id, reverse=True)[:limit]],
+        }
+
+    def timeline(self, seconds: float) -> dict[str, Any]:
+        """From shared memory."""
+        return read_timeline(self._world, self.status(), seconds, MonotonicClock().now())
+
+    def command(
+        self, name: str, arguments: dict[str, Any], by: str = "http"
+    ) -> dict[str, Any]:
         """Send a command to the supervisor and wait until it is in force."""
-        return self._channel.call(name, arguments, TIMEOUTS_S.get(name))
+        return self._channel.call(name, arguments, TIMEOUTS_S.get(name), by)
 
     def _settings(self) -> dict[str, Any]:
-        """The settable settings, from the supervisor's orders where they hold them."""
-        orders = self._world.control.orders
+        """The settable settings, from the supervisor's orders where they hold them.
+
+        The number of processes is the wanted one, which may be `auto`.
+        """
+        orders, wanted = self._world.control.orders, self._config()["inference"]
         return {
-            "processes": orders.processes,
+            "processes": wanted["processes"],
             "algorithm": orders.algorithm,
-            "action_deadline_ms": self._config()["inference"]["action_deadline_ms"],
+            "action_deadline_ms": wanted["action_deadline_ms"],
+            "injected_latency_ms": orders.injected_latency_ms,
         }
 
     def _config(self) -> dict[str, Any]:

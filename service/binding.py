@@ -9,6 +9,12 @@ import socket
 from rtagent.errors import UserError
 
 BACKLOG = 512
+STALLED_MS = 10_000
+"""A client that takes nothing for so long loses its connection: the kernel sees to it, whatever is
+being sent."""
+UNSENT_BYTES = 16 << 10
+"""What the kernel takes ahead of what it can send: a client that reads slowly gets newer pictures
+instead of a queue of old ones."""
 
 
 def bind(host: str, port: int, insecure: bool) -> socket.socket:
@@ -40,6 +46,9 @@ def bind(host: str, port: int, insecure: bool) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit both.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:

@@ -1,7 +1,8 @@
 """Settings that can be read and changed while the daemon runs: one mechanism for all of them.
 
 A GET shows the settings with what they bring about; its ETag stands for the settings alone. A PATCH
-is a merge patch: it is checked whole, sent as one command, and answers when it is in force.
+is a merge patch: it is checked whole, sent as one command, and answers when it is in force; what
+takes long is answered before that, with an operation.
 """
 
 from __future__ import annotations
@@ -13,26 +14,61 @@ from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import Header, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.responses import Response
 
 from service.answers import json_answer
 from service.backend import Backend
 from service.context import Context
 from service.encoding import json_bytes
+from service.openapi import problems
+from service.operating import OPERATION_BEGUN, Preference
 from service.problems import Problem
 
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 
 IfMatch = Annotated[
-    str | None, Header(description="Change only if this is still the ETag of the settings.")
+    str | None,
+    Header(
+        max_length=1000, examples=['"0123456789abcdef"'],
+        description="Change only if this is still the ETag of the settings; several are separated "
+        "by commas, * is any.",
+    ),
 ]
+
+
+SHOWN: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The settings, and what they bring about.",
+        "headers": {
+            "ETag": {
+                "description": "Stands for the settings; for `If-Match`.",
+                "schema": {"type": "string"},
+                "example": '"0123456789abcdef"',
+            }
+        },
+    }
+}
+CHANGE_RESPONSES = {
+    **SHOWN, **OPERATION_BEGUN, **problems(400, 409, 412, 413, 415, 503, 504)
+}
 
 
 class StrictBody(BaseModel):
     """A request's body: nothing is guessed, nothing unknown is let through."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_numbers(cls, values: Any) -> Any:
+        """JSON knows one kind of number, so 4.0 is an integer as good as 4."""
+        if not isinstance(values, dict):
+            return values
+        return {
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in values.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -53,13 +89,24 @@ class Settable:
         """Answer a GET."""
         return self._answer(await to_thread.run_sync(self.read, here.backend))
 
-    async def change(self, here: Context, change: StrictBody, if_match: str | None) -> Response:
+    async def change(
+        self, here: Context, change: StrictBody, by: str, if_match: str | None, prefer: str | None
+    ) -> Response:
         """Answer a PATCH.
+
+        Args:
+            here: what the calls share.
+            change: a merge patch.
+            by: who asks.
+            if_match: ETags of which one must stand for the settings; none: whatever they are.
+            prefer: for how long the client wants to wait.
 
         Raises:
             Problem: the settings are no longer those that the client has seen.
         """
-        async with here.change():
+        await here.begin_change()
+        operation = None
+        try:
             state = await to_thread.run_sync(self.read, here.backend)
             if if_match is not None and not _matches(if_match, self._etag(state)):
                 raise Problem(
@@ -70,11 +117,20 @@ class Settable:
                 )
             arguments = change.model_dump(exclude_unset=True)
             if arguments:
-                result = await to_thread.run_sync(
-                    here.backend.command, self.command, arguments, abandon_on_cancel=True
+                operation = here.operations.begin(
+                    self.command, arguments, by, here.changing,
+                    lambda result: self._state_with(here, result),
                 )
-                state = {**await to_thread.run_sync(self.read, here.backend), **result}
+        finally:
+            if operation is None:
+                here.changing.release()
+        if operation is None:
             return self._answer(state)
+        unfinished = await here.operations.settle(operation, Preference.parse(prefer))
+        return unfinished or self._answer(operation.result or {})
+
+    async def _state_with(self, here: Context, result: dict[str, Any]) -> dict[str, Any]:
+        return {**await to_thread.run_sync(self.read, here.backend), **result}
 
     def _answer(self, state: dict[str, Any]) -> Response:
         response = json_answer(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Body, Depends, Request
@@ -11,19 +11,23 @@ from starlette.responses import Response
 
 from service.answers import json_answer
 from service.changing import StrictBody, check_content_type
-from service.context import Here
+from service.context import Asker, Here
+from service.openapi import problems
+from service.operating import OPERATION_BEGUN, Prefer, Preference
 from service.problems import Problem
 
 router = APIRouter()
+
+NAME = "checkpoint-000001-000000004100.safetensors"
 
 
 class SavedCheckpoint(BaseModel):
     """A checkpoint in the state directory."""
 
-    file: str = Field(description="Its name.")
-    updates: int = Field(description="Gradient updates behind it.")
-    bytes: int = Field(description="Its size.")
-    age_s: float = Field(description="Seconds since it was written.")
+    file: str = Field(description="Its name.", examples=[NAME])
+    updates: int = Field(description="Gradient updates behind it.", ge=0, examples=[4100])
+    bytes: int = Field(description="Its size.", ge=0, examples=[10_846_208])
+    age_s: float = Field(description="Seconds since it was written.", examples=[12.5])
 
 
 class Checkpoints(BaseModel):
@@ -37,16 +41,18 @@ class CheckpointRequest(StrictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"replay": True}]})
 
-    replay: bool = Field(False, description="Save the replay too; that can take minutes.")
+    replay: bool = Field(
+        False, description="Save the replay too; that can take minutes.", examples=[True]
+    )
 
 
 class WrittenCheckpoint(BaseModel):
     """A checkpoint that has just been written."""
 
-    file: str = Field(description="Its name.")
-    updates: int = Field(description="Gradient updates behind it.")
-    replay: bool = Field(description="Whether the replay was saved too.")
-    seconds: float = Field(description="How long it took.")
+    file: str = Field(description="Its name.", examples=[NAME])
+    updates: int = Field(description="Gradient updates behind it.", ge=0, examples=[4100])
+    replay: bool = Field(description="Whether the replay was saved too.", examples=[False])
+    seconds: float = Field(description="How long it took.", ge=0.0, examples=[0.4])
 
 
 def _check_body(request: Request) -> None:
@@ -66,19 +72,27 @@ async def checkpoints(here: Here) -> Response:
     response_model=WrittenCheckpoint,
     summary="Write a checkpoint now",
     dependencies=[Depends(_check_body)],
+    responses={**OPERATION_BEGUN, **problems(400, 409, 413, 415, 503, 504)},
 )
 async def write_checkpoint(
-    here: Here, wanted: Annotated[CheckpointRequest | None, Body()] = None
+    here: Here,
+    by: Asker,
+    wanted: Annotated[CheckpointRequest | None, Body()] = None,
+    prefer: Prefer = None,
 ) -> Response:
     """Answers when it is written, with its name. The body may be left out.
 
-    One at a time: while one is being written, another is refused.
+    One at a time: while one is being written, another is refused. What takes longer than 10 s, or
+    than the client prefers, is answered with an operation.
     """
     if here.checkpointing.locked():
-        raise Problem(409, "a checkpoint is being written; wait for its answer", kind="refused")
+        raise Problem(409, "a checkpoint is being written; wait for its end", kind="refused")
+    await here.checkpointing.acquire()
     arguments = (wanted or CheckpointRequest()).model_dump()
-    async with here.checkpointing:
-        result = await to_thread.run_sync(
-            here.backend.command, "checkpoint", arguments, abandon_on_cancel=True
-        )
-    return json_answer(result, 201)
+    operation = here.operations.begin("checkpoint", arguments, by, here.checkpointing, _unchanged)
+    unfinished = await here.operations.settle(operation, Preference.parse(prefer))
+    return unfinished or json_answer(operation.result, 201)
+
+
+async def _unchanged(result: dict[str, Any]) -> dict[str, Any]:
+    return result

@@ -63,7 +63,11 @@ class CommandChannel:
         threading.Thread(target=self._read, name="supervisor replies", daemon=True).start()
 
     def call(
-        self, name: str, arguments: dict[str, Any], timeout: float | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        timeout: float | None = None,
+        by: str = "http",
     ) -> dict[str, Any]:
         """Send one command and wait for its reply.
 
@@ -71,6 +75,7 @@ class CommandChannel:
             name: of the command.
             arguments: of the command; plain values.
             timeout: seconds; none: the channel's.
+            by: who asks, for the events.
 
         Returns:
             The supervisor's result.
@@ -90,7 +95,9 @@ class CommandChannel:
             number = next(self._numbers)
             self._unanswered[number] = reply
             try:
-                self._connection.send({"id": number, "name": name, "arguments": arguments})
+                self._connection.send(
+                    {"id": number, "name": name, "arguments": arguments, "by": by}
+                )
             except OSError:
                 del self._unanswered[number]
                 raise BackendGone("the supervisor is gone; the command was not sent") from None

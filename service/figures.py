@@ -1,6 +1,7 @@
 """Every figure of `GET /v1/stats`: its place, its meaning, and its name in Prometheus.
 
-One table, so that the OpenAPI document and `/metrics` cannot disagree about what a number means.
+One table, so that the OpenAPI document, `/metrics` and the page of figures cannot disagree about
+what a number means. A test holds it against what `StatsReader` collects, in both directions.
 Percentiles and means cover the last 60 s unless the text says otherwise; counters cover the run.
 """
 
@@ -22,9 +23,11 @@ class Figure:
     Attributes:
         path: its place in the figures, dotted.
         text: what it means, one sentence.
-        metric: its name in Prometheus without the prefix; none: text, not a number.
+        metric: its name in Prometheus without the prefix; none: text or a number that names.
         scale: factor from the figure's unit to Prometheus' base unit.
         labels: labels that set it apart from other figures of the same metric.
+        family: what the figures of the same metric have in common, one sentence; none: `text`.
+        flag: whether it is true or false; 1 and 0 in Prometheus.
     """
 
     path: str
@@ -32,6 +35,8 @@ class Figure:
     metric: str | None = None
     scale: float = 1.0
     labels: Mapping[str, str] = field(default_factory=dict)
+    family: str | None = None
+    flag: bool = False
 
     def value(self, figures: Mapping[str, Any]) -> Any:
         """The number in a set of figures; None where it is unknown."""
@@ -45,12 +50,22 @@ class Figure:
         """The Prometheus type."""
         return "counter" if (self.metric or "").endswith("_total") else "gauge"
 
+    @property
+    def json_types(self) -> list[str]:
+        """Its types in JSON; null: unknown."""
+        if self.flag:
+            return ["boolean", "null"]
+        return ["number", "null"] if self.metric else ["string", "number", "null"]
+
 
 def _quantiles(path: str, text: str, metric: str, scale: float, *names: str) -> list[Figure]:
     """Percentiles of one quantity: p50 is quantile 0.5, max is quantile 1."""
     quantile = {"p50": "0.5", "p99": "0.99", "p999": "0.999", "max": "1"}
     return [
-        Figure(f"{path}.{name}", f"{text} ({name}).", metric, scale, {"quantile": quantile[name]})
+        Figure(
+            f"{path}.{name}", f"{text} ({name}).", metric, scale, {"quantile": quantile[name]},
+            f"{text}; quantiles of the last 60 s.",
+        )
         for name in names
     ]
 
@@ -69,8 +84,12 @@ CLOCK = [
            "clock_drift_seconds", MILLI),
     Figure("clock.slips", "Times the clock gave up on catching up and was anchored anew.",
            "clock_slips_total"),
+    Figure("clock.realtime", "Whether the environment has realtime priority.", "clock_realtime",
+           flag=True),
     *_quantiles("clock.lateness_us", "Lateness of a tick against its due time",
                 "tick_lateness_seconds", MICRO, "p50", "p99", "p999", "max"),
+    Figure("clock.step_us", "Time that the newest step of the environment took.",
+           "environment_step_seconds", MICRO),
 ]
 ACTIONS = [
     *_sources("actions", "Ticks by the source of the executed action: agent (fresh), reused, or "
@@ -86,7 +105,7 @@ ACTIONS = [
     Figure("actions.interaction_ms.mean", "Mean time between two agent actions that reach the "
            "environment.", "interaction_time_mean_seconds", MILLI),
     Figure("actions.interaction_ms.cv", "Coefficient of variation of that time; 0 is perfectly "
-           "even.", "interaction_time_cv"),
+           "even.", "interaction_time_variation_ratio"),
     Figure("actions.delay_ticks.mean", "Mean number of ticks between the observation an action "
            "was computed from and its execution.", "delay_mean_ticks"),
     *_quantiles("actions.delay_ticks", "Ticks from an action's observation to its execution",
@@ -102,19 +121,21 @@ INFERENCE = [
            "inference time.", "inference_processes_recommended"),
     Figure("inference.injected_latency_ms", "Mean to which inference times are padded for study; "
            "0: they are the machine's own.", "inference_injected_latency_seconds", MILLI),
+    Figure("inference.injected_latency_distribution", "How injected latency varies."),
 ]
 LEARNING = [
     Figure("learning.processes", "Learner processes.", "learning_processes"),
     Figure("learning.order", "How the learners take turns."),
-    Figure("learning.paused", "Whether the learners have been told to wait."),
+    Figure("learning.paused", "Whether the learners have been told to wait.", "learning_paused",
+           flag=True),
     Figure("learning.updates", "Gradient updates.", "learning_updates_total"),
     Figure("learning.updates_per_s", "Gradient updates per second.",
            "learning_updates_per_second"),
     Figure("learning.samples_consumed", "Transitions learned from.", "learning_samples_total"),
-    Figure("learning.batch_size", "Transitions per update.", "learning_batch_size"),
+    Figure("learning.batch_size", "Transitions per update.", "learning_batch_transitions"),
     Figure("learning.loss", "Loss of the newest update.", "learning_loss"),
     Figure("learning.epsilon", "Exploration rate: share of random choices.",
-           "exploration_epsilon"),
+           "exploration_ratio"),
     Figure("learning.staleness.mean", "Mean number of updates that a gradient missed.",
            "learning_staleness_mean_updates"),
     Figure("learning.staleness.max", "Largest number of updates that a gradient missed.",
@@ -123,23 +144,31 @@ LEARNING = [
            "learning_dropped_total"),
     Figure("learning.skipped", "Updates left out because loss or gradient was not finite.",
            "learning_skipped_total"),
+    Figure("learning.turns_expired", "Turns handed on because their learner let them lapse.",
+           "learning_turns_expired_total"),
     Figure("learning.weights_version", "Version of the newest published weights.",
            "learning_weights_version"),
     Figure("learning.checkpoints", "Checkpoints written.", "checkpoints_total"),
     Figure("learning.checkpoint_failures", "Checkpoints that could not be written.",
            "checkpoint_failures_total"),
+    Figure("learning.evaluation.evaluations", "Evaluations finished.", "evaluations_total"),
+    Figure("learning.evaluation.episodes", "Episodes played for evaluation.",
+           "evaluation_episodes_total"),
     Figure("learning.evaluation.mean_return", "Mean return of the newest evaluation: greedy, in a "
            "world that waits.", "evaluation_mean_return"),
     Figure("learning.evaluation.updates", "Updates behind the weights of that evaluation.",
            "evaluation_updates"),
+    Figure("learning.evaluation.weights_version", "Version of the weights of that evaluation.",
+           "evaluation_weights_version"),
 ]
 REPLAY = [
     Figure("replay.capacity", "Ticks that the replay can hold.", "replay_capacity_ticks"),
+    Figure("replay.limit", "Ticks that the replay may hold at present.", "replay_limit_ticks"),
     Figure("replay.size", "Ticks that the replay holds.", "replay_size_ticks"),
     Figure("replay.bytes", "Memory that the replay uses.", "replay_bytes"),
     Figure("replay.bytes_per_transition", "Memory per stored tick.",
            "replay_bytes_per_transition"),
-    Figure("replay.memory_budget_bytes", "Memory allowed for replay and batches.",
+    Figure("replay.memory_budget_bytes", "Memory allowed for all processes, batches and replay.",
            "replay_memory_budget_bytes"),
 ]
 R3 = [
@@ -160,17 +189,29 @@ R3 = [
               "r3_episode_deadlines_total", "outcome", "met", "missed"),
     Figure("r3.early_exits", "Horizons that ended early, for the returns were good enough.",
            "r3_early_exits_total"),
-    Figure("r3.batch_cap", "Largest batch for which memory is reserved.", "r3_batch_cap"),
+    Figure("r3.batch_cap", "Largest batch for which memory is reserved.",
+           "r3_batch_cap_transitions"),
+    Figure("r3.batch_base_bytes", "Memory of one update, measured; that of other batch sizes "
+           "follows from it.",
+           "r3_batch_base_bytes"),
+    Figure("r3.ticks_limit", "Ticks to which the controller has limited the replay.",
+           "r3_replay_limit_ticks"),
     Figure("r3.used_bytes", "Memory of all processes, batches and replay together, measured.",
            "memory_used_bytes"),
+    Figure("r3.baseline_bytes", "Of it, what is neither batches nor replay.",
+           "memory_baseline_bytes"),
     Figure("r3.memory_budget_bytes", "Memory allowed for all of it.", "memory_budget_bytes"),
     Figure("r3.pressure_events", "Times that reservations were halved because the machine ran "
            "short of memory.", "memory_pressure_total"),
     Figure("r3.oom_events", "Times that memory ran out and reservations were halved.",
            "r3_out_of_memory_total"),
+    Figure("r3.decisions", "Times that the batch size was decided or a horizon ended.",
+           "r3_decisions_total"),
 ]
 EPISODES = [
     Figure("episodes.count", "Finished episodes.", "episodes_total"),
+    Figure("episodes.faults", "Episodes cut short because a reward or an observation was not "
+           "finite.", "environment_faults_total"),
     Figure("episodes.last_return", "Return of the last finished episode.", "episode_last_return"),
     Figure("episodes.mean_return_100", "Mean return of the last 100 episodes.",
            "episode_mean_return_100"),
@@ -189,6 +230,15 @@ INFERENCE_WORKER = [
     Figure("weights_version", "Version of the weights in use.",
            "inference_worker_weights_version"),
     Figure("restarts", "Times the process was replaced.", "inference_worker_restarts_total"),
+]
+LEARNER_WORKER = [
+    Figure("index", "Number of the process."),
+    Figure("pid", "Process id."),
+    Figure("state", "State of the process."),
+    Figure("restarts", "Times the process was replaced.", "learner_worker_restarts_total"),
+    Figure("update_ms", "Time that its newest update took.", "learner_worker_update_seconds",
+           MILLI),
+    Figure("applied", "Gradients that it has applied.", "learner_worker_applied_total"),
 ]
 
 REGRETS = ("inaction", "delay", "learning")

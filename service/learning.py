@@ -7,8 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from rtagent.config import MAX_LEARNERS, LearningOrder
-from service.changing import IfMatch, Settable, StrictBody, check_content_type
-from service.context import Here
+from service.changing import (
+    CHANGE_RESPONSES,
+    SHOWN,
+    IfMatch,
+    Settable,
+    StrictBody,
+    check_content_type,
+)
+from service.context import Asker, Here
+from service.operating import Prefer
 
 router = APIRouter()
 LEARNING = Settable(
@@ -21,15 +29,22 @@ LEARNING = Settable(
 class LearningState(BaseModel):
     """The learner processes."""
 
-    processes: int = Field(description="Learner processes wanted; 0: act only.")
-    paused: bool = Field(description="Whether the learners wait.")
-    batch_size: int = Field(
-        description="Transitions per update; where the deadline controller is on, the smallest."
+    processes: int = Field(
+        description="Learner processes wanted; 0: act only.", ge=0, le=MAX_LEARNERS, examples=[1]
     )
-    order: str = Field(description="How the learners take turns.")
-    ready: int | None = Field(description="Learners that run.")
-    updates: int | None = Field(description="Gradient updates so far.")
-    updates_per_s: float | None = Field(description="Updates per second; null: not known yet.")
+    paused: bool = Field(description="Whether the learners wait.", examples=[False])
+    batch_size: int = Field(
+        description="Transitions per update; where the deadline controller is on, the smallest.",
+        ge=1, examples=[32],
+    )
+    order: LearningOrder = Field(
+        description="How the learners take turns.", examples=["round-robin"]
+    )
+    ready: int | None = Field(description="Learners that run.", examples=[1])
+    updates: int | None = Field(description="Gradient updates so far.", examples=[4100])
+    updates_per_s: float | None = Field(
+        description="Updates per second; null: not known yet.", examples=[41.3]
+    )
 
 
 class LearningChange(StrictBody):
@@ -42,20 +57,30 @@ class LearningChange(StrictBody):
     )
 
     processes: int = Field(
-        1, ge=0, le=MAX_LEARNERS, description="Learner processes wanted, 0 to 64; 0: act only."
+        1, ge=0, le=MAX_LEARNERS, description="Learner processes wanted, 0 to 64; 0: act only.",
+        examples=[2],
     )
-    paused: bool = Field(False, description="true: the learners wait; false: they go on.")
+    paused: bool = Field(
+        False, description="true: the learners wait; false: they go on.", examples=[True]
+    )
     batch_size: int = Field(
         32, ge=1, le=65_536, description="Transitions per update, 1 to 65,536; where the deadline "
-        "controller is on, the smallest batch."
+        "controller is on, the smallest batch.",
+        examples=[64],
     )
     order: LearningOrder = Field(
         "round-robin", description="round-robin: gradients are applied in strict turn; "
-        "first-come: as they are ready, and those that are too stale are dropped."
+        "first-come: as they are ready, and those that are too stale are dropped.",
+        examples=["first-come"],
     )
 
 
-@router.get("/learning", response_model=LearningState, summary="The learner processes' settings")
+@router.get(
+    "/learning",
+    response_model=LearningState,
+    summary="The learner processes' settings",
+    responses=SHOWN,
+)
 async def learning(here: Here) -> Response:
     """Settings and readiness. The ETag stands for the settings that a PATCH can change."""
     return await LEARNING.show(here)
@@ -66,10 +91,18 @@ async def learning(here: Here) -> Response:
     response_model=LearningState,
     summary="Change the learner processes while they run",
     dependencies=[Depends(check_content_type)],
+    responses=CHANGE_RESPONSES,
 )
-async def change_learning(here: Here, change: LearningChange, if_match: IfMatch = None) -> Response:
+async def change_learning(
+    here: Here,
+    by: Asker,
+    change: LearningChange,
+    if_match: IfMatch = None,
+    prefer: Prefer = None,
+) -> Response:
     """A merge patch. Answers when the change is in force, with the new settings.
 
-    Nothing changes unless everything is accepted.
+    Nothing changes unless everything is accepted. What takes longer than 10 s, or than the client
+    prefers, is answered with an operation.
     """
-    return await LEARNING.change(here, change, if_match)
+    return await LEARNING.change(here, change, by, if_match, prefer)

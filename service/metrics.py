@@ -6,7 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from service.figures import FIGURES, INFERENCE_WORKER, PREFIX, REGRET_TEXT, REGRETS, Figure
+from service.figures import (
+    FIGURES,
+    INFERENCE_WORKER,
+    LEARNER_WORKER,
+    PREFIX,
+    REGRET_TEXT,
+    REGRETS,
+    Figure,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("starting", "running", "degraded", "failed", "stopping")
@@ -36,6 +44,8 @@ def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     page.add_figures(FIGURES, stats, {})
     for worker in stats.get("inference", {}).get("workers", ()):
         page.add_figures(INFERENCE_WORKER, worker, {"worker": worker.get("id")})
+    for worker in stats.get("learning", {}).get("workers", ()):
+        page.add_figures(LEARNER_WORKER, worker, {"worker": worker.get("index")})
     for name in REGRETS:
         regret = (stats.get("regret") or {}).get(name) or {}
         labels = {"of": name, "kind": regret.get("kind"), "unit": regret.get("unit")}
@@ -55,7 +65,8 @@ class _Page:
         for figure in figures:
             value = figure.value(source)
             if figure.metric and isinstance(value, int | float):
-                self.add(figure.metric, figure.kind, figure.text, value * figure.scale,
+                text = figure.family or figure.text
+                self.add(figure.metric, figure.kind, text, value * figure.scale,
                          {**labels, **figure.labels})
 
     def add(
@@ -64,7 +75,7 @@ class _Page:
         if not isinstance(value, int | float):
             return
         name = PREFIX + metric
-        head = [f"# HELP {name} {_escaped(text)}", f"# TYPE {name} {kind}"]
+        head = [f"# HELP {name} {_without_breaks(text)}", f"# TYPE {name} {kind}"]
         samples = self._families.setdefault(name, head)
         pairs = ",".join(
             f'{key}="{_escaped(str(item))}"' for key, item in labels.items() if item is not None
@@ -76,8 +87,13 @@ class _Page:
         return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
 
 
+def _without_breaks(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    """For a label's value, which stands in quotes."""
+    return _without_breaks(text).replace('"', '\\"')
 
 
 def _number(value: float) -> str:

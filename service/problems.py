@@ -11,10 +11,11 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from rtagent.errors import UserError
 from service.commands import BackendBusy, BackendGone
@@ -24,6 +25,8 @@ MEDIA_TYPE = "application/problem+json"
 _LONGEST_VALUE = 80
 _LARGEST_NUMBER = 1e15
 """Larger numbers, infinity and NaN are repeated as text: JSON or its reader may not hold them."""
+TRY_AGAIN_LATER, POLICY_VIOLATION = 1013, 1008
+"""Why a socket is closed (RFC 6455), where the server cannot answer its upgrade."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,17 +57,21 @@ class Problem(Exception):
         self.headers = dict(headers or {})
         self.members = members
 
-    def response(self) -> Response:
-        """The response to send."""
-        document = {
+    @property
+    def document(self) -> dict[str, Any]:
+        """What the answer says."""
+        return {
             "type": f"urn:rtagent:problem:{self.kind}" if self.kind else "about:blank",
             "title": _phrase(self.status),
             "status": self.status,
             "detail": self.detail,
             **self.members,
         }
+
+    def response(self) -> Response:
+        """The response to send."""
         headers = {"cache-control": "no-store", **self.headers}
-        return Response(json_bytes(document), self.status, headers, MEDIA_TYPE)
+        return Response(json_bytes(self.document), self.status, headers, MEDIA_TYPE)
 
 
 class ProblemMiddleware:
@@ -74,7 +81,7 @@ class ProblemMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         started = False
@@ -87,38 +94,65 @@ class ProblemMiddleware:
         try:
             await self._app(scope, receive, watched)
         except Exception:
-            _log.exception("%s %s failed", scope["method"], scope["path"])
+            _log.exception("%s %s failed", scope.get("method", "socket"), scope["path"])
             if started:
                 # Half an answer cannot be mended; the server cuts the connection.
                 raise
-            problem = Problem(500, "the service failed on this request; its log says why")
-            await problem.response()(scope, receive, send)
+            await refuse(as_problem(None), scope, receive, send)
 
 
 def install(app: FastAPI) -> None:
-    """Make the application answer every error as a problem."""
-    app.add_exception_handler(Problem, _from_problem)
-    app.add_exception_handler(RequestValidationError, _from_validation)
+    """Make the application answer every error as a problem, and refuse sockets with one."""
+    for kind in (
+        Problem, RequestValidationError, WebSocketRequestValidationError, UserError, BackendBusy
+    ):
+        app.add_exception_handler(kind, _answer)
     app.add_exception_handler(HTTPException, _from_http)
-    app.add_exception_handler(UserError, _from_refusal)
-    app.add_exception_handler(BackendBusy, _from_busy)
+
+    @app.websocket("/{path:path}")
+    async def nothing(websocket: WebSocket, path: str) -> None:
+        raise Problem(404, f"there is no socket at {websocket.url.path}")
 
 
-async def _from_problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
+def as_problem(error: Exception | None) -> Problem:
+    """What an error is to the client; what nobody expected is told to nobody."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError | WebSocketRequestValidationError):
+        return _from_validation(error.errors())
+    if isinstance(error, UserError):
+        return Problem(409, str(error), kind="refused")
+    if isinstance(error, BackendGone):
+        return Problem(503, str(error), kind="supervisor-gone", headers={"retry-after": "3"})
+    if isinstance(error, BackendBusy):
+        return Problem(504, str(error), kind="no-answer")
+    return Problem(500, "the service failed on this request; its log says why")
 
 
-async def _from_validation(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    found = error.errors()
+async def refuse(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, or a socket that has not been accepted, with a problem."""
+    if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+        await problem.response()(scope, receive, send)
+    else:
+        code = TRY_AGAIN_LATER if problem.status == 503 else POLICY_VIOLATION
+        await send({"type": "websocket.close", "code": code, "reason": problem.detail})
+
+
+async def _answer(connection: Any, error: Exception) -> Any:
+    """Of a request or a socket: Starlette hands both to the same handler."""
+    problem = as_problem(error)
+    if isinstance(connection, WebSocket):
+        await refuse(problem, connection.scope, connection.receive, connection.send)
+        return None
+    return problem.response()
+
+
+def _from_validation(found: Sequence[Any]) -> Problem:
     if any(item["type"] == "json_invalid" for item in found):
-        return Problem(400, "the body is not valid JSON", kind="malformed").response()
+        return Problem(400, "the body is not valid JSON", kind="malformed")
     errors = [_describe(item) for item in found]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return Problem(
-        422, _sentence(errors[0]) + more, kind="invalid-value", errors=errors
-    ).response()
+    return Problem(422, _sentence(errors[0]) + more, kind="invalid-value", errors=errors)
 
 
 async def _from_http(request: Request, error: Exception) -> Response:
@@ -130,23 +164,11 @@ async def _from_http(request: Request, error: Exception) -> Response:
     elif error.status_code == 405:
         # The router knows only the first of several handlers of a path.
         known = sorted(method.upper() for method in request.app.openapi()["paths"].get(path, ()))
-        headers["allow"] = ", ".join(known) or headers.get("allow", "GET")
+        headers["allow"] = ", ".join(known) or headers.get("allow", "GET, HEAD")
         detail = f"{request.method} is not possible on {path}, but {headers['allow']}"
     else:
         detail = str(error.detail)
     return Problem(error.status_code, detail, headers=headers).response()
-
-
-async def _from_refusal(request: Request, error: Exception) -> Response:
-    return Problem(409, str(error), kind="refused").response()
-
-
-async def _from_busy(request: Request, error: Exception) -> Response:
-    if isinstance(error, BackendGone):
-        return Problem(
-            503, str(error), kind="supervisor-gone", headers={"retry-after": "3"}
-        ).response()
-    return Problem(504, str(error), kind="no-answer").response()
 
 
 def _describe(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,8 @@ def serve(
         server_header=False,
         proxy_headers=False,
         ws_max_size=settings.max_body_bytes,
+        # Pictures are compressed already.
+        ws_per_message_deflate=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     asyncio.run(_serve(_Server(config), sock, context.stopping, should_stop, beat))

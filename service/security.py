@@ -22,11 +22,13 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.problems import Problem
+from service.problems import Problem, refuse
 from service.settings import WILDCARDS, Settings, bracketed
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 COOKIE_DAYS = 30
+OWN_AGENT = "rtagent/"
+"""How the User-Agent of our own commands begins."""
 LOGIN_HINT = (
     "open the address that `rtagent serve` printed, or send the token of <state-dir>/token as "
     "`Authorization: Bearer`"
@@ -95,11 +97,14 @@ class SecurityMiddleware:
             if login is not None:
                 await login(scope, receive, send)
                 return
-            self._check_credentials(scope, headers)
+            cookie = self._check_credentials(scope, headers)
+            scope.setdefault("state", {})["by"] = _asker(headers, scope, cookie=cookie)
             if scope["type"] == "http":
                 receive = await _bounded(headers, receive, self._settings.max_body_bytes)
         except Problem as problem:
-            await _refuse(problem, scope, receive, send)
+            if scope["type"] == "websocket":
+                await receive()
+            await refuse(problem, scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -152,18 +157,20 @@ class SecurityMiddleware:
         )
         return response
 
-    def _check_credentials(self, scope: Scope, headers: Headers) -> None:
+    def _check_credentials(self, scope: Scope, headers: Headers) -> bool:
+        """Whether it was the cookie that opened."""
         if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
-            return
+            return False
         authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
             if scheme.lower() != "bearer" or not _same(token.strip(), self._settings.token):
                 raise _unauthorized(f"that token is wrong: {LOGIN_HINT}")
-            return
+            return False
         cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
         if not _same(cookie, self._secret):
             raise _unauthorized(f"a token is needed: {LOGIN_HINT}")
+        return True
 
 
 def _own_authorities(settings: Settings) -> frozenset[str]:
@@ -186,6 +193,15 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a client's address is this machine's; an IPv4 one may come written as IPv6."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def _same(given: str, expected: str) -> bool:
@@ -224,12 +240,12 @@ async def _bounded(headers: Headers, receive: Receive, limit: int) -> Receive:
     return replay
 
 
-async def _refuse(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
-        await problem.response()(scope, receive, send)
-        return
-    await receive()
-    if "websocket.http.response" in scope.get("extensions", {}):
-        await problem.response()(scope, receive, send)
-    else:
-        await send({"type": "websocket.close", "code": 1008, "reason": problem.detail})
+def _asker(headers: Headers, scope: Scope, *, cookie: bool) -> str:
+    """Who asks, for the events: the program, and its address if it is another machine's."""
+    program = "http"
+    if cookie:
+        program = "dashboard"
+    elif headers.get("user-agent", "").startswith(OWN_AGENT):
+        program = "rtagent set"
+    address = (scope.get("client") or ("",))[0]
+    return f"{program} from {address}" if address and not _is_loopback(address) else program

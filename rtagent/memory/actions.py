@@ -107,6 +107,25 @@ class ActionCells:
                 return item
         return None
 
+    def frames_of(
+        self,
+        workers: npt.NDArray[np.intp],
+        ticks: npt.NDArray[np.int64],
+        registered_ns: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.int64]:
+        """The frames that registered actions were computed from; -1 where a cell is used again.
+
+        Args:
+            workers: who registered them.
+            ticks: what they are meant for.
+            registered_ns: when.
+        """
+        columns = ticks % CELLS
+        cells = self._cells[workers, columns]
+        whole = (cells["tick"] == ticks) & (self._ticks[workers, columns] == ticks)
+        whole &= cells["registered_ns"] == registered_ns
+        return np.where(whole, cells["frame"], -1)
+
     def _offset(self, worker: int, tick: int) -> int:
         return (worker * CELLS + tick % CELLS) * self._cell_bytes
 

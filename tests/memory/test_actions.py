@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rtagent.config import MAX_INFERENCE_PROCESSES
-from rtagent.memory.actions import CELLS, LATE_TICKS, ActionCells
+from rtagent.memory.actions import CELLS, LATE_TICKS, NANO, ActionCells
 from rtagent.memory.blueprint import Blueprint
 from rtagent.staggering.arbiter import Deposited
 from tests.conftest import make_blueprint
@@ -63,6 +64,20 @@ def test_stamp_tells_ticks_of_one_cell_apart(cells: ActionCells) -> None:
     cells.deposit(deposit(5 + CELLS))
     assert list(cells.at(5)) == []
     assert list(cells.at(5 + CELLS)) == [deposit(5 + CELLS)]
+
+
+def test_the_frames_of_registered_actions(cells: ActionCells) -> None:
+    items = [deposit(tick, worker=tick % 2) for tick in (40, 41, 42)]
+    for item in (*items, deposit(42 + CELLS, worker=0), deposit(41, worker=1, frame=7)):
+        cells.deposit(item)
+    cells.deposit(replace(deposit(44), registered_at=9.0))
+    asked = [*items, deposit(43), deposit(44)]
+    frames = cells.frames_of(
+        np.array([item.worker for item in asked]),
+        np.array([item.tick for item in asked]),
+        np.array([round(item.registered_at * NANO) for item in asked]),
+    )
+    assert frames.tolist() == [35, 7, -1, -1, -1]
 
 
 def test_late_is_the_newest_frame(cells: ActionCells) -> None:

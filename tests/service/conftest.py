@@ -56,8 +56,34 @@ def example_stats() -> dict[str, Any]:
         "regret": {"inaction": {"value": None, "kind": None, "unit": None},
                    "delay": {"value": 1.5, "kind": "bound", "unit": "return"},
                    "learning": {"value": None, "kind": None, "unit": None}},
-        "episodes": {"count": 37, "last_return": 4.0, "mean_return_100": 2.37,
+        "episodes": {"count": 37, "faults": 0, "last_return": 4.0, "mean_return_100": 2.37,
                      "mean_length_100": 486.0},
+    }
+
+
+def example_timeline() -> dict[str, Any]:
+    """Two processes that take turns, with one default tick."""
+    tick_ms, newest = 1e3 / 59.7275, 18_000
+    numbers = list(range(newest - 178, newest + 1))
+    at_ms = [tick * tick_ms for tick in numbers]
+    return {
+        "now_ms": at_ms[-1] + 4.0,
+        "tick_ms": tick_ms,
+        "ticks": {
+            "tick": numbers,
+            "at_ms": at_ms,
+            "source": ["default" if tick == newest - 30 else "agent" for tick in numbers],
+            "worker": [None if tick == newest - 30 else tick % 2 for tick in numbers],
+            "delay": [None if tick == newest - 30 else 2 for tick in numbers],
+            "action": ["NOOP" if tick == newest - 30 else "LEFT" for tick in numbers],
+        },
+        "bars": {
+            "worker": [tick % 2 for tick in numbers],
+            "start_ms": [at - 2 * tick_ms for at in at_ms],
+            "end_ms": [at - 3.0 for at in at_ms],
+            "tick": numbers,
+        },
+        "workers": [{"id": 0, "state": "running"}, {"id": 1, "state": "running"}],
     }
 
 
@@ -84,6 +110,7 @@ class FakeBackend:
         )
         self.settings: dict[str, Any] = {
             "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None,
+            "injected_latency_ms": 0.0,
         }
         self.learners: dict[str, Any] = {
             "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin",
@@ -94,8 +121,13 @@ class FakeBackend:
         self.files: list[dict[str, Any]] = []
         self.may_write = threading.Event()
         self.may_write.set()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.readiness = (True, "ready")
         self.commands: list[tuple[str, dict[str, Any]]] = []
+        self.askers: list[str] = []
+        self.history: list[dict[str, Any]] = []
+        self.drawn: dict[str, Any] = example_timeline()
         self.failure: Exception | None = None
         self.stats_failure: Exception | None = None
         self.collected = 0
@@ -118,7 +150,9 @@ class FakeBackend:
         return self.picture
 
     def inference(self) -> dict[str, Any]:
-        return {**self.settings, "ready": self.settings["processes"], "recommended_processes": 5}
+        wanted = self.settings["processes"]
+        ready = 2 if wanted == "auto" else wanted
+        return {**self.settings, "ready": ready, "recommended_processes": 5}
 
     def learning(self) -> dict[str, Any]:
         figures = self.figures["learning"]
@@ -138,10 +172,26 @@ class FakeBackend:
     def ready(self) -> tuple[bool, str]:
         return self.readiness
 
-    def command(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def events(
+        self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        chosen = [
+            event for event in self.history
+            if (before is None or event["id"] < before) and (not kinds or event["kind"] in kinds)
+        ]
+        return {"uptime_s": 301.5, "events": chosen[:limit]}
+
+    def timeline(self, seconds: float) -> dict[str, Any]:
+        return self.drawn
+
+    def command(
+        self, name: str, arguments: dict[str, Any], by: str = "http"
+    ) -> dict[str, Any]:
         self.commands.append((name, arguments))
+        self.askers.append(by)
         if self.failure is not None:
             raise self.failure
+        assert self.may_answer.wait(5.0)
         if name == "checkpoint":
             assert self.may_write.wait(5.0)
             return {"file": "checkpoint-000000004100.safetensors", "updates": 4100,
@@ -153,7 +203,9 @@ class FakeBackend:
         }[name]
         settings.update(arguments)
         figures = self.figures[section]
-        figures.update({key: value for key, value in arguments.items() if key in figures})
+        figures.update(
+            {key: value for key, value in arguments.items() if key in figures and value != "auto"}
+        )
         return dict(settings)
 
 

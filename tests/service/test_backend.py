@@ -168,8 +168,12 @@ class Daemon:
         self.pipe, theirs = Pipe()
         self.backend = SharedBackend(World(self.memory.handles), theirs)
 
-    def order(self, processes: int = 2, algorithm: str = "adaptive") -> None:
-        self.world.control.write(Orders(processes, processes, algorithm, 2, 0.0, "constant", 0.0))
+    def order(
+        self, processes: int = 2, algorithm: str = "adaptive", injected_ms: float = 0.0
+    ) -> None:
+        self.world.control.write(
+            Orders(processes, processes, algorithm, 2, injected_ms, "constant", 0.0)
+        )
 
     def tick(self, frame: Any) -> None:
         self.world.frames.publish(0, frame, 0)
@@ -222,20 +226,33 @@ def test_settings_in_force(daemon: Daemon) -> None:
     assert backend.inference()["processes"] == 2
     config = daemon.world.config.model_dump(mode="json")
     config["inference"]["action_deadline_ms"] = 12.0
+    config["inference"]["processes"] = "auto"
     daemon.world.status.write({"config": config, "roles": []})
-    daemon.order(5, "maximum-time")
+    daemon.order(5, "maximum-time", injected_ms=82.0)
     settings = backend.inference()
-    assert settings["processes"] == 5
+    assert settings["processes"] == "auto", "what is wanted, not what it has led to"
     assert settings["algorithm"] == "maximum-time"
     assert settings["action_deadline_ms"] == 12.0
+    assert settings["injected_latency_ms"] == 82.0
     assert settings["recommended_processes"] is None
-    assert backend.config()["inference"]["processes"] == 5
+    assert backend.config()["inference"]["processes"] == "auto"
+    assert backend.config()["inference"]["injected_latency_ms"] == 82.0
     assert backend.config()["env"] == config["env"]
 
 
 def test_figures_come_from_shared_memory(daemon: Daemon) -> None:
     assert daemon.backend.stats()["clock"]["rate_hz"] is None
     assert daemon.backend.stats()["clock"]["target_rate_hz"] == 50.0
+
+
+def test_the_timeline_counts_from_the_daemon_s_start(daemon: Daemon) -> None:
+    daemon.tick(np.zeros(daemon.world.blueprint.frame_shape))
+    daemon.world.status.write({"started_s": time.monotonic() - 100.0, "roles": []})
+    drawn = daemon.backend.timeline(10.0)
+    assert 100_000 <= drawn["now_ms"] < 110_000
+    assert drawn["ticks"]["source"] == ["default"]
+    assert 99_000 <= drawn["ticks"]["at_ms"][0] <= drawn["now_ms"]
+    assert drawn["bars"]["tick"] == drawn["workers"] == []
 
 
 def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
@@ -303,12 +320,12 @@ def test_checkpoints_are_listed_by_name(
     assert daemon.backend.checkpoints() == []
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    for updates, modified in ((200, 1_000), (100, 2_000)):
-        path = folder / f"checkpoint-{updates:012d}.safetensors"
+    for number, updates, modified in ((1, 200, 1_000), (2, 100, 2_000)):
+        path = folder / f"checkpoint-{number:06d}-{updates:012d}.safetensors"
         path.write_bytes(b"x" * updates)
         os.utime(path, (modified, modified))
     (folder / ".checkpoint-draft").touch()
     listed = daemon.backend.checkpoints()
     assert [(each["updates"], each["bytes"]) for each in listed] == [(100, 100), (200, 200)]
-    assert listed[0]["file"] == "checkpoint-000000000100.safetensors"
+    assert listed[0]["file"] == "checkpoint-000002-000000000100.safetensors"
     assert listed[1]["age_s"] == pytest.approx(listed[0]["age_s"] + 1_000, abs=1.0)

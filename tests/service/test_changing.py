@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from rtagent.errors import UserError
+from rtagent.memory.horizon import KINDS, MODES, Decision
 from service.commands import BackendBusy, BackendGone
 
 PATCH_TYPE = {"content-type": "application/merge-patch+json"}
@@ -56,6 +57,7 @@ def test_deadlines_show_settings_progress_and_what_is_unknown(
         ("/v1/learning", "set_learning", {"processes": 64, "order": "first-come"}),
         ("/v1/learning", "set_learning", {"paused": True}),
         ("/v1/learning", "set_learning", {"batch_size": 65_536}),
+        ("/v1/learning", "set_learning", {"batch_size": 64.0}),
         ("/v1/deadlines", "set_deadlines", {"deadline_s": 30}),
         ("/v1/deadlines", "set_deadlines", {"deadline_s": None, "data_budget": None}),
         (
@@ -83,7 +85,7 @@ def test_a_patch_is_one_command_with_what_it_names(
         for field, values in {
             "processes": (-1, 65, 10**40, True, "2", 1.5, None, [1]),
             "paused": (0, 1, "true", None),
-            "batch_size": (0, -1, 65_537, True, "32", 32.0, None),
+            "batch_size": (0, -1, 65_537, True, "32", 32.5, None),
             "order": ("last", None, 1),
             "learning_rate": (0.1,),
         }.items()
@@ -95,7 +97,7 @@ def test_a_patch_is_one_command_with_what_it_names(
             "mode": ("fast", None, 1, True),
             "deadline_s": (0, 0.0, -1, 1e12, True, "30", [30]),
             "data_budget": (0, -5, 10**16, 2.5, True, "100"),
-            "memory_budget_mb": (0, -1, 2**31, 900.0, True, "900"),
+            "memory_budget_mb": (0, -1, 2**31, 900.5, True, "900"),
             "horizon": (3,),
         }.items()
         for value in values
@@ -206,3 +208,11 @@ def test_openapi_tells_the_bounds_and_gives_examples(client: TestClient) -> None
     for name in ("LearningChange", "DeadlinesChange", "CheckpointRequest"):
         for example in schemas[name]["examples"]:
             assert set(example) <= set(schemas[name]["properties"])
+
+
+def test_a_decision_is_described_in_full(client: TestClient, backend: Any) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    decision = Decision(kind=KINDS.index("met"), mode=MODES.index("step")).describe()
+    assert set(schemas["Decision"]["properties"]) == set(decision)
+    assert set(schemas["Decision"]["properties"]["kind"]["enum"]) == set(KINDS)
+    assert set(schemas["Decision"]["properties"]["mode"]["enum"]) == set(MODES)

@@ -19,15 +19,20 @@ def samples(text: str) -> dict[str, float]:
     """Value by series; checks the format on the way."""
     found: dict[str, float] = {}
     described: set[str] = set()
-    typed: set[str] = set()
+    typed: dict[str, str] = {}
     current = ""
     for line in text.splitlines():
         if line.startswith("# "):
             _, word, name, rest = line.split(" ", 3)
-            group = described if word == "HELP" else typed
-            assert name not in group, f"{name} twice"
-            assert rest
-            group.add(name)
+            assert name not in (described if word == "HELP" else typed), f"{name} twice"
+            if word == "HELP":
+                assert re.fullmatch(r"(?:[^\\]|\\[n\\])+", rest), line
+                described.add(name)
+            else:
+                assert word == "TYPE"
+                assert (rest == "counter") == name.endswith("_total"), line
+                assert rest in ("counter", "gauge")
+                typed[name] = rest
             current = name
             continue
         match = SAMPLE.match(line)
@@ -35,7 +40,8 @@ def samples(text: str) -> dict[str, float]:
         assert match[1] == current, f"{line} is not in its group"
         assert match[1] + (match[2] or "") not in found, line
         found[match[1] + (match[2] or "")] = float(match[3])
-    assert described == typed
+    assert text == "" or text.endswith("\n")
+    assert described == set(typed)
     return found
 
 
@@ -51,6 +57,7 @@ def test_page(client: TestClient) -> None:
     assert found['rtagent_inference_worker_latency_seconds{worker="1",quantile="0.5"}'] == 0.0819
     assert found['rtagent_state{state="running"}'] == 1
     assert found['rtagent_state{state="failed"}'] == 0
+    assert found["rtagent_learning_paused"] == 0
     assert found['rtagent_process_running{role="learner",index="0"}'] == 1
     assert found['rtagent_regret{of="delay",kind="bound",unit="return"}'] == 1.5
 
@@ -62,6 +69,26 @@ def test_unknown_is_left_out() -> None:
     assert "rtagent_learning_loss" not in found
     assert not any(name.startswith("rtagent_regret{of=\"inaction\"") for name in found)
     assert not any(name.startswith("rtagent_r3_deadline") for name in found)
+
+
+def test_learners_one_by_one() -> None:
+    stats = example_stats()
+    stats["learning"]["workers"] = [
+        {"index": 0, "pid": 5, "state": "running", "restarts": 1, "update_ms": 12.5, "applied": 40},
+        {"index": 1, "pid": None, "state": "backoff", "restarts": 2, "update_ms": None},
+    ]
+    found = samples(prometheus_text(stats, {}))
+    assert found['rtagent_learner_worker_update_seconds{worker="0"}'] == 0.0125
+    assert found['rtagent_learner_worker_applied_total{worker="0"}'] == 40
+    assert found['rtagent_learner_worker_restarts_total{worker="1"}'] == 2
+    assert 'rtagent_learner_worker_applied_total{worker="1"}' not in found
+
+
+def test_quantiles_share_one_help() -> None:
+    lines = prometheus_text(example_stats(), {}).splitlines()
+    helps = [line for line in lines if line.startswith("# HELP rtagent_tick_lateness_seconds ")]
+    assert helps == ["# HELP rtagent_tick_lateness_seconds Lateness of a tick against its due "
+                     "time; quantiles of the last 60 s."]
 
 
 def test_nothing_known_at_all() -> None:

@@ -68,7 +68,7 @@ def test_client_that_stops_reading(running: RunningService) -> None:
 def test_stops_while_a_command_hangs(running: RunningService) -> None:
     hanging = threading.Event()
 
-    def hang(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def hang(name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
         hanging.wait(10.0)
         return {}
 

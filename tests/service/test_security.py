@@ -26,7 +26,7 @@ def refused(answer: Any, status: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/stats", "/metrics", "/openapi.json", "/static/app.js",
+@pytest.mark.parametrize("path", ["/", "/v1/stats", "/metrics", "/openapi.json", "/static/main.js",
                                   "/nothing", "/livez/", "//livez"])
 def test_without_token(stranger: TestClient, path: str) -> None:
     answer = stranger.get(BASE + path)
@@ -226,3 +226,32 @@ def test_secrets_are_not_shown(settings: Settings) -> None:
     assert TOKEN not in repr(settings)
     assert session_secret(TOKEN) != TOKEN
     assert settings.login_url == f"{BASE}/?token={TOKEN}"
+
+
+@pytest.mark.parametrize(
+    ("client_address", "headers", "by"),
+    [
+        ("127.0.0.1", {"authorization": f"Bearer {TOKEN}"}, "http"),
+        ("127.0.0.1", {"authorization": f"Bearer {TOKEN}", "user-agent": "curl/8"}, "http"),
+        (
+            "127.0.0.1", {"authorization": f"Bearer {TOKEN}", "user-agent": "rtagent/0.1.0"},
+            "rtagent set",
+        ),
+        ("127.0.0.1", {"cookie": "SESSION"}, "dashboard"),
+        ("127.0.0.1", {"cookie": "SESSION", "user-agent": "rtagent/0.1.0"}, "dashboard"),
+        ("::1", {"authorization": f"Bearer {TOKEN}"}, "http"),
+        ("::ffff:127.0.0.1", {"authorization": f"Bearer {TOKEN}"}, "http"),
+        ("192.168.1.5", {"cookie": "SESSION"}, "dashboard from 192.168.1.5"),
+        ("fe80::1", {"authorization": f"Bearer {TOKEN}"}, "http from fe80::1"),
+    ],
+)
+def test_who_asks_is_told_to_the_daemon(
+    backend: Any, settings: Settings, client_address: str, headers: dict[str, str], by: str
+) -> None:
+    session = f"{cookie_name(settings)}={session_secret(TOKEN)}"
+    headers = {name: value.replace("SESSION", session) for name, value in headers.items()}
+    app = create_app(backend, settings)
+    with TestClient(app, base_url=BASE, client=(client_address, 5000)) as client:
+        assert client.patch("/v1/inference", json=BODY, headers=headers).status_code == 200
+        assert client.post("/v1/checkpoints", headers=headers).status_code == 201
+    assert backend.askers == [by, by]

@@ -1,0 +1,140 @@
+"""The last seconds of a run as they can be drawn: ticks, and one bar per registered action.
+
+Computed from shared memory by whoever asks. A bar is an action that an inference process has
+registered, whether or not a tick executed it. It starts where the frame it was computed from was
+published: that is what its delay counts from, and it holds for algorithms that wait before they
+register as well. The process cannot have looked before it was done with its action before, so a
+bar never starts before that one's end. Where the action's cell has been used again, which holds
+the number of the frame, the bar starts the inference time before its end. Inferences under way are
+left out: nothing says that they will end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.memory.actions import NANO
+from rtagent.memory.board import Record
+from rtagent.memory.ledger import Rows
+from rtagent.memory.world import World
+from rtagent.staggering.arbiter import Source
+
+SHORTEST_S = 0.5
+LONGEST_S = 10.0
+SOURCES = tuple(source.name.lower() for source in Source)
+"""By the number of the source: default, agent, reused."""
+
+Times = npt.NDArray[np.int64]
+
+
+def read_timeline(
+    world: World, status: dict[str, Any], seconds: float, now: float
+) -> dict[str, Any]:
+    """What `GET /v1/timeline` answers: columns sorted by time, in ms since the daemon's start.
+
+    Args:
+        world: the shared memory.
+        status: the supervisor's newest report.
+        seconds: how far back, `SHORTEST_S` .. `LONGEST_S`.
+        now: seconds on the workers' clock.
+    """
+    since_ns = max(1, round((now - seconds) * NANO))
+    start_ns = _start_ns(world, status, now)
+    rows = _rows(world, seconds, since_ns)
+    return {
+        "now_ms": _milliseconds(np.array([round(now * NANO)]), start_ns)[0],
+        "tick_ms": 1e3 / world.blueprint.rate_hz,
+        "ticks": _ticks(rows, world.blueprint.action_meanings, start_ns),
+        "bars": _bars(world, since_ns, start_ns),
+        "workers": [
+            {"id": role["index"], "state": role["state"]}
+            for role in status.get("roles", ())
+            if role["role"] == "inference"
+        ],
+    }
+
+
+def _start_ns(world: World, status: dict[str, Any], now: float) -> int:
+    """When the daemon started; while it has not said so: when its clock did."""
+    if "started_s" in status:
+        return round(float(status["started_s"]) * NANO)
+    record = world.board.environment[0]
+    anchor_ns = int(record["anchor_ns"])
+    return anchor_ns - int(record["slipped_ns"]) if anchor_ns else round(now * NANO)
+
+
+def _rows(world: World, seconds: float, since_ns: int) -> Rows:
+    """The whole ledger rows since then; those of a restored replay carry another life's times."""
+    ledger = world.ledger
+    newest = ledger.newest
+    # After a hold-up the missed ticks are run at once.
+    most = round(seconds * world.blueprint.rate_hz) + world.config.env.max_catch_up_ticks
+    first = max(newest - most, ledger.oldest, world.first_tick)
+    rows = ledger.read(first, newest + 1)
+    return rows[rows["time_ns"] >= since_ns]
+
+
+def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, list[Any]]:
+    acted = rows["source"] != Source.DEFAULT
+    return {
+        "tick": rows["tick"].tolist(),
+        "at_ms": _milliseconds(rows["time_ns"], start_ns),
+        "source": [SOURCES[source] for source in rows["source"].tolist()],
+        "worker": _where(acted, rows["worker"]),
+        "delay": _where(acted, rows["tick"] - rows["observed"]),
+        "action": _names(rows["action"], meanings),
+    }
+
+
+def _bars(world: World, since_ns: int, start_ns: int) -> dict[str, list[Any]]:
+    recent: Record = world.board.inference["recent"][: world.control.orders.rows]
+    workers, places = np.nonzero(recent["registered_ns"] >= since_ns)
+    samples = recent[workers, places]
+    ends = samples["registered_ns"]
+    # By process and time, so that each bar comes after the one before it of the same process.
+    order = np.lexsort((ends, workers))
+    workers, samples, ends = workers[order], samples[order], ends[order]
+    starts = _published_ns(world, workers, samples)
+    follows = workers[1:] == workers[:-1]
+    starts[1:] = np.where(follows, np.maximum(starts[1:], ends[:-1]), starts[1:])
+    order = np.argsort(ends, kind="stable")
+    return {
+        "worker": workers[order].tolist(),
+        "start_ms": _milliseconds(starts[order], start_ns),
+        "end_ms": _milliseconds(ends[order], start_ns),
+        "tick": samples["tick"][order].tolist(),
+    }
+
+
+def _published_ns(world: World, workers: npt.NDArray[np.intp], samples: Record) -> Times:
+    """When the frames of registered actions were published; else when inference began."""
+    frames = world.actions.frames_of(workers, samples["tick"], samples["registered_ns"])
+    rows, whole = world.ledger.at(frames)
+    known = whole & (frames >= world.first_tick) & (rows["time_ns"] < samples["registered_ns"])
+    began: Times = samples["registered_ns"] - samples["latency_ns"]
+    return np.where(known, rows["time_ns"], began)
+
+
+def _milliseconds(times_ns: Times, start_ns: int) -> list[float]:
+    values: list[float] = np.round((times_ns - start_ns) / 1e6, 3).tolist()
+    return values
+
+
+def _where(known: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> list[int | None]:
+    return [
+        value if each else None
+        for each, value in zip(known.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def _names(actions: npt.NDArray[Any], meanings: tuple[str, ...]) -> list[str | None]:
+    """What the environment calls its actions; their numbers where it has no names for them."""
+    if actions.ndim > 1:
+        return [None] * len(actions)
+    return [
+        meanings[action] if 0 <= action < len(meanings) else str(action)
+        for action in actions.tolist()
+    ]

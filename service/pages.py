@@ -1,0 +1,174 @@
+"""`/figures`: every figure explained in a sentence, from the table of the metrics and OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from string import Template
+
+from fastapi import APIRouter
+from starlette.responses import HTMLResponse
+
+from service.figures import (
+    ACTIONS,
+    CLOCK,
+    EPISODES,
+    INFERENCE,
+    INFERENCE_WORKER,
+    LEARNER_WORKER,
+    LEARNING,
+    MICRO,
+    MILLI,
+    PREFIX,
+    R3,
+    REGRET_TEXT,
+    REGRETS,
+    REPLAY,
+    Figure,
+)
+
+router = APIRouter()
+
+UNITS = {"s": "s", "ms": "ms", "us": "µs", "hz": "Hz", "bytes": "bytes", "ticks": "ticks"}
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Figures explained · rtagent</title>
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/style.css">
+<link rel="stylesheet" href="/static/figures.css">
+</head>
+<body class="explained">
+<a class="skip" href="#main">Skip to the figures</a>
+<header><h1>Figures explained</h1><nav aria-label="Pages"><a href="/">Dashboard</a></nav></header>
+<p class="intro">Percentiles and means cover the last 60 seconds unless the text says otherwise;
+counters cover the run. What is not known is shown as unknown, never as 0.</p>
+<nav class="contents" aria-label="Sections">$contents</nav>
+<main id="main" tabindex="-1">
+$sections
+</main>
+</body>
+</html>
+""")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures that belong together.
+
+    Attributes:
+        anchor: its place on the page.
+        title: its heading.
+        text: what they have in common, one sentence.
+        prefix: of the figures' paths.
+        figures: the figures.
+    """
+
+    anchor: str
+    title: str
+    text: str
+    prefix: str
+    figures: Sequence[Figure]
+
+
+REGRET_MEANING = {
+    "inaction": "What ticks without an action cost: the number of ticks that were executed with "
+    "the default behaviour.",
+    "delay": "What old actions cost: how often the action computed from a frame differs from the "
+    "one that was executed at that frame.",
+    "learning": "What a policy costs that has not learned everything: no more than a bound can be "
+    "given.",
+}
+SECTIONS = [
+    Section("clock", "Clock", "The world's clock, which waits for nobody.", "", CLOCK),
+    Section("actions", "Acting in time", "Which action each tick got, counted from the ledger.",
+            "", ACTIONS),
+    Section("inference", "Inference", "The processes that turn pictures into actions.", "",
+            INFERENCE),
+    Section("inference-workers", "Inference processes", "The same for each process.",
+            "inference.workers[].", INFERENCE_WORKER),
+    Section("regret", "Cost of being late", REGRET_TEXT, "",
+            [Figure(f"regret.{name}", REGRET_MEANING[name]) for name in REGRETS]),
+    Section("learning", "Learning", "The processes that improve the policy.", "", LEARNING),
+    Section("learning-workers", "Learner processes", "The same for each process.",
+            "learning.workers[].", LEARNER_WORKER),
+    Section("episodes", "Episodes", "What the agent earns.", "", EPISODES),
+    Section("replay", "Replay", "What can be learned from.", "", REPLAY),
+    Section("r3", "Deadline and memory", "Learning within a deadline and a memory budget (R3).",
+            "", R3),
+]
+TIMELINE = """<section class="panel" id="timeline"><h2>Stagger timeline</h2>
+<p>Each lane is an inference process; a bar runs from the observation to the moment at which the
+action computed from it is registered. Evenly spread bars are what staggering is for: then an action
+is ready for every tick. Below, each mark is a tick of the world: a line for an action of the agent,
+a hollow box for one that was re-used, a full box with a cross for the default behaviour.</p>
+</section>"""
+
+
+def unit(figure: Figure) -> str:
+    """The figure's unit, after its name; empty: a count, a text, or a number without unit."""
+    if figure.flag:
+        return "yes or no"
+    if figure.metric is None:
+        return ""
+    if "per_second" in figure.metric:
+        return "1/s"
+    if figure.metric.endswith("_ratio"):
+        return "ratio, 0 to 1" if "variation" not in figure.metric else "ratio"
+    for part in reversed(figure.path.split(".")):
+        if (suffix := part.rpartition("_")[2]) in UNITS:
+            return UNITS[suffix]
+    if figure.metric.endswith("_ticks"):
+        return "ticks"
+    return "count" if figure.kind == "counter" else ""
+
+
+def _row(section: Section, figure: Figure) -> str:
+    path = escape(f"{section.prefix}{figure.path}")
+    return (
+        f'<tr id="{path}"><th scope="row"><code>{path}</code></th>'
+        f"<td>{escape(figure.text)}</td><td>{unit(figure)}</td><td>{_metric(figure)}</td></tr>"
+    )
+
+
+def _metric(figure: Figure) -> str:
+    """Its name and labels in Prometheus, and the unit if that is another one there."""
+    if figure.metric is None:
+        return ""
+    labels = ",".join(f'{name}="{value}"' for name, value in figure.labels.items())
+    text = f"{PREFIX}{figure.metric}<wbr>{escape(f'{{{labels}}}')}" if labels else (
+        f"{PREFIX}{figure.metric}"
+    )
+    return f"<code>{text}</code>{' (in s)' if figure.scale in (MILLI, MICRO) else ''}"
+
+
+def _section(section: Section) -> str:
+    rows = "\n".join(_row(section, figure) for figure in section.figures)
+    return (
+        f'<section class="panel" id="{section.anchor}"><h2>{escape(section.title)}</h2>'
+        f"<p>{escape(section.text)}</p>"
+        f'<table><thead><tr><th scope="col">Figure</th><th scope="col">Meaning</th>'
+        f'<th scope="col">Unit</th><th scope="col">Prometheus</th></tr></thead>'
+        f"<tbody>\n{rows}\n</tbody></table></section>"
+    )
+
+
+def figures_page() -> str:
+    """The page, as HTML."""
+    anchors = [("timeline", "Stagger timeline")] + [
+        (section.anchor, section.title) for section in SECTIONS
+    ]
+    return PAGE.substitute(
+        contents=" ".join(f'<a href="#{anchor}">{escape(title)}</a>' for anchor, title in anchors),
+        sections="\n".join([TIMELINE, *map(_section, SECTIONS)]),
+    )
+
+
+@router.get("/figures", include_in_schema=False)
+async def figures() -> HTMLResponse:
+    """Every figure, explained."""
+    return HTMLResponse(figures_page(), headers={"cache-control": "no-cache"})

@@ -1,0 +1,52 @@
+"""Schemathesis on the OpenAPI document: whatever is sent, the answer is one that is documented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import ignored_auth
+
+from service.app import create_app
+from service.problems import MEDIA_TYPE
+from service.settings import Settings
+from tests.service.conftest import BASE, PORT, TOKEN, FakeBackend
+
+EXAMPLES = 10
+HEADERS = {"authorization": f"Bearer {TOKEN}", "host": f"127.0.0.1:{PORT}"}
+
+
+def application() -> Any:
+    app = create_app(FakeBackend(), Settings(TOKEN, port=PORT))
+    # A stream that has an end.
+    app.state.context.stopping.set()
+    return app
+
+
+DOCUMENT = schemathesis.openapi.from_asgi("/openapi.json", application(), headers=HEADERS)
+# Nor is it the document's fault if the ETag is another, or the upgrade is missing.
+DOCUMENT.config.checks.positive_data_acceptance.expected_statuses += ["412", "426"]
+
+
+@schemathesis.check
+def errors_are_problems(ctx: Any, response: Any, case: Any) -> None:
+    """Every error is problem+json that says its own status."""
+    if response.status_code < 400:
+        return
+    assert response.headers["content-type"] == [MEDIA_TYPE]
+    problem = response.json()
+    assert problem["status"] == response.status_code
+    assert problem["detail"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@DOCUMENT.parametrize()
+@settings(
+    max_examples=EXAMPLES, derandomize=True, deadline=None, database=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_documented(case: Any) -> None:
+    # Who has no token is turned away in `test_openapi.py`.
+    case.call_and_validate(base_url=BASE, headers=HEADERS, excluded_checks=[ignored_auth])
