@@ -1,4 +1,7 @@
-"""What `rtagent doctor` looks at: each check reads one thing and says what to do about it."""
+"""What `rtagent doctor` looks at: each check reads one thing and says what to do about it.
+
+Memory is looked at in `memory_checks.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,47 +11,21 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from rtagent.cli.jitter import measure_jitter
-from rtagent.config import GAME_BOY_HZ, Config
-from rtagent.memory.arena import available_memory
+from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
+from rtagent.cli.verdicts import Check
+from rtagent.config import GAME_BOY_HZ
 from rtagent.realtime import fifo_permitted
-
-Verdict = Literal["ok", "warn", "bad"]
 
 MEMFD_KERNEL = (3, 17)
 PYTHON = (3, 11)
-FRAME_BYTES = 84 * 84
-PROCESSES_BYTES = 1 << 30
-"""For the processes themselves; they share torch's pages."""
+CGROUPS = Path("/sys/fs/cgroup")
 CAP_IPC_LOCK = 14
 LOCKED_ENOUGH = 256 << 20
 LATE_US = 0.25e6 / GAME_BOY_HZ
 """A quarter of a tick."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the report.
-
-    Attributes:
-        name: what was looked at.
-        verdict: ok, warn (works, less well) or bad (rtagent cannot work).
-        found: what was there.
-        advice: what to do about it; empty where nothing is to be done.
-    """
-
-    name: str
-    verdict: Verdict
-    found: str
-    advice: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return asdict(self)
 
 
 def operating_system() -> Check:
@@ -79,6 +56,19 @@ def cores() -> Check:
     )
 
 
+def cpu_quota(cgroups: Path = CGROUPS, proc: Path = Path("/proc")) -> Check:
+    """No control group stops the daemon for the rest of a period (`docker run --cpus`)."""
+    shares = [share for group in _cpu_groups(cgroups, proc) if (share := _quota(group))]
+    if not shares:
+        return Check("CPU quota", "ok", "none")
+    return Check(
+        "CPU quota",
+        "warn",
+        f"{min(shares):g} cores: whoever has used them up waits for the next period",
+        "pin to cores in its place: `docker run --cpuset-cpus`, AllowedCPUs= in systemd",
+    )
+
+
 def realtime_priority() -> Check:
     """The environment process may use SCHED_FIFO."""
     if fifo_permitted():
@@ -87,7 +77,8 @@ def realtime_priority() -> Check:
         "SCHED_FIFO",
         "warn",
         "not permitted: ticks are late when the cores are busy",
-        "raise the rtprio limit to 50: /etc/security/limits.conf, or LimitRTPRIO=50 in systemd",
+        "raise the rtprio limit to 50: /etc/security/limits.conf, LimitRTPRIO=50 in systemd, "
+        "`--ulimit rtprio=50` in Docker",
     )
 
 
@@ -103,27 +94,9 @@ def locked_memory() -> Check:
         "memlock limit",
         "warn",
         found,
-        "raise it: `ulimit -l unlimited`, /etc/security/limits.conf, or LimitMEMLOCK=infinity",
+        "raise it: /etc/security/limits.conf, LimitMEMLOCK=infinity in systemd, "
+        "`--ulimit memlock=-1` in Docker",
     )
-
-
-def memory() -> Check:
-    """The default replay fits."""
-    ring = Config().replay.capacity * FRAME_BYTES
-    available = available_memory()
-    found = f"{available >> 20} MiB available"
-    if available < ring:
-        return Check(
-            "memory",
-            "bad",
-            found,
-            f"the default replay takes {ring >> 20} MiB: lower replay.capacity",
-        )
-    if available < ring + PROCESSES_BYTES:
-        return Check(
-            "memory", "warn", found, "little is left beside the replay: lower replay.capacity"
-        )
-    return Check("memory", "ok", found)
 
 
 def cpu_governor(root: Path = Path("/sys/devices/system/cpu")) -> Check:
@@ -160,9 +133,14 @@ def descriptor_access() -> Check:
     )
 
 
-def jitter(seconds: float) -> Check:
-    """A loop at the Game Boy's rate wakes up in time."""
-    measured = measure_jitter(seconds)
+def jitter(seconds: float, progress: Callable[[float], object] = float) -> Check:
+    """A loop at the Game Boy's rate wakes up in time.
+
+    Args:
+        seconds: how long to measure.
+        progress: told now and then for how many seconds it has been going on.
+    """
+    measured = measure_jitter(seconds, progress)
     mode = "SCHED_FIFO" if measured["realtime"] else "normal priority"
     found = (
         f"p50 {measured['p50']:.0f}, p99 {measured['p99']:.0f}, max {measured['max']:.0f} us late "
@@ -182,9 +160,13 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     operating_system,
     python,
     cores,
+    cpu_quota,
     realtime_priority,
     locked_memory,
     memory,
+    shared_memory,
+    overcommit,
+    swap,
     cpu_governor,
     descriptor_access,
 )
@@ -197,3 +179,32 @@ def _capable(capability: int) -> bool:
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> capability & 1)
     return False
+
+
+def _cpu_groups(cgroups: Path, proc: Path) -> list[Path]:
+    """The control groups of this process, and those around them, that may have a quota."""
+    groups: list[Path] = []
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root = cgroups
+        elif "cpu" in controllers.split(","):
+            root = cgroups / "cpu"
+        else:
+            continue
+        group = root / path.lstrip("/")
+        groups += [each for each in (group, *group.parents) if each.is_relative_to(root)]
+    return groups
+
+
+def _quota(group: Path) -> float | None:
+    """Cores that a control group (version 2 or 1) may use; None: no limit."""
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota = (group / "cpu.cfs_quota_us").read_text().strip()
+            period = (group / "cpu.cfs_period_us").read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return int(quota) / int(period) if quota.isdecimal() and int(period) else None

@@ -10,11 +10,14 @@ from typing import Any
 
 import httpx
 
+from rtagent import __version__
+from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import load_config
 from rtagent.errors import UserError
 
 TIMEOUT_S = 40.0
 """Longer than the supervisor gives a change to come into force."""
+POLL_S = 0.25
 _TOKEN_VARIABLE = "RTAGENT_TOKEN"
 
 
@@ -32,16 +35,27 @@ class Daemon:
         url: its address.
         token: its bearer token.
         transport: for tests.
+        clock: between two looks at a change that takes long.
+        timeout_s: for each answer.
     """
 
     def __init__(
-        self, url: str, token: str, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        token: str,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.url = url
+        self._timeout_s = timeout_s
+        self._clock = clock or MonotonicClock()
         self._client = httpx.Client(
             base_url=url,
-            headers={"authorization": f"Bearer {token}"},
-            timeout=TIMEOUT_S,
+            headers={
+                "authorization": f"Bearer {token}", "user-agent": f"rtagent/{__version__}"
+            },
+            timeout=timeout_s,
             transport=transport,
             trust_env=False,
         )
@@ -52,7 +66,20 @@ class Daemon:
         Raises:
             UserError: no answer, or a refusal.
         """
-        return self._call("GET", path)
+        return _document(self._request("GET", path))
+
+    def get_if_known(self, path: str) -> dict[str, Any] | None:
+        """The JSON document at a path; None if the daemon has none there.
+
+        Raises:
+            UserError: no answer, or a refusal.
+        """
+        response = self._request("GET", path)
+        return None if response.status_code == httpx.codes.NOT_FOUND else _document(response)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()
 
     def patch(self, path: str, change: dict[str, Any]) -> dict[str, Any]:
         """Apply a merge patch; returns what is in force then.
@@ -60,38 +87,49 @@ class Daemon:
         Raises:
             UserError: no answer, or a refusal.
         """
-        return self._call("PATCH", path, json=change)
+        answer = self._request("PATCH", path, json=change)
+        if answer.status_code == httpx.codes.ACCEPTED:
+            return self._end_of(answer)
+        return _document(answer)
 
-    def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+    def _end_of(self, begun: httpx.Response) -> dict[str, Any]:
+        """What has become of a change that goes on after its answer."""
+        until = self._clock.now() + TIMEOUT_S
+        while self._clock.now() < until:
+            operation = self.get(begun.headers["location"])
+            if operation["state"] == "done":
+                return dict(operation["result"])
+            if operation["state"] == "refused":
+                raise UserError(str(operation["problem"]["detail"]))
+            self._clock.sleep_until(self._clock.now() + POLL_S)
+        raise UserError(f"the change is not in force after {TIMEOUT_S:g} s; see rtagent status")
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
-            response = self._client.request(method, path, **arguments)
+            return self._client.request(method, path, **arguments)
         except httpx.ConnectError:
             raise UserError(f"no daemon answers at {self.url}; start one: rtagent serve") from None
         except httpx.TimeoutException:
-            raise UserError(f"the daemon at {self.url} gave no answer in {TIMEOUT_S:g} s") from None
+            raise UserError(
+                f"the daemon at {self.url} gave no answer in {self._timeout_s:g} s"
+            ) from None
         except httpx.HTTPError as error:
             raise UserError(f"the daemon at {self.url} hung up: {error}") from None
-        try:
-            document = response.json()
-        except ValueError:
-            document = None
-        if response.is_success and isinstance(document, dict):
-            return document
-        raise UserError(_refusal(response, document))
 
 
-def find_daemon(state_dir: Path | None) -> Daemon:
+def find_daemon(state_dir: Path | None, timeout_s: float = TIMEOUT_S) -> Daemon:
     """The daemon that runs on a state directory.
 
     Args:
         state_dir: none: the configured one.
+        timeout_s: for each of its answers.
 
     Raises:
         UserError: there is none, or its token cannot be read.
     """
     folder = (state_dir or load_config().state_dir).expanduser()
     note = _note(folder)
-    return Daemon(str(note["url"]), _token(folder))
+    return Daemon(str(note["url"]), _token(folder), timeout_s=timeout_s)
 
 
 def _note(folder: Path) -> dict[str, Any]:
@@ -123,6 +161,16 @@ def _token(folder: Path) -> str:
         raise UserError(
             f"cannot read the token in {path}: {reason}; set {_TOKEN_VARIABLE} instead"
         ) from None
+
+
+def _document(response: httpx.Response) -> dict[str, Any]:
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    if response.is_success and isinstance(document, dict):
+        return document
+    raise UserError(_refusal(response, document))
 
 
 def _refusal(response: httpx.Response, document: Any) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from rtagent.cli.checks import CHECKS, jitter
 from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.cli.verdicts import Check
 from rtagent.errors import UserError
 
-DEFAULT_SECONDS = 3.0
+DEFAULT_SECONDS = 10.0
 LONGEST_S = 3600.0
 EXIT_BAD = 1
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
@@ -33,8 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if not 0.0 < args.seconds <= LONGEST_S:
         raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
     checks = [check() for check in CHECKS]
-    with stderr().status(f"measuring the jitter for {args.seconds:g} s ..."):
-        checks.append(jitter(args.seconds))
+    checks.append(_jitter_with_progress(args.seconds))
     if args.json:
         print_json([check.as_dict() for check in checks])
     else:
@@ -44,3 +45,14 @@ def run(args: argparse.Namespace) -> int:
             table.add_row(Text(check.verdict, _STYLES[check.verdict]), check.name, told)
         stdout().print(table)
     return EXIT_BAD if any(check.verdict == "bad" for check in checks) else 0
+
+
+def _jitter_with_progress(seconds: float) -> Check:
+    """The check that takes time; a bar meanwhile, if somebody watches."""
+    console = stderr()
+    with Progress(
+        TextColumn("measuring the jitter"), BarColumn(), TimeRemainingColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=seconds)
+        return jitter(seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds)))

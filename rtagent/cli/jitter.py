@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TypedDict
 
 import numpy as np
@@ -17,6 +18,9 @@ from rtagent.config import GAME_BOY_HZ
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.errors import UserError
 from rtagent.realtime import enter_realtime
+
+TOLD_EVERY_S = 0.5
+"""Seldom, or telling how far it is would itself keep a core busy."""
 
 
 class Jitter(TypedDict):
@@ -29,18 +33,35 @@ class Jitter(TypedDict):
     max: float
 
 
-def measure_jitter(seconds: float) -> Jitter:
+def measure_jitter(seconds: float, progress: Callable[[float], object] = float) -> Jitter:
     """Measure in a fresh process, with the priority that the environment process would get.
+
+    Args:
+        seconds: how long.
+        progress: told now and then for how many seconds it has been going on.
 
     Raises:
         UserError: the process failed.
     """
     command = [sys.executable, "-m", __name__, str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    clock = MonotonicClock()
+    began = clock.now()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while True:
+            try:
+                out, errors = process.communicate(timeout=TOLD_EVERY_S)
+                break
+            except subprocess.TimeoutExpired:
+                progress(clock.now() - began)
+            except BaseException:
+                process.kill()
+                raise
+    if process.returncode != 0:
+        reason = (errors.strip().splitlines() or ["no reason given"])[-1]
         raise UserError(f"the jitter could not be measured: {reason}")
-    measured: Jitter = json.loads(done.stdout)
+    measured: Jitter = json.loads(out)
     return measured
 
 

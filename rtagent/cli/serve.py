@@ -17,6 +17,7 @@ from rtagent import launch
 from rtagent.cli.options import add_config_options
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config, load_config
+from rtagent.notify import Notifier, Systemd
 from rtagent.state_dir import StateDir
 from rtagent.supervisor import Supervisor
 from service.binding import bind
@@ -87,6 +88,7 @@ def _supervise(
         service=partial(_start_service, settings, sock),
         url=settings.url,
         preload=(SERVICE_MODULE,),
+        systemd=Systemd(Notifier.from_environment(os.environ)),
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: supervisor.request_stop())

@@ -1,12 +1,14 @@
-"""`rtagent set SECTION.KEY=VALUE`: change a setting of the running daemon."""
+"""`rtagent set SECTION.KEY=VALUE ...`: change settings of the running daemon."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from rtagent.cli.daemon import add_state_dir_option, find_daemon
+from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, print_json
 from rtagent.errors import UserError
 
@@ -14,6 +16,7 @@ SETTABLE = {
     "inference.processes": "/v1/inference",
     "inference.algorithm": "/v1/inference",
     "inference.action_deadline_ms": "/v1/inference",
+    "inference.injected_latency_ms": "/v1/inference",
     "learning.processes": "/v1/learning",
     "learning.paused": "/v1/learning",
     "learning.batch_size": "/v1/learning",
@@ -29,37 +32,84 @@ SETTABLE = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "setting",
+        "settings",
         metavar="SECTION.KEY=VALUE",
-        help=f"the key is one of {', '.join(SETTABLE)}; the value none takes a limit away",
+        nargs="+",
+        help=f"the key is one of {', '.join(SETTABLE)}; the value none takes a limit away, and "
+        "inference.processes=auto follows the inference time; those of one section change together",
     )
     add_state_dir_option(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Change one setting and print its old and new value, once the new one is in force.
+    """Change settings and print their old and new values, once the new ones are in force.
 
     Raises:
-        UserError: the key cannot change while running, or the daemon refuses the value.
+        UserError: a key cannot change while running, or the daemon refuses a value. Of several
+            sections, those before the refused one are in force then, and the message says so.
     """
-    dotted, equals, text = args.setting.partition("=")
-    dotted = dotted.strip()
-    if not equals:
-        raise UserError(f"set {args.setting}: expected SECTION.KEY=VALUE")
-    if dotted not in SETTABLE:
-        raise UserError(
-            f"{dotted} cannot be changed while the daemon runs; these can: {', '.join(SETTABLE)}"
-        )
-    path, key = SETTABLE[dotted], dotted.partition(".")[2]
+    changes = parse_settings(args.settings)
     daemon = find_daemon(args.state_dir)
-    before = daemon.get(path).get(key)
-    after = daemon.patch(path, {key: _value(text.strip())}).get(key)
+    done: list[dict[str, Any]] = []
+    for path, values in changes.items():
+        try:
+            done += _change(daemon, path, values)
+        except UserError as error:
+            raise _refused(error, done) from None
     if args.json:
-        print_json({"key": dotted, "before": before, "after": after})
-    else:
-        print(f"{dotted}: {_shown(before)} -> {_shown(after)}")
+        print_json(done[0] if len(done) == 1 else done)
+        return 0
+    for each in done:
+        print(f"{each['key']}: {_shown(each['before'])} -> {_shown(each['after'])}")
     return 0
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The new values by dotted key, under the call that changes them, in the order given.
+
+    Raises:
+        UserError: a setting is malformed, unknown or named twice.
+    """
+    changes: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        dotted, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or not text:
+            raise UserError(f"set {setting}: expected SECTION.KEY=VALUE")
+        if dotted not in SETTABLE:
+            raise UserError(_unknown(dotted))
+        values = changes.setdefault(SETTABLE[dotted], {})
+        if dotted in values:
+            raise UserError(f"set {setting}: {dotted} is named twice")
+        values[dotted] = _value(text)
+    return changes
+
+
+def _change(daemon: Daemon, path: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    before = daemon.get(path)
+    after = daemon.patch(path, {_name(key): value for key, value in values.items()})
+    return [
+        {"key": key, "before": before.get(_name(key)), "after": after.get(_name(key))}
+        for key in values
+    ]
+
+
+def _refused(error: UserError, done: Sequence[dict[str, Any]]) -> UserError:
+    if not done:
+        return error
+    in_force = ", ".join(f"{each['key']} = {_shown(each['after'])}" for each in done)
+    return UserError(f"{error}; already in force: {in_force}")
+
+
+def _unknown(dotted: str) -> str:
+    near = difflib.get_close_matches(dotted, SETTABLE, 1)
+    if near:
+        return f"{dotted} cannot be changed while the daemon runs; did you mean {near[0]}?"
+    return f"{dotted} cannot be changed while the daemon runs; these can: {', '.join(SETTABLE)}"
+
+
+def _name(dotted: str) -> str:
+    return dotted.partition(".")[2]
 
 
 def _value(text: str) -> Any:

@@ -130,7 +130,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def collect(daemon: Daemon) -> dict[str, Any]:
-    """Address, status, figures and injected latency (null if none is injected).
+    """Address, status, figures, injected latency (null if none is injected), and whether the number
+    of inference processes is automatic.
 
     Raises:
         UserError: no daemon answers.
@@ -142,6 +143,7 @@ def collect(daemon: Daemon) -> dict[str, Any]:
         "status": daemon.get("/v1/status"),
         "stats": daemon.get("/v1/stats"),
         "injected_latency_ms": injected,
+        "automatic_processes": inference.get("processes") == "auto",
     }
 
 
@@ -152,7 +154,10 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
     )
     console.print()
     figures = plain_table("", "")
-    for title, text in figure_rows(report["stats"], report["injected_latency_ms"]):
+    rows = figure_rows(
+        report["stats"], report["injected_latency_ms"], report["automatic_processes"]
+    )
+    for title, text in rows:
         figures.add_row(title, text)
     console.print(figures)
     console.print()
@@ -172,12 +177,15 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
             console.print(str(role["last_error"]).rstrip())
 
 
-def figure_rows(stats: Mapping[str, Any], injected_ms: float | None) -> list[tuple[str, str]]:
+def figure_rows(
+    stats: Mapping[str, Any], injected_ms: float | None, automatic: bool = False
+) -> list[tuple[str, str]]:
     """Title and text of each main figure; what is not known is called unknown.
 
     Args:
         stats: as `GET /v1/stats` answers.
         injected_ms: mean of the injected latency; none: the inference time is the policy's own.
+        automatic: whether the number of inference processes is.
     """
     shown = _FIGURES
     if _value(stats, "r3.mode") not in (None, "off"):
@@ -186,7 +194,10 @@ def figure_rows(stats: Mapping[str, Any], injected_ms: float | None) -> list[tup
         shown += _MEMORY
     rows = []
     for title, sentence, *figures in shown:
-        text = sentence.format(*(_figure(stats, path, form) for path, form in figures))
+        texts = [_figure(stats, path, form) for path, form in figures]
+        if title == "inference" and automatic:
+            texts[1] = f"auto ({texts[1]})"
+        text = sentence.format(*texts)
         if title == "inference time" and injected_ms:
             text += f" (injected latency: padded to {injected_ms:g} ms on average)"
         if title == "learners" and _value(stats, "learning.paused"):

@@ -7,17 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.cli import checks, doctor
-from rtagent.cli.checks import Check
+from rtagent.cli import checks, doctor, memory_checks
+from rtagent.cli.jitter import TOLD_EVERY_S
+from rtagent.cli.verdicts import Check
+from rtagent.errors import UserError
+from rtagent.memory.usage import Level
 from tests.cli.conftest import Run
 
 NAMES = [
     "operating system",
     "Python",
     "cores",
+    "CPU quota",
     "SCHED_FIFO",
     "memlock limit",
     "memory",
+    "shared memory",
+    "overcommit",
+    "swap",
     "CPU governor",
     "/proc/<pid>/fd",
     "jitter",
@@ -51,19 +58,132 @@ def test_bad_seconds(run: Run, seconds: str) -> None:
 def test_something_bad_is_told_and_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = Check("memory", "bad", "3 MiB available", "buy some")
     monkeypatch.setattr(doctor, "CHECKS", (lambda: bad,))
-    monkeypatch.setattr(doctor, "jitter", lambda seconds: Check("jitter", "ok", "none"))
+    monkeypatch.setattr(doctor, "jitter", lambda *told: Check("jitter", "ok", "none"))
     done = run("doctor")
     assert done.code == 1
     assert "3 MiB available" in done.out
     assert "buy some" in done.out
 
 
-def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdicts = []
-    for mib in (100, 1000, 8000):
-        monkeypatch.setattr(checks, "available_memory", lambda mib=mib: mib << 20)
-        verdicts.append(checks.memory().verdict)
-    assert verdicts == ["bad", "warn", "ok"]
+@pytest.mark.process
+def test_the_jitter_tells_how_far_it_is() -> None:
+    told: list[float] = []
+    assert checks.jitter(3 * TOLD_EVERY_S, told.append).name == "jitter"
+    assert len(told) >= 2
+    assert told == sorted(told)
+
+
+def levels(*available_mib: int) -> list[Level]:
+    return [Level(f"level {mib}", 16_000 << 20, mib << 20) for mib in available_mib]
+
+
+@pytest.mark.parametrize(
+    ("mib", "verdict"),
+    [((100,), "bad"), ((1000,), "warn"), ((8000,), "ok"), ((8000, 100), "bad")],
+)
+def test_memory(monkeypatch: pytest.MonkeyPatch, mib: tuple[int, ...], verdict: str) -> None:
+    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(*mib))
+    check = memory_checks.memory()
+    assert check.verdict == verdict
+    # It is the tightest that counts.
+    assert f"level {min(mib)}" in check.found
+    assert ("replay.capacity" in check.advice) == (verdict != "ok")
+
+
+@pytest.fixture
+def small_replay(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So that a test does not reserve hundreds of MiB."""
+    monkeypatch.setattr(memory_checks, "replay_bytes", lambda: 3 << 20)
+    return 3 << 20
+
+
+@pytest.mark.usefixtures("small_replay")
+def test_shared_memory_is_reserved_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(8000))
+    check = memory_checks.shared_memory()
+    assert (check.verdict, check.found) == ("ok", "3 MiB of memfd reserved and given back")
+
+
+@pytest.mark.usefixtures("small_replay")
+@pytest.mark.parametrize(
+    "error",
+    [UserError("no memory for doctor: File too large"), PermissionError(1, "not permitted")],
+)
+def test_shared_memory_that_cannot_be_reserved(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(name: str, size: int) -> None:
+        raise error
+
+    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(8000))
+    monkeypatch.setattr(memory_checks, "Arena", refuse)
+    check = memory_checks.shared_memory()
+    assert check.verdict == "bad"
+    assert str(error) in check.found
+    assert "memfd_create" in check.advice
+
+
+def test_the_last_memory_is_not_reserved_for_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(name: str, size: int) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(8000, 900))
+    monkeypatch.setattr(memory_checks, "Arena", never)
+    assert memory_checks.shared_memory().verdict == "warn"
+
+
+def proc(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "verdict"), [(0, 0, "ok"), (1000, 950, "ok"), (1000, 500, "warn")]
+)
+def test_swap(tmp_path: Path, total: int, free: int, verdict: str) -> None:
+    root = proc(tmp_path, {"meminfo": f"SwapTotal: {total} kB\nSwapFree: {free} kB\n"})
+    assert memory_checks.swap(root).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("mode", "promised_mib", "verdict"),
+    [(0, 7900, "ok"), (1, 7900, "ok"), (2, 1000, "ok"), (2, 7900, "warn")],
+)
+def test_overcommit(tmp_path: Path, mode: int, promised_mib: int, verdict: str) -> None:
+    promised = f"CommitLimit: {8000 << 10} kB\nCommitted_AS: {promised_mib << 10} kB\n"
+    root = proc(tmp_path, {"meminfo": promised, "sys/vm/overcommit_memory": f"{mode}\n"})
+    check = memory_checks.overcommit(root)
+    assert check.verdict == verdict
+    assert ("vm.overcommit_memory=0" in check.advice) == (verdict == "warn")
+
+
+@pytest.mark.parametrize(
+    ("files", "cgroup", "found"),
+    [
+        ({}, "0::/", "none"),
+        ({"outer/cpu.max": "max 100000"}, "0::/outer/inner", "none"),
+        ({"outer/cpu.max": "150000 100000"}, "0::/outer/inner", "1.5 cores"),
+        (
+            {"outer/cpu.max": "150000 100000", "outer/inner/cpu.max": "400000 100000"},
+            "0::/outer/inner", "1.5 cores",
+        ),
+        (
+            {"cpu/box/cpu.cfs_quota_us": "50000", "cpu/box/cpu.cfs_period_us": "100000"},
+            "5:cpu,cpuacct:/box\n0::/", "0.5 cores",
+        ),
+        (
+            {"cpu/box/cpu.cfs_quota_us": "-1", "cpu/box/cpu.cfs_period_us": "100000"},
+            "5:cpu:/box", "none",
+        ),
+    ],
+)
+def test_cpu_quota(tmp_path: Path, files: dict[str, str], cgroup: str, found: str) -> None:
+    groups = proc(tmp_path / "cgroup", files)
+    check = checks.cpu_quota(groups, proc(tmp_path / "proc", {"self/cgroup": f"{cgroup}\n"}))
+    assert check.found.startswith(found)
+    assert check.verdict == ("ok" if found == "none" else "warn")
 
 
 def test_no_realtime_permission_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,13 +41,15 @@ class FakeDaemon:
         deadlines: settings of the deadline controller.
         figures: every figure.
         injected_ms: injected latency of its configuration.
+        processes: inference processes of its configuration.
         last_error: of inference process 0.
         seen: method, path and body of each authorized request.
     """
 
     def __init__(self) -> None:
         self.inference: dict[str, Any] = {
-            "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None
+            "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None,
+            "injected_latency_ms": 0.0,
         }
         self.learning: dict[str, Any] = {
             "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin"
@@ -57,6 +59,7 @@ class FakeDaemon:
         }
         self.figures = copy.deepcopy(STATS)
         self.injected_ms = 0.0
+        self.processes: int | str = 2
         self.last_error: str | None = None
         self.seen: list[tuple[str, str, Any]] = []
         daemon = self
@@ -100,7 +103,8 @@ class FakeDaemon:
         return {
             "/v1/status": (200, {"run_id": "r1", "state": "running", "roles": [role]}),
             "/v1/stats": (200, self.figures),
-            "/v1/config": (200, {"inference": {"injected_latency_ms": self.injected_ms}}),
+            "/v1/config": (200, {"inference": {"injected_latency_ms": self.injected_ms,
+                                               "processes": self.processes}}),
             **{each: (200, settings) for each, settings in self._settings.items()},
         }.get(path, (500, b"not json"))
 
@@ -208,6 +212,12 @@ def test_status_as_json(run: Run) -> None:
             {"action_deadline_ms": None},
             "inference.action_deadline_ms: none -> none",
         ),
+        ("inference.processes=auto", {"processes": "auto"}, "inference.processes: 2 -> auto"),
+        (
+            "inference.injected_latency_ms=82",
+            {"injected_latency_ms": 82},
+            "inference.injected_latency_ms: 0.0 -> 82",
+        ),
     ],
 )
 def test_set_prints_old_and_new(
@@ -253,11 +263,58 @@ def test_a_refusal_shows_the_daemon_s_reason(run: Run) -> None:
     assert refused == (2, "", "rtagent: processes = 10000: must be at most 256\n")
 
 
+def test_one_section_changes_together(run: Run, daemon: FakeDaemon) -> None:
+    done = run("set", "inference.processes=4", "inference.algorithm=maximum-time")
+    assert done.out == (
+        "inference.processes: 2 -> 4\ninference.algorithm: adaptive -> maximum-time\n"
+    )
+    patches = [each for each in daemon.seen if each[0] == "PATCH"]
+    both = {"processes": 4, "algorithm": "maximum-time"}
+    assert patches == [("PATCH", "/v1/inference", both)]
+
+
+def test_several_sections_in_the_order_given(run: Run, daemon: FakeDaemon) -> None:
+    settings = ("r3.deadline_s=30", "inference.processes=3", "r3.mode=step")
+    done = json.loads(run("set", *settings, "--json").out)
+    assert [each["key"] for each in done] == ["r3.deadline_s", "r3.mode", "inference.processes"]
+    patches = [each[1:] for each in daemon.seen if each[0] == "PATCH"]
+    assert patches == [
+        ("/v1/deadlines", {"deadline_s": 30, "mode": "step"}), ("/v1/inference", {"processes": 3})
+    ]
+
+
+def test_what_is_in_force_is_told_when_a_later_section_is_refused(
+    run: Run, daemon: FakeDaemon
+) -> None:
+    refused = run("set", "learning.paused=true", "inference.processes=10000", "r3.mode=step")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        "rtagent: processes = 10000: must be at most 256; "
+        "already in force: learning.paused = true\n"
+    )
+    assert daemon.learning["paused"] is True
+    assert daemon.deadlines["mode"] == "off"
+
+
+def test_a_bad_setting_among_several_changes_nothing(run: Run, daemon: FakeDaemon) -> None:
+    for settings in (("inference.processes=3", "learning.gama=1"), ("r3.mode=", "r3.mode=step"),
+                     ("r3.mode=off", "r3.mode=step")):
+        assert run("set", *settings).code == 2
+    assert daemon.seen == []
+
+
+def test_status_tells_an_automatic_number_from_a_chosen_one(run: Run, daemon: FakeDaemon) -> None:
+    assert "2 of 2 processes act" in run("status").out
+    daemon.processes = "auto"
+    assert "2 of auto (2) processes act" in run("status").out
+
+
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
         ("learning.gamma=0.9", "learning.gamma cannot be changed while the daemon runs"),
-        ("inference.procesess=3", "inference.procesess cannot be changed"),
+        ("inference.procesess=3", "did you mean inference.processes?"),
+        ("inference.processes=", "expected SECTION.KEY=VALUE"),
         ("inference.processes", "expected SECTION.KEY=VALUE"),
     ],
 )

@@ -1,0 +1,198 @@
+"""`rtagent events`: what happened in the run of the running daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import sleep
+from typing import Any
+from urllib.parse import urlencode
+
+from rich.console import Console
+from rich.text import Text
+
+from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
+from rtagent.cli.options import UNKNOWN, add_json_option, print_json, stdout
+from rtagent.errors import UserError
+
+DEFAULT_LIMIT = 20
+MOST = 1000
+POLL_S = 1.0
+PAGE = 100
+LONGEST = 200
+"""Characters of an event's details; `--json` shows all of them."""
+_COMMON = ("id", "at", "uptime_s", "kind", "source")
+_LINE = "{:<20}  {:<22}  {:<14}  {}"
+_BAD = ("failed", "exceeded", "out_of_memory", "missed", "not_kept")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--limit", type=int, default=DEFAULT_LIMIT, metavar="N",
+        help=f"the newest N events, 1 to {MOST:,} (default {DEFAULT_LIMIT})",
+    )
+    parser.add_argument(
+        "--kind", action="append", default=[], metavar="K", dest="kinds",
+        help="only events of this kind; may be repeated",
+    )
+    parser.add_argument(
+        "--follow", action="store_true",
+        help="go on with new events until Ctrl-C; with --json, one JSON document per line",
+    )
+    add_state_dir_option(parser)
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what happened, the newest at the bottom.
+
+    Raises:
+        UserError: no daemon answers, or it refuses an option.
+    """
+    if not 1 <= args.limit <= MOST:
+        raise UserError(f"--limit {args.limit}: must be 1 to {MOST}")
+    daemon = find_daemon(args.state_dir)
+    run_id = _run_id(daemon)
+    events = _ask(daemon, args.limit, args.kinds)[::-1]
+    if args.json and not args.follow:
+        print_json(events)
+        return 0
+    console = stdout()
+    if not args.json:
+        _print_line(console, _LINE.format("time (UTC)", "event", "source", "details"), "bold")
+    _print(console, events, args.json)
+    if args.follow:
+        for new in _follow(daemon, args, Place(run_id, events[-1]["id"] if events else 0)):
+            _print(console, new, args.json)
+    return 0
+
+
+@dataclass
+class Place:
+    """How far a follower is.
+
+    Attributes:
+        run_id: whose events.
+        last: id of the newest one seen; 0: none.
+    """
+
+    run_id: str
+    last: int
+
+
+def _follow(
+    daemon: Daemon, args: argparse.Namespace, place: Place
+) -> Iterator[list[dict[str, Any]]]:
+    """New events, oldest first, again and again. While no daemon answers, it waits for one."""
+    lost = False
+    while True:
+        sleep(POLL_S)
+        try:
+            if lost:
+                daemon = find_daemon(args.state_dir)
+            new = _since(daemon, place, args.kinds)
+        except UserError as error:
+            if not lost:
+                print(f"rtagent: {error} (waiting for it)", file=sys.stderr, flush=True)
+            lost = True
+            continue
+        lost = False
+        if new:
+            yield new
+
+
+def _since(daemon: Daemon, place: Place, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """What is new, oldest first; moves the place."""
+    run_id = _run_id(daemon)
+    # Each run numbers its events from 1.
+    last = place.last if run_id == place.run_id else 0
+    page = found = _ask(daemon, PAGE, kinds)
+    while len(page) == PAGE and page[-1]["id"] > last + 1:
+        page = _ask(daemon, PAGE, kinds, page[-1]["id"])
+        found = found + page
+    new = [event for event in reversed(found) if event["id"] > last]
+    place.run_id, place.last = run_id, new[-1]["id"] if new else last
+    return new
+
+
+def _run_id(daemon: Daemon) -> str:
+    return str(daemon.get("/v1/status").get("run_id", UNKNOWN))
+
+
+def _ask(
+    daemon: Daemon, limit: int, kinds: Sequence[str], before: int | None = None
+) -> list[dict[str, Any]]:
+    """Events, newest first."""
+    query: dict[str, Any] = {"limit": limit, "kind": kinds}
+    if before is not None:
+        query["before"] = before
+    answer = daemon.get(f"/v1/events?{urlencode(query, doseq=True)}")
+    return list(answer["events"])
+
+
+def _print(console: Console, events: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    for event in events:
+        if as_json:
+            print(json.dumps(event), flush=True)
+        else:
+            bad = any(word in event["kind"] for word in _BAD)
+            _print_line(console, line_of(event), "red" if bad else "")
+
+
+def _print_line(console: Console, line: str, style: str) -> None:
+    """A terminal gets one row for each event, a file or a pipe the whole line."""
+    if console.is_terminal:
+        console.print(Text(line, style), no_wrap=True, overflow="ellipsis")
+    else:
+        console.print(Text(line, style), soft_wrap=True)
+
+
+def line_of(event: Mapping[str, Any]) -> str:
+    """An event as one line: time, kind, source, details."""
+    at = str(event["at"])[:19].replace("T", " ")
+    return _LINE.format(at, event["kind"], event["source"] or "-", details_of(event)).rstrip()
+
+
+def details_of(event: Mapping[str, Any]) -> str:
+    """The details of an event, short; of a change: the old and the new value, and whose it was."""
+    details = {key: value for key, value in event.items() if key not in _COMMON}
+    parts = []
+    if "before" in details and "after" in details:
+        change = _change(details.pop("before"), details.pop("after"))
+        parts.append(f"{change} by {details.pop('by')}" if "by" in details else change)
+    parts += [f"{key}: {_shown(value)}" for key, value in details.items()]
+    text = ", ".join(parts)
+    # What a failing policy says about itself must not reach the terminal as control characters.
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _change(before: Any, after: Any) -> str:
+    """Old and new value; of several settings, each with its name."""
+    if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+        return f"{_shown(before)} -> {_shown(after)}"
+    return ", ".join(
+        f"{key}: {_shown(before[key]) if key in before else UNKNOWN} -> {_shown(value)}"
+        for key, value in after.items()
+    )
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words: of a text with several lines, such as a traceback, the last one."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, str):
+        return next((line.strip() for line in reversed(value.splitlines()) if line.strip()), "")
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_shown(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return str(value)

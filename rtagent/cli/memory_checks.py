@@ -1,0 +1,98 @@
+"""What `rtagent doctor` says about memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rtagent.cli.verdicts import Check
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.arena import Arena
+from rtagent.memory.usage import memory_levels
+
+PROC = Path("/proc")
+FRAME_BYTES = 84 * 84
+PROCESSES_BYTES = 1 << 30
+"""For the processes themselves; they share torch's pages."""
+SWAPPED_SHARE = 0.1
+STRICT = 2
+"""Of `vm.overcommit_memory`: no more is promised than there is."""
+_MIB = 1 << 20
+
+
+def replay_bytes() -> int:
+    """Memory of the default replay."""
+    return Config().replay.capacity * FRAME_BYTES
+
+
+def memory() -> Check:
+    """The default replay fits into the machine, and into every limited control group."""
+    ring = replay_bytes()
+    level = min(memory_levels(), key=lambda level: level.available)
+    found = f"{level.available // _MIB} MiB available of {level.limit // _MIB} MiB ({level.name})"
+    if level.available < ring:
+        advice = f"the default replay takes {ring // _MIB} MiB: lower replay.capacity"
+        return Check("memory", "bad", found, advice)
+    if level.available < ring + PROCESSES_BYTES:
+        advice = "little is left beside the replay: lower replay.capacity"
+        return Check("memory", "warn", found, advice)
+    return Check("memory", "ok", found)
+
+
+def shared_memory() -> Check:
+    """As much memfd as the default replay takes can really be reserved."""
+    ring = replay_bytes()
+    if min(level.available for level in memory_levels()) < ring + PROCESSES_BYTES:
+        # Reserving the last memory might have the kernel end another program.
+        return Check(
+            "shared memory", "warn", "not tried: too little memory is available",
+            "see memory above; shared memory counts towards the same limits",
+        )
+    try:
+        Arena("doctor", ring).close()
+    except (UserError, OSError) as error:
+        return Check(
+            "shared memory", "bad", f"{ring // _MIB} MiB of memfd cannot be reserved: {error}",
+            "lower replay.capacity; look at `ulimit -f`, at limits of the control group, and "
+            "whether a sandbox forbids memfd_create or fallocate",
+        )
+    return Check("shared memory", "ok", f"{ring // _MIB} MiB of memfd reserved and given back")
+
+
+def overcommit(proc: Path = PROC) -> Check:
+    """The kernel does not refuse memory that is there."""
+    mode = int((proc / "sys/vm/overcommit_memory").read_text())
+    if mode != STRICT:
+        return Check("overcommit", "ok", f"vm.overcommit_memory = {mode}")
+    info = _meminfo(proc)
+    left = info["CommitLimit"] - info["Committed_AS"]
+    found = f"vm.overcommit_memory = 2, {left // _MIB} MiB may still be promised"
+    if left >= replay_bytes() + PROCESSES_BYTES:
+        return Check("overcommit", "ok", found)
+    return Check(
+        "overcommit", "warn", found,
+        "starting may fail although memory is free: `sysctl vm.overcommit_memory=0`, or raise "
+        "vm.overcommit_ratio",
+    )
+
+
+def swap(proc: Path = PROC) -> Check:
+    """Nothing that acts has to be fetched from a disk first."""
+    info = _meminfo(proc)
+    total, used = info["SwapTotal"], info["SwapTotal"] - info["SwapFree"]
+    if not total:
+        return Check("swap", "ok", "none")
+    found = f"{used // _MIB} of {total // _MIB} MiB in use"
+    if used <= SWAPPED_SHARE * total:
+        return Check("swap", "ok", found)
+    return Check(
+        "swap", "warn", found,
+        "what acts may wait for the disk: stop other programs, lower replay.capacity, or "
+        "`swapoff -a`",
+    )
+
+
+def _meminfo(proc: Path) -> dict[str, int]:
+    """Bytes by name."""
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}

@@ -1,0 +1,136 @@
+"""`rtagent watch`: the running daemon, live in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from dataclasses import asdict
+from pathlib import Path
+from time import sleep
+
+from rich.console import Console
+from rich.live import Live
+
+from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
+from rtagent.cli.options import add_json_option, print_json, stdout
+from rtagent.cli.watch_view import Frame, Snapshot
+from rtagent.errors import UserError
+
+DEFAULT_S = 0.5
+SHORTEST_S, LONGEST_S = 0.1, 10.0
+TIMEOUT_S = 3.0
+EVENTS = 8
+TIMELINE_S = 2
+RETURNS_KEPT = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--interval", type=float, default=DEFAULT_S, metavar="S",
+        help=f"seconds between two looks, {SHORTEST_S:g} to {LONGEST_S:g} (default {DEFAULT_S:g})",
+    )
+    parser.add_argument(
+        "--once", action="store_true",
+        help="one look, and no more; so it is too where stdout is no terminal",
+    )
+    add_state_dir_option(parser)
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the daemon until Ctrl-C, which is how one leaves: the exit code is 0.
+
+    Raises:
+        UserError: no daemon answers at first. One that is lost later is waited for.
+    """
+    if not SHORTEST_S <= args.interval <= LONGEST_S:
+        raise UserError(
+            f"--interval {args.interval:g}: must be {SHORTEST_S:g} to {LONGEST_S:g} seconds"
+        )
+    watcher = Watcher(args.state_dir)
+    frame = watcher.look()
+    console = stdout()
+    if args.json:
+        print_json(asdict(watcher.newest))
+    elif args.once or not console.is_terminal:
+        console.print(frame)
+    else:
+        try:
+            _live(console, watcher, frame, args.interval)
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+class Watcher:
+    """Looks at the daemon again and again; finds it again when it was gone.
+
+    Args:
+        state_dir: of the daemon; none: the configured one.
+    """
+
+    def __init__(self, state_dir: Path | None) -> None:
+        self._state_dir = state_dir
+        self._daemon: Daemon | None = find_daemon(state_dir, TIMEOUT_S)
+        self._returns: deque[float] = deque(maxlen=RETURNS_KEPT)
+        self._episodes: tuple[object, int] = (None, 0)
+        self._newest: Snapshot | None = None
+
+    @property
+    def newest(self) -> Snapshot:
+        """What was seen last."""
+        assert self._newest is not None, "nothing has been looked at"
+        return self._newest
+
+    def look(self) -> Frame:
+        """The newest picture; while the connection is lost, the last one, and why.
+
+        Raises:
+            UserError: no daemon has ever answered.
+        """
+        try:
+            if self._daemon is None:
+                self._daemon = find_daemon(self._state_dir, TIMEOUT_S)
+            self._newest = self._ask(self._daemon)
+        except UserError as error:
+            if self._newest is None:
+                raise
+            if self._daemon is not None:
+                self._daemon.close()
+            # A daemon that is started anew may have another address.
+            self._daemon = None
+            return Frame(self._newest, lost=str(error))
+        return Frame(self._newest)
+
+    def _ask(self, daemon: Daemon) -> Snapshot:
+        status, stats = daemon.get("/v1/status"), daemon.get("/v1/stats")
+        inference = daemon.get("/v1/inference")
+        timeline = daemon.get_if_known(f"/v1/timeline?seconds={TIMELINE_S}")
+        events = daemon.get_if_known(f"/v1/events?limit={EVENTS}")
+        self._note_return(status.get("run_id"), stats.get("episodes") or {})
+        return Snapshot(
+            url=daemon.url,
+            status=status,
+            stats=stats,
+            inference=inference,
+            timeline=timeline,
+            events=None if events is None else events["events"],
+            returns=list(self._returns),
+        )
+
+    def _note_return(self, run_id: object, episodes: dict[str, float | None]) -> None:
+        count, newest = int(episodes.get("count") or 0), episodes.get("last_return")
+        if run_id != self._episodes[0]:
+            self._returns.clear()
+        if newest is not None and (run_id, count) != self._episodes:
+            self._returns.append(newest)
+        self._episodes = (run_id, count)
+
+
+def _live(console: Console, watcher: Watcher, frame: Frame, interval: float) -> None:
+    """Draw on the alternate screen: whatever ends it, the terminal is as it was."""
+    with Live(frame, console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            sleep(interval)
+            live.update(watcher.look(), refresh=True)

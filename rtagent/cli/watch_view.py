@@ -1,0 +1,361 @@
+"""What `rtagent watch` shows: a snapshot of the daemon as lines, fitted to the terminal.
+
+Pure: plain values in, text out. Every state is a word as well as a colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from rtagent.cli.events import details_of
+from rtagent.cli.lanes import lane, ruler
+from rtagent.cli.options import UNKNOWN
+
+IN_TIME = 0.01
+"""Inaction up to here is called in time ..."""
+TOO_LATE = 0.10
+"""... and from here on too late."""
+LATE = 1.02
+"""Interaction times up to so many deadlines are in time."""
+SPARKS = "▁▂▃▄▅▆▇█"
+FULL, EMPTY = "█", "░"
+BAR = 20
+_TITLE = 11
+_PROCESS = 50
+_STYLES = {"running": "green", "failed": "red", "stopped": "dim"}
+_ASCII = str.maketrans(f"{SPARKS}{EMPTY}━●·", "_.,-=+*#.=o.")
+
+
+@dataclass
+class Snapshot:
+    """What the daemon has answered.
+
+    Attributes:
+        url: its address.
+        status: as `GET /v1/status`.
+        stats: as `GET /v1/stats`.
+        inference: as `GET /v1/inference`.
+        timeline: as `GET /v1/timeline`; None: this daemon has none.
+        events: newest first; None: this daemon keeps none.
+        returns: of the episodes that ended while it was watched, oldest first.
+    """
+
+    url: str
+    status: Mapping[str, Any]
+    stats: Mapping[str, Any]
+    inference: Mapping[str, Any]
+    timeline: Mapping[str, Any] | None = None
+    events: Sequence[Mapping[str, Any]] | None = None
+    returns: Sequence[float] = field(default_factory=tuple)
+
+
+class Frame:
+    """One picture, as large as the terminal is when it is drawn.
+
+    Args:
+        snapshot: what is shown.
+        lost: why the connection is lost; None: it is not.
+    """
+
+    def __init__(self, snapshot: Snapshot, lost: str | None = None) -> None:
+        self._snapshot = snapshot
+        self._lost = lost
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        for line in frame_lines(self._snapshot, self._lost, width, options.height):
+            line.truncate(width, overflow="ellipsis" if not options.ascii_only else "crop")
+            if options.ascii_only:
+                line.plain = line.plain.translate(_ASCII)
+            line.no_wrap = True
+            yield line
+
+
+def frame_lines(
+    snapshot: Snapshot, lost: str | None, width: int, height: int | None
+) -> list[Text]:
+    """The picture.
+
+    Args:
+        snapshot: what is shown.
+        lost: why the connection is lost; None: it is not.
+        width: columns.
+        height: rows; None: as many as it takes.
+    """
+    lines = [_headline(snapshot, lost), _verdict_line(snapshot, lost), *_figures(snapshot, width)]
+    left = None if height is None else max(0, height - len(lines))
+    processes = _processes(snapshot, width)
+    events = _events(snapshot)
+    if left is not None:
+        # A few of the newest events are worth more than the last of many processes.
+        for_events = min(len(events), max(left // 3, left - len(processes)))
+        processes = _fitted(processes, left - for_events)
+        events = events[: left - len(processes)]
+    lines += [*processes, *events]
+    return lines if height is None else lines[:height]
+
+
+def verdict(snapshot: Snapshot) -> tuple[str, str, str]:
+    """Whether the agent acts in time: a word, the reason, and a style."""
+    inaction = _at(snapshot.stats, "actions.inaction_fraction_60s")
+    interaction = _at(snapshot.stats, "actions.interaction_ms.mean")
+    rate = _at(snapshot.stats, "clock.target_rate_hz")
+    deadline = snapshot.inference.get("action_deadline_ms")
+    share = f"inaction {_percent(inaction)} in the last minute"
+    if rate and deadline and deadline > 1e3 / rate:
+        if interaction is None:
+            return "UNKNOWN", "nobody has acted in the last minute", "yellow"
+        reason = f"acts every {interaction:.1f} ms, deadline {deadline:g} ms; {share}"
+        late = interaction > LATE * deadline
+        return ("TOO LATE", reason, "red") if late else ("IN TIME", reason, "green")
+    if inaction is None:
+        return "UNKNOWN", share, "yellow"
+    if inaction <= IN_TIME:
+        return "IN TIME", share, "green"
+    return ("OFTEN LATE", share, "yellow") if inaction < TOO_LATE else ("TOO LATE", share, "red")
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The newest values as a row of small bars between their least and their largest."""
+    shown = list(values)[-width:] if width > 0 else []
+    if not shown:
+        return ""
+    least, largest = min(shown), max(shown)
+    span = (largest - least) or 1.0
+    return "".join(SPARKS[round((value - least) / span * (len(SPARKS) - 1))] for value in shown)
+
+
+def bar(share: float | None, width: int = BAR) -> str:
+    """A share as a bar with its figure; above 1 it is full."""
+    if share is None:
+        return UNKNOWN
+    full = round(min(1.0, max(0.0, share)) * width)
+    return f"{FULL * full}{EMPTY * (width - full)} {share:4.0%}"
+
+
+def _headline(snapshot: Snapshot, lost: str | None) -> Text:
+    status = snapshot.status
+    uptime = _at(snapshot.stats, "clock.uptime_s")
+    text = Text(f"rtagent {status.get('run_id', UNKNOWN)}", "bold")
+    state = str(status.get("state", UNKNOWN))
+    text.append(f"  {state}", _STYLES.get(state, "yellow"))
+    text.append(f"  up {_duration(uptime)}  {snapshot.url}", "dim")
+    if lost is not None:
+        text.append("  (as it was last seen)", "yellow")
+    return text
+
+
+def _verdict_line(snapshot: Snapshot, lost: str | None) -> Text:
+    if lost is not None:
+        return Text(f"CONNECTION LOST: {_printable(lost)} (trying again)", "bold red")
+    word, reason, style = verdict(snapshot)
+    return Text(word, f"bold {style}").append(f": {reason}", "none")
+
+
+def _figures(snapshot: Snapshot, width: int) -> list[Text]:
+    stats = snapshot.stats
+    figure = _Figures(stats)
+    rows = [
+        ("clock", [
+            f"{figure('clock.rate_hz', '{:.3f}')} of "
+            f"{figure('clock.target_rate_hz', '{:.3f} Hz')}",
+            f"late p99 {figure('clock.lateness_us.p99', '{:.0f} us')}",
+            f"slips {figure('clock.slips')}",
+            f"drift {figure('clock.drift_ms', '{:.1f} ms')}",
+        ]),
+        ("actions", [
+            f"every {figure('actions.interaction_ms.mean', '{:.1f} ms')}",
+            f"delay {figure('actions.delay_ticks.mean', '{:.1f}')} ticks "
+            f"(p99 {figure('actions.delay_ticks.p99', '{:.0f}')})",
+            f"default {figure('actions.default', '{:,}')}",
+            f"re-used {figure('actions.reused', '{:,}')}",
+            f"gap CV {figure('actions.interaction_ms.cv', '{:.2f}')}",
+        ]),
+        ("inference", _inference(snapshot, figure)),
+        ("learning", _learning(stats, figure)),
+        ("replay", [_replay(stats)]),
+        *_deadlines(stats, figure),
+        ("episodes", [
+            f"{figure('episodes.count', '{:,}')}",
+            f"last {figure('episodes.last_return', '{:.1f}')}",
+            f"mean of 100: {figure('episodes.mean_return_100', '{:.1f}')}",
+            sparkline(snapshot.returns, 30),
+        ]),
+    ]
+    return [
+        Text(f"{title:<{_TITLE}}", "bold").append(_joined(parts, width - _TITLE), "none")
+        for title, parts in rows
+    ]
+
+
+def _joined(parts: Sequence[str], width: int) -> str:
+    """As many as fit, the first in any case: half a figure is worse than none."""
+    text = parts[0]
+    for part in parts[1:]:
+        if not part or len(text) + 2 + len(part) > width:
+            break
+        text += f", {part}"
+    return text
+
+
+class _Figures:
+    """Formats the figure at a dotted path; an unknown one is called so."""
+
+    def __init__(self, stats: Mapping[str, Any]) -> None:
+        self._stats = stats
+
+    def __call__(self, path: str, form: str = "{}") -> str:
+        value = _at(self._stats, path)
+        return UNKNOWN if value is None else form.format(value)
+
+
+def _inference(snapshot: Snapshot, figure: _Figures) -> list[str]:
+    number = figure("inference.processes")
+    if snapshot.inference.get("processes") == "auto":
+        number = f"auto ({number})"
+    injected = _at(snapshot.stats, "inference.injected_latency_ms")
+    return [
+        f"{figure('inference.ready')} of {number} act",
+        f"{figure('inference.estimate_ms', '{:.1f} ms')} each"
+        + (f" ({injected:g} ms injected)" if injected else ""),
+        f"recommended {figure('inference.recommended_processes')}",
+        figure("inference.algorithm"),
+    ]
+
+
+def _learning(stats: Mapping[str, Any], figure: _Figures) -> list[str]:
+    return [
+        ("PAUSED, " if _at(stats, "learning.paused") else "")
+        + f"{figure('learning.updates', '{:,}')} updates",
+        f"{figure('learning.updates_per_s', '{:.1f}')} per second",
+        f"loss {figure('learning.loss', '{:.4g}')}",
+        f"epsilon {figure('learning.epsilon', '{:.3f}')}",
+        f"staleness {figure('learning.staleness.mean', '{:.1f}')}",
+    ]
+
+
+def _deadlines(stats: Mapping[str, Any], figure: _Figures) -> list[tuple[str, list[str]]]:
+    """The horizon where the deadline controller is on, memory where there is a budget."""
+    rows = []
+    if _at(stats, "r3.mode") not in (None, "off"):
+        rows.append(("R3 time", [
+            f"{bar(_at(stats, 'r3.time_ratio'))} of {figure('r3.deadline_s', '{:g} s')}",
+            f"{figure('r3.horizons.met')} met",
+            f"{figure('r3.horizons.missed')} missed",
+            figure("r3.mode"),
+        ]))
+        rows.append(("R3 data", [
+            f"{bar(_at(stats, 'r3.data_ratio'))} of "
+            f"{figure('r3.data_budget', '{:,} samples')}",
+            f"batch size {figure('learning.batch_size', '{:,}')}",
+        ]))
+    budget = _at(stats, "r3.memory_budget_bytes")
+    if budget:
+        used = _at(stats, "r3.used_bytes")
+        share = None if used is None else used / budget
+        rows.append(("memory", [f"{bar(share)} of {budget / 2**20:,.0f} MiB"]))
+    return rows
+
+
+def _replay(stats: Mapping[str, Any]) -> str:
+    size, capacity = _at(stats, "replay.size"), _at(stats, "replay.capacity")
+    if size is None or not capacity:
+        return UNKNOWN
+    return f"{bar(size / capacity)} of {capacity:,} ticks"
+
+
+def _processes(snapshot: Snapshot, width: int) -> list[Text]:
+    """A line for each inference process, with its lane; then the others that are not well."""
+    workers = _at(snapshot.stats, "inference.workers") or []
+    room = width - _PROCESS
+    timeline = snapshot.timeline if room >= 10 else None
+    heading = f"{'process':<14}{'state':<10}{'p50':>7}{'p99 ms':>8}{'restarts':>10}"
+    head = Text(heading.ljust(_PROCESS), "bold")
+    if timeline is not None:
+        head.append_text(ruler(timeline, room))
+    lines = [head]
+    for worker in workers:
+        state = str(worker.get("state", UNKNOWN))
+        latency = worker.get("latency_ms") or {}
+        restarts = worker.get("restarts") or 0
+        line = Text(f"{'inference ' + str(worker.get('id')):<14}")
+        line.append(f"{state:<10}", _STYLES.get(state, "yellow"))
+        line.append(f"{_short(latency.get('p50')):>7}{_short(latency.get('p99')):>8}")
+        line.append(f"{restarts:>10}", "yellow" if restarts else "")
+        line.append(" " * max(0, _PROCESS - len(line.plain)))
+        if timeline is not None:
+            line.append(lane(timeline, worker.get("id"), room), "cyan")
+        lines.append(line)
+    return lines + _not_well(snapshot)
+
+
+def _not_well(snapshot: Snapshot) -> list[Text]:
+    lines = []
+    for role in snapshot.status.get("roles", ()):
+        state = str(role.get("state", UNKNOWN))
+        inference = role.get("role") == "inference"
+        error = next(reversed(str(role.get("last_error") or "").strip().splitlines()), "")
+        if (state == "running" or inference) and not (error and state == "failed"):
+            continue
+        line = Text(f"{role.get('name', UNKNOWN)!s:<14}")
+        line.append(state, _STYLES.get(state, "yellow"))
+        lines.append(line.append(f"  {_printable(error)}" if error else ""))
+    return lines
+
+
+def _fitted(lines: list[Text], rows: int) -> list[Text]:
+    """As many as fit; the last one says how many do not."""
+    if len(lines) <= rows:
+        return lines
+    if rows < 2:
+        return []
+    rest = len(lines) - rows + 1
+    return [*lines[: rows - 1], Text(f"... and {rest} more", "dim")]
+
+
+def _events(snapshot: Snapshot) -> list[Text]:
+    if not snapshot.events:
+        return []
+    lines = [Text("newest events", "bold")]
+    for event in snapshot.events:
+        when = str(event.get("at", ""))[11:19] or UNKNOWN
+        source = str(event.get("source") or "-")
+        what = f"{when}  {event.get('kind', UNKNOWN)}  {source}  {details_of(event)}"
+        lines.append(Text(_printable(what).rstrip()))
+    return lines
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path; None if it is not known."""
+    value: Any = document
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share:.2%}"
+
+
+def _short(value: float | None) -> str:
+    return "?" if value is None else f"{value:.1f}"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return UNKNOWN
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _printable(text: str) -> str:
+    """What a failing policy says about itself must not reach the terminal as control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,126 @@
+"""`rtagent watch`, against the real service on an imitated daemon."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rtagent.cli import watch
+from tests.cli.conftest import Run
+from tests.service.conftest import TOKEN, FakeBackend, RunningService, eventually
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningService]:
+    """A service, announced in the configured state directory."""
+    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("RTAGENT_TOKEN", raising=False)
+    service = RunningService(FakeBackend())
+    service.start()
+    note = {"url": f"http://127.0.0.1:{service.port}/", "pid": os.getpid(), "run_id": "r1"}
+    (tmp_path / "daemon.json").write_text(json.dumps(note))
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    yield service
+    service.stop()
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize("arguments", [(), ("--once",)])
+def test_one_frame_where_stdout_is_no_terminal(run: Run, arguments: tuple[str, ...]) -> None:
+    shown = run("watch", *arguments)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.count("IN TIME") == 1
+    assert "inference 1" in shown.out
+    assert "●" in shown.out
+    assert "\x1b" not in shown.out
+
+
+def test_as_json(run: Run, service: RunningService) -> None:
+    shown = json.loads(run("watch", "--json").out)
+    assert shown["stats"] == service.backend.figures
+    assert shown["status"]["run_id"] == "20250101-abcd"
+    assert shown["events"] == []
+
+
+def shown_inaction(service: RunningService) -> float:
+    """The service answers with figures that are a moment old."""
+    with service.client() as client:
+        return float(client.get("/v1/stats").json()["actions"]["inaction_fraction_60s"])
+
+
+def test_live_until_ctrl_c(
+    run: Run, service: RunningService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    terminal = Console(file=out, force_terminal=True, width=80, height=24, color_system=None)
+    monkeypatch.setattr(watch, "stdout", lambda: terminal)
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(out.getvalue())
+        out.seek(0)
+        out.truncate()
+        if len(looks) == 1:
+            service.backend.figures["actions"]["inaction_fraction_60s"] = 0.5
+            assert eventually(lambda: shown_inaction(service) == 0.5)
+        elif len(looks) == 2:
+            service.stop()
+        elif len(looks) == 3:
+            service.start()
+        elif len(looks) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch, "sleep", sleep)
+    assert run("watch", "--interval", "0.2").code == 0
+    for shown, said in zip(looks, ("IN TIME", "TOO LATE", "CONNECTION LOST", "TOO LATE"),
+                           strict=True):
+        assert said in shown
+    assert "\x1b[?1049h" in looks[0], "the alternate screen"
+    assert "\x1b[?1049l" in out.getvalue(), "the terminal as it was"
+    assert "\x1b[?25h" in out.getvalue(), "and its cursor"
+
+
+def test_returns_of_episodes_that_end_while_it_watches(service: RunningService) -> None:
+    watcher = watch.Watcher(None)
+    episodes = service.backend.figures["episodes"]
+    for count, last in ((0, None), (0, None), (1, -2.0), (1, -2.0), (2, -2.0), (5, 3.0)):
+        episodes |= {"count": count, "last_return": last}
+        watcher._note_return("r1", episodes)
+    assert list(watcher._returns) == [-2.0, -2.0, 3.0]
+    watcher._note_return("r2", {"count": 0, "last_return": None})
+    assert list(watcher._returns) == []
+
+
+def test_a_daemon_without_timeline_and_events(
+    run: Run, service: RunningService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch.Daemon, "get_if_known", lambda self, path: None)
+    shown = run("watch", "--once")
+    assert shown.code == 0
+    assert "IN TIME" in shown.out
+    assert "●" not in shown.out
+
+
+def test_what_the_daemon_does_not_know_is_none(service: RunningService) -> None:
+    daemon = watch.find_daemon(None)
+    assert daemon.get_if_known("/v1/nothing") is None
+    assert daemon.get_if_known("/v1/status") == daemon.get("/v1/status")
+
+
+def test_no_daemon_is_one_line(run: Run, tmp_path: Path) -> None:
+    refused = run("watch", "--state-dir", str(tmp_path))
+    assert refused.code == 2
+    assert refused.err.startswith("rtagent: no daemon runs on the state directory")
+
+
+@pytest.mark.parametrize("interval", ["0", "0.05", "11", "nan"])
+def test_the_interval_is_bounded(run: Run, interval: str) -> None:
+    refused = run("watch", "--interval", interval)
+    assert (refused.code, refused.out) == (2, "")
+    assert "must be 0.1 to 10 seconds" in refused.err
