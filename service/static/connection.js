@@ -1,0 +1,82 @@
+// Talks to the daemon: the stream of figures, single requests, and whether anybody answers.
+
+const REQUEST_MS = 3000;
+const SILENCE_MS = 3000;
+const RETRY_MS = 1000;
+
+export const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+// The daemon could not be asked: the network's fault, not the program's.
+export class Unreachable extends Error {}
+
+// One request. Gives {status, body, etag, location}; the body is null where it is not JSON.
+export async function ask(path, { method = "GET", body, headers = {}, timeout = REQUEST_MS } = {}) {
+  let response;
+  let answer = null;
+  try {
+    response = await fetch(path, { method, headers, body, signal: AbortSignal.timeout(timeout) });
+    if ((response.headers.get("content-type") ?? "").includes("json")) answer = await response.json();
+  } catch (error) {
+    throw new Unreachable(error.message);
+  }
+  const { status, headers: given } = response;
+  return { status, body: answer, etag: given.get("etag"), location: given.get("location") };
+}
+
+// Does something with the daemon; that it cannot be reached is no mistake of the page.
+export async function attempt(work) {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof Unreachable)) reportError(error);
+  }
+}
+
+// Does something again and again, never twice at once.
+export async function repeat(milliseconds, work, { hidden = true } = {}) {
+  for (;;) {
+    const began = performance.now();
+    if (hidden || !document.hidden) await attempt(work);
+    await wait(Math.max(20, milliseconds - (performance.now() - began)));
+  }
+}
+
+// The stream of figures. Silence counts as lost, for a dead daemon may leave the socket open.
+export function openStream(hz, { onFigures, onLost, onFound }) {
+  let source = null;
+  let heard = performance.now();
+  let lost = false;
+
+  function lose() {
+    lost = true;
+    onLost();
+  }
+
+  function connect() {
+    source?.close();
+    source = new EventSource(`/v1/stats/stream?hz=${hz}`);
+    source.onmessage = (event) => {
+      heard = performance.now();
+      if (lost) {
+        lost = false;
+        onFound();
+      }
+      onFigures(JSON.parse(event.data));
+    };
+    source.onerror = () => {
+      source.close();
+      lose();
+      setTimeout(connect, RETRY_MS);
+    };
+  }
+
+  connect();
+  setInterval(() => {
+    if (performance.now() - heard < SILENCE_MS) return;
+    lose();
+    if (source.readyState === EventSource.OPEN) {
+      heard = performance.now();
+      connect();
+    }
+  }, RETRY_MS);
+}

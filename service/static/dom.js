@@ -1,0 +1,19 @@
+// Short names for what every panel does with the page.
+
+export const UNKNOWN = "unknown";
+
+export const $ = (selector, root = document) => root.querySelector(selector);
+export const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// Writes only what differs: an unchanged text costs no layout and is not read out again.
+export function put(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+  element.classList.toggle("unknown", text === UNKNOWN);
+}
+
+export function make(tag, className = "", text = "") {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text) element.textContent = text;
+  return element;
+}

@@ -1,0 +1,92 @@
+// The event log: what happened, newest first, and the markers that it puts on the charts.
+
+import { $, make, put } from "./dom.js";
+import { ask } from "./connection.js";
+import { markerLabel, level, sentence } from "./sentences.js";
+
+const SHOWN = 50;
+const RECENT_S = 60;
+
+const list = $("#events");
+const filter = $("#event-kind");
+const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const day = new Intl.DateTimeFormat("en-GB", { dateStyle: "long", timeStyle: "medium" });
+
+let drawn = "";
+let newest = 0;
+let recent = [];
+
+function row(event) {
+  const item = make("li", level(event));
+  const time = make("time", "", clock.format(new Date(event.at)));
+  time.dateTime = event.at;
+  time.title = day.format(new Date(event.at));
+  item.append(time, make("span", "kind", event.kind.replaceAll("_", " ")), make("span", "what", sentence(event)));
+  return item;
+}
+
+function offerKinds(events) {
+  const known = new Set([...filter.options].map((option) => option.value));
+  for (const { kind } of events) {
+    if (known.has(kind)) continue;
+    known.add(kind);
+    filter.add(new Option(kind.replaceAll("_", " "), kind));
+  }
+}
+
+function showEvents(events) {
+  const state = `${filter.value} ${events[0]?.id} ${events.length}`;
+  if (state === drawn) return;
+  drawn = state;
+  list.replaceChildren(...events.map(row));
+  $("#no-events").hidden = events.length > 0;
+  put($("#no-events"), "Nothing has happened yet.");
+}
+
+// Asks for the newest. Gives those not seen before, each with the page's time at which it happened
+// and its label; null where the daemon keeps no events.
+export async function fetchEvents() {
+  const { status, body } = await ask(`/v1/events?limit=${SHOWN}`);
+  if (status !== 200) {
+    put($("#no-events"), status === 404 ? "Not available from this daemon." : "Not available at the moment.");
+    $("#no-events").hidden = list.children.length > 0;
+    return null;
+  }
+  const now = performance.now() / 1000;
+  offerKinds(body.events);
+  if (filter.value === "") showEvents(body.events);
+  else await fetchKind(filter.value);
+  recent = body.events.filter((event) => body.uptime_s - event.uptime_s < RECENT_S);
+  const fresh = body.events.filter(({ id }) => id > newest).reverse();
+  newest = body.events[0]?.id ?? newest;
+  return fresh.map((event) => ({
+    event, label: markerLabel(event), time: now - (body.uptime_s - event.uptime_s),
+  }));
+}
+
+async function fetchKind(kind) {
+  const { status, body } = await ask(`/v1/events?limit=${SHOWN}&kind=${encodeURIComponent(kind)}`);
+  if (status === 200 && filter.value === kind) showEvents(body.events);
+}
+
+function told(wanted) {
+  const event = recent.find(wanted);
+  return event ? sentence(event) : null;
+}
+
+// What should be known of the last minute, as sentences: {bad, mended}; null: nothing of the kind.
+export const news = () => ({
+  bad: told((event) => level(event) === "bad"),
+  mended: told(({ kind }) => kind === "restarted"),
+});
+
+export function clearEvents() {
+  drawn = "";
+  newest = 0;
+  recent = [];
+  list.replaceChildren();
+}
+
+export function startEvents(refresh) {
+  filter.addEventListener("change", refresh);
+}

@@ -1,0 +1,64 @@
+// Single figures: every element that names one, the bars, the regrets, the injected latency.
+
+import { $, all, put, UNKNOWN } from "./dom.js";
+import { at, shown } from "./format.js";
+
+const bound = all("[data-figure]");
+const EVEN = 0.1;
+const UNEVEN = 0.3;
+
+export function showFigures(stats) {
+  for (const element of bound) {
+    put(element, shown(at(stats, element.dataset.figure), element.dataset.format));
+  }
+  showSources(stats);
+  showInjected(at(stats, "inference.injected_latency_ms"));
+  showRegrets(stats.regret ?? {});
+  const cv = at(stats, "actions.interaction_ms.cv");
+  put($("#evenness"), cv === null ? "" : cv < EVEN ? "even" : cv < UNEVEN ? "uneven" : "very uneven");
+  $("#paused").hidden = at(stats, "learning.paused") !== true;
+}
+
+function showSources(stats) {
+  const sources = ["agent", "reused", "default"].map((name) => [name, at(stats, `actions.${name}`) ?? 0]);
+  const total = sources.reduce((sum, [, ticks]) => sum + ticks, 0);
+  for (const [name, ticks] of sources) {
+    $(`#sources .${name}`).style.width = `${total ? (100 * ticks) / total : 0}%`;
+  }
+}
+
+// Every figure that injected latency touches says so.
+function showInjected(latency) {
+  const injected = latency > 0;
+  $("#injected").hidden = !injected;
+  for (const tag of all(".tag.injected")) {
+    tag.hidden = !injected;
+    if (injected) put(tag, `injected: ${shown(latency, "ms")}`);
+  }
+  if (injected) {
+    put($("#injected"), `Injected latency: inference is padded to ${shown(latency, "ms")} on average, `
+      + "so timing figures show that latency and not this machine's own.");
+  }
+}
+
+function regretValue({ value, unit }) {
+  if (value === null || value === undefined) return UNKNOWN;
+  if (unit === "disagreement") return `${shown(value, "percent")} disagreement`;
+  return `${Number.isInteger(value) ? shown(value, "count") : shown(value, "precise")} ${unit ?? ""}`.trim();
+}
+
+function showRegrets(regrets) {
+  for (const row of all("[data-regret]")) {
+    const regret = regrets[row.dataset.regret] ?? {};
+    put($(".value", row), regretValue(regret));
+    put($(".basis", row), regret.kind ?? UNKNOWN);
+  }
+}
+
+// A bar with its words: how much of what is used.
+export function showBar(id, share, text) {
+  const bar = $(`#${id}`);
+  $("i", bar).style.width = `${100 * Math.max(0, Math.min(1, share ?? 0))}%`;
+  $("i", bar).className = share > 1 ? "bad" : "";
+  put($("b", bar), text);
+}

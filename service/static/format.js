@@ -1,0 +1,57 @@
+// Numbers as text. What is not known is "unknown", never 0.
+
+import { UNKNOWN } from "./dom.js";
+
+const count = new Intl.NumberFormat("en");
+const fixed = (digits) => {
+  const format = new Intl.NumberFormat("en", {
+    minimumFractionDigits: digits, maximumFractionDigits: digits,
+  });
+  return (value) => format.format(value);
+};
+
+// Keeps a number and its unit on one line.
+const SPACE = "\u00a0";
+
+const FORMATS = {
+  text: String,
+  count: (value) => count.format(value),
+  compact: (value) => (value < 10_000 ? count.format(Math.round(value)) : `${fixed(0)(value / 1000)}k`),
+  fixed1: fixed(1),
+  fixed2: fixed(2),
+  fixed4: fixed(4),
+  precise: (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(2) : fixed(4)(value)),
+  percent: (value) => `${fixed(Math.abs(value) < 0.1 ? 2 : 1)(100 * value)}${SPACE}%`,
+  // 100 % is said only of all.
+  share: (value) => `${value === 1 ? "100" : fixed(1)(Math.min(999, Math.round(1000 * value)) / 10)}${SPACE}%`,
+  ms: (value) => `${fixed(Math.abs(value) < 10 ? 2 : 1)(value)}${SPACE}ms`,
+  us: (value) => (value < 1000 ? `${fixed(0)(value)}${SPACE}µs` : `${fixed(2)(value / 1000)}${SPACE}ms`),
+  seconds: (value) => `${value < 100 ? fixed(1)(value) : count.format(Math.round(value))}${SPACE}s`,
+  ticks: (value) => `${fixed(value % 1 ? 1 : 0)(value)} ${value === 1 ? "tick" : "ticks"}`,
+  bytes: (value) => (value < 10 * 2 ** 30
+    ? `${fixed(0)(value / 2 ** 20)}${SPACE}MiB` : `${fixed(1)(value / 2 ** 30)}${SPACE}GiB`),
+  duration: (value) => {
+    const seconds = Math.floor(value);
+    const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
+    return parts.map((part) => String(part).padStart(2, "0")).join(":");
+  },
+};
+
+// The value at a dotted path; null where it is missing.
+export const at = (figures, path) =>
+  path.split(".").reduce((value, key) => value?.[key], figures) ?? null;
+
+export const shown = (value, format) =>
+  (value === null || value === undefined ? UNKNOWN : FORMATS[format](value));
+
+export const plural = (number, one, many) => `${count.format(number)} ${number === 1 ? one : many}`;
+
+// A setting or a detail of an event, whatever it is.
+export function plain(value) {
+  if (value === null || value === undefined) return "none";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "number") {
+    return Number.isInteger(value) ? count.format(value) : String(Number(value.toPrecision(4)));
+  }
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

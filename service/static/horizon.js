@@ -1,0 +1,121 @@
+// Learning against the deadline (R3): time against data, batch size, memory, and why it was so.
+
+import { $, put, UNKNOWN } from "./dom.js";
+import { palette, prepare } from "./canvas.js";
+import { at, plain, shown } from "./format.js";
+import { showBar } from "./figures.js";
+
+const MOST_POINTS = 400;
+const CLOSE = 0.03;
+
+let path = [];
+
+// Where time and data stand: [time ratio, data ratio], from the horizon's start.
+function remember(time, data) {
+  const last = path.at(-1);
+  if (last && (time < last[0] - CLOSE || data < last[1] - CLOSE)) path = [];
+  if (last && path.length && Math.hypot(time - last[0], data - last[1]) < 0.003) return;
+  path.push([time, data]);
+  // Half of the points draw the same curve.
+  if (path.length > MOST_POINTS) path = path.filter((_, i) => i % 2 === 0);
+}
+
+export const pathLength = () => path.length;
+export const clearHorizon = () => { path = []; };
+
+export function showHorizon(stats) {
+  const mode = at(stats, "r3.mode") ?? "off";
+  const [time, data] = [at(stats, "r3.time_ratio"), at(stats, "r3.data_ratio")];
+  $("#horizon").hidden = mode === "off";
+  $("#no-horizon").hidden = mode !== "off";
+  if (mode === "off") path = [];
+  else if (time !== null && data !== null) remember(time, data);
+  showBar("time-ratio", time, shown(time, "percent"));
+  showBar("data-ratio", data, shown(data, "percent"));
+  put($("#pace"), pace(time, data));
+  $("#batch-cap").hidden = at(stats, "r3.batch_cap") === null;
+  showMemory(stats);
+}
+
+function pace(time, data) {
+  if (time === null || data === null) return "No horizon is under way.";
+  const ahead = data - time;
+  if (Math.abs(ahead) <= CLOSE) return "On schedule: data and time are used evenly.";
+  return ahead > 0 ? `Ahead: ${shown(ahead, "percent")} more of the data than of the time is used.`
+    : `Behind: ${shown(-ahead, "percent")} less of the data than of the time is used.`;
+}
+
+function showMemory(stats) {
+  const [used, budget] = [at(stats, "r3.used_bytes"), at(stats, "r3.memory_budget_bytes")];
+  const [size, capacity] = [at(stats, "replay.size"), at(stats, "replay.capacity")];
+  const limited = budget !== null;
+  $("#memory").hidden = !limited;
+  $("#no-memory").hidden = limited;
+  showBar("memory", limited && used !== null ? used / budget : 0,
+    `${shown(used, "bytes")} of ${shown(budget, "bytes")}`);
+  showBar("replay", capacity ? size / capacity : 0,
+    `${shown(size, "compact")} of ${shown(capacity, "compact")} ticks`);
+}
+
+export function drawHorizon() {
+  const canvas = $("#path");
+  const paper = prepare(canvas);
+  if (paper === null) return;
+  const { pen, width, height } = paper;
+  const colour = palette();
+  const [left, right, top, bottom] = [22, width - 8, 8, height - 22];
+  const x = (share) => left + Math.min(1.05, share) * (right - left) / 1.05;
+  const y = (share) => bottom - Math.min(1.05, share) * (bottom - top) / 1.05;
+  pen.strokeStyle = colour.line;
+  pen.strokeRect(x(0), y(1), x(1) - x(0), y(0) - y(1));
+  pen.setLineDash([4, 4]);
+  pen.strokeStyle = colour.soft;
+  pen.beginPath(); pen.moveTo(x(0), y(0)); pen.lineTo(x(1), y(1)); pen.stroke();
+  pen.setLineDash([]);
+  pen.fillStyle = colour.soft;
+  pen.textAlign = "center";
+  pen.fillText("time used", (left + right) / 2, height - 6);
+  pen.save();
+  pen.translate(12, (top + bottom) / 2);
+  pen.rotate(-Math.PI / 2);
+  pen.fillText("data used", 0, 0);
+  pen.restore();
+  const last = path.at(-1);
+  canvas.setAttribute("aria-label", last
+    ? `Horizon: ${shown(last[0], "percent")} of the time, ${shown(last[1], "percent")} of the data used`
+    : `Horizon: ${UNKNOWN}`);
+  if (!last) return;
+  const behind = last[0] - last[1] > CLOSE;
+  pen.strokeStyle = pen.fillStyle = behind ? colour.watch : colour.good;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  path.forEach(([time, data], i) => pen[i ? "lineTo" : "moveTo"](x(time), y(data)));
+  pen.stroke();
+  pen.beginPath(); pen.arc(x(last[0]), y(last[1]), 4, 0, 2 * Math.PI); pen.fill();
+}
+
+const REASONS = {
+  settings: () => "the settings were changed",
+  memory: () => "that is what memory allows",
+  "out-of-memory": () => "memory ran out",
+  recovery: () => "memory allows it again",
+};
+
+// Why the batch size was changed; of the ratios, those the decision compared.
+export function decisionReason(kind, { before, after, time_ratio, data_ratio }) {
+  if (kind in REASONS) return REASONS[kind]();
+  const state = after > before ? "behind" : "ahead";
+  return `${state}, with ${shown(time_ratio, "percent")} of the time and ${shown(data_ratio, "percent")} `
+    + "of the data used";
+}
+
+// The newest decision that changed the batch size, in words.
+export function showDecision(decisions) {
+  const change = decisions.find(({ before, after }) => before !== after);
+  if (change) {
+    put($("#decision"), `Batch size ${plain(change.before)} → ${plain(change.after)}: `
+      + `${decisionReason(change.kind, change)}.`);
+  } else {
+    put($("#decision"), decisions.length ? "The batch size has not been changed lately." : "");
+  }
+}

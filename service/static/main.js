@@ -1,0 +1,172 @@
+// The dashboard. Figures arrive as server-sent events, the rest is fetched; here it is handed to the
+// panels. Nothing that is kept here grows with time.
+
+import { $, put } from "./dom.js";
+import { whenLookChanges } from "./canvas.js";
+import { chartPaths, drawCharts } from "./charts.js";
+import { ask, attempt, openStream, repeat } from "./connection.js";
+import { startControls } from "./controls.js";
+import { Delays, drawDelays } from "./delays.js";
+import { clearEvents, fetchEvents, news, startEvents } from "./events.js";
+import { showFigures } from "./figures.js";
+import { at, shown } from "./format.js";
+import { History, Markers } from "./history.js";
+import { clearHorizon, drawHorizon, showDecision, showHorizon } from "./horizon.js";
+import { showProcesses } from "./processes.js";
+import { followScreen, showExecuted } from "./screen.js";
+import {
+  clearTimeline, secondsNeeded, startTimeline, takeTimeline, takeTimelineMarkers, TIMELINE_POLL_MS,
+} from "./timeline.js";
+import { acting, health, lateness, learning, showNoVerdicts, showVerdict } from "./verdicts.js";
+
+const STREAM_HZ = 5;
+const STATUS_MS = 1000;
+const EVENTS_MS = 2000;
+const SETTINGS_MS = 10_000;
+const ABSENT_MS = 5000;
+
+const history = new History(chartPaths());
+const markers = new Markers();
+const timelineMarkers = new Markers();
+const delays = new Delays();
+
+let stats = {};
+let run = null;
+let lost = false;
+let unauthorized = false;
+
+function drawAll() {
+  drawCharts(history, markers);
+  drawDelays(delays);
+  drawHorizon();
+  drawTimeline();
+}
+
+// Connection
+
+function lose() {
+  lost = true;
+  document.body.classList.add("lost");
+  $("#connection").hidden = false;
+  put($("#connection"), unauthorized
+    ? "Not authorised: open the address that “rtagent serve” printed."
+    : "Connection lost: these figures are old. Trying again …");
+  put($("#state"), "connection lost");
+  $("#state").dataset.state = "lost";
+  document.title = "connection lost · rtagent";
+  showNoVerdicts();
+}
+
+function find() {
+  lost = false;
+  document.body.classList.remove("lost");
+  $("#connection").hidden = true;
+  attempt(refreshSettings);
+}
+
+function takeFigures(figures) {
+  document.body.classList.remove("waiting");
+  stats = figures;
+  showFigures(stats);
+  showHorizon(stats);
+  showVerdict("acting", acting(stats));
+  showVerdict("lateness", lateness(stats));
+  showVerdict("learning", learning(stats, history.series.get("episodes.mean_return_100")));
+  if (history.add(performance.now() / 1000, stats) && !document.hidden) {
+    drawCharts(history, markers);
+    drawHorizon();
+    drawDelays(delays);
+  }
+}
+
+// Processes
+
+// Another run has other ticks, other events and other episodes: nothing of the old one may stay.
+function startOver(id) {
+  const first = run === null;
+  run = id;
+  put($("#run-id"), shown(id, "text"));
+  if (first) return;
+  history.clear();
+  markers.clear();
+  delays.clear();
+  timelineMarkers.clear();
+  clearEvents();
+  clearHorizon();
+  clearTimeline("waiting for the new run");
+  attempt(refreshSettings);
+}
+
+async function fetchStatus() {
+  const { status, body } = await ask("/v1/status");
+  unauthorized = status === 401;
+  if (status !== 200 || lost) return;
+  if (body.run_id !== run) startOver(body.run_id);
+  put($("#state"), shown(body.state, "text"));
+  $("#state").dataset.state = body.state;
+  const share = at(stats, "actions.inaction_fraction_60s");
+  document.title = `${body.state} · acting ${share === null ? "unknown" : shown(1 - share, "share")} · rtagent`;
+  showVerdict("health", health(body, news()));
+  showProcesses(body.roles ?? [], stats.inference?.workers ?? []);
+}
+
+// Timeline
+
+let timelineAbsent = -Infinity;
+
+async function fetchTimeline() {
+  if (performance.now() - timelineAbsent < ABSENT_MS) return;
+  const { status, body } = await ask(`/v1/timeline?seconds=${secondsNeeded()}`);
+  if (status !== 200) {
+    timelineAbsent = performance.now();
+    clearTimeline(status === 404 ? "Not available from this daemon." : "Not available at the moment.");
+    return;
+  }
+  takeTimeline(body);
+  delays.add(body.ticks);
+  showExecuted(body.ticks);
+}
+
+// Events
+
+let eventsAbsent = -Infinity;
+
+async function followEvents() {
+  if (performance.now() - eventsAbsent < ABSENT_MS) return;
+  const fresh = await fetchEvents();
+  if (fresh === null) {
+    eventsAbsent = performance.now();
+    return;
+  }
+  for (const { event, label, time } of fresh.filter((each) => each.label !== null)) {
+    markers.add(event.id, time, label);
+    timelineMarkers.add(event.id, 1000 * event.uptime_s, label);
+  }
+  takeTimelineMarkers(timelineMarkers.list);
+  if (fresh.some(({ event }) => event.kind === "set")) await refreshSettings();
+}
+
+async function fetchDecisions() {
+  if ((at(stats, "r3.mode") ?? "off") === "off") return;
+  const { status, body } = await ask("/v1/deadlines");
+  if (status === 200) showDecision(body.decisions ?? []);
+}
+
+// A change of one's own is an event like any other; where there are none, it is marked here.
+function noteChange(label) {
+  const now = performance.now();
+  if (now - eventsAbsent < ABSENT_MS) markers.add(`own change at ${now}`, now / 1000, label);
+  else attempt(followEvents);
+}
+
+const drawTimeline = startTimeline();
+const refreshSettings = startControls(noteChange);
+startEvents(() => attempt(followEvents));
+whenLookChanges(drawAll);
+openStream(STREAM_HZ, { onFigures: takeFigures, onLost: lose, onFound: find });
+repeat(STATUS_MS, fetchStatus);
+repeat(SETTINGS_MS, refreshSettings);
+repeat(EVENTS_MS, followEvents);
+repeat(EVENTS_MS, fetchDecisions, { hidden: false });
+repeat(TIMELINE_POLL_MS, fetchTimeline, { hidden: false });
+followScreen();

@@ -1,0 +1,87 @@
+// What the agent sees: pictures pushed through a WebSocket, fetched where that cannot be opened.
+
+import { $, put } from "./dom.js";
+import { attempt, Unreachable, wait } from "./connection.js";
+import { plural } from "./format.js";
+
+const HZ = 10;
+const RETRY_MS = 1000;
+const FETCHED_FOR_MS = 30_000;
+const PATIENCE_MS = 3000;
+
+const screen = $("#screen");
+const pen = screen.getContext("2d");
+
+async function show(blob) {
+  const picture = await createImageBitmap(blob);
+  if (screen.width !== picture.width || screen.height !== picture.height) {
+    [screen.width, screen.height] = [picture.width, picture.height];
+  }
+  pen.drawImage(picture, 0, 0);
+  picture.close();
+}
+
+// Whether there was a picture.
+async function fetchPicture() {
+  let response;
+  try {
+    response = await fetch("/v1/screen.png", { signal: AbortSignal.timeout(PATIENCE_MS) });
+    $("#no-screen").hidden = response.ok;
+    if (response.ok) {
+      await show(await response.blob());
+      return true;
+    }
+    put($("#no-screen"), (await response.json()).detail ?? "there is no picture");
+  } catch (error) {
+    throw new Unreachable(error.message);
+  }
+  pen.clearRect(0, 0, screen.width, screen.height);
+  return false;
+}
+
+// Shows what is pushed until the socket closes or the page is hidden; whether it ever opened.
+function listen() {
+  return new Promise((resolve) => {
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const socket = new WebSocket(`${scheme}://${location.host}/v1/screen?hz=${HZ}`);
+    let opened = false;
+    const leave = () => { if (document.hidden) socket.close(); };
+    document.addEventListener("visibilitychange", leave);
+    socket.onopen = () => { opened = true; };
+    socket.onmessage = ({ data }) => show(data);
+    socket.onclose = () => {
+      document.removeEventListener("visibilitychange", leave);
+      resolve(opened);
+    };
+  });
+}
+
+async function fetchFor(milliseconds) {
+  const until = performance.now() + milliseconds;
+  while (performance.now() < until && !document.hidden && await fetchPicture()) await wait(1000 / HZ);
+}
+
+export async function followScreen() {
+  for (;;) {
+    await attempt(async () => {
+      if (!document.hidden && await fetchPicture() && !await listen()) await fetchFor(FETCHED_FOR_MS);
+    });
+    await wait(RETRY_MS);
+  }
+}
+
+const SOURCES = {
+  agent: (whose) => `from the agent (${whose})`,
+  reused: (whose) => `re-used from the agent (${whose})`,
+  default: () => "default behaviour: no action was ready",
+};
+
+// The newest tick: which action was executed, and whose it was.
+export function showExecuted({ tick, source, worker, delay, action }) {
+  const last = tick.length - 1;
+  if (last < 0) return;
+  const whose = `process ${worker[last]}, picture ${plural(delay[last] ?? 0, "tick", "ticks")} old`;
+  const name = action?.[last] ?? null;
+  $("#executed").dataset.source = source[last];
+  put($("#executed-text"), (name === null ? "" : `${name}, `) + SOURCES[source[last]](whose));
+}

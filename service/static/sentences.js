@@ -1,0 +1,75 @@
+// Events as sentences, and as short labels for the charts. Unknown kinds are told generically.
+
+import { plain, plural, shown } from "./format.js";
+import { decisionReason } from "./horizon.js";
+
+const KNOWN = new Set(["id", "at", "uptime_s", "kind", "source"]);
+const lastLine = (text) => String(text ?? "").trim().split("\n").at(-1);
+const seconds = (value) => shown(value, "seconds");
+const bytes = (value) => (value === null || value === undefined ? "no limit" : shown(value, "bytes"));
+
+function changes({ before = {}, after = {} }) {
+  return Object.keys(after).map((name) =>
+    `${name.replaceAll("_", " ")} ${plain(before[name])} → ${plain(after[name])}`).join(", ");
+}
+
+function generic(event) {
+  const details = Object.entries(event).filter(([name]) => !KNOWN.has(name));
+  const said = details.map(([name, value]) => `${name.replaceAll("_", " ")} ${plain(value)}`);
+  const kind = event.kind.replaceAll("_", " ");
+  return [event.source === null ? kind : `${event.source}: ${kind}`, ...said].join(", ");
+}
+
+const SENTENCES = {
+  started: (e) => `Started with ${e.environment}${e.resumed ? `, from ${plain(e.resumed)}` : ""}`,
+  set: (e) => `${e.source}: ${changes(e)}${e.by ? ` (by ${e.by})` : ""}`,
+  rescaled: (e) => `Inference processes ${plain(e.before)} → ${plain(e.after)}: ${e.why ?? "automatic"}`,
+  backoff: (e) => `${e.source} died and is started again: ${lastLine(e.error) || "it gave no reason"}`,
+  failed: (e) => `${e.source} has failed and is given up: ${lastLine(e.error) || "it gave no reason"}`,
+  restarted: (e) => `${e.source} is back (restart ${plain(e.restarts)})`,
+  slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
+  checkpoint: (e) => `Checkpoint ${e.file} written in ${seconds(e.seconds)}`,
+  checkpoint_failed: (e) => `No checkpoint could be written: ${e.reason}`,
+  out_of_memory: (e) =>
+    `${e.source} ran out of memory: batch size ${plain(e.batch_size)} → ${plain(e.next_batch_size)}`,
+  memory_division: (e) =>
+    `Memory divided anew: replay ${bytes(e.replay_bytes)}, batches ${bytes(e.batch_bytes)}`,
+  memory_budget_exceeded: (e) =>
+    `The memory budget is exceeded: ${bytes(e.used_bytes)} used of ${bytes(e.budget_bytes)}`,
+  memory_recovered: () => "The machine has memory to spare again",
+  memory: (e) => `Too little memory: ${e.error}`,
+  horizon: (e) => `Training horizon ${plain(e.horizon)} ${e.outcome.replaceAll("_", " ")} after `
+    + `${seconds(e.elapsed_s)} of ${seconds(e.deadline_s)}, ${plain(e.consumed)} of ${plain(e.data_budget)} samples`,
+  batch_size: (e) => `Batch size ${plain(e.before)} → ${plain(e.after)}: ${decisionReason(e.why, e)}`,
+  evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}`,
+  update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}`,
+  recording_failed: (e) => `The run's log cannot be written: ${e.reason}`,
+  events_not_kept: (e) => `Events do not reach the disk: ${e.reason}`,
+  events_kept_again: () => "Events reach the disk again",
+};
+
+const GRAVE = new Set([
+  "failed", "checkpoint_failed", "out_of_memory", "memory", "memory_budget_exceeded",
+  "recording_failed", "events_not_kept",
+]);
+const NOTABLE = new Set(["backoff", "slip", "update_skipped"]);
+
+const MARKED = {
+  set: (e) => changes(e),
+  rescaled: (e) => `processes ${plain(e.before)} → ${plain(e.after)}`,
+  backoff: (e) => `${e.source} died`,
+  failed: (e) => `${e.source} failed`,
+  restarted: (e) => `${e.source} back`,
+  out_of_memory: () => "out of memory",
+  slip: () => "slip",
+};
+
+export const sentence = (event) => (SENTENCES[event.kind] ?? generic)(event);
+
+export function level(event) {
+  if (GRAVE.has(event.kind)) return "bad";
+  return NOTABLE.has(event.kind) ? "watch" : "none";
+}
+
+// What a chart's marker says; null: the event is none that a chart shows.
+export const markerLabel = (event) => MARKED[event.kind]?.(event) ?? null;

@@ -1,0 +1,136 @@
+// The stagger timeline: keeps the newest seconds, follows the daemon's clock, draws while seen.
+
+import { $, put } from "./dom.js";
+import { prepare } from "./canvas.js";
+import { plural, shown } from "./format.js";
+import { drawLanes, layout, summarise } from "./lanes.js";
+
+const POLL_MS = 250;
+const TICK_PIXELS = 7;
+const LONGEST_MS = 2500;
+const SHORTEST_MS = 300;
+const WORST_LAG_MS = 2500;
+const LAG_STEP_MS = 10;
+const MARGIN_MS = 100;
+const FRAME_MS = 30;
+const SUMMARY_MS = 2000;
+
+const canvas = $("#timeline");
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+let data = null;
+let offset = null;
+let lag = null;
+let markers = [];
+let held = null;
+let seen = false;
+let summarised = -Infinity;
+let drawn = -Infinity;
+
+// The daemon's time in ms. An answer can only be late, so the earliest one sets the clock.
+function follow(now_ms) {
+  const candidate = now_ms - performance.now();
+  offset = offset === null || Math.abs(candidate - offset) > 2000
+    ? candidate : Math.max(offset - 0.2, candidate);
+}
+
+const daemonNow = () => performance.now() + offset;
+
+// How far the picture stays behind, so that what it shows has been registered and fetched: by the
+// age of the last answer when the next one came, and by an inference. It comes nearer slowly.
+function adaptLag(age) {
+  const lengths = data.bars.end_ms.map((end, i) => end - data.bars.start_ms[i]).sort((a, b) => a - b);
+  const long = lengths[Math.floor(0.98 * lengths.length)] ?? 0;
+  const wanted = Math.min(WORST_LAG_MS, Math.max(POLL_MS, age) + MARGIN_MS + long);
+  lag = lag === null ? wanted : Math.max(wanted, lag - LAG_STEP_MS);
+}
+
+function span() {
+  const wanted = Number($("#span").value);
+  if (wanted) return wanted;
+  const fits = (data.tick_ms * (canvas.clientWidth - 34)) / TICK_PIXELS;
+  return Math.min(LONGEST_MS, Math.max(SHORTEST_MS, fits));
+}
+
+// Whole seconds to ask for: those shown and those that the picture stays behind.
+export function secondsNeeded() {
+  return data === null ? 3 : Math.min(10, Math.max(3, Math.ceil((span() + lag) / 1000)));
+}
+
+export function takeTimeline(answer) {
+  const age = data === null ? 0 : daemonNow() - data.now_ms;
+  follow(answer.now_ms);
+  data = answer;
+  adaptLag(age);
+  $("#no-timeline").hidden = true;
+  if (held === null && (calm.matches || !seen)) draw();
+}
+
+export function takeTimelineMarkers(list) { markers = list; }
+
+export function clearTimeline(reason) {
+  data = offset = lag = held = null;
+  markers = [];
+  prepare(canvas);
+  put($("#timeline-summary"), "");
+  canvas.setAttribute("aria-label", `Stagger timeline: ${reason}`);
+  put($("#no-timeline"), reason);
+  $("#no-timeline").hidden = false;
+}
+
+function draw() {
+  if (data === null) return;
+  const paper = prepare(canvas);
+  if (paper === null) return;
+  const now = held ?? daemonNow();
+  const to = now - lag;
+  const from = to - span();
+  const place = layout(paper.width, paper.height, data, from, to);
+  drawLanes(paper.pen, place, data, { from, to, now, markers });
+  if (performance.now() - summarised > SUMMARY_MS) describe(from, to);
+}
+
+function describe(from, to) {
+  summarised = performance.now();
+  const found = summarise(data, from, to);
+  const odd = found.outliers ? `, ${plural(found.outliers, "outlier", "outliers")}` : "";
+  const text = `${plural(data.workers.length, "process", "processes")}, `
+    + `${plural(found.ticks, "tick", "ticks")}: ${found.agent} from the agent, `
+    + `${found.reused} re-used, ${found.default} default. `
+    + `Inference ${shown(found.median, "ms")}, longest ${shown(found.longest, "ms")}${odd}.`;
+  put($("#timeline-summary"), text);
+  canvas.setAttribute("aria-label", `Stagger timeline, last ${((to - from) / 1000).toFixed(1)} s: ${text}`);
+}
+
+// Smoothly while it is on the screen, at half of the usual rate of screens to spare phones; browsers
+// call no frames of a hidden page.
+function animate(now) {
+  if (held === null && !calm.matches && now - drawn >= FRAME_MS) {
+    drawn = now;
+    draw();
+  }
+  if (seen) requestAnimationFrame(animate);
+}
+
+function hold() {
+  const button = $("#hold");
+  held = held === null && data !== null ? daemonNow() : null;
+  button.setAttribute("aria-pressed", String(held !== null));
+  put(button, held === null ? "Hold" : "Go on");
+  draw();
+}
+
+export const isHeld = () => held !== null;
+
+export function startTimeline() {
+  $("#hold").addEventListener("click", hold);
+  $("#span").addEventListener("change", draw);
+  new IntersectionObserver((entries) => {
+    const before = seen;
+    seen = entries.at(-1).isIntersecting;
+    if (seen && !before) requestAnimationFrame(animate);
+  }).observe(canvas);
+  return draw;
+}
+
+export const TIMELINE_POLL_MS = POLL_MS;

@@ -1,0 +1,102 @@
+"""The dashboard in a real browser: opening it, reading it, and waiting for what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.service.conftest import RunningService
+
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]
+EXPECTED = ("Failed to load resource", "WebSocket connection to", "Canvas2D: Multiple readback")
+"""What the browser notes of answers that are errors, and of tests that look at pixels."""
+PATIENCE_MS = 10_000
+
+
+def _missing(what: str) -> None:
+    reason = f"{what} is not installed"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("playwright")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        _missing("chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def blank(browser: Any) -> Iterator[Any]:
+    """A page that has not been opened yet; nothing that is opened in it may complain."""
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text)
+            if message.type in ("error", "warning") and not message.text.startswith(EXPECTED)
+            else None)
+    yield page
+    page.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def page(blank: Any, running: RunningService) -> Any:
+    """The dashboard, opened with the address that is printed."""
+    blank.goto(running.settings.login_url)
+    return blank
+
+
+def figure(page: Any, path: str) -> Any:
+    return page.locator(f'[data-figure="{path}"]').first
+
+
+def verdict(page: Any, name: str) -> Any:
+    return page.locator(f"#verdict-{name} .headline")
+
+
+def form(page: Any, name: str) -> Any:
+    return page.locator(f"#form-{name}")
+
+
+def expect_text(locator: Any, text: str) -> None:
+    """The text, in which a space stands for any white space, is found in the element."""
+    from playwright.sync_api import expect
+
+    expect(locator).to_have_text(re.compile(text.replace(" ", r"\s+")), timeout=PATIENCE_MS)
+
+
+def expect_attribute(locator: Any, name: str, text: str) -> None:
+    from playwright.sync_api import expect
+
+    pattern = re.compile(text.replace(" ", r"\s+"))
+    expect(locator).to_have_attribute(name, pattern, timeout=PATIENCE_MS)
+
+
+def event(number: int, kind: str, source: str | None = None, **details: Any) -> dict[str, Any]:
+    return {"id": number, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 301.0, "kind": kind,
+            "source": source, **details}
+
+
+def expect_value(locator: Any, value: str) -> None:
+    from playwright.sync_api import expect
+
+    expect(locator).to_have_value(value, timeout=PATIENCE_MS)

@@ -1,0 +1,193 @@
+"""What the page draws: screen, stagger timeline, delays."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.conftest import RunningService, eventually
+from tests.service.dashboard.conftest import event, expect_attribute, expect_text, form, verdict
+
+TICK_MS = 1e3 / 59.7275
+pytestmark = pytest.mark.browser
+
+
+def moving_timeline(processes: int, lost: int = 7) -> Any:
+    """A timeline that moves with the clock: staggered processes, every `lost`-th tick default."""
+    started = time.monotonic()
+
+    def answer(seconds: float) -> dict[str, Any]:
+        now_ms = 60_000.0 + 1e3 * (time.monotonic() - started)
+        newest = int(now_ms / TICK_MS)
+        ticks = range(newest - int(seconds * 1e3 / TICK_MS), newest + 1)
+        kept = [tick for tick in ticks if tick % lost]
+        return {
+            "now_ms": now_ms,
+            "tick_ms": TICK_MS,
+            "ticks": {
+                "tick": list(ticks),
+                "at_ms": [tick * TICK_MS for tick in ticks],
+                "source": ["agent" if tick % lost else "default" for tick in ticks],
+                "worker": [tick % processes if tick % lost else None for tick in ticks],
+                "delay": [processes if tick % lost else None for tick in ticks],
+                "action": ["LEFT" if tick % lost else "NOOP" for tick in ticks],
+            },
+            "bars": {
+                "worker": [tick % processes for tick in kept],
+                "start_ms": [(tick - processes) * TICK_MS for tick in kept],
+                "end_ms": [(tick - 0.3) * TICK_MS for tick in kept],
+                "tick": kept,
+            },
+            "workers": [{"id": index, "state": "running"} for index in range(processes)],
+        }
+
+    return answer
+
+
+def test_screen_moves(blank: Any, running: RunningService) -> None:
+    sockets: list[str] = []
+    blank.on("websocket", lambda socket: socket.on("framereceived", lambda _: sockets.append("!")))
+    blank.goto(running.settings.login_url)
+    assert_screen_follows(blank, running)
+    assert sockets, "the pictures were not pushed"
+
+
+def test_screen_moves_without_a_socket(blank: Any, running: RunningService) -> None:
+    blank.add_init_script(
+        "window.WebSocket = class { constructor() { setTimeout(() => this.onclose(), 10); } };"
+    )
+    blank.goto(running.settings.login_url)
+    assert_screen_follows(blank, running)
+
+
+def assert_screen_follows(page: Any, running: RunningService) -> None:
+    pixel = (
+        "document.querySelector('#screen').getContext('2d').getImageData(5, 5, 1, 1).data[0]"
+    )
+
+    def shows(grey: int) -> bool:
+        return bool(page.evaluate(pixel) == grey)
+
+    for grey in (200, 40):
+        running.backend.picture = np.full((84, 84), grey, np.uint8)
+        assert eventually(partial(shows, grey), 10.0)
+
+
+def test_no_screen(page: Any, running: RunningService) -> None:
+    running.backend.has_screen = False
+    page.reload()
+    expect_text(page.locator("#no-screen"), "this environment has no picture")
+
+
+COLOURS = """() => {
+  const canvas = document.querySelector('#timeline');
+  const density = window.devicePixelRatio;
+  const style = getComputedStyle(document.documentElement);
+  const rgb = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi)
+    .map((part) => parseInt(part, 16));
+  const near = (data, at, colour) => colour.every((part, i) => Math.abs(data[at + i] - part) < 12);
+  const pen = canvas.getContext('2d');
+  const count = (top, height, name) => {
+    const area = [40, top, canvas.clientWidth - 40, height].map((each) => each * density);
+    const [{ data }, colour] = [pen.getImageData(...area), rgb(name)];
+    let found = 0;
+    for (let at = 0; at < data.length; at += 4) {
+      if (data[at + 3] > 200 && near(data, at, colour)) found += 1;
+    }
+    return found;
+  };
+  const bottom = canvas.clientHeight - 40;
+  const lane = (bottom - 20) / LANES;
+  return {
+    lanes: [...Array(LANES).keys()].map((i) =>
+      count(20 + i * lane, Math.max(1, lane - 1), '--good')),
+    lost: count(bottom + 4, 16, '--bad'),
+    ruler: count(bottom + 4, 18, '--good'),
+    marks: count(2, 14, '--ink'),
+  };
+}"""
+
+
+@pytest.mark.parametrize("processes", [1, 5, 34])
+def test_timeline_draws(blank: Any, running: RunningService, processes: int) -> None:
+    running.backend.timeline = moving_timeline(processes)
+    blank.goto(running.settings.login_url)
+    expect_text(blank.locator("#timeline-summary"), f"^{processes} process")
+    expect_text(blank.locator("#timeline-summary"), r"[1-9]\d* default")
+    expect_attribute(blank.locator("#timeline"), "aria-label", "Stagger timeline, last")
+    assert blank.locator("#no-timeline").is_hidden()
+
+    def drawn() -> bool:
+        found = blank.evaluate(COLOURS.replace("LANES", str(processes)))
+        return min(found["lanes"]) > 1 and found["lost"] > 10 and found["ruler"] > 20
+
+    assert eventually(drawn)
+
+
+def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService) -> None:
+    running.backend.timeline = moving_timeline(2, lost=1_000_000_007)
+    blank.goto(running.settings.login_url)
+    expect_text(blank.locator("#timeline-summary"), "0 default")
+    found = blank.evaluate(COLOURS.replace("LANES", "2"))
+    assert (found["lost"], found["marks"]) == (0, 0)
+    expect_text(blank.locator("#executed-text"), r"^LEFT, from the agent \(process [01], picture "
+                r"2 ticks old\)$")
+    expect_attribute(blank.locator("#delays"), "aria-label", r"2 ticks 100\.0 %")
+
+
+def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
+    running.backend.timeline = moving_timeline(2)
+    blank.goto(running.settings.login_url)
+    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    now_s = running.backend.timeline(1.0)["now_ms"] / 1e3
+    restarted = {**event(1, "restarted", "inference 1", restarts=1), "uptime_s": now_s}
+    running.backend.history.insert(0, restarted)
+    assert eventually(lambda: blank.evaluate(COLOURS.replace("LANES", "2"))["marks"] > 10)
+
+
+def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
+    running.backend.timeline = moving_timeline(5)
+    blank.goto(running.settings.login_url)
+    picture = "document.querySelector('#timeline').toDataURL()"
+    expect_text(blank.locator("#timeline-summary"), "5 processes")
+    before = blank.evaluate(picture)
+    assert eventually(lambda: blank.evaluate(picture) != before)
+    blank.get_by_role("button", name="Hold").click()
+    held = blank.evaluate(picture)
+    # Two answers of the daemon later it would have moved.
+    blank.wait_for_timeout(600)
+    assert blank.evaluate(picture) == held
+    blank.get_by_role("button", name="Go on").click()
+    assert eventually(lambda: blank.evaluate(picture) != held)
+
+
+def test_reduced_motion_does_without_animation(blank: Any, running: RunningService) -> None:
+    blank.emulate_media(reduced_motion="reduce")
+    running.backend.timeline = moving_timeline(2)
+    blank.add_init_script(
+        "window.drawn = 0; const clear = CanvasRenderingContext2D.prototype.clearRect;"
+        "CanvasRenderingContext2D.prototype.clearRect = function (...all) {"
+        "  if (this.canvas.id === 'timeline') window.drawn += 1; clear.apply(this, all); };"
+    )
+    blank.goto(running.settings.login_url)
+    expect_text(blank.locator("#timeline-summary"), "2 processes")
+    before = blank.evaluate("window.drawn")
+    blank.wait_for_timeout(1000)
+    assert 1 <= blank.evaluate("window.drawn") - before <= 12
+
+
+def test_an_older_daemon_is_coped_with(blank: Any, running: RunningService) -> None:
+    for absent in ("**/v1/timeline*", "**/v1/events*"):
+        blank.route(absent, lambda route: route.fulfill(status=404, json={"detail": "not found"}))
+    blank.goto(running.settings.login_url)
+    expect_text(blank.locator("#no-timeline"), "Not available")
+    expect_text(blank.locator("#no-events"), "Not available")
+    expect_text(verdict(blank, "acting"), "Acting on")
+    form(blank, "inference").get_by_label("Processes").fill("5")
+    blank.keyboard.press("Enter")
+    chart = blank.locator('[data-series="actions.inaction_fraction_60s"]')
+    expect_attribute(chart, "aria-label", "marked: processes 5")

@@ -1,0 +1,148 @@
+"""The page on phones, in the dark, by keyboard, and for hours; and the page of figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import service
+from service.pages import SECTIONS
+from tests.service.conftest import RunningService, role
+from tests.service.dashboard.conftest import event, expect_text, figure, form
+
+STATIC = Path(service.__file__).parent / "static"
+pytestmark = pytest.mark.browser
+
+
+def test_every_figure_is_explained(page: Any, running: RunningService) -> None:
+    page.get_by_role("navigation").get_by_role("link", name="Figures explained").click()
+    rows = page.locator("tbody th").all_inner_texts()
+    expected = [f"{part.prefix}{each.path}" for part in SECTIONS for each in part.figures]
+    assert rows == expected
+    for path in ("clock.ticks", "regret.delay", "inference.workers[].latency_ms.p99"):
+        assert path in rows
+    shown = page.goto(running.settings.url).text()
+    for anchor in re.findall(r'href="/figures#([\w-]+)"', shown):
+        assert anchor == "timeline" or anchor in {part.anchor for part in SECTIONS}
+    for path in re.findall(r'data-figure="([\w.]+)"', shown):
+        assert path in expected
+
+
+@pytest.mark.parametrize("path", ["", "figures"])
+def test_fits_a_phone(page: Any, running: RunningService, path: str) -> None:
+    running.backend.figures["r3"].update(mode="step", time_ratio=0.25, data_ratio=0.5,
+                                         memory_budget_bytes=900 << 20)
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(running.settings.url + path)
+    if not path:
+        expect_text(figure(page, "actions.agent"), "17,800")
+        page.locator("#horizon").wait_for(state="visible")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+CONTRASTS = """() => {
+  const parse = (text) => [...text.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
+  const linear = (part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour[3] === 1) return colour;
+    }
+    return [255, 255, 255, 1];
+  };
+  const worst = {};
+  for (const element of document.querySelectorAll('body *')) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own && !element.matches('input, select')) continue;
+    if (!element.checkVisibility() || element.disabled) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) worst[element.outerHTML.slice(0, 120)] = ratio;
+  }
+  return worst;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_is_enough(page: Any, running: RunningService, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    backend = running.backend
+    backend.figures["inference"]["injected_latency_ms"] = 82.0
+    backend.figures["actions"]["inaction_fraction_60s"] = 0.05
+    backend.figures["r3"]["mode"] = "step"
+    backend.history[:] = [event(2, "failed", "learner 0", error="x"), event(1, "slip", slips=1)]
+    backend.report["roles"][3] = role("learner", 0, state="failed", last_error="ValueError: x")
+    form(page, "inference").get_by_label("Processes").fill("900")
+    page.keyboard.press("Enter")
+    expect_text(form(page, "inference").locator("output"), "Not changed")
+    expect_text(page.locator("#verdict-health"), "has failed")
+    expect_text(page.locator("#events"), "has failed and is given up")
+    assert page.evaluate(CONTRASTS) == {}
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (int(re.findall(r"\d+", background)[0]) < 60) is (scheme == "dark")
+    page.goto(running.settings.url + "figures")
+    assert page.evaluate(CONTRASTS) == {}
+
+
+def test_keyboard_reaches_every_control(page: Any, running: RunningService) -> None:
+    expect_text(figure(page, "actions.agent"), "17,800")
+    everything = (
+        "[...document.querySelectorAll('a[href], input:not(:disabled), select, button, summary, "
+        "[tabindex=\"0\"]')].filter((each) => each.checkVisibility())"
+    )
+    number = page.evaluate(f"{everything}.length")
+    visited = []
+    for _ in range(number):
+        page.keyboard.press("Tab")
+        visited.append(page.evaluate(
+            f"[{everything}.indexOf(document.activeElement),"
+            " getComputedStyle(document.activeElement).outlineStyle]"
+        ))
+    assert visited == [[place, "solid"] for place in range(number)]
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('input, select')].filter((each) => !each.labels.length)"
+        ".length"
+    )
+    assert unnamed == 0
+
+
+def test_nothing_grows_with_time(page: Any) -> None:
+    lengths = page.evaluate("""async () => {
+      const { Series, History, Markers } = await import('/static/history.js');
+      const { Delays } = await import('/static/delays.js');
+      const { showHorizon, pathLength } = await import('/static/horizon.js');
+      const series = new Series(600), markers = new Markers(), delays = new Delays();
+      const history = new History(['a.b']);
+      for (let i = 0; i < 20000; i += 1) {
+        series.add(i, i);
+        history.add(i, { a: { b: i } });
+        markers.add(i, i, `change ${i}`);
+        delays.add({ tick: [i], delay: [i % 50] });
+        showHorizon({ r3: { mode: 'step', time_ratio: i / 2e4, data_ratio: i / 2e4 } });
+      }
+      return { series: series.length, oldest: series.point(0)[0], latest: series.latest[1],
+        sampled: history.series.get('a.b').length, markers: markers.list.length,
+        counted: delays.counts.reduce((a, b) => a + b), path: pathLength() };
+    }""")
+    assert lengths.pop("path") <= 400
+    assert lengths == {"series": 600, "oldest": 19_400, "latest": 19_999, "sampled": 600,
+                       "markers": 60, "counted": 4096}
+
+
+def test_lists_on_the_page_stay_short(page: Any, running: RunningService) -> None:
+    running.backend.history[:] = [event(500 - i, "slip", slips=i) for i in range(400)]
+    expect_text(page.locator("#events li").first, "gave up on catching up")
+    running.backend.history[:] = [event(1000 - i, "checkpoint", file=f"c{i}", seconds=0.1)
+                                  for i in range(400)]
+    expect_text(page.locator("#events li").first, "Checkpoint c0 written")
+    assert page.locator("#events li").count() == 50
+
+
+def test_the_page_is_light() -> None:
+    sizes = {path.name: path.stat().st_size for path in STATIC.iterdir()}
+    assert sum(sizes.values()) < 200_000
+    assert all(path.read_text().count("\n") <= 250 for path in STATIC.glob("*.js"))

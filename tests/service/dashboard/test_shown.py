@@ -1,0 +1,197 @@
+"""What the page says: figures, verdicts, processes, events, connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.service.conftest import RunningService, eventually, role
+from tests.service.dashboard.conftest import event, expect_attribute, expect_text, figure, verdict
+
+pytestmark = pytest.mark.browser
+
+
+def test_shows_live_figures(page: Any, running: RunningService) -> None:
+    assert page.url == running.settings.url
+    expect_text(figure(page, "actions.agent"), "17,800")
+    expect_text(figure(page, "actions.inaction_fraction_60s"), r"^0\.20 %$")
+    expect_text(page.locator("#state"), "running")
+    running.backend.figures["actions"]["agent"] = 18_060
+    expect_text(figure(page, "actions.agent"), "18,060")
+    assert page.locator("#injected").is_hidden()
+
+
+def test_answers_the_four_questions(page: Any, running: RunningService) -> None:
+    figures = running.backend.figures
+    expect_text(verdict(page, "acting"), r"^Acting on 99\.8 % of ticks$")
+    expect_text(verdict(page, "lateness"), r"^Actions are 5\.2 ticks old$")
+    expect_text(page.locator("#verdict-lateness .detail"), "what that costs is unknown")
+    expect_text(verdict(page, "learning"), r"^Learning: return 2\.37$")
+    expect_text(verdict(page, "health"), "^Nothing is broken$")
+    expect_attribute(page.locator("#verdict-acting"), "data-level", "good")
+
+    figures["actions"]["inaction_fraction_60s"] = 0.8
+    figures["regret"]["delay"] = {"value": 0.12, "kind": "measured", "unit": "disagreement"}
+    figures["learning"]["paused"] = True
+    expect_text(verdict(page, "acting"), r"^Acting on 20\.0 % of ticks$")
+    expect_attribute(page.locator("#verdict-acting"), "data-level", "bad")
+    expect_text(page.locator("#verdict-lateness .detail"), r"12\.0 % would have been other ones")
+    expect_text(verdict(page, "learning"), "^Learning is paused$")
+
+
+def test_unknown_is_never_a_zero(page: Any, running: RunningService) -> None:
+    running.backend.figures["learning"]["loss"] = None
+    running.backend.figures["actions"]["inaction_fraction_60s"] = None
+    expect_text(figure(page, "learning.loss"), "^unknown$")
+    expect_text(figure(page, "actions.inaction_fraction_60s"), "^unknown$")
+    expect_text(verdict(page, "acting"), "^Not known yet$")
+    expect_text(page.locator('[data-regret="learning"] .value'), "^unknown$")
+
+
+def test_regrets_say_what_they_are(page: Any, running: RunningService) -> None:
+    delay = page.locator('[data-regret="delay"]')
+    expect_text(delay.locator(".value"), r"^1\.5000 return$")
+    expect_text(delay.locator(".basis"), "^bound$")
+    running.backend.figures["regret"]["inaction"] = {
+        "value": 80, "kind": "measured", "unit": "default ticks",
+    }
+    inaction = page.locator('[data-regret="inaction"]')
+    expect_text(inaction.locator(".value"), "^80 default ticks$")
+    expect_text(inaction.locator(".basis"), "^measured$")
+
+
+def test_injected_latency_is_named(page: Any, running: RunningService) -> None:
+    running.backend.figures["inference"]["injected_latency_ms"] = 82.0
+    expect_text(page.locator("#injected"), r"padded to 82\.0 ms")
+    tags = page.locator(".tag.injected").all()
+    assert len(tags) >= 4
+    for tag in tags:
+        expect_text(tag, r"injected: 82\.0 ms")
+
+
+def test_shows_learners_deadlines_and_memory(page: Any, running: RunningService) -> None:
+    expect_text(figure(page, "learning.order"), "round-robin")
+    expect_text(figure(page, "learning.staleness.mean"), "^unknown$")
+    for hidden in ("#horizon", "#memory", "#paused"):
+        assert page.locator(hidden).is_hidden()
+    running.backend.figures["learning"].update(
+        processes=3, paused=True, staleness={"mean": 1.5, "max": 4}
+    )
+    running.backend.figures["r3"].update(
+        mode="step", time_ratio=0.25, data_ratio=0.5, batch_cap=128, used_bytes=850 << 20,
+        memory_budget_bytes=900 << 20, horizons={"met": 7, "missed": None},
+    )
+    expect_text(figure(page, "learning.processes"), "^3$")
+    expect_text(figure(page, "learning.staleness.mean"), r"^1\.50$")
+    expect_text(figure(page, "learning.staleness.max"), "^4$")
+    page.locator("#paused").wait_for(state="visible")
+    expect_text(page.locator("#time-ratio b"), r"25\.0 %")
+    expect_text(page.locator("#pace"), r"^Ahead: 25\.0 %")
+    expect_attribute(page.locator("#path"), "aria-label", r"25\.0 % of the time, 50\.0 %")
+    expect_text(figure(page, "r3.horizons.met"), "^7$")
+    expect_text(figure(page, "r3.horizons.missed"), "^unknown$")
+    expect_text(figure(page, "r3.batch_cap"), "^128$")
+    expect_text(page.locator("#memory b"), "850 MiB of 900 MiB")
+
+    def shares() -> list[float]:
+        width = "element => element.offsetWidth / element.parentElement.offsetWidth"
+        names = ("time-ratio", "data-ratio", "memory")
+        return [page.locator(f"#{name} i").evaluate(width) for name in names]
+
+    # The bars glide to their place.
+    assert eventually(lambda: shares() == pytest.approx([0.25, 0.5, 850 / 900], abs=0.02))
+
+
+def test_says_why_the_batch_size_changed(page: Any, running: RunningService) -> None:
+    decision = {"kind": "step", "before": 32, "after": 64, "time_ratio": 0.4, "data_ratio": 0.2}
+    deadlines = running.backend.deadlines
+    running.backend.deadlines = lambda: {**deadlines(), "decisions": [decision]}
+    running.backend.figures["r3"]["mode"] = "step"
+    expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind, with 40\.0 % of the time "
+                r"and 20\.0 % of the data used\.")
+
+
+def test_shows_a_failed_process(page: Any, running: RunningService) -> None:
+    error = "Traceback (most recent call last):\n  <b>x</b>\nValueError: wrong shape"
+    running.backend.report["roles"][3] = role(
+        "learner", 0, state="failed", pid=None, restarts=5, last_error=error
+    )
+    row = page.locator("#processes tr").nth(3)
+    expect_text(row.locator(".state"), "failed")
+    expect_text(row.locator(".pid"), "unknown")
+    expect_text(row.locator("summary"), "ValueError: wrong shape")
+    row.locator("summary").click()
+    expect_text(row.locator("pre"), "<b>x</b>")
+    expect_text(verdict(page, "health"), "^learner 0 has failed$")
+    expect_text(page.locator("#verdict-health .detail"), "ValueError: wrong shape")
+
+
+def test_shows_a_killed_process_and_its_recovery(page: Any, running: RunningService) -> None:
+    roles = running.backend.report["roles"]
+    expect_text(verdict(page, "health"), "^Nothing is broken$")
+    died = role("inference", 1, state="backoff", pid=None, restarts=1,
+                last_error="killed by signal 9")
+    roles[2] = died
+    running.backend.history.insert(
+        0, event(1, "backoff", "inference 1", error="killed by signal 9")
+    )
+    expect_text(verdict(page, "health"), "^1 process is restarting$")
+    row = page.locator("#processes tr").nth(2)
+    expect_text(row.locator(".state"), "backoff")
+    expect_text(page.locator("#events li").first, "inference 1 died and is started again: killed")
+    roles[2] = {**died, "state": "running", "pid": 4711}
+    running.backend.history.insert(0, event(2, "restarted", "inference 1", restarts=1))
+    expect_text(verdict(page, "health"), "^Nothing is broken$")
+    expect_text(page.locator("#verdict-health .detail"), "5 processes run; inference 1 is back")
+    expect_text(row.locator(".state"), "running")
+    expect_text(page.locator("#events li").first, r"inference 1 is back \(restart 1\)")
+
+
+def test_events_are_told_marked_and_filtered(page: Any, running: RunningService) -> None:
+    running.backend.history[:] = [
+        event(3, "slip", "environment", slips=1, slipped_ms=80.0),
+        event(2, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http"),
+        event(1, "solar_eclipse", None, depth=0.5, warned=True),
+    ]
+    events = page.locator("#events li .what")
+    expect_text(events.nth(2), r"^solar eclipse, depth 0\.5, warned yes$")
+    expect_text(events.nth(1), r"^learning: processes 1 → 3 \(by http\)$")
+    chart = page.locator('[data-series="learning.loss"]')
+    expect_attribute(chart, "aria-label", "marked: processes 1 → 3; slip")
+    page.get_by_label("Kind").select_option("solar_eclipse")
+    assert eventually(lambda: events.count() == 1)
+    expect_text(events, "^solar eclipse")
+
+
+def test_trouble_of_the_last_minute_is_news(page: Any, running: RunningService) -> None:
+    running.backend.history[:] = [event(1, "checkpoint_failed", "learner 0", reason="disk full")]
+    expect_text(verdict(page, "health"), "^Something went wrong$")
+    expect_text(page.locator("#verdict-health .detail"), "No checkpoint .* disk full")
+
+
+def test_lost_connection_is_announced_and_mended(page: Any, running: RunningService) -> None:
+    expect_text(figure(page, "actions.agent"), "17,800")
+    running.stop()
+    expect_text(page.get_by_role("alert"), "Connection lost")
+    expect_text(verdict(page, "acting"), "^Not known$")
+    expect_text(verdict(page, "health"), "^Connection lost$")
+    running.backend.figures["actions"]["agent"] = 19_000
+    running.start()
+    expect_text(figure(page, "actions.agent"), "19,000")
+    page.locator("#connection").wait_for(state="hidden")
+    expect_text(page.locator("#state"), "running")
+    expect_text(verdict(page, "health"), "^Nothing is broken$")
+
+
+def test_another_run_starts_with_empty_charts(page: Any, running: RunningService) -> None:
+    running.backend.history[:] = [
+        event(9, "set", "learning", before={"processes": 1}, after={"processes": 3}, by="http"),
+    ]
+    chart = page.locator('[data-series="learning.loss"]')
+    expect_attribute(chart, "aria-label", "marked: processes 1 → 3")
+    running.backend.history[:] = [event(1, "restarted", "learner 0", restarts=1)]
+    running.backend.report = {**running.backend.report, "run_id": "another"}
+    expect_text(page.locator("#run-id"), "another")
+    expect_attribute(chart, "aria-label", "marked: learner 0 back$")
+    expect_text(page.locator("#events"), "learner 0 is back")
