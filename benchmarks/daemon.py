@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,25 +25,43 @@ class RunningDaemon:
 
     Args:
         arguments: further arguments of `rtagent serve`.
+        state_dir: where its state is; none: a folder that is removed at the end.
+        environ: more variables of its environment.
+        ready: wait at the start until it acts.
+        under: a command that takes the daemon's as its arguments, and becomes it.
     """
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        state_dir: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        under: Sequence[str] = (),
+        ready: bool = True,
+    ) -> None:
         self._arguments = arguments
+        self._under = under
+        self._state_dir = state_dir
+        self._environ = {**os.environ, **(environ or {})}
+        self._ready = ready
         self.started = 0.0
 
     def __enter__(self) -> RunningDaemon:
         self._folder = tempfile.TemporaryDirectory()
-        self.state_dir = Path(self._folder.name)
+        self.state_dir = self._state_dir or Path(self._folder.name)
+        # A pipe that nobody reads would fill up and stop the daemon.
+        self._said = tempfile.TemporaryFile()
         self.started = time.monotonic()
         command = [
-            sys.executable, "-m", "rtagent", "serve", "--port", "0",
+            *self._under, sys.executable, "-m", "rtagent", "serve", "--port", "0",
             "--state-dir", str(self.state_dir), *self._arguments,
         ]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ
+            command, stdout=subprocess.DEVNULL, stderr=self._said, env=self._environ
         )
         self._client = self._connect()
-        self._wait_ready()
+        if self._ready:
+            self._wait_ready()
         return self
 
     def __exit__(
@@ -54,19 +73,36 @@ class RunningDaemon:
         self._client.close()
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.communicate(timeout=STOP_LIMIT_S)
+            self.process.wait(timeout=STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
+        self._said.close()
         self._folder.cleanup()
+
+    @property
+    def url(self) -> str:
+        """Its address, without a path."""
+        return str(self._client.base_url).rstrip("/")
+
+    @property
+    def token(self) -> str:
+        """Its bearer token."""
+        return (self.state_dir / "token").read_text().strip()
+
+    def said(self) -> str:
+        """What it has written to stderr so far."""
+        # The daemon writes where this descriptor stands, so it must not be moved.
+        descriptor = self._said.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
 
     def stats(self) -> dict[str, Any]:
         """`GET /v1/stats`."""
-        return self._get("/v1/stats")
+        return self.get("/v1/stats")
 
     def status(self) -> dict[str, Any]:
         """`GET /v1/status`."""
-        return self._get("/v1/status")
+        return self.get("/v1/status")
 
     def workers(self) -> list[dict[str, Any]]:
         """The inference processes as `/v1/stats` describes them."""
@@ -75,13 +111,28 @@ class RunningDaemon:
 
     def patch_inference(self, **changes: Any) -> dict[str, Any]:
         """`PATCH /v1/inference`; returns when the change is in force."""
-        reply = self._client.patch("/v1/inference", json=changes)
-        reply.raise_for_status()
-        answer: dict[str, Any] = reply.json()
-        return answer
+        return self._call("PATCH", "/v1/inference", json=changes)
 
-    def _get(self, path: str) -> dict[str, Any]:
-        reply = self._client.get(path)
+    def patch(self, path: str, **changes: Any) -> dict[str, Any]:
+        """Change settings; returns what the daemon answers."""
+        return self._call("PATCH", path, json=changes)
+
+    def post(self, path: str, **content: Any) -> dict[str, Any]:
+        """Have something done; returns what the daemon answers."""
+        return self._call("POST", path, json=content)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The JSON document at a path."""
+        return self._call("GET", path)
+
+    def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            reply = self._client.request(method, path, **arguments)
+        except httpx.RemoteProtocolError:
+            # The server hangs up on a connection that was idle, perhaps just as it is used again.
+            if method != "GET":
+                raise
+            reply = self._client.request(method, path, **arguments)
         reply.raise_for_status()
         answer: dict[str, Any] = reply.json()
         return answer
@@ -110,8 +161,7 @@ class RunningDaemon:
 
     def _check_alive(self) -> None:
         if self.process.poll() is not None:
-            error = self.process.stderr.read().decode() if self.process.stderr else ""
-            raise RuntimeError(f"the daemon ended: {error}")
+            raise RuntimeError(f"the daemon ended: {self.said()}")
         if time.monotonic() - self.started > READY_LIMIT_S:
             self.process.kill()
             raise TimeoutError("the daemon is not ready")

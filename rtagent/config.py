@@ -26,10 +26,10 @@ ENVIRONMENT_PREFIX = "RTAGENT_"
 
 Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
 Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
-LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51"]
+LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51", "td3"]
 LearningOrder = Literal["round-robin", "first-come"]
 R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
-Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)]
+Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
 
 
 class Section(BaseModel):
@@ -63,13 +63,18 @@ class EnvConfig(Section):
         5, ge=0, le=100, description="Ticks caught up with the default behaviour after a hold-up; "
         "beyond that the clock re-anchors and counts a slip.",
     )
+    observation_key: str = Field(
+        "auto", min_length=1, description="Entry of a Dict observation that the agent sees; auto: "
+        "its picture (among several one named pixels, image, rgb, screen or camera), else all "
+        "entries as one vector.",
+    )
     kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Passed on to the environment's constructor."
     )
 
 
 class PolicyConfig(Section):
-    """The network that maps an observation to action values, and how it explores."""
+    """The network that maps an observation to action values or an action, and how it explores."""
 
     network: Literal["auto", "resnet", "nature", "mlp"] = Field(
         "auto", description="Network by name; auto: mlp for vectors, nature for images."
@@ -91,7 +96,11 @@ class PolicyConfig(Section):
     device: str = Field(
         "cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Where inference runs: cpu or cuda:N."
     )
-    epsilon_start: float = Field(1.0, ge=0.0, le=1.0, description="Exploration rate at update 0.")
+    epsilon_start: float = Field(
+        1.0, ge=0.0, le=1.0, description="Exploration rate at update 0. Discrete actions: how "
+        "often a random one is taken. Continuous ones: at 1 they are uniformly random, below 1 the "
+        "rate is the standard deviation of the noise on them, in units of half their range.",
+    )
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0, description="Exploration rate at the end.")
     epsilon_steps: int = Field(
         2000, ge=1, description="Updates over which the exploration rate falls."
@@ -101,14 +110,19 @@ class PolicyConfig(Section):
     )
     exploration_hold_ticks: int = Field(
         8, ge=1, le=1000, description="Ticks for which an exploratory choice is held, so that "
-        "exploration at a high tick rate still goes somewhere; 1 draws anew on every tick.",
+        "exploration at a high tick rate still goes somewhere; 1 draws anew on every tick. "
+        "Continuous actions: ticks from one draw of the noise to the next, between which it moves "
+        "smoothly.",
     )
 
 
 class InferenceConfig(Section):
     """How many processes act, and how they are staggered."""
 
-    processes: Processes = Field(2, description="Inference processes, 1 to 256.")
+    processes: Processes = Field(
+        2, description="Inference processes, 1 to 256; auto: as many as keep the interaction time "
+        "within the action deadline, and no more than there are cores unless latency is injected.",
+    )
     algorithm: Algorithm = Field(
         "adaptive", description="How the processes are staggered; unstaggered is there for "
         "comparison only.",
@@ -138,7 +152,8 @@ class LearningConfig(Section):
     """How the policy improves from what really happened."""
 
     algorithm: LearningAlgorithm = Field(
-        "auto", description="dqn, double-dqn or c51; auto: dqn for discrete actions."
+        "auto", description="dqn, double-dqn or c51 for discrete actions, td3 for continuous ones; "
+        "auto: dqn or td3."
     )
     dueling: bool = Field(
         False, description="Separate heads for the state's value and the actions' advantages."
@@ -166,7 +181,8 @@ class LearningConfig(Section):
     )
     target_tau: float | None = Field(
         None, gt=0.0, le=1.0, description="Soft update: the target network moves by this fraction "
-        "towards the weights at every update, and target_period is not used; none: by period.",
+        "towards the weights at every update, and target_period is not used; none: by period, but "
+        "td3: 0.005, at every policy_delay-th update.",
     )
     prioritized: bool = Field(
         False, description="Sample transitions with large errors more often (Schaul et al., 2016)."
@@ -184,6 +200,17 @@ class LearningConfig(Section):
     atoms: int = Field(51, ge=2, le=1001, description="c51: points of the value distribution.")
     v_min: float = Field(-10.0, description="c51: smallest value that can be represented.")
     v_max: float = Field(10.0, description="c51: largest value that can be represented.")
+    policy_delay: int = Field(
+        2, ge=1, le=1000, description="td3: updates of the critics for one of the actor."
+    )
+    target_noise: float = Field(
+        0.2, ge=0.0, le=10.0, description="td3: standard deviation of the noise that smooths "
+        "target actions, in units of half an action's range.",
+    )
+    target_noise_clip: float = Field(
+        0.5, ge=0.0, le=10.0, description="td3: largest noise of a target action, in the same "
+        "units.",
+    )
     learning_starts: int = Field(
         1000, ge=1, description="Ticks in the replay before the first update."
     )

@@ -23,6 +23,7 @@ from rtagent.notify import Heartbeat, every_role_fresh
 from rtagent.report import Report
 
 BOOT_LIMIT_S = 60.0
+SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
 STOPPED_INFERENCE_LIMIT_S = 1.0
 
@@ -196,6 +197,10 @@ class Crew:
         """Seconds without a heartbeat after which a process counts as hung."""
         if child.state is State.STARTING or child.role in ("evaluation", "recorder"):
             return BOOT_LIMIT_S
+        if child.role == "service":
+            # On a machine full of others it may get no processor for seconds, and nothing that acts
+            # waits for it.
+            return SERVICE_LIMIT_S
         if child.role == "learner":
             # At idle priority it may get no processor for long: only one that was stopped, and may
             # hold the apply lock, is given up early.

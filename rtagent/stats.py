@@ -162,7 +162,8 @@ class StatsReader:
         recommended = None
         if len(tau) and orders.algorithm in ("adaptive", "maximum-time", "expected-time"):
             deadline = self._world.status.read()["config"]["inference"]["action_deadline_ms"]
-            tick_ms = deadline or blueprint.tick_seconds * 1e3
+            # No agent acts more than once a tick.
+            tick_ms = max(deadline or 0.0, blueprint.tick_seconds * 1e3)
             # The slowest 1 % are left out: a few hold-ups by the machine are no reason to grow.
             longest = float(np.percentile(tau, 99))
             mean = min(float(tau.mean()), longest)
@@ -303,6 +304,7 @@ class StatsReader:
         recent = recent_episodes(record, 100)
         return {
             "count": int(record["episodes"][0]),
+            "faults": int(record["faults"][0]),
             "last_return": float(recent["return"][-1]) if len(recent) else None,
             "mean_return_100": _mean(recent["return"]),
             "mean_length_100": _mean(recent["length"]),

@@ -13,7 +13,7 @@ import pytest
 
 from rtagent.child import State
 from rtagent.clock import VirtualClock
-from rtagent.crew import BOOT_LIMIT_S, Crew, is_stopped
+from rtagent.crew import BOOT_LIMIT_S, SERVICE_LIMIT_S, Crew, is_stopped
 from rtagent.memory.board import Board
 from rtagent.report import Report
 
@@ -89,4 +89,23 @@ def test_a_stopped_inference_process_is_given_up_before_a_slow_one(
     list(crew.look_after(child, 200.0 + silent_s - 0.1, stopping=False))
     assert signals == []
     list(crew.look_after(child, 200.0 + silent_s + 0.1, stopping=False))
+    assert signals == [(4711, signal.SIGKILL)]
+
+
+def test_the_service_may_be_silent_while_the_machine_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = Board(memoryview(bytearray(Board.size())))
+    process = SimpleNamespace(pid=4711, exitcode=None)
+    report = Report("run", VirtualClock())
+    crew = Crew(board, lambda role, index: lambda voice: process, report, 0.02, seed=0)
+    signals: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
+    crew.add("service", 0, 100.0)
+    (child,) = crew
+    child.mark_ready(100.0)
+    board.record("service", 0)["heartbeat_ns"] = np.int64(200e9)
+    list(crew.look_after(child, 200.0 + SERVICE_LIMIT_S - 0.1, stopping=False))
+    assert signals == []
+    list(crew.look_after(child, 200.0 + SERVICE_LIMIT_S + 0.1, stopping=False))
     assert signals == [(4711, signal.SIGKILL)]

@@ -412,7 +412,8 @@ def test_episodes(run: Run) -> None:
     for number in range(150):
         add_episode(run.board.environment, number, number, length=number, total=number / 2)
     assert run.figures().episodes == {
-        "count": 150, "last_return": 74.5, "mean_return_100": np.mean(np.arange(50, 150)) / 2,
+        "count": 150, "faults": 0, "last_return": 74.5,
+        "mean_return_100": np.mean(np.arange(50, 150)) / 2,
         "mean_length_100": np.mean(np.arange(50, 150)),
     }
 

@@ -39,12 +39,18 @@ COMMANDS = {
     "serve": Command("rtagent.cli.serve", "run the daemon: world, agent, learner, dashboard", True),
     "train": Command("rtagent.cli.train", "learn for a while, and draw the learning curve", True),
     "status": Command("rtagent.cli.status", "how the running daemon is"),
+    "watch": Command("rtagent.cli.watch", "the running daemon, live in the terminal"),
     "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
+    "events": Command("rtagent.cli.events", "what happened in the run of the running daemon"),
     "plan": Command("rtagent.cli.plan", "measure the policy; how many processes it needs", True),
     "simulate": Command("rtagent.cli.simulate", "staggering in virtual time"),
     "bench": Command("rtagent.cli.bench", "list the benchmarks, or run one"),
     "doctor": Command("rtagent.cli.doctor", "what this machine can do, and what to mend", True),
+    "check-env": Command(
+        "rtagent.cli.check_env", "whether an environment is fit for realtime use", True
+    ),
     "config": Command("rtagent.cli.config", "show the effective configuration, or its schema"),
+    "donkey-sim": Command("rtagent.cli.donkey_sim", "a DonkeyCar simulator to drive in"),
     "rom": Command("rtagent.cli.rom", "list or verify the cartridges"),
 }
 
@@ -91,10 +97,18 @@ def _run(arguments: Sequence[str]) -> int:
         subparser = subparsers.add_parser(each, help=command.help, description=command.help)
         if each == name:
             _check_platform(command)
-            module = importlib.import_module(command.module)
+            module = _imported(command)
             module.add_arguments(subparser)
     parsed = parser.parse_args(arguments)
     return int(module.run(parsed))
+
+
+def _imported(command: Command) -> Any:
+    try:
+        return importlib.import_module(command.module)
+    except OSError as error:
+        # A library looks for a temporary directory as soon as it is imported.
+        raise UserError(f"cannot start: {error.strerror}; make room, or set TMPDIR") from None
 
 
 def _check_platform(command: Command) -> None:

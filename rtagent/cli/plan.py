@@ -189,7 +189,7 @@ def _advice(
         lines.append("injected latency needs no core: the padding is waited out")
     if needed > MAX_INFERENCE_PROCESSES:
         lines.append(f"rtagent runs at most {MAX_INFERENCE_PROCESSES} inference processes")
-    elif needed > config.inference.processes:
+    elif config.inference.processes != "auto" and needed > config.inference.processes:
         lines.append(
             f"inference.processes = {config.inference.processes} is too few for "
             f"{config.inference.algorithm}: --set inference.processes={needed}"

@@ -28,6 +28,8 @@ const SENTENCES = {
   failed: (e) => `${e.source} has failed and is given up: ${lastLine(e.error) || "it gave no reason"}`,
   restarted: (e) => `${e.source} is back (restart ${plain(e.restarts)})`,
   slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
+  environment_fault: (e) =>
+    `${plural(e.faults, "episode", "episodes")} cut short so far: ${e.reason}`,
   checkpoint: (e) => `Checkpoint ${e.file} written in ${seconds(e.seconds)}`,
   checkpoint_failed: (e) => `No checkpoint could be written: ${e.reason}`,
   out_of_memory: (e) =>
@@ -52,7 +54,7 @@ const GRAVE = new Set([
   "failed", "checkpoint_failed", "out_of_memory", "memory", "memory_budget_exceeded",
   "recording_failed", "events_not_kept",
 ]);
-const NOTABLE = new Set(["backoff", "slip", "update_skipped"]);
+const NOTABLE = new Set(["backoff", "slip", "update_skipped", "environment_fault"]);
 
 const MARKED = {
   set: (e) => changes(e),

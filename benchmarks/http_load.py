@@ -1,0 +1,201 @@
+"""Twenty dashboards and a hundred requests per second: does the world tick any later?
+
+One daemon with the built-in game and its learner. Quiet phases, phases with one dashboard that
+takes ten events a second, and phases under the whole load alternate. The lateness of the ticks is
+read from the ledger from the outside; the processor time of the service comes from the kernel. A
+dashboard is what the page opens and asks for: the stream of figures, the pictures, the timeline,
+the status, the events and the deadlines. The clients are a process of their own on the same
+machine, so what they take from it is part of what is measured.
+
+Bars: the 99th percentile of the lateness is at most 0.5 ms worse under load, and one dashboard
+costs the service less than 5 % of a core.
+
+    python -m benchmarks.http_load [--rounds N] [--seconds S] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.daemon import RunningDaemon
+from benchmarks.http_client import Client, Polls, request_text
+from benchmarks.process_figures import cpu_s
+from benchmarks.recount import DEFAULT, Ledger, Rows
+from rtagent.cli.jitter import measure_jitter
+
+DASHBOARDS = 20
+REQUESTS_PER_S = 100.0
+SETTLE_S = 1.0
+CAPACITY = 20_000
+MOST_LATER_MS = 0.5
+MOST_SHARE = 0.05
+POLLED = {"/v1/timeline?seconds=3": 4.0, "/v1/status": 1.0, "/v1/events": 0.5, "/v1/deadlines": 0.5}
+"""Requests per second of one dashboard."""
+ASKED = ("/v1/stats", "/v1/config", "/v1/inference", "/v1/learning", "/metrics", "/readyz")
+PHASES = ("quiet", "one dashboard", "load")
+
+
+@dataclass(frozen=True)
+class Door:
+    """How to reach the daemon."""
+
+    port: int
+    token: str
+
+    def get(self, path: str, **headers: str) -> str:
+        """A request for a path."""
+        return request_text("GET", path, f"127.0.0.1:{self.port}", self.token, **headers)
+
+    def dashboards(self, count: int, hz: int) -> tuple[list[Polls], list[str]]:
+        """What so many dashboards poll, and the streams that they keep open."""
+        websocket = {
+            "Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13",
+            "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        }
+        polls: list[Polls] = [
+            {"rate": rate * count, "connections": count, "requests": [self.get(path)]}
+            for path, rate in POLLED.items()
+        ]
+        streams = [self.get(f"/v1/stats/stream?hz={hz}"), self.get("/v1/screen?hz=10", **websocket)]
+        return polls, streams * count
+
+
+def start_clients(door: Door, phase: str, seconds: float) -> Client | None:
+    """The clients of a phase."""
+    if phase == "quiet":
+        return None
+    if phase == "one dashboard":
+        return Client(door.port, seconds, *door.dashboards(1, 10))
+    polls, streams = door.dashboards(DASHBOARDS, 5)
+    asked: Polls = {
+        "rate": REQUESTS_PER_S, "connections": 10, "requests": [door.get(path) for path in ASKED],
+    }
+    return Client(door.port, seconds, [*polls, asked], streams)
+
+
+def measure(
+    rounds: int, seconds: float, phases: Sequence[str] = PHASES, settings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Run all phases; lateness and inaction of each, the service's share of a core, the answers.
+
+    Args:
+        rounds: how often each phase is run.
+        seconds: of a phase.
+        phases: which.
+        settings: further arguments of `rtagent serve`.
+    """
+    rows: dict[str, list[Rows]] = {phase: [] for phase in phases}
+    used = dict.fromkeys(phases, 0.0)
+    answers: dict[str, list[dict[str, Any]]] = {phase: [] for phase in phases}
+    capacity = ("--quiet", "--set", f"replay.capacity={CAPACITY}")
+    with RunningDaemon(*capacity, *settings) as daemon:
+        door = Door(int(urlsplit(daemon.url).port or 0), daemon.token)
+        ledger = Ledger(daemon.process.pid, CAPACITY)
+        service = next(r["pid"] for r in daemon.status()["roles"] if r["role"] == "service")
+        time.sleep(SETTLE_S)
+        for _ in range(rounds):
+            for phase in phases:
+                client = start_clients(door, phase, seconds + SETTLE_S + 1.0)
+                time.sleep(SETTLE_S)
+                ledger.skip()
+                before = cpu_s(service)
+                time.sleep(seconds)
+                rows[phase].append(ledger.read())
+                used[phase] += cpu_s(service) - before
+                if client is not None:
+                    answers[phase].append(client.result())
+    found = {phase: lateness(np.concatenate(rows[phase])) for phase in phases}
+    for phase in phases:
+        found[phase]["service_share"] = used[phase] / (rounds * seconds)
+    return {
+        "rounds": rounds,
+        "seconds": seconds,
+        "phases": found,
+        "answers": answers,
+    }
+
+
+def lateness(rows: Rows) -> dict[str, float]:
+    """How late the ticks were, milliseconds, and how often nobody had acted."""
+    late = rows["lateness_ns"] / 1e6
+    p50, p99 = np.percentile(late, (50, 99))
+    return {
+        "ticks": float(len(rows)),
+        "p50_ms": float(p50),
+        "p99_ms": float(p99),
+        "max_ms": float(late.max()),
+        "inaction": float((rows["source"] == DEFAULT).mean()),
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the result as a table."""
+    table = Table("phase", "p50", "p99", "max ms", "inaction", "service's core", "answers", "p99")
+    for phase, found in result["phases"].items():
+        answered = result["answers"][phase]
+        table.add_row(
+            phase, *(f"{found[name]:.3f}" for name in ("p50_ms", "p99_ms", "max_ms")),
+            f"{100 * found['inaction']:.2f} %", f"{100 * found['service_share']:.1f} %",
+            f"{np.mean([a['per_s'] for a in answered]):.0f}/s" if answered else "",
+            f"{max(a['latency_p99_ms'] for a in answered):.0f} ms" if answered else "",
+        )
+    Console().print(table)
+    print(f"lateness of the ticks; the machine's own floor, us: {result['floor']}")
+    print(
+        f"under load p99 is {result['later_ms']:+.3f} ms later (at most {MOST_LATER_MS}); one "
+        f"dashboard costs {100 * result['one_dashboard_share']:.1f} % of a core (below "
+        f"{100 * MOST_SHARE:.0f})"
+    )
+    if result["refused"]:
+        print(f"answers that were not wanted: {result['refused']}")
+    print("ok" if result["passed"] else "MISSED")
+
+
+def refused(result: dict[str, Any]) -> dict[str, int]:
+    """Answers other than those wanted, by status."""
+    counted: dict[str, int] = {}
+    for answers in result["answers"].values():
+        for each in answers:
+            for status, count in each["statuses"].items():
+                if status not in ("200", "101"):
+                    counted[status] = counted.get(status, 0) + count
+    return counted
+
+
+def main() -> int:
+    """Measure; exit code 1 if a bar is missed or a request was refused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    floor = measure_jitter(3.0)
+    result = {"floor": floor, **measure(args.rounds, args.seconds)}
+    found = result["phases"]
+    result["later_ms"] = found["load"]["p99_ms"] - found["quiet"]["p99_ms"]
+    result["one_dashboard_share"] = found["one dashboard"]["service_share"]
+    result["refused"] = refused(result)
+    result["passed"] = (
+        result["later_ms"] < MOST_LATER_MS and result["one_dashboard_share"] < MOST_SHARE
+        and not result["refused"]
+    )
+    if args.json:
+        print(json.dumps(result, indent=2))
+    else:
+        show(result)
+    return int(not result["passed"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

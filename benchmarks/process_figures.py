@@ -1,0 +1,71 @@
+"""What the kernel says about a process, for measurements from the outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_KIB = 1024
+
+
+def proportional_bytes(pid: int) -> int:
+    """Proportional set size: a page that n processes share counts 1/n in each; 0 if it is gone."""
+    return _kib(pid, "smaps_rollup", "Pss:")
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident set size; 0 if the process is gone."""
+    return _kib(pid, "status", "VmRSS:")
+
+
+def descriptors(pid: int) -> int:
+    """Open descriptors."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def threads(pid: int) -> int:
+    """Threads."""
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time used so far, in user mode and in the kernel, seconds."""
+    fields = _after_name(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie has."""
+    try:
+        return _after_name(pid)[0] in "ZX"
+    except OSError:
+        return True
+
+
+def descendants(pid: int) -> set[int]:
+    """All living descendants of a process."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for children in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            try:
+                new = set(map(int, children.read_text().split())) - found
+            except OSError:
+                continue
+            found |= new
+            waiting += new
+    return found
+
+
+def _after_name(pid: int) -> list[str]:
+    """The fields of `/proc/<pid>/stat` from the state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _kib(pid: int, file: str, name: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * _KIB for line in lines if line.startswith(name)), 0)
