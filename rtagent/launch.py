@@ -9,6 +9,7 @@ which lives as long as the supervisor does.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from multiprocess import spawn as preparation
 
 PRELOAD = "rtagent.preload"
 PREFIX = "rtagent-"
+STARTED_BY = "FORK_SERVER_STARTED_BY"
+"""Tells the fork server the pid of its parent, and is gone before anybody else is started."""
 
 
 def start_fork_server(preload: Sequence[str] = ()) -> None:
@@ -29,11 +32,19 @@ def start_fork_server(preload: Sequence[str] = ()) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     multiprocess.get_context("forkserver").set_forkserver_preload([PRELOAD, *preload])
-    forkserver.ensure_running()
+    # It must not take who adopts it for us, should we be killed before it looks.
+    os.environ[STARTED_BY] = str(os.getpid())
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop(STARTED_BY, None)
 
 
 def stop_fork_server() -> None:
     """End the fork server, and with it whatever child is left."""
+    for pid in fork_server_pids():
+        # It holds nothing, and would take seconds to unload torch in good order.
+        os.kill(pid, signal.SIGKILL)
     forkserver._forkserver._stop()
 
 

@@ -11,11 +11,12 @@ import contextlib
 import importlib
 import os
 
+from rtagent.launch import STARTED_BY
 from rtagent.realtime import die_with_parent
 
 FORK_SERVER_PID = os.getpid()
 
-die_with_parent(os.getppid())
+die_with_parent(int(os.environ.pop(STARTED_BY, os.getppid())))
 
 for _module in (
     "torch",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -28,27 +27,6 @@ def rtagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, **environment},
     )
-
-
-def children(pid: int) -> set[int]:
-    """All living descendants of a process."""
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            new = set(map(int, task.read_text().split())) - found
-            found |= new
-            waiting += new
-    return found
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie waits for its parent, and runs no more)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 @pytest.fixture
@@ -127,44 +105,3 @@ def test_bad_input_ends_in_one_line(
     assert len(refused.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "daemon.json").exists()
 
-
-def test_a_killed_supervisor_takes_everything_with_it() -> None:
-    with RunningDaemon(*CARTPOLE) as daemon:
-        family = children(daemon.process.pid)
-        assert len(family) >= 5
-        daemon.process.kill()
-        daemon.process.wait()
-        eventually(lambda: all(map(gone, family)), 1.0, "every process is gone")
-        assert not any("rtagent" in name for name in os.listdir("/dev/shm"))
-
-
-def test_a_killed_service_comes_back_and_the_world_does_not_notice(daemon: RunningDaemon) -> None:
-    before = daemon.stats()["clock"]
-    service = next(r for r in daemon.status()["roles"] if r["role"] == "service")
-    os.kill(service["pid"], signal.SIGKILL)
-
-    def back() -> bool:
-        try:
-            roles = daemon.status()["roles"]
-        except Exception:
-            return False
-        return any(r["role"] == "service" and r["restarts"] == 1 for r in roles)
-
-    eventually(back, 5.0, "the service is back")
-    after = daemon.stats()["clock"]
-    assert after["slips"] == before["slips"]
-    assert after["ticks"] > before["ticks"]
-
-
-def test_it_stops_in_time_and_keeps_its_weights() -> None:
-    with RunningDaemon(*CARTPOLE, "--set", "inference.processes=6") as daemon:
-        eventually(lambda: _learns(daemon), 30, "the learner runs")
-        daemon.process.send_signal(signal.SIGTERM)
-        eventually(lambda: daemon.process.poll() is not None, 8.0, "stopped")
-        assert daemon.process.returncode == 0
-        assert list((daemon.state_dir / "checkpoints").glob("*.safetensors"))
-        assert not (daemon.state_dir / "daemon.json").exists()
-
-
-def _learns(daemon: RunningDaemon) -> bool:
-    return any(r["role"] == "learner" and r["state"] == "running" for r in daemon.status()["roles"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,29 @@ class RaisesWhenTold(Linear):
         """Action values."""
         if Path(os.environ["FAULTY_SWITCH"]).exists():
             raise ValueError("the policy was told to fail")
+        return super().forward(observations)
+
+
+class BatchesOnly(Linear):
+    """Passes every check, and fails as soon as it acts; notes each time in FAULTY_SWITCH."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Action values."""
+        if len(observations) == 1:
+            with Path(os.environ["FAULTY_SWITCH"]).open("a") as failures:
+                failures.write(f"{os.getpid()}\n")
+            raise RuntimeError("nobody can act with this")
+        return super().forward(observations)
+
+
+class DeafWhenTold(Linear):
+    """Neither acts nor hears SIGTERM while the file named by FAULTY_SWITCH exists; learns."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Action values."""
+        if len(observations) == 1 and Path(os.environ["FAULTY_SWITCH"]).exists():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            time.sleep(3600)
         return super().forward(observations)
 
 

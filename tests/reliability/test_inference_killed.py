@@ -1,0 +1,134 @@
+"""Inference processes are killed and stopped at random; the world does not wait for them."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from benchmarks.process_figures import gone
+from rtagent import Runtime
+from rtagent.staggering.arbiter import Source
+from tests.conftest import Runtimes, eventually, role
+from tests.reliability.conftest import (
+    NANO,
+    PATIENT_CLOCK,
+    Machine,
+    acted_again_ns,
+    default_ticks,
+    hit,
+    pid_of,
+    slips,
+    wait_for_true_inaction,
+    whole_rows,
+)
+
+pytestmark = [pytest.mark.process, pytest.mark.realtime]
+
+RATE_HZ = 120.0
+POLE = (
+    "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", PATIENT_CLOCK,
+    "inference.injected_latency_ms=60",
+)
+PROCESSES = 16
+KILLS = 50
+MEAN_PAUSE_S = 0.1
+LIMIT_S = 1.0
+STOPPED_LIMIT_S = 3.0
+HELD_UP_S = 3.0
+"""A machine that is busy with other things may be so much later, now and then."""
+
+
+def test_one_of_many_killed_fifty_times(run: Runtimes, machine: Machine) -> None:
+    chance = random.Random(4)
+    # Nobody more than four times: who dies more often within a minute is given up.
+    victims = [kill % PROCESSES for kill in range(KILLS)]
+    chance.shuffle(victims)
+    with run(*POLE, f"inference.processes={PROCESSES}") as runtime:
+        died_ns: dict[int, int] = {}
+        took_s: list[float] = []
+
+        def acts(worker: int) -> bool:
+            """Whether it has acted since its last death."""
+            if worker not in died_ns:
+                return True
+            again_ns = acted_again_ns(whole_rows(runtime.world), worker, died_ns[worker])
+            if again_ns is not None:
+                took_s.append((again_ns - died_ns.pop(worker)) / NANO)
+            return again_ns is not None
+
+        for number, victim in enumerate(victims):
+            if number % 10 == 0:
+                machine.measure()
+            eventually(lambda who=victim: acts(who), 20, f"inference {victim} acts again")
+            died_ns[victim] = hit(_pid(runtime, victim))
+            time.sleep(chance.uniform(0.0, 2.0 * MEAN_PAUSE_S))
+        for worker in set(victims):
+            eventually(lambda who=worker: acts(who), 20, f"inference {worker} acts again")
+        rows = whole_rows(runtime.world)
+        assert slips(rows, RATE_HZ) == 0
+        assert len(took_s) == KILLS
+        assert np.percentile(took_s, 90) <= machine.allows(LIMIT_S), sorted(took_s)
+        assert max(took_s) <= machine.allows(HELD_UP_S), sorted(took_s)
+        # Whoever dies takes its next action with it; the others go on.
+        assert 0 < default_ticks(rows) < 0.5 * len(rows)
+        wait_for_true_inaction(runtime)
+        workers = [role(runtime, f"inference {index}") for index in range(PROCESSES)]
+        assert sum(worker["restarts"] for worker in workers) == KILLS
+        assert {worker["last_error"] for worker in workers} == {"killed by SIGKILL"}
+
+
+def _pid(runtime: Runtime, index: int) -> int:
+    """Of an inference process, once the supervisor has noticed that it works again."""
+    eventually(lambda: pid_of(runtime, f"inference {index}"), 20, f"inference {index} runs")
+    pid = pid_of(runtime, f"inference {index}")
+    assert pid is not None
+    return pid
+
+
+def test_all_killed_at_once(run: Runtimes, machine: Machine) -> None:
+    workers = range(4)
+    with run(*POLE, "inference.processes=4") as runtime:
+        pids = [_pid(runtime, index) for index in workers]
+        died_ns = max([hit(pid) for pid in pids])
+
+        def back() -> list[int | None]:
+            rows = whole_rows(runtime.world)
+            return [acted_again_ns(rows, index, died_ns) for index in workers]
+
+        eventually(lambda: None not in back(), 20, "all of them act again")
+        again_ns = [each for each in back() if each is not None]
+        rows = whole_rows(runtime.world)
+        assert slips(rows, RATE_HZ) == 0
+        meanwhile = rows[(rows["time_ns"] > died_ns) & (rows["time_ns"] < min(again_ns))]
+        # What they had promised before is still executed.
+        promised = (meanwhile["registered_ns"] > 0) & (meanwhile["registered_ns"] <= died_ns)
+        assert ((meanwhile["source"] == Source.DEFAULT) | promised).all()
+        assert default_ticks(meanwhile) > 0
+        machine.measure()
+        assert (max(again_ns) - died_ns) / NANO <= machine.allows(HELD_UP_S)
+        wait_for_true_inaction(runtime)
+
+
+def test_a_stopped_one_is_replaced(run: Runtimes, machine: Machine) -> None:
+    with run(*POLE, "inference.processes=2") as runtime:
+        pid = _pid(runtime, 0)
+        stopped_ns = hit(pid, signal.SIGSTOP)
+        eventually(
+            lambda: acted_again_ns(whole_rows(runtime.world), 0, stopped_ns + NANO // 2), 20,
+            "it is replaced",
+        )
+        rows = whole_rows(runtime.world)
+        again_ns = acted_again_ns(rows, 0, stopped_ns + NANO // 2)
+        assert again_ns is not None
+        machine.measure()
+        assert (again_ns - stopped_ns) / NANO <= machine.allows(STOPPED_LIMIT_S)
+        assert gone(pid)
+        assert "no heartbeat" in role(runtime, "inference 0")["last_error"]
+        assert slips(rows, RATE_HZ) == 0
+        meanwhile = rows[(rows["time_ns"] > stopped_ns + NANO // 2) & (rows["time_ns"] < again_ns)]
+        assert set(meanwhile["worker"]) <= {-1, 1}
+        wait_for_true_inaction(runtime)

@@ -1,0 +1,71 @@
+"""From 1 to 16 inference processes and back, again and again: nothing is left over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.daemon import RunningDaemon
+from benchmarks.process_figures import descendants, descriptors, gone, resident_bytes
+from tests.conftest import eventually
+from tests.reliability.conftest import held_bytes
+
+pytestmark = pytest.mark.process
+
+MANY = 16
+WARM_UP = 2
+MOST_GROWTH = 2 << 20
+"""Bytes. One leaked process object, pipe or page per start would be more, 100 times over."""
+RINGS = {"/memfd:rtagent-frames", "/memfd:rtagent-ledger"}
+SETTINGS = (
+    "env.id=CartPole-v1", "env.rate_hz=60", "replay.capacity=20000", "learning.processes=0",
+    "inference.processes=1", "run.tensorboard=false",
+)
+
+
+def actors(supervisor: int) -> list[str]:
+    """The names of the living inference processes, as the kernel knows them."""
+    names = [
+        Path(f"/proc/{pid}/comm").read_text().strip()
+        for pid in descendants(supervisor) if not gone(pid)
+    ]
+    return sorted(name for name in names if name.startswith("rt-inference"))
+
+
+def held(supervisor: int) -> int:
+    """Bytes of shared memory, but for the rings, which grow with the ticks."""
+    return sum(size for name, size in held_bytes(supervisor).items() if name not in RINGS)
+
+
+@pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_there_and_back(rounds: int) -> None:
+    options = [word for each in SETTINGS for word in ("--set", each)]
+    with RunningDaemon(*options) as daemon:
+        supervisor = daemon.process.pid
+        (fork_server,) = (pid for pid in descendants(supervisor) if is_fork_server(pid))
+        family = None
+        for number in range(WARM_UP + rounds):
+            for count in (MANY, 1):
+                answer = daemon.patch_inference(processes=count)
+                assert (answer["processes"], answer["ready"]) == (count, count)
+                names = sorted(f"rt-inference {index}"[:15] for index in range(count))
+                assert actors(supervisor) == names
+            if number == WARM_UP - 1:
+                family = len(descendants(supervisor))
+                open_before = descriptors(supervisor), descriptors(fork_server)
+                held_before, resident = held(supervisor), resident_bytes(supervisor)
+        assert len(descendants(supervisor)) == family
+        assert (descriptors(supervisor), descriptors(fork_server)) == open_before
+        assert held(supervisor) == held_before
+        growth = resident_bytes(supervisor) - resident
+        print(f"{rounds} rounds: the supervisor grew by {growth >> 10} KiB")
+        assert growth <= MOST_GROWTH
+        start = daemon.stats()["clock"]["ticks"]
+        eventually(lambda: daemon.stats()["clock"]["ticks"] > start + 10, 10, "it goes on")
+
+
+def is_fork_server(pid: int) -> bool:
+    """Whether this is the process that all the others are forked from."""
+    own = Path(f"/proc/{pid}/comm").read_text()
+    return not own.startswith("rt-") and "forkserver" in Path(f"/proc/{pid}/cmdline").read_text()

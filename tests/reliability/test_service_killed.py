@@ -1,0 +1,77 @@
+"""The HTTP service is killed again and again; acting and learning do not notice."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from benchmarks.daemon import RunningDaemon
+from benchmarks.recount import DEFAULT, Ledger
+from tests.conftest import eventually
+from tests.reliability.conftest import NANO, PATIENT_CLOCK, Machine, hit, slips, updates
+
+pytestmark = [pytest.mark.process, pytest.mark.realtime]
+
+CAPACITY = 20_000
+RATE_HZ = 120.0
+KILLS = 3
+LIMIT_S = 3.0
+HELD_UP_S = 6.0
+"""A machine that is busy with other things may be so much later, now and then."""
+SETTINGS = (
+    "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", PATIENT_CLOCK, f"replay.capacity={CAPACITY}",
+    "learning.learning_starts=100", "learning.publish_every=1", "run.tensorboard=false",
+)
+
+
+def service_of(daemon: RunningDaemon) -> dict[str, Any]:
+    """The service as its successor describes it; {} while nobody answers."""
+    try:
+        return next(r for r in daemon.status()["roles"] if r["role"] == "service")
+    except httpx.TransportError:
+        return {}
+
+
+def test_killed_at_random(machine: Machine) -> None:
+    chance = random.Random(5)
+    settings = [word for each in SETTINGS for word in ("--set", each)]
+    with RunningDaemon(*settings) as daemon:
+        ledger = Ledger(daemon.process.pid, CAPACITY)
+        eventually(lambda: updates(daemon) > 20, 60, "it learns")
+        away_ns = []
+        for kill in range(KILLS):
+            time.sleep(chance.uniform(0.2, 0.8))
+            died_ns = hit(service_of(daemon)["pid"])
+            eventually(
+                lambda n=kill: service_of(daemon).get("restarts") == n + 1, 30, "it is back"
+            )
+            away_ns.append((died_ns, time.monotonic_ns()))
+            machine.measure()
+        rows = ledger.read()
+        stats = daemon.stats()
+        assert service_of(daemon)["last_error"] == "killed by SIGKILL"
+        others = [r for r in daemon.status()["roles"] if r["role"] != "service"]
+    took_s = [(back - died) / NANO for died, back in away_ns]
+    assert np.median(took_s) <= machine.allows(LIMIT_S), took_s
+    assert max(took_s) <= machine.allows(HELD_UP_S), took_s
+    assert (ledger.lost, ledger.torn) == (0, 0)
+    assert slips(rows, RATE_HZ) == 0
+    assert stats["clock"]["slips"] == 0
+    assert [each["restarts"] for each in others] == [0] * len(others)
+    away = np.zeros(len(rows), bool)
+    newer = 0
+    for died, back in away_ns:
+        meanwhile = (rows["time_ns"] >= died) & (rows["time_ns"] < back)
+        away |= meanwhile
+        versions = rows["weights_version"][meanwhile & (rows["source"] != DEFAULT)]
+        newer += int(versions.max() - versions.min()) if len(versions) else 0
+    # New weights act while nobody serves, and no more ticks are lost than at other times.
+    assert newer > 0
+    lost = rows["source"] == DEFAULT
+    usual = lost[~away & (rows["tick"] > RATE_HZ)].mean()
+    assert lost[away].mean() <= usual + 0.1

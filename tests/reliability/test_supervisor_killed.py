@@ -1,0 +1,104 @@
+"""The supervisor is killed: nothing outlives it, and what it had learned is there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.daemon import RunningDaemon
+from benchmarks.process_figures import descendants, gone
+from tests.conftest import eventually
+from tests.reliability.conftest import Machine, held_bytes, holders, memfds, shared_bytes, updates
+
+pytestmark = [pytest.mark.process, pytest.mark.realtime]
+
+LIMIT_S = 1.0
+# A sum tree of this size is reserved at the start: shared memory that is seen to go.
+CAPACITY = 4_000_000
+SETTINGS = (
+    "env.id=CartPole-v1", "env.rate_hz=120", f"replay.capacity={CAPACITY}",
+    "learning.prioritized=true", "learning.learning_starts=100", "inference.processes=3",
+)
+
+
+def settings() -> list[str]:
+    """As options of the command line."""
+    return [word for each in SETTINGS for word in ("--set", each)]
+
+
+def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machine: Machine) -> None:
+    named = set(os.listdir("/dev/shm"))
+    with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
+        eventually(lambda: updates(daemon) > 10, 60, "it learns")
+        written = daemon.post("/v1/checkpoints")
+        version = daemon.stats()["learning"]["weights_version"]
+        pid = daemon.process.pid
+        family = descendants(pid)
+        roles = {each["pid"] for each in daemon.status()["roles"]}
+        assert roles < family
+        commands = [Path(f"/proc/{each}/cmdline").read_text() for each in family - roles]
+        assert any("forkserver" in command for command in commands)
+        memory, held, before = memfds(pid), sum(held_bytes(pid).values()), shared_bytes()
+        assert holders(memory) >= roles
+        daemon.process.kill()
+        took_s = eventually(lambda: all(map(gone, [pid, *family])), 30, "every process is gone")
+        machine.measure()
+        assert took_s <= machine.allows(LIMIT_S)
+        daemon.process.wait()
+        assert holders(memory) == set()
+        assert held > 50 << 20
+        eventually(
+            lambda: before - shared_bytes() > 0.8 * held, 10, "the memory is the system's again"
+        )
+        assert set(os.listdir("/dev/shm")) <= named
+    newest = max((tmp_path / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    saved = int(newest.stem.rpartition("-")[2])
+    assert saved >= written["updates"] > 10
+    # It could not take back what it had announced.
+    (tmp_path / "daemon.json").unlink()
+    with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
+        assert daemon.stats()["learning"]["weights_version"] >= version
+        eventually(lambda: updates(daemon) > 0, 60, "a learner has taken over")
+        assert updates(daemon) >= saved
+        eventually(lambda: updates(daemon) > saved, 60, "learning goes on")
+
+
+@pytest.mark.parametrize("processes", [2, 3, 6])
+def test_killed_while_it_starts(tmp_path: Path, machine: Machine, processes: int) -> None:
+    """At the moment when so many processes exist, of which the newest has just begun."""
+    command = [
+        sys.executable, "-m", "rtagent", "serve", "--port", "0", "--state-dir", str(tmp_path)
+    ]
+    daemon = subprocess.Popen(
+        [*command, *settings()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        eventually(lambda: len(in_session(daemon.pid)) >= processes, 60, "they are there")
+        daemon.kill()
+        daemon.wait()
+        took_s = eventually(lambda: not in_session(daemon.pid), 30, "every process is gone")
+        machine.measure()
+        # Whoever has just begun must get as far as to look for its parent.
+        assert took_s <= 2 * machine.allows(LIMIT_S)
+    finally:
+        for pid in in_session(daemon.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def in_session(session: int) -> set[int]:
+    """The living processes of a session: whoever has lost its parent stays in it."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] not in "ZX" and int(fields[3]) == session:
+            found.add(int(folder.name))
+    return found
