@@ -183,12 +183,12 @@ class StatsReader:
         config = self._world.config
         records = self._world.board.learners
         orders = self._world.control.orders
+        info = self._world.weights.info()
         updates, applied = int(records["updates"].max()), int(records["applied"].sum())
         learns = updates > 0 or orders.learners > 0
         silent = now * NANO - records["heartbeat_ns"] > SILENT_S * NANO
         rates = records["updates_per_s"][(records["pid"] > 0) & ~silent]
         rates = rates[np.isfinite(rates)]
-        info = self._world.weights.info()
         roles = [role for role in status.get("roles", []) if role["role"] == "learner"]
         epsilon = config.policy.epsilon_end
         if learns:
@@ -199,7 +199,8 @@ class StatsReader:
             "processes": orders.learners,
             "order": orders.learning_order,
             "paused": orders.learning_paused,
-            "updates": updates,
+            # Before a learner has taken over a resumed run, its weights say how far it is.
+            "updates": max(updates, info.updates if info else 0),
             "updates_per_s": float(rates.sum()) if len(rates) else None,
             "samples_consumed": int(records["samples_consumed"].max()),
             "batch_size": batch_in_force(self._world.horizon.read(), orders),

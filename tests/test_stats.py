@@ -366,6 +366,14 @@ def test_learning() -> None:
     assert run.figures().learning["updates_per_s"] is None
 
 
+def test_a_resumed_run_is_as_far_as_its_weights() -> None:
+    run = Run()
+    run.figures()
+    run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))
+    run.clock.advance(1.0)
+    assert run.figures().learning["updates"] == 250
+
+
 def test_acting_only() -> None:
     run = Run(learning={"processes": 0}, policy={"epsilon_end": 0.03})
     run.figures()
