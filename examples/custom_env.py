@@ -1,7 +1,10 @@
 """An environment of your own: any Gymnasium environment, registered when its module is imported.
 
 `rtagent` calls `step` once per tick of the wall clock, and never waits for the agent. Two
-attributes are worth setting: the rate, and which action does nothing.
+attributes are worth setting: the rate, and which action does nothing. Whether an environment is fit
+for that:
+
+    PYTHONPATH=examples rtagent check-env custom_env:Pursuit-v0
 """
 
 from __future__ import annotations

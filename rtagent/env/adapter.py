@@ -7,7 +7,7 @@ it, how fast it ticks and what doing nothing means; after that each tick is one 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Real
@@ -19,13 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
+from rtagent.env import atari
 from rtagent.env.actions import Action, Actions, actions_for
-from rtagent.env.preprocess import EnvironmentFault, Observer, observer_for
+from rtagent.env.preprocess import EnvironmentFault, NotFinite, Observer, observer_for
 from rtagent.env.registry import register
 from rtagent.errors import UserError
 
 STACK_OF_PICTURES = 4
 STACK_OF_VECTORS = 1
+RESETS = 3
+"""Resets tried in a row before an environment that begins with NaN is given up."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class Adapter:
         noop_action: the action that does nothing, an index or a vector.
         rate_hz: ticks per second.
         screen: whether a frame can be shown as a picture.
+        faults: how often a reward or an observation was not finite. Such a tick ends its episode
+            as truncated, with reward 0 and the frame before it; the world goes on.
+        last_fault: what the last of them was.
     """
 
     def __init__(self, env: gym.Env[Any, Any], config: EnvConfig) -> None:
@@ -70,7 +76,7 @@ class Adapter:
             UserError: its spaces, rate or noop cannot be used; the line says which and why.
         """
         self._env = env
-        self._observe: Observer = observer_for(env.observation_space)
+        self._observe: Observer = observer_for(env.observation_space, config.observation_key)
         self._actions: Actions = actions_for(env.action_space)
         self.frame_shape = self._observe.shape
         self.frame_dtype = self._observe.dtype
@@ -81,6 +87,10 @@ class Adapter:
         self.action_meanings = _meanings(env, self.action_space)
         self.noop_action = self._noop()
         self.rate_hz = _rate(env, config)
+        self.faults = 0
+        self.last_fault = ""
+        self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
+        self._take_news: Callable[[], list[str]] | None = getattr(env.unwrapped, "take_news", None)
         self.frame_stack: int = (
             config.frame_stack
             if config.frame_stack != "auto"
@@ -99,8 +109,17 @@ class Adapter:
         Raises:
             EnvironmentFault: the environment broke its promise.
         """
-        observation, _ = self._env.reset(seed=seed)
-        return self._observe(observation)
+        for attempt in range(1, RESETS + 1):
+            observation, _ = self._env.reset(seed=seed)
+            try:
+                self._frame = self._observe(observation)
+                break
+            except NotFinite as fault:
+                self._count(fault)
+                if attempt == RESETS:
+                    raise
+                seed = None
+        return self._frame
 
     def step(self, action: Any) -> Step:
         """Execute one action for one tick.
@@ -109,15 +128,19 @@ class Adapter:
             action: an index from 0, or a vector, clipped to the bounds.
 
         Raises:
-            EnvironmentFault: the environment gave a NaN or a wrong shape.
+            EnvironmentFault: the environment broke its promise, by a wrong shape for example.
             ValueError: the action is not of this environment.
         """
         observation, reward, terminated, truncated, _ = self._env.step(
             self._actions.for_environment(action)
         )
-        return Step(
-            self._observe(observation), _checked_reward(reward), bool(terminated), bool(truncated)
-        )
+        try:
+            frame, value = self._observe(observation), _checked_reward(reward)
+        except NotFinite as fault:
+            self._count(fault)
+            return Step(self._frame, 0.0, terminated=False, truncated=True)
+        self._frame = frame
+        return Step(frame, value, bool(terminated), bool(truncated))
 
     def accept(self, value: Any, *, strict: bool = False) -> Action:
         """The action that a user gave in the environment's own terms, as `step` takes it.
@@ -131,9 +154,28 @@ class Adapter:
         """
         return self._actions.accept(value, strict=strict)
 
+    def keep_time(self) -> None:
+        """Say that steps come on a clock of ours, to an environment that has one of its own.
+
+        Such an environment has the attribute `paced`; it must then let no step last a whole tick.
+        """
+        if hasattr(self._env.unwrapped, "paced"):
+            self._env.unwrapped.paced = True
+
+    def take_news(self) -> list[str]:
+        """What the environment wants to be remembered since the last call, a line each.
+
+        Such an environment has the method `take_news`.
+        """
+        return [] if self._take_news is None else self._take_news()
+
     def close(self) -> None:
         """Release what the environment holds."""
         self._env.close()
+
+    def _count(self, fault: NotFinite) -> None:
+        self.faults += 1
+        self.last_fault = str(fault)
 
     def _noop(self) -> Action:
         named = getattr(self._env.unwrapped, "noop_action", None)
@@ -159,15 +201,25 @@ def open_environment(config: EnvConfig) -> Adapter:
     Raises:
         UserError: one line that says why it cannot be built or used.
     """
-    register()
-    # Its threads would compete with the inference processes, for pictures of 84 x 84.
-    cv2.setNumThreads(1)
-    env = _make(config)
+    env = make(config)
     try:
         return Adapter(env, config)
     except UserError as error:
         env.close()
         raise UserError(f"env.id = {config.id}: {error}") from None
+
+
+def make(config: EnvConfig) -> gym.Env[Any, Any]:
+    """The environment itself, as Gymnasium makes it.
+
+    Raises:
+        UserError: one line that says why it cannot be built.
+    """
+    register()
+    atari.register(config.id)
+    # Its threads would compete with the inference processes, for pictures of 84 x 84.
+    cv2.setNumThreads(1)
+    return _make(config)
 
 
 def _make(config: EnvConfig) -> gym.Env[Any, Any]:
@@ -213,7 +265,8 @@ def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:
 def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
     if config.rate_hz != "auto":
         return config.rate_hz
-    for rate in (getattr(env.unwrapped, "rate_hz", None), env.metadata.get("render_fps")):
+    own = getattr(env.unwrapped, "rate_hz", None) or atari.rate_hz(env)
+    for rate in (own, env.metadata.get("render_fps")):
         if isinstance(rate, Real) and 0 < float(rate) < inf:
             return float(rate)
     raise UserError("the environment does not say how fast it runs; set env.rate_hz")
@@ -225,5 +278,5 @@ def _checked_reward(reward: Any) -> float:
     except (TypeError, ValueError):
         raise EnvironmentFault(f"the environment's reward is not a number: {reward!r}") from None
     if not isfinite(value):
-        raise EnvironmentFault(f"the environment's reward is {value}")
+        raise NotFinite(f"the environment's reward is {value}")
     return value

@@ -3,10 +3,22 @@
 A picture of any size becomes 84 x 84 grey levels; everything else becomes a float32 vector. Which
 of the two is decided once, from the observation space; at run time each observation is checked
 against what the space promised, because a wrong one would silently poison the replay.
+
+| space | frame |
+|---|---|
+| uint8 Box (H, W), (H, W, 1 or 3 or 4), (1 or 3, H, W) | picture |
+| Box of other numbers in these shapes, finite bounds, no side under 16 | picture, scaled by them |
+| any other Box of one or two dimensions | vector; of uint8: divided by 255 |
+| Discrete | one-hot vector |
+| Dict | its picture, the other entries unseen; without a picture: flattened to one vector |
+| Tuple, MultiDiscrete, MultiBinary | flattened to one vector |
+
+(4, H, W) is refused: it is a stack of frames more often than a picture with four channels.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -22,9 +34,27 @@ SIDE = 84
 
 GREY = (SIDE, SIDE)
 
+USUAL_NAMES = ("pixels", "image", "rgb", "screen", "camera")
+"""Of the picture in a Dict that has several, the most telling first."""
+
+SMALLEST_SIDE = 16
+"""A smaller array of floats is a board or a matrix, not a picture."""
+
+LONGEST_VECTOR = 65_536
+"""Larger spaces are not flattened: they hold pictures of a kind that is not known here."""
+
+
+_COMPOSED = (
+    gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary
+)
+
 
 class EnvironmentFault(RuntimeError):
-    """The environment broke its own promise: a wrong shape, a NaN, an action outside its space."""
+    """The environment broke its own promise: a wrong shape or type, a state that cannot be."""
+
+
+class NotFinite(EnvironmentFault):
+    """The environment gave a NaN or an infinity; its next episode may be in order again."""
 
 
 class Observer(Protocol):
@@ -46,20 +76,24 @@ class Observer(Protocol):
         ...
 
     def __call__(self, observation: Any) -> NDArray[Any]:
-        """The frame for one observation; it may share the observation's memory.
+        """The frame for one observation.
+
+        It may share the observation's memory, unless its numbers can be NaN.
 
         Raises:
+            NotFinite: a number is NaN or infinite.
             EnvironmentFault: the observation is not what the space promised.
         """
         ...
 
 
-def observer_for(space: gym.Space[Any]) -> Observer:
+def observer_for(space: gym.Space[Any], key: str = "auto") -> Observer:
     """Choose how observations of `space` become frames.
 
     Args:
-        space: the environment's observation space: an image or vector Box, a Discrete, or a Dict
-            with exactly one image.
+        space: the environment's observation space.
+        key: the entry of a Dict that the agent sees; auto: its picture, and among several the
+            one of a usual name.
 
     Returns:
         The observer, whose frames have a fixed shape and type.
@@ -68,18 +102,25 @@ def observer_for(space: gym.Space[Any]) -> Observer:
         UserError: names the space if its observations cannot be used.
     """
     if isinstance(space, gym.spaces.Dict):
-        pictures = [key for key, entry in space.spaces.items() if _is_picture(entry)]
-        if len(pictures) == 1:
-            return EntryObserver(pictures[0], PictureObserver(_shape(space[pictures[0]])))
-    elif isinstance(space, gym.spaces.Discrete):
+        entry = _entry(space, key)
+        if entry is not None:
+            return EntryObserver(entry, observer_for(space[entry]))
+    elif key != "auto":
+        raise UserError(f"env.observation_key = {key}: observations are {_shown(space)}, no Dict")
+    if isinstance(space, gym.spaces.Discrete):
         return OneHotObserver(int(space.n), int(space.start))
-    elif _is_picture(space):
-        return PictureObserver(_shape(space))
-    elif isinstance(space, gym.spaces.Box) and len(space.shape) <= 2:
-        return VectorObserver(space.shape)
+    if isinstance(space, gym.spaces.Box):
+        layout = _layout(space)
+        if layout is not None:
+            return PictureObserver(layout)
+        if len(space.shape) <= 2:
+            return VectorObserver(space.shape, 1 / 255 if space.dtype == np.uint8 else 1.0)
+    elif isinstance(space, _COMPOSED) and _length(space) <= LONGEST_VECTOR:
+        return FlattenedObserver(space)
+    stack = "; frames are stacked by env.frame_stack, not by a wrapper" if _stack(space) else ""
     raise UserError(
-        f"cannot use observations of {' '.join(repr(space).split())}: expected a uint8 picture "
-        "(H, W), (H, W, 1) or (H, W, 3), a vector, a Discrete, or a Dict with one such picture"
+        f"cannot use observations of {_shown(space)}: expected a picture (H, W), (H, W, 1), "
+        f"(H, W, 3) or (3, H, W), a vector, a Discrete, or a Dict with a picture{stack}"
     )
 
 
@@ -87,7 +128,7 @@ def to_grey(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Shrink a picture to 84 x 84 grey levels.
 
     Args:
-        picture: uint8, (H, W), (H, W, 1) or RGB (H, W, 3).
+        picture: uint8, (H, W), (H, W, 1), RGB (H, W, 3) or RGBA (H, W, 4), whose A is ignored.
 
     Returns:
         uint8 (84, 84): luminance, each pixel the mean of the area that it covers. A picture that
@@ -95,41 +136,82 @@ def to_grey(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """
     grey: Any = picture
     if picture.ndim == 3:
-        colour = picture.shape[2] == 3
-        grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) if colour else picture[..., 0]
+        code = {3: cv2.COLOR_RGB2GRAY, 4: cv2.COLOR_RGBA2GRAY}.get(picture.shape[2])
+        grey = picture[..., 0] if code is None else cv2.cvtColor(picture, code)
     if grey.shape != GREY:
         grey = cv2.resize(grey, GREY, interpolation=cv2.INTER_AREA)
     return cast("NDArray[np.uint8]", grey)
 
 
 @dataclass(frozen=True)
-class PictureObserver:
-    """Pictures of the shape `source` as 84 x 84 grey levels."""
+class Layout:
+    """How an environment lays out its pictures.
 
-    source: tuple[int, ...]
+    Attributes:
+        shape: of the array.
+        dtype: of its elements.
+        low, high: the values of black and white.
+        channels_first: whether the colours are the first axis.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    low: float = 0.0
+    high: float = 255.0
+    channels_first: bool = False
+
+
+@dataclass(frozen=True)
+class PictureObserver:
+    """Pictures as 84 x 84 grey levels."""
+
+    source: Layout
     shape: tuple[int, ...] = GREY
     dtype: str = "uint8"
     screen: bool = True
 
     def __call__(self, observation: Any) -> NDArray[np.uint8]:
-        picture = np.asarray(observation)
-        if picture.shape != self.source or picture.dtype != np.uint8:
+        picture, source = np.asarray(observation), self.source
+        exact = source.dtype == np.uint8
+        given, wanted = picture.dtype, source.dtype
+        if picture.shape != source.shape or (
+            given != wanted if exact else given.kind != wanted.kind
+        ):
             raise EnvironmentFault(
                 f"the environment showed {picture.dtype} {picture.shape}, "
-                f"its space promises uint8 {self.source}"
+                f"its space promises {source.dtype} {source.shape}"
             )
+        if source.channels_first:
+            picture = np.ascontiguousarray(np.moveaxis(picture, 0, 2))
+        if not exact:
+            picture = self._levels(picture)
         return to_grey(picture)
+
+    def _levels(self, picture: NDArray[Any]) -> NDArray[np.uint8]:
+        """Numbers between the space's bounds as 0 to 255."""
+        low, high = self.source.low, self.source.high
+        levels = (picture.astype(np.float32) - low) * (255.0 / (high - low))
+        if not np.isfinite(levels).all():
+            raise NotFinite("the environment showed a picture with values that are not finite")
+        rounded: NDArray[np.uint8] = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+        return rounded
 
 
 class VectorObserver:
-    """Arrays of numbers of the shape `source`, flattened."""
+    """Arrays of numbers, flattened.
+
+    Args:
+        source: their shape.
+        scale: what they are multiplied by.
+    """
 
     dtype = "float32"
     screen = False
 
-    def __init__(self, source: tuple[int, ...]) -> None:
+    def __init__(self, source: tuple[int, ...], scale: float = 1.0) -> None:
         self.source = source
         self.shape = (int(np.prod(source)),)
+        self._scale = np.float32(scale)
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
         values = np.asarray(observation)
@@ -138,12 +220,7 @@ class VectorObserver:
                 f"the environment gave an observation of shape {values.shape}, "
                 f"its space promises {self.source}"
             )
-        vector = values.astype(np.float32).reshape(self.shape)
-        if not np.isfinite(vector).all():
-            raise EnvironmentFault(
-                f"the environment gave an observation that is not finite: {vector}"
-            )
-        return vector
+        return _finite(values.astype(np.float32).reshape(self.shape) * self._scale)
 
 
 class OneHotObserver:
@@ -169,29 +246,101 @@ class OneHotObserver:
         return row
 
 
+class FlattenedObserver:
+    """Composed observations as one vector, in Gymnasium's order: Dict entries by their names."""
+
+    dtype = "float32"
+    screen = False
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self._space = space
+        self.shape = (gym.spaces.flatdim(space),)
+
+    def __call__(self, observation: Any) -> NDArray[np.float32]:
+        try:
+            values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise EnvironmentFault(
+                f"the environment's observation is not of its space: "
+                f"{type(error).__name__}: {error}"
+            ) from None
+        if values.shape != self.shape:
+            raise EnvironmentFault(
+                f"the environment gave {values.size} numbers, its space promises {self.shape[0]}"
+            )
+        return _finite(values)
+
+
 class EntryObserver:
-    """The one picture among the entries of a Dict observation."""
+    """One entry of a Dict observation."""
 
-    dtype = "uint8"
-    screen = True
-    shape: tuple[int, ...] = GREY
-
-    def __init__(self, key: str, picture: PictureObserver) -> None:
+    def __init__(self, key: str, entry: Observer) -> None:
         self.key = key
-        self._picture = picture
+        self.shape, self.dtype, self.screen = entry.shape, entry.dtype, entry.screen
+        self._entry = entry
 
-    def __call__(self, observation: Any) -> NDArray[np.uint8]:
+    def __call__(self, observation: Any) -> NDArray[Any]:
         if self.key not in observation:
             raise EnvironmentFault(f"the environment's observation lacks the entry {self.key!r}")
-        return self._picture(observation[self.key])
+        return self._entry(observation[self.key])
 
 
-def _is_picture(space: gym.Space[Any]) -> bool:
-    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
-        return False
-    return len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[2] in (1, 3))
+def _entry(space: gym.spaces.Dict, key: str) -> str | None:
+    """The entry that the agent sees; None: all of them, flattened."""
+    if key != "auto":
+        if key not in space.spaces:
+            known = ", ".join(map(str, space.spaces))
+            raise UserError(f"env.observation_key = {key}: the observation has {known}")
+        return key
+    pictures = [
+        name
+        for name, entry in space.spaces.items()
+        if isinstance(entry, gym.spaces.Box) and _layout(entry) is not None
+    ]
+    if len(pictures) <= 1:
+        return pictures[0] if pictures else None
+    usual = [name for name in USUAL_NAMES if name in pictures]
+    if usual:
+        return usual[0]
+    raise UserError(
+        f"cannot choose among the pictures {', '.join(pictures)} of {_shown(space)}; "
+        "set env.observation_key to one of them"
+    )
 
 
-def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
-    assert space.shape is not None
-    return space.shape
+def _layout(space: gym.spaces.Box) -> Layout | None:
+    """How the pictures of a space are laid out; None: it holds no pictures."""
+    shape = space.shape
+    last = len(shape) == 3 and shape[2] in (1, 3, 4)
+    first = len(shape) == 3 and not last and shape[0] in (1, 3)
+    if not (len(shape) == 2 or last or first):
+        return None
+    dtype = np.dtype(cast("Any", space.dtype))
+    if dtype == np.uint8:
+        return Layout(shape, dtype, channels_first=first)
+    sides = shape[1:] if first else shape[:2]
+    low, high = float(space.low.min()), float(space.high.max())
+    uniform = bool((space.low == low).all() and (space.high == high).all())
+    if min(sides) < SMALLEST_SIDE or not (uniform and np.isfinite((low, high)).all()):
+        return None
+    return Layout(shape, dtype, low, high, first) if low < high else None
+
+
+def _length(space: gym.Space[Any]) -> float:
+    """Numbers of a flattened observation; infinite where their count is not fixed."""
+    return gym.spaces.flatdim(space) if space.is_np_flattenable else math.inf
+
+
+def _stack(space: gym.Space[Any]) -> bool:
+    """Whether this looks like several frames in one array."""
+    return isinstance(space, gym.spaces.Box) and len(space.shape) >= 3
+
+
+def _finite(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not np.isfinite(vector).all():
+        raise NotFinite(f"the environment gave an observation that is not finite: {vector}")
+    return vector
+
+
+def _shown(space: gym.Space[Any]) -> str:
+    return " ".join(repr(space).split())

@@ -26,6 +26,8 @@ from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice
 from rtagent.worker import WorkerContext
 
 START_POLL_S = 0.005
+FAULTS_TOLD_EVERY_S = 10.0
+"""At most; a world may be at fault on every tick."""
 
 
 @dataclass
@@ -87,6 +89,7 @@ class TickLoop:
         self._episode = Episode(number, self.tick, fresh=False)
         self._frame = adapter.reset(seed)
         self._action = default.noop
+        self._faults = 0
 
     def run_next(self) -> None:
         """Wait for the next tick and run it, and those that were missed before it."""
@@ -147,6 +150,8 @@ class TickLoop:
         record[("default", "agent", "reused")[choice.source]] += 1
         record["ticks"] += 1
         record["step_ns"] = step_ns
+        record["faults"] += self._adapter.faults - self._faults
+        self._faults = self._adapter.faults
 
     def _now_ns(self) -> int:
         return round(self._clock.now() * NANO)
@@ -156,6 +161,7 @@ def run(context: WorkerContext) -> None:
     """Body of the environment process."""
     config, world, clock = context.config, context.world, context.clock
     adapter = open_environment(config.env)
+    adapter.keep_time()
     default = DefaultBehaviour(config.env, adapter)
     realtime = enter_realtime(config.run.realtime)
     context.record["realtime"] = int(realtime)
@@ -182,10 +188,17 @@ def run(context: WorkerContext) -> None:
     gc.freeze()
     schedule.anchor_ns = round((clock.now() + 2.0 / adapter.rate_hz) * NANO)
     _note_anchor(context.record, schedule)
+    told, told_at = 0, -FAULTS_TOLD_EVERY_S
     while not context.stopping:
         world.actions.limit(context.orders.rows)
         context.beat()
         loop.run_next()
+        if adapter.faults > told and clock.now() - told_at >= FAULTS_TOLD_EVERY_S:
+            told, told_at = adapter.faults, clock.now()
+            faults = int(context.record["faults"][0])
+            context.event("environment_fault", reason=adapter.last_fault, faults=faults)
+        for line in adapter.take_news():
+            context.event("world", news=line)
     ledger.truncate_episode()
     adapter.close()
 

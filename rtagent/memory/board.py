@@ -37,6 +37,7 @@ _ENVIRONMENT = np.dtype(
         ("episodes", "<i8"),
         ("step_ns", "<i8"),
         ("realtime", "<i8"),
+        ("faults", "<i8"),
         ("recent", _EPISODE, EPISODES),
     ]
 )

@@ -8,8 +8,10 @@ class World(gym.Env):
     """Shows samples of any space, or what the test puts into `shows` and `rewards`."""
 
     def __init__(self, observations=None, actions=None, fps=20, **attributes):
-        self.observation_space = observations or gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
-        self.action_space = actions or gym.spaces.Discrete(2)
+        self.observation_space = (
+            gym.spaces.Box(-1.0, 1.0, (3,), np.float32) if observations is None else observations
+        )
+        self.action_space = gym.spaces.Discrete(2) if actions is None else actions
         self.metadata = {"render_fps": fps}
         self.shows = None
         self.rewards = 0.0

@@ -72,7 +72,9 @@ def test_discrete_observations_become_one_hot():
     np.testing.assert_array_equal(adapter.reset(), [0, 1, 0])
 
 
-@pytest.mark.parametrize("shape", [(96, 128), (96, 128, 1), (96, 128, 3)])
+@pytest.mark.parametrize(
+    "shape", [(96, 128), (96, 128, 1), (96, 128, 3), (96, 128, 4), (1, 96, 128), (3, 96, 128)]
+)
 def test_pictures_become_84_by_84_grey(shape):
     adapter, _ = wrap(observations=Box(0, 255, shape, np.uint8))
     assert (adapter.frame_shape, adapter.frame_dtype, adapter.screen) == ((84, 84), "uint8", True)
@@ -97,13 +99,56 @@ def test_the_one_picture_of_a_dict_is_taken(key):
 
 
 @pytest.mark.parametrize(
+    ("keys", "seen"), [(("left", "rgb"), "rgb"), (("image", "rgb", "pixels"), "pixels")]
+)
+def test_of_several_pictures_the_one_of_a_usual_name_is_taken(keys, seen):
+    adapter, world = wrap(observations=Dict(dict.fromkeys(keys, PICTURE)))
+    world.shows = {key: np.full(PICTURE.shape, 9 * (key == seen), np.uint8) for key in keys}
+    assert adapter.reset().min() == 9
+
+
+def test_an_entry_of_a_dict_can_be_chosen():
+    space = Dict({"pixels": PICTURE, "left": PICTURE, "speed": Box(0.0, 1.0, (2,), np.float32)})
+    adapter, world = wrap(EnvConfig(observation_key="left"), observations=space)
+    world.shows = {**space.sample(), "left": np.full(PICTURE.shape, 9, np.uint8)}
+    assert adapter.reset().min() == 9
+    assert wrap(EnvConfig(observation_key="speed"), observations=space)[0].frame_shape == (2,)
+    for spaces, named in ((space, "pixels, left, speed|left, pixels, speed"), (PICTURE, "no Dict")):
+        with pytest.raises(UserError, match=named):
+            wrap(EnvConfig(observation_key="right"), observations=spaces)
+
+
+@pytest.mark.parametrize(
+    ("space", "shown", "vector"),
+    [
+        (
+            Dict({"b": Box(-9.0, 9.0, (2,)), "a": Discrete(2)}),
+            {"b": np.float32([5, 6]), "a": 1},
+            [0, 1, 5, 6],
+        ),
+        (gym.spaces.Tuple([Discrete(2), gym.spaces.MultiBinary(2)]), (0, [0, 1]), [1, 0, 0, 1]),
+        (gym.spaces.MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1]),
+        (gym.spaces.MultiBinary((1, 3)), np.array([[1, 0, 1]]), [1, 0, 1]),
+        (Box(0, 255, (2,), np.uint8), np.uint8([255, 51]), [1.0, 0.2]),
+    ],
+)
+def test_composed_observations_become_one_vector(space, shown, vector):
+    adapter, world = wrap(observations=space)
+    world.shows = shown
+    frame = adapter.reset()
+    np.testing.assert_allclose(frame, vector, rtol=1e-6)
+    assert (frame.shape, frame.dtype) == (adapter.frame_shape, np.float32)
+
+
+@pytest.mark.parametrize(
     "space",
     [
         Dict({"left": PICTURE, "right": PICTURE}),
-        Dict({"speed": Box(0.0, 1.0, (1,), np.float32)}),
-        gym.spaces.Tuple([Discrete(2), Discrete(2)]),
         gym.spaces.Text(3),
-        Box(0.0, 1.0, (96, 128, 3), np.float32),
+        gym.spaces.Sequence(Discrete(3)),
+        gym.spaces.Tuple([PICTURE, PICTURE]),
+        Box(0.0, np.inf, (96, 128, 3), np.float32),
+        Box(0, 255, (96, 128, 2), np.uint8),
         Box(0, 255, (4, 84, 84), np.uint8),
     ],
 )
@@ -111,6 +156,11 @@ def test_other_observations_are_refused_by_name(space):
     with pytest.raises(UserError, match=type(space).__name__) as caught:
         wrap(observations=space)
     assert "\n" not in str(caught.value)
+
+
+def test_a_refused_stack_of_frames_names_the_setting():
+    with pytest.raises(UserError, match=r"env\.frame_stack"):
+        wrap(observations=Box(0, 255, (4, 84, 84), np.uint8))
 
 
 def test_vectors_are_flattened_to_float32():
@@ -146,7 +196,41 @@ def test_box_actions_have_the_environments_shape_bounds_and_type():
         adapter.step(np.array([np.nan, 0.0], np.float32))
 
 
-@pytest.mark.parametrize("space", [gym.spaces.MultiBinary(3), Box(0, 3, (2,), np.int32)])
+@pytest.mark.parametrize(
+    ("space", "numbers", "index"),
+    [
+        (gym.spaces.MultiDiscrete([3, 2], start=[0, 5]), [2, 6], 5),
+        (gym.spaces.MultiDiscrete([[3], [2]]), [[1], [1]], 3),
+        (gym.spaces.MultiBinary(3), [1, 0, 1], 5),
+        (gym.spaces.MultiBinary((3, 1)), [[0], [1], [1]], 3),
+    ],
+)
+def test_combinations_of_choices_are_discrete_actions(space, numbers, index):
+    adapter, world = wrap(actions=space, noop_action=numbers)
+    count = adapter.action_space.n
+    assert (adapter.noop_action, adapter.action_shape) == (index, ())
+    adapter.reset()
+    for action in range(count):
+        adapter.step(np.int32(action))
+    assert all(space.contains(each) for each in world.received)
+    assert len({each.tobytes() for each in world.received}) == count
+    assert [adapter.accept(each) for each in world.received] == list(range(count))
+    with pytest.raises(ValueError, match="out of bounds"):
+        adapter.step(count)
+    for wrong in (0, [9, 9, 9][: len(numbers)], [0.5] * len(numbers), "up", [float("nan")] * 2):
+        with pytest.raises(ValueError, match=r"expected|is not in"):
+            adapter.accept(wrong)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.MultiBinary(12),
+        gym.spaces.MultiDiscrete([9, 9]),
+        gym.spaces.Tuple([Discrete(2)]),
+        Box(0, 3, (2,), np.int32),
+    ],
+)
 def test_other_actions_are_refused_by_name(space):
     with pytest.raises(UserError, match=f"cannot act in {type(space).__name__}"):
         wrap(actions=space)
@@ -185,7 +269,44 @@ def test_noop_of_a_box_is_zeros_within_the_bounds():
     np.testing.assert_array_equal(chosen.noop_action, [0.25, 1.0])
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), None, "much", np.zeros(2)])
+@pytest.mark.parametrize("reward", [float("nan"), float("-inf"), np.float32("inf")])
+def test_a_reward_that_is_not_finite_truncates_the_episode_and_is_counted(reward):
+    adapter, world = wrap()
+    adapter.reset()
+    before = adapter.step(0)
+    world.rewards = reward
+    step = adapter.step(0)
+    assert (step.reward, step.terminated, step.truncated) == (0.0, False, True)
+    np.testing.assert_array_equal(step.frame, before.frame)
+    world.rewards = 1.5
+    adapter.reset()
+    assert (adapter.step(0).reward, adapter.faults) == (1.5, 1)
+
+
+def test_an_observation_that_is_not_finite_truncates_the_episode_and_is_counted():
+    adapter, world = wrap()
+    world.shows = np.float32([1, 2, 3])
+    adapter.reset()
+    world.shows[1] = np.nan
+    step = adapter.step(0)
+    np.testing.assert_array_equal(step.frame, [1, 2, 3])
+    assert (step.reward, step.terminated, step.truncated, adapter.faults) == (0.0, False, True, 1)
+
+
+def test_an_episode_that_begins_with_nan_is_begun_again():
+    seeds = []
+
+    class Flaky(stub_worlds.World):
+        def reset(self, *, seed=None, options=None):
+            seeds.append(seed)
+            return np.full(3, np.nan if len(seeds) < 3 else 1.0), {}
+
+    adapter = Adapter(Flaky(), EnvConfig())
+    np.testing.assert_array_equal(adapter.reset(seed=7), np.ones(3))
+    assert (seeds, adapter.faults) == ([7, None, None], 2)
+
+
+@pytest.mark.parametrize("reward", [None, "much", np.zeros(2)])
 def test_a_reward_that_is_no_number_is_a_fault(reward):
     adapter, world = wrap()
     adapter.reset()
@@ -201,6 +322,10 @@ def test_a_reward_that_is_no_number_is_a_fault(reward):
         (None, np.zeros(4)),
         (PICTURE, np.zeros((96, 128), np.uint8)),
         (PICTURE, np.zeros((96, 128, 3), np.float32)),
+        (Box(0.0, 1.0, (20, 20, 3)), np.zeros((20, 20, 3), np.uint8)),
+        (Box(0.0, 1.0, (20, 20, 3)), np.full((20, 20, 3), np.nan)),
+        (Dict({"a": Discrete(2), "b": Discrete(2)}), {"a": 1}),
+        (gym.spaces.Tuple([Discrete(2), Discrete(2)]), (1,)),
         (Discrete(3), 3),
         (Dict({"image": PICTURE}), {}),
     ],
@@ -220,7 +345,7 @@ def test_package_module_ids_import_the_module():
 def test_unknown_ids_suggest_near_ones():
     assert "did you mean CartPole-v1" in refusal(id="cartpol-v1")
     assert "did you mean rtagent/Starfall-v0" in refusal(id="rtagent/Starfal-v0")
-    assert "package.module:EnvId-v0" in refusal(id="ALE/Pong-v5")
+    assert "package.module:EnvId-v0" in refusal(id="elsewhere/Whirlpool-v5")
 
 
 def test_what_cannot_be_built_is_one_line():
@@ -231,8 +356,8 @@ def test_what_cannot_be_built_is_one_line():
 
 
 def test_what_cannot_be_used_is_closed_and_named():
-    line = refusal(id="Blackjack-v1")
-    assert line.startswith("env.id = Blackjack-v1: cannot use observations of Tuple")
+    line = refusal(id="stub/World-v0", kwargs={"observations": gym.spaces.Text(3)})
+    assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
 
 
 def test_starfall_is_registered():

@@ -1,7 +1,8 @@
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.env.preprocess import SIDE, to_grey
+from rtagent.env.preprocess import SIDE, observer_for, to_grey
 
 
 def slow_area_mean(grey):
@@ -48,3 +49,28 @@ def test_the_source_is_not_changed():
     before = picture.copy()
     to_grey(picture)
     np.testing.assert_array_equal(picture, before)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [(0.0, 1.0, np.float32), (-1.0, 1.0, np.float64), (0, 65535, np.uint16), (0, 255, np.int32)],
+)
+@pytest.mark.parametrize("layout", [(0, 1, 2), (2, 0, 1)])
+def test_other_numbers_are_scaled_by_their_bounds(low, high, dtype, layout):
+    levels = np.random.default_rng(4).integers(0, 256, (SIDE, SIDE, 3)).transpose(layout)
+    picture = (low + levels * ((high - low) / 255.0)).astype(dtype)
+    observe = observer_for(gym.spaces.Box(low, high, picture.shape, dtype))
+    colours_last = levels if layout == (0, 1, 2) else np.moveaxis(levels, 0, 2)
+    wanted = to_grey(np.ascontiguousarray(colours_last, np.uint8))
+    assert np.abs(observe(picture).astype(int) - wanted).max() <= 1
+
+
+def test_small_arrays_of_floats_are_vectors():
+    assert observer_for(gym.spaces.Box(0.0, 1.0, (8, 8))).shape == (64,)
+    assert observer_for(gym.spaces.Box(0.0, 1.0, (24, 32))).shape == (SIDE, SIDE)
+    assert observer_for(gym.spaces.Box(-np.inf, np.inf, (24, 32))).shape == (768,)
+
+
+def test_opacity_is_ignored():
+    picture = np.random.default_rng(5).integers(0, 256, (30, 40, 4), dtype=np.uint8)
+    np.testing.assert_array_equal(to_grey(picture), to_grey(picture[..., :3].copy()))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import stub_worlds
 
 from rtagent.clock import VirtualClock
 from rtagent.config import Config, EnvConfig
@@ -43,6 +44,7 @@ class StubWorld:
         self.resets: list[int | None] = []
         self.ends: dict[int, int] = {}
         self.step_s = 0.0
+        self.faults = 0
 
     def reset(self, seed: int | None = None) -> np.ndarray:
         self.resets.append(seed)
@@ -307,6 +309,16 @@ def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:
     assert memory.record["ticks"][0] == 8
 
 
+def test_faults_of_the_world_add_up(memory: Memory) -> None:
+    for faults in (2, 3):
+        run = Run(memory)
+        run.world.faults = 1
+        run.ticks(1)
+        run.world.faults = faults
+        run.ticks(2)
+    assert memory.record["faults"][0] == 5
+
+
 # ---- the whole body
 
 
@@ -333,8 +345,9 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         context = Context(
             config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
             world=memory, clock=VirtualClock(start_s), record=memory.record,
-            orders=SimpleNamespace(go=True, rows=1), ready=lambda: None,
+            orders=SimpleNamespace(go=True, rows=1), ready=lambda: None, events=[],
         )
+        context.event = lambda kind, **said: context.events.append((kind, said))
         process.run(context)  # type: ignore[arg-type]
         return context
 
@@ -350,6 +363,28 @@ def test_body_marks_its_end_as_truncated(body: Callable[..., SimpleNamespace]) -
     record = context.record
     assert record["anchor_ns"][0] == round(5.1 * NANO)
     assert (record["anchor_tick"][0], record["slips"][0]) == (0, 0)
+
+
+def test_faults_of_the_world_are_told_now_and_then(
+    body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert body(5, start_s=5.0).events == []
+    monkeypatch.setattr(stub_worlds.World, "_see", lambda world: np.zeros(3, np.float32))
+    rewards = iter([0.0, np.nan] * 1000)
+    monkeypatch.setattr(
+        stub_worlds.World, "step", lambda world, action: (
+            world._see(), next(rewards), False, False, {}
+        ),
+    )
+    # 15 s of 20 Hz: told twice, at the first fault and at the first after ten seconds.
+    context = body(300, start_s=10.0)
+    (first, said), (second, later) = context.events
+    assert first == second == "environment_fault"
+    assert said == {"reason": "the environment's reward is nan", "faults": 1}
+    assert later["faults"] == 101
+    rows = context.world.ledger.read(295, 305)
+    assert (rows["reward"] == 0.0).all()
+    assert rows["flags"].tolist() == [0, TRUNCATED] * 5
 
 
 def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) -> None:

@@ -1,0 +1,72 @@
+"""`rtagent check-env`: is an environment fit for a world that does not wait?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rich.text import Text
+
+from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.errors import UserError
+from rtagent.testing import Report, check_realtime
+
+DEFAULT_SECONDS = 5.0
+EXIT_FAILED = 1
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "env_id", metavar="ENV_ID", help="a registered Gymnasium id, or package.module:EnvId-v0"
+    )
+    parser.add_argument(
+        "--rate-hz", type=float, metavar="R", help="ticks per second; none: the environment's own"
+    )
+    parser.add_argument(
+        "--kwargs", default="{}", metavar="JSON", help="passed on to the environment's constructor"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=DEFAULT_SECONDS,
+        metavar="S",
+        help=f"how long to step it on the wall clock (default {DEFAULT_SECONDS:g})",
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check it in a child process; 0 unless something fails."""
+    kwargs = _kwargs(args.kwargs)
+    console = stderr()
+    with console.status(f"checking {args.env_id}") as line:
+        report = check_realtime(
+            args.env_id, rate_hz=args.rate_hz, kwargs=kwargs, seconds=args.seconds,
+            progress=lambda call: line.update(f"checking {args.env_id}: {call}"),
+        )
+    if args.json:
+        print_json(report.as_dict())
+    else:
+        _show(report)
+    return 0 if report.ok else EXIT_FAILED
+
+
+def _show(report: Report) -> None:
+    table = plain_table("", "", "")
+    for check in report.checks:
+        told = f"{check.found}\n{check.advice}" if check.advice else check.found
+        table.add_row(Text(check.verdict, _STYLES[check.verdict]), check.name, told)
+    stdout().print(table)
+
+
+def _kwargs(text: str) -> dict[str, Any]:
+    try:
+        kwargs = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"--kwargs {text}: not JSON: {error}") from None
+    if not isinstance(kwargs, dict):
+        raise UserError(f"--kwargs {text}: expected an object such as '{{\"speed\": 0.1}}'")
+    return kwargs

@@ -1,0 +1,47 @@
+"""The Arcade Learning Environment: its ids, and how fast an Atari 2600 really runs."""
+
+from __future__ import annotations
+
+import importlib
+from numbers import Real
+from typing import Any
+
+import gymnasium as gym
+
+from rtagent.errors import UserError
+
+NAMESPACE = "ALE/"
+CONSOLE_HZ = 60.0
+
+
+def register(name: str) -> None:
+    """Make the ids of Atari games known to `gymnasium.make`, if `name` is one of them.
+
+    Raises:
+        UserError: it is one, and ale-py is not installed.
+    """
+    if not name.startswith(NAMESPACE):
+        return
+    try:
+        # Importing it registers its ids.
+        importlib.import_module("ale_py")
+    except ImportError:
+        raise UserError(
+            f"env.id = {name}: ale-py is not installed; pip install 'rtagent[atari]'"
+        ) from None
+
+
+def rate_hz(env: gym.Env[Any, Any]) -> float | None:
+    """Steps per second at which a game runs as fast as on the console.
+
+    Its `render_fps` is not that rate: it does not depend on the id's frame skip.
+
+    Returns:
+        None for other environments.
+    """
+    if not type(env.unwrapped).__module__.startswith("ale_py.") or env.spec is None:
+        return None
+    skip = env.spec.kwargs.get("frameskip", 1)
+    # A pair is a range from which each step's skip is drawn, its end excluded.
+    mean = skip if isinstance(skip, Real) else (skip[0] + skip[1] - 1) / 2
+    return CONSOLE_HZ / float(mean)

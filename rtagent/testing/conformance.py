@@ -1,0 +1,175 @@
+"""Runs a trial in a child process, ends it when a call hangs, and judges what it found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from multiprocess import Pipe
+from multiprocess.connection import Connection
+from multiprocess.reduction import ForkingPickler
+
+from rtagent.errors import UserError
+from rtagent.testing import verdicts
+from rtagent.testing.findings import Findings
+from rtagent.testing.job import Job, MakeEnv
+from rtagent.testing.report import Check, Report
+
+START_S = 60.0
+"""How long the child may take to import what it needs."""
+LONGEST_S = 3600.0
+HIGHEST_HZ = 1000.0
+
+
+def check_realtime(
+    make_env: MakeEnv,
+    *,
+    rate_hz: float | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
+    progress: Callable[[str], object] = str,
+) -> Report:
+    """Check an environment for use in a world that does not wait.
+
+    It runs in a process of its own, which is ended afterwards, whatever it does.
+
+    Args:
+        make_env: a registered Gymnasium id, `package.module:EnvId-v0`, or a callable that makes
+            the environment, which the child process must be able to import.
+        rate_hz: ticks per second, up to 1000; none: the environment's own.
+        kwargs: passed on to the constructor, or to the callable.
+        seconds: for how long it is stepped on the wall clock.
+        seed: of actions and episodes.
+        progress: told what is going on.
+
+    Returns:
+        The report; bad environments raise nothing here.
+
+    Raises:
+        UserError: an argument is illegal.
+    """
+    if rate_hz is not None and not 0.0 < rate_hz <= HIGHEST_HZ:
+        raise UserError(f"rate_hz = {rate_hz:g}: must be above 0, at most {HIGHEST_HZ:g}")
+    if not 0.0 < seconds <= LONGEST_S:
+        raise UserError(f"seconds = {seconds:g}: must be above 0, at most {LONGEST_S:g}")
+    job = Job(make_env, dict(kwargs or {}), rate_hz, seconds, seed)
+    pickling = _pickling(job)
+    outcome = Outcome(Findings())
+    if pickling.verdict != "fail":
+        outcome = _try_out(job, progress)
+    usable, errors, *others = verdicts.judge(outcome.found)
+    checks = (pickling, usable, _hang(outcome), errors, *others)
+    return Report(job.name, outcome.found.rate_hz, checks)
+
+
+@dataclass
+class Outcome:
+    """How a trial went.
+
+    Attributes:
+        found: what it found.
+        hung: the call that did not come back, and for how long.
+        died_in: the call in which the process died.
+    """
+
+    found: Findings
+    hung: str | None = None
+    died_in: str | None = None
+
+
+def _pickling(job: Job) -> Check:
+    named = isinstance(job.make_env, str)
+    what = "id and kwargs" if named else "the callable"
+    try:
+        ForkingPickler.dumps(job)
+    except Exception as error:
+        return Check(
+            "pickling", "fail", f"{what} cannot be sent to another process: {error}",
+            "name things by strings and numbers, and make the rest in the constructor",
+        )
+    if not named:
+        return Check(
+            "pickling", "ok", "the callable can be sent; a configuration needs an id besides"
+        )
+    try:
+        json.dumps(dict(job.kwargs), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return Check(
+            "pickling", "warn", f"kwargs cannot be written into a configuration file: {error}",
+            "take strings, numbers, lists and tables",
+        )
+    return Check("pickling", "ok", "id and kwargs can be sent")
+
+
+def _hang(outcome: Outcome) -> Check:
+    if outcome.hung is not None:
+        return Check(
+            "hang", "fail", outcome.hung,
+            "the daemon would end the process and start it anew; wait with a time limit",
+        )
+    if outcome.found.rate_hz is None:
+        return Check("hang", "skip", verdicts.NOT_REACHED)
+    return Check("hang", "ok", "every call came back")
+
+
+def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
+    ours, theirs = Pipe()
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "rtagent.testing.trial",
+                str(theirs.fileno()), str(os.getpid()),
+            ],
+            pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            # A group of its own, so that whatever it started ends with it.
+            start_new_session=True, env={**os.environ, "PYTHONPATH": path},
+        )
+        theirs.close()
+        try:
+            outcome = _listen(ours, job, progress)
+        finally:
+            # It has not been waited for, so its number is still its own. One that has died already
+            # keeps its exit code.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            ours.close()
+        if outcome.died_in is not None:
+            outcome.found.error = (
+                f"the process died in {outcome.died_in} {_last_words(process.returncode, output)}"
+            )
+        return outcome
+
+
+def _listen(voice: Connection, job: Job, progress: Callable[[str], object]) -> Outcome:
+    """Hear the trial to its end."""
+    found, call, limit_s = Findings(), "importing", START_S
+    try:
+        voice.send(job)
+        while voice.poll(limit_s):
+            call, limit_s, news = voice.recv()
+            found = news or found
+            if not call:
+                return Outcome(found)
+            progress(call)
+    except (EOFError, OSError):
+        return Outcome(found, died_in=call)
+    return Outcome(found, f"{call} did not come back within {limit_s:.3g} s")
+
+
+def _last_words(code: int, output: IO[bytes]) -> str:
+    output.seek(0)
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    last = f": {lines[-1].strip()}" if lines else ""
+    return f"({reason}){last}"

@@ -1,0 +1,63 @@
+"""What a trial of an environment brought to light, before anybody judges it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What a process holds at one moment, or holds more than at another."""
+
+    processes: int
+    threads: int
+    descriptors: int
+
+
+@dataclass
+class Findings:
+    """Facts, as far as the trial has come; None: it has not come so far. Picklable.
+
+    Attributes:
+        rate_hz: ticks per second.
+        refusal: why rtagent cannot use the environment.
+        error: what a call raised, and which; it ended the trial.
+        steps_s: seconds of each step, the frame's preprocessing included.
+        late_s: seconds that the machine woke up late before a step, where there was time to sleep.
+        resets_s: seconds of each reset without a seed, as the daemon's clock meets them.
+        spaces, rewards, flags: what was wrong, by how often.
+        outside_bounds: observations that were wrong in nothing but the size of a value.
+        ended: lengths of the episodes of random actions.
+        nondeterministic: whether its registration says so.
+        repeats: whether the same seed and actions gave the same episode, in the same environment.
+        repeats_afresh: and in a new one.
+        noop_declared: whether the environment names its noop.
+        noop: the action taken for it, in words.
+        noop_ticks, noop_return, noop_ended, noop_faults: an episode of nothing else.
+        closed: what more was held after the first close than before the environment was made.
+        closed_again: and after the next environment's.
+    """
+
+    rate_hz: float | None = None
+    refusal: str | None = None
+    error: str | None = None
+    steps_s: list[float] = field(default_factory=list)
+    late_s: list[float] = field(default_factory=list)
+    resets_s: list[float] = field(default_factory=list)
+    spaces: Counter[str] = field(default_factory=Counter)
+    rewards: Counter[str] = field(default_factory=Counter)
+    outside_bounds: int = 0
+    flags: Counter[str] = field(default_factory=Counter)
+    ended: list[int] = field(default_factory=list)
+    nondeterministic: bool = False
+    repeats: bool | None = None
+    repeats_afresh: bool | None = None
+    noop_declared: bool | None = None
+    noop: str = ""
+    noop_ticks: int = 0
+    noop_return: float = 0.0
+    noop_ended: bool = False
+    noop_faults: int = 0
+    closed: Leftovers | None = None
+    closed_again: Leftovers | None = None

@@ -1,0 +1,103 @@
+"""Looks at what an environment returns, without a word to it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rtagent.testing.findings import Findings
+
+
+class Watched(gym.Wrapper[Any, Any, Any, Any]):
+    """Passes everything on, and keeps what the environment returned last.
+
+    Attributes:
+        seen: (observation,) after a reset; after a step reward, terminated and truncated, too.
+    """
+
+    seen: tuple[Any, ...] = ()
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(**options)
+        self.seen = (observation,)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One tick."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.seen = (observation, reward, terminated, truncated)
+        return observation, reward, terminated, truncated, info
+
+
+def inspect(world: Watched, found: Findings) -> None:
+    """Note what is wrong with what the environment returned last."""
+    observation, *rest = world.seen
+    space = world.observation_space
+    if not space.contains(observation):
+        problem = _problem(space, observation)
+        if problem is None:
+            found.outside_bounds += 1
+        else:
+            found.spaces[problem] += 1
+    if not rest:
+        return
+    reward, *flags = rest
+    problem = _reward_problem(reward)
+    if problem is not None:
+        found.rewards[problem] += 1
+    for name, flag in zip(("terminated", "truncated"), flags, strict=True):
+        if not isinstance(flag, bool | np.bool_):
+            found.flags[f"{name} is {_kind(flag)}"] += 1
+
+
+def digest(value: Any) -> bytes:
+    """The same for the same values, types and shapes; NaN is the same as NaN."""
+    state = hashlib.blake2b(digest_size=16)
+    _feed(state, value)
+    return state.digest()
+
+
+def _feed(state: Any, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            state.update(str(key).encode())
+            _feed(state, value[key])
+    elif isinstance(value, tuple | list):
+        for each in value:
+            _feed(state, each)
+    else:
+        array = np.asarray(value)
+        state.update(f"{array.dtype}{array.shape}".encode())
+        state.update(repr(value).encode() if array.dtype == object else array.tobytes())
+
+
+def _problem(space: gym.Space[Any], observation: Any) -> str | None:
+    """What is wrong with an observation outside its space; None: its values alone."""
+    if not isinstance(space, gym.spaces.Box):
+        return f"{_kind(observation)} not in the {type(space).__name__} space"
+    if not isinstance(observation, np.ndarray):
+        return f"{_kind(observation)} where an array is promised"
+    if observation.shape != space.shape or not np.can_cast(observation.dtype, space.dtype):
+        return (
+            f"{observation.dtype} {observation.shape}, "
+            f"where {space.dtype} {space.shape} is promised"
+        )
+    return None if np.isfinite(observation).all() else "values that are not finite"
+
+
+def _reward_problem(reward: Any) -> str | None:
+    try:
+        value = float(np.asarray(reward).item())
+    except (TypeError, ValueError):
+        return f"{_kind(reward)}, which is not a number"
+    return None if math.isfinite(value) else f"{value}"
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__

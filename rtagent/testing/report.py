@@ -1,0 +1,91 @@
+"""What came of the checks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Verdict = Literal["ok", "warn", "fail", "skip"]
+
+
+class NotRealtime(AssertionError):
+    """An environment failed checks; the message names each, what was found and what to do."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: as in the table of `rtagent.testing`.
+        verdict: ok, warn (works, at a price), fail, or skip (not applicable, or not reached).
+        found: what was found.
+        advice: what to do about it; empty where nothing is to be done.
+    """
+
+    name: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        told = f"{self.verdict:4}  {self.name}: {self.found}"
+        return f"{told}; {self.advice}" if self.advice else told
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks of one environment.
+
+    Attributes:
+        environment: its id, or the callable's name.
+        rate_hz: ticks per second that it was checked at; None: it never got so far.
+        checks: in the order of the table of `rtagent.testing`.
+    """
+
+    environment: str
+    rate_hz: float | None
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed; warnings are allowed."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(check for check in self.checks if check.verdict == "fail")
+
+    def check(self, name: str) -> Check:
+        """One check by its name.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        for check in self.checks:
+            if check.name == name:
+                return check
+        raise KeyError(name)
+
+    def raise_for_failures(self) -> None:
+        """For tests: nothing if all is well.
+
+        Raises:
+            NotRealtime: something failed.
+        """
+        if self.failures:
+            lines = "\n".join(str(check) for check in self.failures)
+            raise NotRealtime(f"{self.environment} is not fit for realtime use:\n{lines}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "environment": self.environment,
+            "rate_hz": self.rate_hz,
+            "ok": self.ok,
+            "checks": [asdict(check) for check in self.checks],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(str(check) for check in self.checks)

@@ -1,0 +1,251 @@
+"""Tries an environment out, in a process of its own, and tells what it found.
+
+Why it is correct. The trial says what it is about to do, and how long that may take, before it does
+it; who listens needs no thread in here to notice that a call hangs. Environments may print what
+they like: the trial speaks on a pipe of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from multiprocess.connection import Connection
+
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import Adapter, Step, make
+from rtagent.env.preprocess import EnvironmentFault
+from rtagent.errors import UserError
+from rtagent.realtime import die_with_parent, sharpen_timers
+from rtagent.testing.findings import Findings
+from rtagent.testing.job import Job
+from rtagent.testing.leftovers import held, leftovers
+from rtagent.testing.observing import Watched, digest, inspect
+
+MAKING_S = 60.0
+"""How long the daemon waits for an environment to be made."""
+SILENCE_S = 2.0
+"""How long it waits for one that runs; two ticks more."""
+RESETS = 5
+FEWEST_STEPS = 5
+MOST_STEPS = 5000
+REPEATED_STEPS = 100
+NOOP_STEPS = 100
+
+Announce = Callable[[str, float, Findings | None], object]
+"""Told what comes next, how many seconds it may take, and now and then the findings so far."""
+
+
+@dataclass(frozen=True)
+class World:
+    """An environment under trial, as Gymnasium has it and as rtagent uses it."""
+
+    env: Watched
+    adapter: Adapter
+
+
+class Trial:
+    """One trial.
+
+    Args:
+        job: what to try.
+        announce: who listens.
+        clock: time.
+    """
+
+    def __init__(self, job: Job, announce: Announce, clock: Clock) -> None:
+        self.found = Findings()
+        self._job = job
+        self._announce = announce
+        self._clock = clock
+        self._call = ""
+        self._limit_s = MAKING_S
+
+    def run(self) -> Findings:
+        """Everything; what goes wrong is a finding."""
+        try:
+            self._run()
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), "no reason given")
+            self.found.error = f"{self._call} raised {type(error).__name__}: {reason}"
+        return self.found
+
+    def _run(self) -> None:
+        before = held()
+        world = self._open()
+        if world is None:
+            return
+        for part in (self._begin, self._play, self._repeat, self._stand_still, self._close):
+            part(world)
+        self.found.closed = leftovers(self._clock, before)
+        again = self._open()
+        if again is None:
+            return
+        if self.found.repeats:
+            self.found.repeats_afresh = self._episode(again) == self._remembered
+        self._close(again)
+        self.found.closed_again = leftovers(self._clock, before, self.found.closed)
+
+    def _open(self) -> World | None:
+        self._limit_s = MAKING_S
+        self._next("making the environment", self.found)
+        job = self._job
+        try:
+            if isinstance(job.make_env, str):
+                config = EnvConfig(
+                    id=job.make_env, rate_hz=job.rate_hz or "auto", kwargs=dict(job.kwargs)
+                )
+                env = Watched(make(config))
+            else:
+                config = EnvConfig(rate_hz=job.rate_hz or "auto")
+                env = Watched(job.make_env(**job.kwargs))
+            adapter = Adapter(env, config)
+        except UserError as error:
+            self.found.refusal = str(error)
+            return None
+        self.found.rate_hz = adapter.rate_hz
+        self.found.nondeterministic = bool(env.spec and env.spec.nondeterministic)
+        self._limit_s = SILENCE_S + 2.0 / adapter.rate_hz
+        adapter.keep_time()
+        return World(env, adapter)
+
+    def _begin(self, world: World) -> None:
+        self._reset(world, self._job.seed)
+        for _ in range(RESETS):
+            self._reset(world)
+
+    def _play(self, world: World) -> None:
+        """Random actions on the wall clock."""
+        self._next("stepping", self.found)
+        clock, found, period = self._clock, self.found, 1.0 / world.adapter.rate_hz
+        world.env.action_space.seed(self._job.seed)
+        most = min(max(FEWEST_STEPS, math.ceil(self._job.seconds / period)), MOST_STEPS)
+        due, end, length = clock.now(), clock.now() + self._job.seconds, 0
+        while len(found.steps_s) < most and (
+            clock.now() < end or len(found.steps_s) < FEWEST_STEPS
+        ):
+            if due > clock.now():
+                clock.sleep_until(due)
+                found.late_s.append(clock.now() - due)
+            action = world.adapter.accept(world.env.action_space.sample())
+            began = clock.now()
+            step = self._step(world, action, began)
+            length += 1
+            if step is None or step.terminated or step.truncated:
+                found.ended.append(length)
+                length = 0
+                self._reset(world)
+            due = max(due + period, clock.now())
+
+    def _repeat(self, world: World) -> None:
+        """The same episode twice."""
+        self._next("repeating an episode", self.found)
+        if not self.found.nondeterministic:
+            self._remembered = self._episode(world)
+            self.found.repeats = self._episode(world) == self._remembered
+
+    def _episode(self, world: World) -> list[bytes]:
+        """What an episode showed, of a fixed seed and fixed actions."""
+        self._reset(world, self._job.seed)
+        world.env.action_space.seed(self._job.seed)
+        shown = [digest(world.env.seen)]
+        for _ in range(REPEATED_STEPS):
+            step = self._step(world, world.adapter.accept(world.env.action_space.sample()))
+            shown.append(digest(world.env.seen))
+            if step is None or step.terminated or step.truncated:
+                break
+        return shown
+
+    def _stand_still(self, world: World) -> None:
+        """Nothing but the default behaviour."""
+        self._next("doing nothing", self.found)
+        adapter, found = world.adapter, self.found
+        self._reset(world, self._job.seed)
+        before = adapter.faults
+        words = adapter.action_meanings
+        noop = adapter.noop_action
+        found.noop = f"action {noop}" if isinstance(noop, int) else f"action {noop.tolist()}"
+        if words and isinstance(noop, int):
+            found.noop += f" ({words[noop]})"
+        for _ in range(NOOP_STEPS):
+            step = self._step(world, noop)
+            found.noop_ticks += 1
+            found.noop_return += 0.0 if step is None else step.reward
+            if step is None or step.terminated or step.truncated:
+                found.noop_ended = True
+                break
+        found.noop_faults = adapter.faults - before
+        named = getattr(world.env.unwrapped, "noop_action", None) is not None
+        found.noop_declared = named or "NOOP" in map(str.upper, words)
+
+    def _close(self, world: World) -> None:
+        self._next("close()", self.found)
+        world.env.close()
+
+    def _reset(self, world: World, seed: int | None = None) -> None:
+        self._next("reset()")
+        began = self._clock.now()
+        try:
+            world.adapter.reset(seed)
+        except EnvironmentFault as fault:
+            self._note(world, fault)
+        else:
+            self._note(world)
+        finally:
+            # The daemon seeds once, before its clock starts.
+            if seed is None:
+                self.found.resets_s.append(self._clock.now() - began)
+
+    def _step(self, world: World, action: Any, began: float | None = None) -> Step | None:
+        """One step, looked at; None: it was not what the spaces promise.
+
+        Args:
+            world: the environment.
+            action: as the adapter takes it.
+            began: when it began, if its time counts.
+        """
+        self._next("step()")
+        step, fault = None, None
+        try:
+            step = world.adapter.step(action)
+        except EnvironmentFault as error:
+            fault = error
+        if began is not None:
+            self.found.steps_s.append(self._clock.now() - began)
+        self._note(world, fault)
+        return step
+
+    def _note(self, world: World, fault: EnvironmentFault | None = None) -> None:
+        """Look at what was returned; a fault that has no other name is told as it is."""
+        found = self.found
+        before = found.spaces.total() + found.rewards.total()
+        inspect(world.env, found)
+        if fault is not None and found.spaces.total() + found.rewards.total() == before:
+            found.spaces[str(fault)] += 1
+
+    def _next(self, call: str, found: Findings | None = None) -> None:
+        self._call = call
+        self._announce(call, self._limit_s, found)
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Body of the process: receive the job, tell what comes next, send the findings."""
+    die_with_parent(parent)
+    sharpen_timers()
+    voice = Connection(descriptor)
+    job: Job = voice.recv()
+    np.seterr(all="ignore")
+    found = Trial(job, lambda *news: voice.send(news), MonotonicClock()).run()
+    voice.send(("", 0.0, found))
+    # An environment's threads must not hold it back.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

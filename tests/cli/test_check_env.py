@@ -1,0 +1,74 @@
+"""`rtagent check-env`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rtagent.cli import check_env
+from rtagent.testing import Check, Report
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the suite was asked for; it answers with a failure for ids that say so."""
+    asked: list[tuple[Any, ...]] = []
+
+    def check_realtime(env_id: str, *, progress: Any, **options: Any) -> Report:
+        progress("step()")
+        asked.append((env_id, options))
+        bad = Check("rewards", "fail", "nan [3 times]", "find it")
+        good = Check("noop", "warn", "action 0", "declare it")
+        return Report(env_id, 50.0, (good, bad) if "Bad" in env_id else (good,))
+
+    monkeypatch.setattr(check_env, "check_realtime", check_realtime)
+    return asked
+
+
+def test_warnings_pass(run: Run, calls: list[tuple[Any, ...]]) -> None:
+    shown = run("check-env", "Good-v0")
+    assert shown.code == 0
+    assert "warn" in shown.out
+    assert "declare it" in shown.out
+    assert calls == [("Good-v0", {"rate_hz": None, "kwargs": {}, "seconds": 5.0})]
+
+
+def test_a_failure_is_code_1_with_advice(run: Run, calls: list[tuple[Any, ...]]) -> None:
+    shown = run("check-env", "Bad-v0", "--rate-hz", "30", "--kwargs", '{"speed": 2}')
+    assert shown.code == 1
+    assert "nan [3 times]" in shown.out
+    assert "find it" in shown.out
+    assert calls == [("Bad-v0", {"rate_hz": 30.0, "kwargs": {"speed": 2}, "seconds": 5.0})]
+
+
+def test_json(run: Run, calls: list[tuple[Any, ...]]) -> None:
+    shown = run("check-env", "Bad-v0", "--json", "--seconds", "1")
+    report = json.loads(shown.out)
+    assert (shown.code, report["ok"], report["environment"]) == (1, False, "Bad-v0")
+    assert [check["verdict"] for check in report["checks"]] == ["warn", "fail"]
+
+
+@pytest.mark.parametrize("kwargs", ["{", "[1]", "speed=2"])
+def test_kwargs_that_are_no_json_object(run: Run, kwargs: str) -> None:
+    refused = run("check-env", "CartPole-v1", "--kwargs", kwargs)
+    assert refused.code == 2
+    assert refused.err.startswith(f"rtagent: --kwargs {kwargs}: ")
+    assert refused.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("option", "value"), [("--rate-hz", "0"), ("--seconds", "0")])
+def test_numbers_out_of_range(run: Run, option: str, value: str) -> None:
+    refused = run("check-env", "CartPole-v1", option, value)
+    assert refused.code == 2
+    assert f"{option[2:].replace('-', '_')} = 0" in refused.err
+
+
+@pytest.mark.process
+def test_an_unknown_environment_fails_with_a_hint(run: Run) -> None:
+    shown = run("check-env", "CartPol-v1", "--json")
+    checks = {check["name"]: check for check in json.loads(shown.out)["checks"]}
+    assert shown.code == 1
+    assert "did you mean CartPole-v1" in checks["usable"]["found"]

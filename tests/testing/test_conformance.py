@@ -1,0 +1,93 @@
+"""The suite as users have it: environments that hang, die and leak, in a process of their own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import bad_worlds
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.testing import check_realtime
+from tests.conftest import eventually
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SLOW_HZ = 5.0
+"""So slow that a busy machine makes no difference."""
+
+
+def sleepers() -> int:
+    """Processes that `Leaking` has started."""
+    count = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                count += (entry / "cmdline").read_bytes() == b"sleep\x003607\x00"
+            except OSError:
+                continue
+    return count
+
+
+@pytest.mark.process
+def test_the_example_of_an_own_environment_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    told: list[str] = []
+    report = check_realtime(
+        "custom_env:Pursuit-v0", kwargs={"speed": 0.1}, rate_hz=SLOW_HZ, seconds=1.0,
+        progress=told.append,
+    )
+    report.raise_for_failures()
+    assert {check.verdict for check in report.checks} == {"ok"}, str(report)
+    assert (report.environment, report.rate_hz) == ("custom_env:Pursuit-v0", SLOW_HZ)
+    assert told[0] == "making the environment"
+
+
+@pytest.mark.process
+def test_a_step_that_does_not_come_back_is_noticed() -> None:
+    descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    report = check_realtime("bad_worlds:bad/Hanging-v0", seconds=1.0)
+    assert [check.name for check in report.failures] == ["hang"]
+    assert report.check("hang").found == "step() did not come back within 2.04 s"
+    # What was found before it is not lost.
+    assert report.check("reset time").verdict in ("ok", "warn")
+    assert report.check("close").verdict == "skip"
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert threading.active_count() == threads
+
+
+@pytest.mark.process
+def test_a_process_that_dies_is_an_error_with_its_last_words() -> None:
+    report = check_realtime("bad_worlds:bad/Dying-v0", rate_hz=SLOW_HZ, seconds=1.0)
+    assert report.check("errors").verdict == "fail"
+    assert "died in step() (SIGABRT)" in report.check("errors").found
+    assert "no more cores" in report.check("errors").found
+
+
+@pytest.mark.process
+def test_leaks_are_found_and_ended() -> None:
+    before = sleepers()
+    report = check_realtime(
+        functools.partial(bad_worlds.Leaking), rate_hz=SLOW_HZ, seconds=1.0
+    )
+    assert [check.name for check in report.failures] == ["close"]
+    assert "1 more processes" in report.check("close").found
+    assert "more descriptors" in report.check("close").found
+    eventually(lambda: sleepers() == before, 10, "what it left has ended")
+
+
+def test_what_cannot_be_sent_is_not_tried() -> None:
+    report = check_realtime("CartPole-v1", kwargs={"speeds": (n for n in range(3))})
+    assert [check.name for check in report.failures] == ["pickling"]
+    assert {check.verdict for check in report.checks[1:]} == {"skip"}
+
+
+@pytest.mark.parametrize(
+    "bad", [{"rate_hz": 0.0}, {"rate_hz": 1e4}, {"rate_hz": float("nan")}, {"seconds": -1.0}]
+)
+def test_illegal_arguments(bad: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=next(iter(bad))):
+        check_realtime("CartPole-v1", **bad)

@@ -1,0 +1,120 @@
+"""A trial in this process, in virtual time: what it finds in environments with a fault."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import bad_worlds
+import gymnasium as gym
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.testing.findings import Findings
+from rtagent.testing.job import Job
+from rtagent.testing.report import Check
+from rtagent.testing.trial import MAKING_S, REPEATED_STEPS, RESETS, Trial
+from rtagent.testing.verdicts import judge
+
+OK = {"usable", "errors", "step time", "reset time", "spaces", "rewards", "episode ends",
+      "determinism", "noop", "close"}
+
+
+def attempt(make: Any, clock: VirtualClock | None = None, **job: Any) -> Findings:
+    return Trial(
+        Job(make, **{"seconds": 2.0, **job}), lambda *news: None, clock or VirtualClock()
+    ).run()
+
+
+def verdicts(make: Any, **job: Any) -> dict[str, Check]:
+    return {check.name: check for check in judge(attempt(make, **job))}
+
+
+def test_nothing_is_wrong_with_an_honest_environment() -> None:
+    found = attempt(bad_worlds.Honest)
+    assert {check.name for check in judge(found) if check.verdict == "ok"} == OK
+    assert len(found.steps_s) == 100
+    assert found.ended == [20] * 5
+    # `_begin`, and one after each episode.
+    assert len(found.resets_s) == RESETS + 5
+    assert found.late_s == [0.0] * 99
+    assert (found.noop_ticks, found.noop_return, found.noop_ended) == (20, 0.0, True)
+
+
+def test_the_rate_that_is_asked_for_is_kept() -> None:
+    clock = VirtualClock()
+    found = attempt(bad_worlds.Honest, clock, rate_hz=10.0, seconds=7.0)
+    assert (found.rate_hz, len(found.steps_s)) == (10.0, 70)
+    assert clock.now() == pytest.approx(6.9)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "verdict", "told"),
+    [
+        (bad_worlds.NanReward, "rewards", "fail", "nan"),
+        (bad_worlds.Unseeded, "determinism", "fail", "the same seed"),
+        (bad_worlds.Numbered, "determinism", "fail", "a new environment"),
+        (bad_worlds.WrongShape, "spaces", "fail", r"float32 \(4,\), where float32 \(3,\)"),
+        (bad_worlds.Outside, "spaces", "warn", "outside the bounds"),
+        (bad_worlds.NumbersAsFlags, "episode ends", "fail", "truncated is int"),
+        (bad_worlds.OneTick, "episode ends", "warn", "100 episodes"),
+        (bad_worlds.Raising, "errors", "fail", r"^step\(\) raised ValueError: no such road$"),
+        (bad_worlds.CloseRaises, "errors", "fail", r"close\(\) raised OSError"),
+        (bad_worlds.Undeclared, "noop", "warn", "action 0: 20 ticks"),
+        (bad_worlds.HarmfulNoop, "noop", "fail", "1 ticks"),
+        (bad_worlds.BadSpace, "usable", "fail", "cannot act in Text"),
+    ],
+)
+def test_each_fault_is_found(make: Any, name: str, verdict: str, told: str) -> None:
+    checks = verdicts(make)
+    assert checks[name].verdict == verdict
+    assert re.search(told, checks[name].found)
+    assert checks[name].advice
+
+
+def test_a_slow_step_is_timed() -> None:
+    clock = VirtualClock()
+
+    class Slow(bad_worlds.Honest):
+        def step(self, action: Any) -> Any:
+            clock.advance(0.5 if self.ticks == 1 else 0.001)
+            return super().step(action)
+
+        def reset(self, **options: Any) -> Any:
+            clock.advance(0.03)
+            return super().reset(**options)
+
+    found = attempt(Slow, clock)
+    assert max(found.steps_s) == pytest.approx(0.5)
+    assert sorted(found.steps_s)[0] == pytest.approx(0.001)
+    assert found.resets_s == pytest.approx([0.03] * len(found.resets_s))
+    told = {check.name: check for check in judge(found)}
+    assert (told["step time"].verdict, told["reset time"].verdict) == ("fail", "warn")
+
+
+def test_what_is_tried_is_announced_with_a_limit() -> None:
+    news: list[tuple[str, float, Findings | None]] = []
+    trial = Trial(
+        Job(bad_worlds.Honest, seconds=1.0), lambda *told: news.append(told), VirtualClock()
+    )
+    trial.run()
+    calls = [call for call, _, _ in news]
+    assert calls[0] == "making the environment"
+    assert calls[1] == "reset()"
+    assert calls.count("step()") > 50
+    assert calls[-1] == "close()"
+    assert news[0][1] == MAKING_S
+    assert {limit for call, limit, _ in news if call != "making the environment"} == {2.04}
+    assert [told for _, _, told in news if told is not None][-1] is trial.found
+
+
+def test_an_environment_that_is_registered_as_nondeterministic_is_not_repeated() -> None:
+    def make() -> Any:
+        env = bad_worlds.Unseeded()
+        env.spec = gym.envs.registration.EnvSpec("bad/Unseeded-v0", nondeterministic=True)
+        return env
+
+    found = attempt(make)
+    assert (found.nondeterministic, found.repeats) == (True, None)
+    assert len(found.steps_s) < 100 + 2 * REPEATED_STEPS
+    assert {check.name: check.verdict for check in judge(found)}["determinism"] == "skip"

@@ -1,0 +1,91 @@
+"""From findings to verdicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtagent.testing.findings import Findings, Leftovers
+from rtagent.testing.report import Check, NotRealtime, Report
+from rtagent.testing.verdicts import judge
+
+TICK = 0.02
+
+
+def verdict(name: str, **facts: object) -> Check:
+    found = Findings(rate_hz=1 / TICK, **facts)  # type: ignore[arg-type]
+    return next(check for check in judge(found) if check.name == name)
+
+
+@pytest.mark.parametrize(
+    ("slow", "late", "expected", "advice"),
+    [
+        (0.4, 0.1, "ok", ""),
+        (0.6, 0.1, "warn", "little of the tick is left"),
+        (1.2, 0.1, "fail", "set env.rate_hz to 20 or less"),
+        (1.2, 0.4, "warn", "too busy"),
+    ],
+)
+def test_step_time_is_p99_of_a_tick_unless_the_machine_is_late(
+    slow: float, late: float, expected: str, advice: str
+) -> None:
+    steps, lates = [0.001] * 90 + [slow * TICK] * 10, [late * TICK] * 100
+    check = verdict("step time", steps_s=steps, late_s=lates)
+    assert check.verdict == expected
+    assert check.advice.startswith(advice) or advice in check.advice
+    assert bool(check.advice) == bool(advice)
+
+
+def test_a_step_that_is_always_slow_fails_on_any_machine() -> None:
+    check = verdict("step time", steps_s=[0.05] * 10, late_s=[])
+    assert (check.verdict, check.advice) == (
+        "fail", "set env.rate_hz to 10 or less, or make the step faster"
+    )
+    assert "at no time" in check.found
+    assert "busy" in verdict("step time", steps_s=[0.05] * 10, late_s=[1.0]).advice
+
+
+@pytest.mark.parametrize(
+    ("ticks", "expected", "advice"),
+    [(0.9, "ok", ""), (4.0, "warn", "default behaviour"), (6.0, "warn", "slips")],
+)
+def test_reset_time_says_what_it_costs(ticks: float, expected: str, advice: str) -> None:
+    check = verdict("reset time", resets_s=[0.001, ticks * TICK])
+    assert check.verdict == expected
+    assert advice in check.advice
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ((0, 3, 9), (0, 3, 9), "ok"),
+        ((0, 3, 9), (0, 2, 8), "ok"),
+        ((0, 3, 9), (0, 3, 10), "fail"),
+        ((0, 3, 9), (0, 4, 9), "fail"),
+        ((1, 3, 9), (2, 3, 9), "fail"),
+        ((1, 3, 9), (1, 3, 9), "warn"),
+    ],
+)
+def test_what_grows_with_each_close_is_a_leak(
+    first: tuple[int, int, int], then: tuple[int, int, int], expected: str
+) -> None:
+    check = verdict("close", closed=Leftovers(*first), closed_again=Leftovers(*then))
+    assert check.verdict == expected
+
+
+def test_nothing_is_said_about_what_was_not_reached() -> None:
+    assert {check.verdict for check in judge(Findings())} == {"skip"}
+
+
+def test_a_report_raises_what_failed() -> None:
+    good, bad = Check("noop", "ok", "declared"), Check("rewards", "fail", "nan", "find it")
+    Report("A-v0", 50.0, (good, Check("close", "warn", "slow"))).raise_for_failures()
+    report = Report("A-v0", 50.0, (good, bad))
+    assert not report.ok
+    assert report.check("rewards") is bad
+    with pytest.raises(KeyError):
+        report.check("beauty")
+    with pytest.raises(NotRealtime, match=r"A-v0 .*\nfail  rewards: nan; find it"):
+        report.raise_for_failures()
+    assert report.as_dict()["checks"][1] == {
+        "name": "rewards", "verdict": "fail", "found": "nan", "advice": "find it",
+    }
