@@ -1,0 +1,113 @@
+"""`rtagent donkey-sim`: the DonkeyCar simulator for clients anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from typing import Any
+
+from rich.live import Live
+
+from rtagent.cli.options import stdout
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.env.donkey.protocol import DEFAULT_PORT
+from rtagent.env.donkey.server import Figures, Simulator, listen
+from rtagent.errors import UserError
+
+FASTEST_FPS = 240.0
+MOST_CLIENTS = 64
+REFRESH_S = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to bind")
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="P", help="port to bind; 0: a free one"
+    )
+    parser.add_argument(
+        "--track",
+        choices=("circuit", "generated"),
+        help="the road of every scene; without it each scene has its own",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="K", help="of the generated road")
+    parser.add_argument("--fps", type=float, default=60.0, help="telemetry frames per second (60)")
+    parser.add_argument(
+        "--clients", type=int, default=16, metavar="N", help="further ones are turned away (16)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, or until a client sends `quit_app`.
+
+    Raises:
+        UserError: an option is out of bounds, or the address cannot be had.
+    """
+    _check_bounds(args)
+    try:
+        listener = listen(args.host, args.port)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"cannot listen on {args.host}:{args.port}: {reason}; choose another with --port"
+        ) from None
+    clock = MonotonicClock()
+    simulator = Simulator(
+        listener, clock, fps=args.fps, seed=args.seed, track=args.track, most_clients=args.clients
+    )
+    host, port = simulator.address
+    print(f"rtagent donkey-sim: {host}:{port}, {args.fps:g} frames per second", flush=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if not sys.stdout.isatty():
+        simulator.run()
+        return 0
+    with Live(console=stdout(), auto_refresh=False) as live:
+        line = _StatusLine(simulator, clock, live)
+        simulator.run(line.update)
+    return 0
+
+
+class _StatusLine:
+    """Clients and frames per second, shown once a second."""
+
+    def __init__(self, simulator: Simulator, clock: Clock, live: Live) -> None:
+        self._simulator = simulator
+        self._clock = clock
+        self._live = live
+        self._shown_at, self._shown_frames = clock.now(), 0
+
+    def update(self) -> bool:
+        """Show it if it is time; always true: go on."""
+        passed = self._clock.now() - self._shown_at
+        if passed >= REFRESH_S:
+            figures, clients = self._simulator.figures, self._simulator.clients
+            fps = (figures.frames - self._shown_frames) / passed / max(clients, 1)
+            self._live.update(_shown(clients, fps, figures), refresh=True)
+            self._shown_at, self._shown_frames = self._clock.now(), figures.frames
+        return True
+
+
+def _shown(clients: int, fps: float, figures: Figures) -> str:
+    """The status line; faults only where there are any."""
+    faults = {
+        "withheld": figures.withheld, "left out": figures.left_out, "malformed": figures.malformed,
+        "refused": figures.refused, "sent away": figures.broken + figures.turned_away,
+    }
+    parts = [f"{clients} client{'' if clients == 1 else 's'}, {fps:.1f} frames per second each"]
+    return ", ".join(parts + [f"{count} {name}" for name, count in faults.items() if count])
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _check_bounds(args: argparse.Namespace) -> None:
+    if not 0 <= args.port <= 65_535:
+        raise UserError(f"--port {args.port}: 0 to 65535")
+    if not 1.0 <= args.fps <= FASTEST_FPS:
+        raise UserError(f"--fps {args.fps:g}: 1 to {FASTEST_FPS:g}")
+    if not 1 <= args.clients <= MOST_CLIENTS:
+        raise UserError(f"--clients {args.clients}: 1 to {MOST_CLIENTS}")
+    if not 0 <= args.seed < 2**63:
+        raise UserError(f"--seed {args.seed}: must not be negative")

@@ -1,0 +1,255 @@
+"""The camera on the car: a perspective picture of the road ahead, noise and distance included.
+
+For each pixel, the point of the ground that it shows is found once, in the car's own coordinates.
+A picture then takes a rotation of these points and one look-up in the map of the ground; the sky
+is cut out of a panorama.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import cos, degrees, radians, sin
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.env.donkey.protocol import ProtocolError, number
+from rtagent.env.donkey.scenery import PIXELS_PER_UNIT, Scenery
+
+HEIGHT = 2.0
+"""Of the camera above the ground, in the simulator's units."""
+FORWARD = 0.5
+"""From the middle of the car to the camera."""
+PITCH_DEG = 14.0
+"""By which it looks down."""
+FIELD_OF_VIEW_DEG = 70.0
+"""From the picture's upper to its lower edge, as Unity counts."""
+FURTHEST = 90.0
+"""What is further away is seen as haze."""
+NOISE = 3.0
+"""Standard deviation of the noise, in grey levels."""
+
+ENCODINGS = ("JPG", "PNG", "TGA")
+MOST_PIXELS = 1280 * 960
+
+_HAZE = np.array([196.0, 206.0, 216.0], np.float32)
+_ZENITH = np.array([96.0, 150.0, 214.0], np.float32)
+_HILLS = np.array([104.0, 122.0, 132.0], np.float32)
+_PANORAMA_WIDTH = 1024
+_NOISE_PICTURES = 8
+_NOISE_PIXELS = 1 << 19
+"""Of all of them together, at least one picture."""
+
+Picture = NDArray[np.uint8]
+Numbers = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class CameraConfig:
+    """What `cam_config` can ask for; 0 means the simulator's own value.
+
+    Attributes:
+        img_w, img_h: size of the picture.
+        img_d: 3: colour, 1: grey.
+        img_enc: JPG, PNG or TGA.
+        fov: vertical field of view, degrees.
+        fish_eye_x, fish_eye_y: barrel distortion.
+        offset_x, offset_y, offset_z: moves the camera right, up, forward.
+        rot_x, rot_y, rot_z: turns it down, right, and round its axis; degrees.
+    """
+
+    img_w: int = 160
+    img_h: int = 120
+    img_d: int = 3
+    img_enc: str = "JPG"
+    fov: float = 0.0
+    fish_eye_x: float = 0.0
+    fish_eye_y: float = 0.0
+    offset_x: float = 0.0
+    offset_y: float = 0.0
+    offset_z: float = 0.0
+    rot_x: float = 0.0
+    rot_y: float = 0.0
+    rot_z: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be rendered.
+
+        Raises:
+            ProtocolError: names the field.
+        """
+        if min(self.img_w, self.img_h) < 8 or self.img_w * self.img_h > MOST_PIXELS:
+            raise ProtocolError(f"img_w, img_h = {self.img_w}, {self.img_h}: 8 x 8 to 1280 x 960")
+        if self.img_d not in (1, 3):
+            raise ProtocolError(f"img_d = {self.img_d}: 1 or 3")
+        if self.img_enc not in ENCODINGS:
+            raise ProtocolError(f"img_enc = {self.img_enc[:40]!r}: one of {', '.join(ENCODINGS)}")
+        if not 0.0 <= self.fov <= 170.0:
+            raise ProtocolError(f"fov = {self.fov}: 0 to 170")
+        for name in ("fish_eye_x", "fish_eye_y", "offset_x", "offset_y", "offset_z"):
+            if abs(getattr(self, name)) > 100.0:
+                raise ProtocolError(f"{name} = {getattr(self, name)}: at most 100")
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> CameraConfig:
+        """Read a `cam_config`; a field that is missing or 0 keeps its default.
+
+        Raises:
+            ProtocolError: names the field that is not acceptable.
+        """
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            default = getattr(cls, field.name)
+            if isinstance(default, str):
+                values[field.name] = str(message.get(field.name) or default).upper()
+            else:
+                value = number(message, field.name, 0.0)
+                values[field.name] = type(default)(value) or default
+        return cls(**values)
+
+
+class Camera:
+    """Renders pictures.
+
+    Args:
+        config: what was asked for.
+        scenery: the ground.
+        seed: of sky and noise.
+    """
+
+    def __init__(self, config: CameraConfig, scenery: Scenery, seed: int = 0) -> None:
+        self.config = config
+        self._scenery = scenery
+        self._random = np.random.default_rng(seed)
+        right, down, ahead = _rays(config)
+        height = max(HEIGHT + config.offset_y, 0.05)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach = np.where(down > 0.0, height / down, np.inf)
+        far = reach * np.hypot(right, ahead)
+        seen = far < FURTHEST
+        rows = np.flatnonzero(seen.any(axis=1))
+        self._rows = slice(rows[0], rows[-1] + 1) if len(rows) else slice(0, 0)
+        self._right, self._ahead = (
+            np.where(seen, reach * side + offset, 0.0)[self._rows].astype(np.float32)
+            for side, offset in (
+                (right, config.offset_x), (ahead, FORWARD + config.offset_z)
+            )
+        )
+        clear = np.where(seen, 1.0 - (np.minimum(far, FURTHEST) / FURTHEST) ** 1.5, 0.0)
+        clear = clear[self._rows, :, None]
+        self._clear = (clear * 256).astype(np.uint16)
+        self._haze = ((1.0 - clear) * _HAZE * 256).astype(np.uint16)
+        self._panorama = _panorama(np.random.default_rng(seed))
+        self._sky_columns, self._sky_rows = _sky_at(right, down, ahead)
+        self._sky_columns, self._sky_rows = (
+            at[: rows[-1] + 1 if len(rows) else None] for at in (self._sky_columns, self._sky_rows)
+        )
+        self._above = ~seen[: len(self._sky_rows)]
+        self._last_sky_row = int(np.flatnonzero(self._above.any(axis=1)).max(initial=-1)) + 1
+        self._noise = _noise(config, self._random)
+
+    def render(self, x: float, z: float, yaw: float) -> Picture:
+        """The picture from a place.
+
+        Args:
+            x, z: of the middle of the car.
+            yaw: its heading.
+
+        Returns:
+            uint8 RGB (img_h, img_w, 3), or (img_h, img_w) if `img_d` is 1.
+        """
+        config, sin_yaw, cos_yaw = self.config, np.float32(sin(yaw)), np.float32(cos(yaw))
+        picture = np.empty((config.img_h, config.img_w, 3), np.uint8)
+        last = self._last_sky_row
+        shift = round(degrees(yaw) / 360.0 * _PANORAMA_WIDTH)
+        columns = (self._sky_columns[:last] + shift) % _PANORAMA_WIDTH
+        picture[:last] = self._panorama[self._sky_rows[:last], columns]
+        scale, map_ = np.float32(PIXELS_PER_UNIT), self._scenery
+        column = (self._right * cos_yaw + self._ahead * sin_yaw) * scale
+        column += np.float32((x - map_.left) * PIXELS_PER_UNIT)
+        row = (self._ahead * cos_yaw - self._right * sin_yaw) * scale
+        row += np.float32((z - map_.bottom) * PIXELS_PER_UNIT)
+        if column.size:
+            ground: Any = cv2.remap(
+                map_.ground, column, row, cv2.INTER_LINEAR,
+                borderMode=cv2.BORDER_CONSTANT, borderValue=map_.grass,
+            )
+            hazy = ((ground * self._clear + self._haze) >> 8).astype(np.uint8)
+            target = picture[self._rows]
+            overlap = max(last - self._rows.start, 0)
+            above = self._above[self._rows.start : last]
+            target[:overlap] = np.where(above[..., None], target[:overlap], hazy[:overlap])
+            target[overlap:] = hazy[overlap:]
+        brighter, darker = self._noise[int(self._random.integers(len(self._noise)))]
+        cv2.subtract(cv2.add(picture, brighter, dst=picture), darker, dst=picture)
+        grey = config.img_d == 1
+        return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), np.uint8) if grey else picture
+
+
+def _rays(config: CameraConfig) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Direction of each pixel's line of sight, by the car: right, down, ahead."""
+    width, height = config.img_w, config.img_h
+    half = np.tan(radians(config.fov or FIELD_OF_VIEW_DEG) / 2)
+    across = (np.arange(width) + 0.5 - width / 2) / (height / 2) * half
+    downward = (np.arange(height) + 0.5 - height / 2) / (height / 2) * half
+    right, down = np.meshgrid(across, downward)
+    from_middle = (right**2 + down**2) / half**2
+    right = right * (1.0 + config.fish_eye_x * from_middle)
+    down = down * (1.0 + config.fish_eye_y * from_middle)
+    ahead = np.ones_like(right)
+    roll, pitch, turn = (
+        radians(angle) for angle in (config.rot_z, config.rot_x + PITCH_DEG, config.rot_y)
+    )
+    right, down = right * cos(roll) - down * sin(roll), right * sin(roll) + down * cos(roll)
+    down, ahead = down * cos(pitch) + ahead * sin(pitch), ahead * cos(pitch) - down * sin(pitch)
+    right, ahead = right * cos(turn) + ahead * sin(turn), ahead * cos(turn) - right * sin(turn)
+    return right, down, ahead
+
+
+_SKY_ROWS = 256
+"""Of the panorama: from the horizon to the zenith."""
+
+
+def _panorama(random: np.random.Generator) -> Picture:
+    """The sky all around: hills on the horizon, haze above them, blue further up."""
+    angle = np.linspace(0.0, 2 * np.pi, _PANORAMA_WIDTH, endpoint=False)
+    waves = np.array([2, 3, 5, 9, 17, 31])
+    heights = random.uniform(0.3, 1.0, len(waves)) / waves**0.7
+    phases = random.uniform(0.0, 2 * np.pi, len(waves))
+    ridge = (heights[:, None] * np.cos(np.outer(waves, angle) + phases[:, None])).sum(axis=0)
+    hills = 9.0 + 6.0 * ridge / heights.sum()
+    up = np.arange(_SKY_ROWS, dtype=np.float32)[:, None, None]
+    blue = np.clip(up / 110.0, 0.0, 1.0) ** 0.7
+    sky = np.broadcast_to(_HAZE + (_ZENITH - _HAZE) * blue, (_SKY_ROWS, _PANORAMA_WIDTH, 3))
+    below = np.clip(hills[None, :, None] - up + 0.5, 0.0, 1.0)
+    panorama: Picture = (sky + (_HILLS - sky) * below).astype(np.uint8)
+    return panorama
+
+
+def _sky_at(
+    right: NDArray[Any], down: NDArray[Any], ahead: NDArray[Any]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where in the panorama each pixel looks: column for a heading of 0, and row."""
+    column = np.arctan2(right, ahead) / (2 * np.pi) * _PANORAMA_WIDTH
+    up = np.arctan2(-down, np.hypot(right, ahead)) / (np.pi / 2) * _SKY_ROWS
+    return (
+        np.round(column).astype(np.intp),
+        np.clip(np.round(up), 0, _SKY_ROWS - 1).astype(np.intp),
+    )
+
+
+def _noise(
+    config: CameraConfig, random: np.random.Generator
+) -> list[tuple[Picture, Picture]]:
+    """Pictures to be added and subtracted, made once."""
+    shape = (config.img_h, config.img_w, 3)
+    noise = []
+    count = _NOISE_PIXELS // (config.img_w * config.img_h)
+    for _ in range(min(max(count, 1), _NOISE_PICTURES)):
+        levels = np.round(random.normal(0.0, NOISE, shape))
+        noise.append((np.clip(levels, 0, 255).astype(np.uint8),
+                      np.clip(-levels, 0, 255).astype(np.uint8)))
+    return noise

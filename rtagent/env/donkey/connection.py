@@ -1,0 +1,416 @@
+"""The client's end of the wire: one socket, no thread, and never a hang.
+
+Why it is correct. Everything happens inside `poll`, on the caller's thread, and `poll` returns at
+the time it is given. Sockets do not block; what a full socket does not take waits in an outbox,
+where a control is replaced by nothing and simply left out, for the next is only a frame away, while
+a reset or a part of the handshake is never left out. A connection on which nothing usable has come
+for `SILENCE_S` seconds of listening is given up, whatever the reason: a dead machine, a simulator
+that has stopped in mid-message, pictures that cannot be read. Then it connects anew, after a pause
+that grows and is spread by chance.
+
+A reset counts as done when telemetry shows it: frames from before are not delivered, and it is
+asked for again while it has no effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import random
+import select
+import socket
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from rtagent.clock import Clock
+from rtagent.env.donkey.protocol import LineDecoder, Message, ProtocolError, from_client
+from rtagent.env.donkey.telemetry import NO_HIT, Telemetry, read
+
+SILENCE_S = 1.9
+"""Of listening without telemetry, after which a simulator counts as dead: noticed within 2 s."""
+LOADING_S = 20.0
+"""A simulator may take so long to load a scene."""
+CONNECT_S = 2.0
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 3.0
+WAITING = 6
+"""Frames kept for the caller; a newer one pushes out the oldest."""
+RESET_AGAIN_S = 1.0
+MOST_RESETS = 3
+"""Then a frame counts as the start even if it does not look like one."""
+STANDING = 0.3
+"""Speed below which a car has been reset."""
+LARGEST_OUTBOX = 1 << 16
+RECEIVE = 1 << 18
+NEWS = 16
+MOST_RECEIVED = 1 << 23
+"""Bytes taken in one look, so that a flood cannot hold up the caller."""
+
+_log = logging.getLogger(__name__)
+
+Address = tuple[int, Any]
+"""Family and socket address."""
+
+
+class State(Enum):
+    """Where the connection stands."""
+
+    DOWN = "down"
+    CONNECTING = "connecting"
+    LOADING = "loading"
+    RUNNING = "running"
+
+
+class Connection:
+    """Drives one car.
+
+    Args:
+        where: gives the addresses to try, when it is time to connect; may raise OSError.
+        clock: time.
+        scene: to load.
+        shape: of the pictures wanted.
+        setup: messages sent once the car is loaded.
+        max_cte: beyond it a car does not stand at the start.
+        chance: spreads the pauses.
+
+    Attributes:
+        state: now.
+        losses: connections given up after they had been running.
+        race: `DQ`, `missed_checkpoint` and other race messages since `forget_race`.
+        lap_times: seconds, the newest last.
+        count: figures by name: received, used, skipped, malformed, resized, resets, resets_again,
+            resets_unconfirmed, controls_left_out, connects, losses.
+        last_problem: why the connection was given up last.
+        news: what has happened, a line each, the newest `NEWS` of them.
+    """
+
+    def __init__(
+        self,
+        where: Callable[[], Sequence[Address]],
+        clock: Clock,
+        *,
+        scene: str,
+        shape: tuple[int, int, int],
+        setup: Sequence[Mapping[str, Any]] = (),
+        max_cte: float = 8.0,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._where = where
+        self._clock = clock
+        self._scene = scene
+        self._shape = shape
+        self._setup = setup
+        self._max_cte = max_cte
+        self._chance = chance or random.Random()
+        self.state = State.DOWN
+        self.losses = 0
+        self.race: deque[str] = deque(maxlen=16)
+        self.lap_times: deque[float] = deque(maxlen=100)
+        self.count: Counter[str] = Counter()
+        self.last_problem = ""
+        self.news: deque[str] = deque(maxlen=NEWS)
+        self._sock: socket.socket | None = None
+        self._addresses: deque[Address] = deque()
+        self._decoder = LineDecoder()
+        self._outbox = bytearray()
+        self._frames: deque[Telemetry] = deque()
+        self._retry_at = clock.now()
+        self._pause = FIRST_PAUSE_S
+        self._since = clock.now()
+        self._polled_at = clock.now()
+        self._reset_asked_at: float | None = None
+        self._resets_asked = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a car that reports."""
+        return self.state is State.RUNNING
+
+    @property
+    def resetting(self) -> bool:
+        """Whether a reset has been asked for and telemetry does not show it yet."""
+        return self._reset_asked_at is not None
+
+    @property
+    def waiting(self) -> int:
+        """Frames that have not been taken."""
+        return len(self._frames)
+
+    def poll(self, until: float, *, enough: Callable[[], bool]) -> None:
+        """Send, receive, connect, until it is enough or the time has come.
+
+        Args:
+            until: on the clock; what has arrived is taken in even if it is past.
+            enough: asked after everything that happens.
+        """
+        now = self._clock.now()
+        if now - self._polled_at > SILENCE_S / 2:
+            # Nobody listened: that the simulator was not heard says nothing about it.
+            self._since = max(self._since, now - SILENCE_S / 2)
+        while True:
+            # What has arrived is heard before anything is given up.
+            self._exchange(0.0)
+            now = self._polled_at = self._clock.now()
+            self._look_after(now)
+            if enough() or now >= until:
+                return
+            self._exchange(min(until, self._next_change()))
+
+    def take(self) -> Telemetry:
+        """The oldest frame that is waiting."""
+        self.count["used"] += 1
+        return self._frames.popleft()
+
+    def skip(self) -> None:
+        """Leave all waiting frames but the newest."""
+        while len(self._frames) > 1:
+            self._frames.popleft()
+            self.count["skipped"] += 1
+
+    def control(self, steering: float, throttle: float, brake: float) -> None:
+        """Ask for a control; left out if the socket has not taken the last yet."""
+        if not self.running or self.resetting:
+            return
+        if self._outbox:
+            self.count["controls_left_out"] += 1
+            return
+        self._send({
+            "msg_type": "control", "steering": steering, "throttle": throttle, "brake": brake
+        })
+
+    def reset(self) -> None:
+        """Ask for the car to be put at the start; `resetting` until telemetry shows it."""
+        if not self.running:
+            return
+        self.count["resets"] += 1
+        self._resets_asked = 0
+        self._ask_for_reset()
+
+    def close(self) -> None:
+        """Leave the scene and close the socket; may be called twice."""
+        if self.state in (State.LOADING, State.RUNNING):
+            self._send({"msg_type": "exit_scene"})
+        self._disconnect()
+
+    def _ask_for_reset(self) -> None:
+        self._frames.clear()
+        self._reset_asked_at = self._clock.now()
+        self._resets_asked += 1
+        self._send({"msg_type": "control", "steering": 0.0, "throttle": 0.0, "brake": 1.0})
+        self._send({"msg_type": "reset_car"})
+
+    def _patience_ends(self) -> float:
+        """When what is silent is given up."""
+        limits = {State.CONNECTING: CONNECT_S, State.LOADING: LOADING_S, State.RUNNING: SILENCE_S}
+        return self._since + limits[self.state]
+
+    def _next_change(self) -> float:
+        """When, at the latest, something must be done even if nothing arrives."""
+        if self.state is State.DOWN:
+            return self._retry_at
+        if self._reset_asked_at is not None and self._resets_asked < MOST_RESETS:
+            return min(self._patience_ends(), self._reset_asked_at + RESET_AGAIN_S)
+        return self._patience_ends()
+
+    def _look_after(self, now: float) -> None:
+        """Connect when it is time; give up what does not answer; ask again for a reset."""
+        if now < self._next_change():
+            return
+        if self.state is State.DOWN:
+            self._connect(now)
+        elif now >= self._patience_ends():
+            self._give_up("the simulator " + {
+                State.CONNECTING: "does not answer",
+                State.LOADING: "does not load the scene",
+                State.RUNNING: "sends no telemetry",
+            }[self.state])
+        else:
+            self.count["resets_again"] += 1
+            self._ask_for_reset()
+
+    def _connect(self, now: float) -> None:
+        try:
+            if not self._addresses:
+                self._addresses.extend(self._where())
+            family, address = self._addresses.popleft()
+            self._sock = socket.socket(family, socket.SOCK_STREAM)
+            self._sock.setblocking(False)
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            code = self._sock.connect_ex(address)
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+        except (OSError, IndexError) as error:
+            self._give_up(f"cannot connect: {error}")
+            return
+        self.state, self._since = State.CONNECTING, now
+
+    def _exchange(self, until: float) -> None:
+        """Wait for the socket, at most until then, and move what it takes and gives."""
+        wait = max(until - self._clock.now(), 0.0)
+        if self._sock is None:
+            if wait:
+                self._clock.sleep_until(until)
+            return
+        wants = [self._sock] if self._outbox or self.state is State.CONNECTING else []
+        try:
+            readable, writable, _ = select.select([self._sock], wants, [], wait)
+            if self.state is State.CONNECTING:
+                if writable:
+                    self._connected()
+                return
+            if writable:
+                self._flush()
+            if readable:
+                self._receive()
+        except (OSError, ProtocolError) as error:
+            self.count["malformed"] += isinstance(error, ProtocolError)
+            self._give_up(str(error))
+
+    def _connected(self) -> None:
+        assert self._sock is not None
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        self.state, self._since = State.LOADING, self._clock.now()
+
+    def _receive(self) -> None:
+        """Take in what has arrived. Only the newest frames of it are decoded."""
+        assert self._sock is not None
+        frames: deque[Message] = deque(maxlen=WAITING)
+        taken, before = 0, self._decoder.malformed
+        while taken < MOST_RECEIVED:
+            try:
+                data = self._sock.recv(RECEIVE)
+            except BlockingIOError:
+                break
+            if not data:
+                raise OSError("the simulator has closed the connection")
+            taken += len(data)
+            for message in self._decoder.feed(data):
+                if message["msg_type"] == "telemetry":
+                    self.count["received"] += 1
+                    self.count["skipped"] += len(frames) == WAITING
+                    frames.append(message)
+                else:
+                    self._handle(message)
+                if not self._connected_still():
+                    return
+        self.count["malformed"] += self._decoder.malformed - before
+        for message in frames:
+            self._hear(message)
+
+    def _connected_still(self) -> bool:
+        return self._sock is not None
+
+    def _hear(self, message: Message) -> None:
+        if self.state is not State.RUNNING:
+            return
+        try:
+            frame = read(message, self._shape)
+        except ProtocolError as error:
+            if not self.count["malformed"]:
+                self._tell(f"telemetry that cannot be used: {error}")
+            self.count["malformed"] += 1
+            return
+        self._since = self._clock.now()
+        self._pause = FIRST_PAUSE_S
+        if frame.resized:
+            if not self.count["resized"]:
+                self._tell("the simulator sends pictures of another size; they are resized")
+            self.count["resized"] += 1
+        if self.resetting and not self._at_start(frame):
+            return
+        if len(self._frames) == WAITING:
+            self._frames.popleft()
+            self.count["skipped"] += 1
+        self._frames.append(frame)
+
+    def _at_start(self, frame: Telemetry) -> bool:
+        """Whether a frame shows that the reset has been done; then it has."""
+        off = frame.cte is not None and self._max_cte < abs(frame.cte) <= 2 * self._max_cte
+        standing = frame.speed <= STANDING and frame.hit == NO_HIT and not off
+        if not standing and (
+            self._resets_asked < MOST_RESETS
+            or self._clock.now() - (self._reset_asked_at or 0.0) < RESET_AGAIN_S
+        ):
+            return False
+        self.count["resets_unconfirmed"] += not standing
+        self._reset_asked_at = None
+        return True
+
+    def _handle(self, message: Message) -> None:
+        """Do what a message other than telemetry asks for."""
+        kind = message["msg_type"]
+        if kind == "scene_selection_ready":
+            self._send({"msg_type": "get_scene_names"})
+        elif kind == "scene_names":
+            names = message.get("scene_names")
+            if isinstance(names, list) and self._scene not in names:
+                raise ProtocolError(f"the simulator has no scene {self._scene}")
+            self._send({"msg_type": "load_scene", "scene_name": self._scene})
+        elif kind in ("car_loaded", "need_car_config"):
+            self._start_driving()
+        elif kind == "cross_start":
+            with contextlib.suppress(TypeError, ValueError):
+                self.lap_times.append(float(message.get("lap_time", "nan")))
+        elif kind in ("DQ", "missed_checkpoint", "race_start", "race_stop"):
+            self.race.append(kind)
+
+    def _start_driving(self) -> None:
+        self._send({"msg_type": "control", "steering": 0.0, "throttle": 0.0, "brake": 1.0})
+        for message in self._setup:
+            self._send(message)
+        if self.state is not State.RUNNING:
+            self.count["connects"] += 1
+            self._tell(f"driving in {self._scene}")
+        self.state, self._since = State.RUNNING, self._clock.now()
+        self._frames.clear()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._outbox += from_client(message)
+        if len(self._outbox) > LARGEST_OUTBOX:
+            self._give_up("the simulator takes no messages")
+            return
+        try:
+            self._flush()
+        except OSError as error:
+            self._give_up(str(error))
+
+    def _flush(self) -> None:
+        assert self._sock is not None
+        with contextlib.suppress(BlockingIOError):
+            sent = self._sock.send(self._outbox)
+            del self._outbox[:sent]
+
+    def _give_up(self, problem: str) -> None:
+        """Close, and try again after a pause."""
+        if self.running:
+            self.losses += 1
+            self.count["losses"] += 1
+            self._tell(f"connection lost: {problem}; connecting anew")
+        elif problem != self.last_problem:
+            self._tell(f"not connected: {problem}")
+        self.last_problem = problem
+        self._disconnect()
+        pause = self._pause * self._chance.uniform(0.5, 1.5)
+        self._retry_at = self._clock.now() + pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+
+    def _tell(self, line: str) -> None:
+        self.news.append(line)
+        _log.info("donkey: %s", line)
+
+    def _disconnect(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+        self._sock = None
+        self.state = State.DOWN
+        self._retry_at = self._clock.now()
+        self._decoder = LineDecoder()
+        self._outbox.clear()
+        self._frames.clear()
+        self._reset_asked_at = None

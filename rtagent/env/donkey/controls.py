@@ -1,0 +1,68 @@
+"""The two kinds of action of the DonkeyCar environment, as steering, throttle and brake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+STEERINGS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+THROTTLES = (0.0, 0.3, 0.6)
+
+Control = tuple[float, float, float]
+"""Steering -1 to 1, throttle 0 to 1, brake 0 to 1."""
+
+_SIDES = ("HARD_LEFT", "LEFT", "", "RIGHT", "HARD_RIGHT")
+_PACES = ("COAST", "SLOW", "FAST")
+BRAKE: Control = (0.0, 0.0, 1.0)
+
+
+class Grid:
+    """Every steering with every throttle, then the brake: Discrete(16).
+
+    Attributes:
+        space: Discrete.
+        noop: index of the action that coasts straight on, or brakes.
+        meanings: a word for each.
+    """
+
+    def __init__(self, noop: str) -> None:
+        self.space = gym.spaces.Discrete(len(STEERINGS) * len(THROTTLES) + 1)
+        self._table: list[Control] = [
+            (steering, throttle, 0.0) for throttle in THROTTLES for steering in STEERINGS
+        ] + [BRAKE]
+        self.meanings = [
+            "_".join(filter(None, (pace, side))) for pace in _PACES for side in _SIDES
+        ] + ["BRAKE"]
+        self.noop = self._table.index(BRAKE if noop == "brake" else (0.0, 0.0, 0.0))
+
+    def of(self, action: Any) -> Control:
+        """What an action asks for."""
+        return self._table[int(action)]
+
+
+class Continuous:
+    """Box float32: steering -1 to 1, throttle 0 to 1.
+
+    There is no room for a brake: with `brake`, the action of zeros brakes instead of coasting.
+
+    Attributes:
+        space: Box.
+        noop: zeros.
+        meanings: none.
+    """
+
+    def __init__(self, noop: str) -> None:
+        low, high = np.array([-1.0, 0.0], np.float32), np.array([1.0, 1.0], np.float32)
+        self.space = gym.spaces.Box(low, high, dtype=np.float32)
+        self.noop = np.zeros(2, np.float32)
+        self.meanings: list[str] = []
+        self._at_rest = BRAKE if noop == "brake" else (0.0, 0.0, 0.0)
+
+    def of(self, action: Any) -> Control:
+        """What an action asks for."""
+        steering, throttle = (float(value) for value in np.clip(
+            np.asarray(action, np.float32), self.space.low, self.space.high
+        ))
+        return (steering, throttle, 0.0) if steering or throttle else self._at_rest

@@ -1,0 +1,341 @@
+"""DonkeyCar as a Gymnasium environment, on a simulator's own clock.
+
+A step sends a control, then waits for the next telemetry frame, a bounded time. Frames are taken in
+their order, so that each is used once although two clocks tick; who falls behind for more than a
+few steps goes on with the newest.
+
+How long it waits depends on who keeps the time. For a program that only calls `step`, telemetry
+does, and a step waits until it comes. Where ticks come on a clock of their own (`paced`), a step
+that waited for most of a period would make the next tick late. There it waits for a part of the
+period; a frame that comes later is ready at the next tick, and so are all that follow.
+
+While the simulator is gone, steps go on: the last picture, no reward. The step that notices
+reports the episode as truncated, and so does the step that finds the simulator back.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.env.donkey.camera import CameraConfig
+from rtagent.env.donkey.connection import Address, Connection
+from rtagent.env.donkey.controls import Continuous, Grid
+from rtagent.env.donkey.embedded import EmbeddedSimulator
+from rtagent.env.donkey.protocol import DEFAULT_PORT, ProtocolError
+from rtagent.env.donkey.scenes import SCENES
+from rtagent.env.donkey.telemetry import NO_HIT, Telemetry
+from rtagent.errors import UserError
+
+RATE_HZ = 20.0
+MAX_CTE = 8.0
+MAX_SECONDS = 180.0
+"""Who never leaves the road would drive for ever."""
+PERIODS_WAITED = 1.5
+PERIODS_WAITED_PACED = 0.3
+PERIODS_IDLE = 0.3
+LOOK_BACK = 8
+"""Steps in a row that may find more than one frame waiting, before the newest is taken."""
+START_S = 10.0
+"""A simulator that was named is waited for so long when the environment is made."""
+RESET_S = 1.0
+RESET_PERIODS_PACED = 1.0
+"""Longest reset; what the simulator has not done by then, the following steps wait for."""
+
+OFF_ROAD_REWARD = -1.0
+HIT_REWARD = -2.0
+
+Picture = NDArray[np.uint8]
+
+_CAR = {
+    "body_style": "donkey", "body_r": 20, "body_g": 110, "body_b": 200, "car_name": "rtagent",
+    "font_size": 60,
+}
+
+
+class DonkeyCar(gym.Env[Picture, Any]):
+    """Drive along the road.
+
+    Observation: uint8 RGB (120, 160, 3), or as `camera` asks. Actions: `grid`, Discrete: five
+    steerings times three throttles, then one that brakes (`get_action_meanings`); `continuous`,
+    Box float32: steering -1 to 1, throttle 0 to 1. Reward: forward velocity times closeness to
+    the centre line; -1 off the road, -2 for a collision, both of which terminate the episode.
+
+    Attributes:
+        noop_action: coasts straight on, or brakes, as `noop` says.
+        rate_hz: telemetry frames per second.
+        paced: who steps it keeps the time; see above.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as Gymnasium declares it
+        "render_modes": ["rgb_array"], "render_fps": RATE_HZ
+    }
+
+    def __init__(
+        self,
+        scene: str = "generated_track",
+        *,
+        host: str | None = None,
+        port: int = DEFAULT_PORT,
+        rate_hz: float = RATE_HZ,
+        actions: Literal["grid", "continuous"] = "grid",
+        noop: Literal["coast", "brake"] = "coast",
+        max_cte: float = MAX_CTE,
+        max_seconds: float = MAX_SECONDS,
+        camera: Mapping[str, Any] | None = None,
+        car: Mapping[str, Any] | None = None,
+        road: Mapping[str, Any] | None = None,
+        road_seed: int = 0,
+        render_mode: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Connect to a simulator.
+
+        Args:
+            scene: which one to load.
+            host: where the simulator runs; none: one of our own is started.
+            port: of that host.
+            rate_hz: telemetry per second; one of our own is started with it.
+            actions: `grid` (Discrete) or `continuous` (Box).
+            noop: what `noop_action` does: `coast` or `brake`.
+            max_cte: cross-track error at which an episode ends; up to twice that, for a car may
+                be put down beside the road.
+            max_seconds: length at which an episode is truncated; 0: never.
+            camera: fields of `cam_config`.
+            car: fields of `car_config`.
+            road: fields of `regen_road`, sent once the scene is loaded.
+            road_seed: of the generated road, in a simulator of our own.
+            render_mode: none or `rgb_array`.
+            clock: time; none: the machine's.
+
+        Raises:
+            UserError: an argument is illegal, or no simulator answers at the given host.
+        """
+        _check(scene, host, port, rate_hz, noop, max_cte, max_seconds, render_mode)
+        self.render_mode = render_mode
+        self.paced = False
+        self.rate_hz = float(rate_hz)
+        self.metadata = {**self.metadata, "render_fps": self.rate_hz}
+        picture = _camera_config(camera)
+        shape = (picture.img_h, picture.img_w, 3)
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+        self._controls = _controls(actions, noop)
+        self.action_space = self._controls.space
+        self.noop_action = self._controls.noop
+        self._max_cte, self._max_steps = max_cte, round(max_seconds * self.rate_hz)
+        self._clock = clock or MonotonicClock()
+        self._named = (host or "", port)
+        self._embedded = EmbeddedSimulator(self.rate_hz, road_seed) if host is None else None
+        setup: list[dict[str, Any]] = [
+            {"msg_type": "car_config", **_CAR, **(car or {})},
+            {"msg_type": "cam_config", **vars(picture)},
+        ]
+        if road is not None:
+            setup.append({
+                "msg_type": "regen_road", "road_style": 0, "rand_seed": 0, "turn_increment": 0.0,
+                **road,
+            })
+        self._connection = Connection(
+            self._where, self._clock, scene=scene, shape=shape, setup=setup, max_cte=max_cte,
+            chance=random.Random(),
+        )
+        self._picture = np.zeros(shape, np.uint8)
+        self._frame: Telemetry | None = None
+        self._live = False
+        self._steps = self._behind = 0
+        self._repeated = 0
+        self._meet_simulator()
+
+    def get_action_meanings(self) -> list[str]:
+        """A word for each discrete action; none for continuous ones."""
+        return self._controls.meanings
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Picture, dict[str, Any]]:
+        """Have the car put at the start, and see that it is; a bounded time.
+
+        Args:
+            seed: of Gymnasium's own generator; the world's chance is the simulator's.
+            options: ignored.
+
+        Returns:
+            The first picture, and the telemetry by the names that users know; `resetting` says
+            that the simulator has not obeyed yet, `connected` whether there is one.
+        """
+        super().reset(seed=seed)
+        connection = self._connection
+        longest = RESET_PERIODS_PACED / self.rate_hz if self.paced else RESET_S
+        until = self._clock.now() + longest
+        self._steps = self._behind = 0
+        connection.race.clear()
+        if not connection.running:
+            connection.poll(until, enough=lambda: connection.running)
+        if connection.running:
+            connection.reset()
+            connection.poll(
+                until, enough=lambda: bool(connection.waiting) or not connection.running
+            )
+        self._live = connection.running
+        if connection.waiting:
+            self._see(connection.take())
+        return self._picture.copy(), self._info()
+
+    def step(self, action: Any) -> tuple[Picture, float, bool, bool, dict[str, Any]]:
+        """Send a control and wait for the next frame; a bounded time.
+
+        Returns:
+            Picture, reward, terminated, truncated, and the telemetry.
+        """
+        connection, now = self._connection, self._clock.now()
+        connection.control(*self._controls.of(action))
+        periods = PERIODS_IDLE
+        if connection.running:
+            periods = PERIODS_WAITED_PACED if self.paced else PERIODS_WAITED
+        was_running = connection.running
+        connection.poll(
+            now + periods / self.rate_hz,
+            enough=lambda: bool(connection.waiting) or connection.running != was_running,
+        )
+        if connection.running != self._live:
+            self._live = connection.running
+            return self._picture.copy(), 0.0, False, True, self._info()
+        self._steps += 1
+        truncated = 0 < self._max_steps <= self._steps
+        if not connection.waiting:
+            self._repeated += self._live
+            return self._picture.copy(), 0.0, False, truncated, self._info()
+        self._catch_up()
+        frame = connection.take()
+        self._see(frame)
+        reward, terminated = self._judge(frame)
+        return self._picture.copy(), reward, terminated, truncated, self._info()
+
+    def render(self) -> Picture | None:
+        """The picture last seen; none without `render_mode`."""
+        return self._picture.copy() if self.render_mode else None
+
+    def close(self) -> None:
+        """Leave the simulator, and end one of our own; may be called twice."""
+        self._connection.close()
+        if self._embedded is not None:
+            self._embedded.close()
+
+    def take_news(self) -> list[str]:
+        """What has happened to the connection since the last call, a line each."""
+        news = list(self._connection.news)
+        self._connection.news.clear()
+        return news
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """What has happened on the wire since the beginning, by name: `Connection.count`, and
+        `repeated`, the steps that showed the last picture again."""
+        return {**self._connection.count, "repeated": self._repeated}
+
+    def _where(self) -> list[Address]:
+        """The simulator's addresses; one of our own is started if it does not run."""
+        if self._embedded is not None:
+            self._embedded.ensure_running()
+            return [(socket.AF_INET, self._embedded.address)]
+        host, port = self._named
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(family, address) for family, _, _, _, address in found]
+
+    def _meet_simulator(self) -> None:
+        """See that a simulator that was named is there, while there is somebody to tell."""
+        connection = self._connection
+        if self._embedded is not None:
+            connection.poll(self._clock.now(), enough=lambda: False)
+            return
+        connection.poll(self._clock.now() + START_S, enough=lambda: connection.running)
+        if not connection.running:
+            problem = connection.last_problem or "it does not answer"
+            self.close()
+            raise UserError(
+                f"no DonkeyCar simulator at {self._named[0]}:{self._named[1]}: {problem}; start "
+                "it first (`rtagent donkey-sim`), or leave out env.kwargs.host"
+            )
+
+    def _catch_up(self) -> None:
+        """Frames in their order, unless more than one has been waiting for some steps."""
+        self._behind = self._behind + 1 if self._connection.waiting > 1 else 0
+        if self._behind > LOOK_BACK:
+            self._connection.skip()
+
+    def _see(self, frame: Telemetry) -> None:
+        self._frame, self._picture = frame, frame.picture
+
+    def _judge(self, frame: Telemetry) -> tuple[float, bool]:
+        """Reward, and whether the episode is over."""
+        if frame.hit != NO_HIT:
+            return HIT_REWARD, True
+        error = abs(frame.cte or 0.0)
+        if error > self._max_cte:
+            # Much further away, the car has only just been put down.
+            return OFF_ROAD_REWARD, error <= 2 * self._max_cte
+        if any(event in ("DQ", "missed_checkpoint") for event in self._connection.race):
+            return OFF_ROAD_REWARD, True
+        if frame.forward_velocity < 0.0:
+            return frame.forward_velocity, False
+        return (1.0 - error / self._max_cte) * frame.forward_velocity, False
+
+    def _info(self) -> dict[str, Any]:
+        connection = self._connection
+        laps = connection.lap_times
+        return {
+            **(self._frame.info if self._frame is not None else {}),
+            "connected": connection.running,
+            "resetting": connection.resetting,
+            "lap_count": len(laps),
+            "last_lap_time": laps[-1] if laps else 0.0,
+            "figures": self.figures,
+        }
+
+
+def _check(
+    scene: str, host: str | None, port: int, rate_hz: float, noop: str, max_cte: float,
+    max_seconds: float, render_mode: str | None,
+) -> None:
+    """Refuse illegal arguments, by name."""
+    if scene not in SCENES.values():
+        raise UserError(f"scene = {scene!r}: one of {', '.join(SCENES.values())}")
+    if host is not None and (not isinstance(host, str) or not host):
+        raise UserError(f"host = {host!r}: expected a name or an address")
+    if not isinstance(port, int) or not 1 <= port <= 65_535:
+        raise UserError(f"port = {port!r}: 1 to 65535")
+    for name, value, low, high in (
+        ("rate_hz", rate_hz, 1.0, 240.0), ("max_cte", max_cte, 0.1, 1000.0),
+        ("max_seconds", max_seconds, 0.0, 1e6),
+    ):
+        if not isinstance(value, int | float) or not low <= value <= high:
+            raise UserError(f"{name} = {value!r}: {low:g} to {high:g}")
+    if noop not in ("coast", "brake"):
+        raise UserError(f"noop = {noop!r}: coast or brake")
+    if render_mode not in (None, "rgb_array"):
+        raise UserError(f"render_mode = {render_mode!r}: expected rgb_array or none")
+
+
+def _camera_config(fields: Mapping[str, Any] | None) -> CameraConfig:
+    try:
+        config = CameraConfig(**(fields or {}))
+    except (TypeError, ProtocolError) as error:
+        raise UserError(f"camera = {dict(fields or {})}: {error}") from None
+    if config.img_d != 3:
+        raise UserError(f"camera.img_d = {config.img_d}: only 3 (colour)")
+    return config
+
+
+def _controls(actions: str, noop: str) -> Grid | Continuous:
+    if actions == "grid":
+        return Grid(noop)
+    if actions == "continuous":
+        return Continuous(noop)
+    raise UserError(f"actions = {actions!r}: grid or continuous")

@@ -1,0 +1,376 @@
+"""One client's side of the simulator: its scene, its car, its cameras, and the messages to both.
+
+Nothing here knows sockets or the clock. Each client drives in a world of its own. What telemetry
+reports as position, velocity and acceleration is scaled as the Unity simulator does it: an eighth
+of the map's units.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import atan2, copysign, cos, degrees, floor, pi, sin
+from typing import Any, Literal
+
+import cv2
+from PIL import Image
+
+from rtagent.env.donkey.camera import Camera, CameraConfig, Picture
+from rtagent.env.donkey.car import Car
+from rtagent.env.donkey.protocol import VERSION, Message, ProtocolError, number
+from rtagent.env.donkey.scenery import Scenery, draw
+from rtagent.env.donkey.scenes import SCENES
+from rtagent.env.donkey.track import BARRIER, Place, Track, circuit, generated
+
+REPORTED_SCALE = 1 / 8
+RIDE_HEIGHT = 0.6
+BEHIND_LINE = 4.0
+"""A car starts this far before the starting line."""
+JPEG_QUALITY = 90
+BARRIER_NAME = "barrier"
+LONGEST_TIME_STEP_S = 1.0
+
+TrackKind = Literal["circuit", "generated"]
+
+
+@dataclass(frozen=True)
+class Controls:
+    """What the driver asks for: steering and throttle -1 to 1, brake 0 to 1."""
+
+    steering: float = 0.0
+    throttle: float = 0.0
+    brake: float = 0.0
+
+
+PARKED = Controls(brake=1.0)
+
+
+@dataclass
+class Drive:
+    """A car in a scene.
+
+    Attributes:
+        track: the road.
+        scenery: what it looks like.
+        car: on it.
+        place: where on the road the car is.
+        travelled: way along the road since the starting line, backwards negative.
+        laps: completed.
+        lap_started: time at which the current lap began; none before the first crossing.
+        hit: what the car has run into since the last telemetry.
+    """
+
+    track: Track
+    scenery: Scenery
+    car: Car
+    place: Place
+    travelled: float = -BEHIND_LINE
+    laps: int = 0
+    lap_started: float | None = None
+    hit: str = "none"
+
+
+@dataclass
+class Session:
+    """What the simulator knows of one client.
+
+    Args:
+        seed: of generated roads, textures and noise.
+        track: the road of every scene; none: each scene has its own.
+
+    Attributes:
+        controls: in force.
+        synchronous_step: seconds of the world per `control` message; none: the world's own clock.
+        wants_telemetry: a frame is due now, whatever the clock says.
+        quit_asked: the client wants the simulator to end.
+        name: the car's.
+        refused: messages that could not be carried out.
+    """
+
+    seed: int = 0
+    track: TrackKind | None = None
+    controls: Controls = PARKED
+    synchronous_step: float | None = None
+    wants_telemetry: bool = False
+    quit_asked: bool = False
+    name: str = ""
+    refused: int = 0
+    drive: Drive | None = None
+    time: float = 0.0
+    _scene: str = ""
+    _configs: dict[str, CameraConfig] = field(
+        default_factory=lambda: {"image": CameraConfig()}
+    )
+    _cameras: dict[str, Camera] = field(default_factory=dict)
+    _replies: list[Message] = field(default_factory=list)
+
+    def greet(self) -> list[Message]:
+        """What a client hears first."""
+        return [{"msg_type": "scene_selection_ready", "loaded": "1"}]
+
+    def handle(self, message: Message) -> list[Message]:
+        """Carry out a message; one that makes no sense changes nothing and is counted.
+
+        Returns:
+            The answers, in order.
+        """
+        act = _HANDLERS.get(message["msg_type"])
+        try:
+            if act is None:
+                raise ProtocolError(f"unknown msg_type {message['msg_type'][:40]!r}")
+            act(self, message)
+        except ProtocolError:
+            self.refused += 1
+        replies, self._replies = self._replies, []
+        return replies
+
+    def advance(self, seconds: float) -> list[Message]:
+        """Let time pass; what the simulator has to say about it."""
+        self.time += seconds
+        drive = self.drive
+        if drive is None:
+            return []
+        controls, car = self.controls, drive.car
+        car.advance(seconds, controls.steering, controls.throttle, controls.brake)
+        self._relocate(drive)
+        if abs(drive.place.cte) > BARRIER:
+            beyond = copysign(abs(drive.place.cte) - BARRIER, drive.place.cte)
+            car.x -= beyond * cos(drive.place.heading)
+            car.z += beyond * sin(drive.place.heading)
+            car.speed = 0.0
+            drive.hit = BARRIER_NAME
+        return self._crossings(drive)
+
+    def telemetry(self) -> Message | None:
+        """The state of car and camera now; none while no scene is loaded."""
+        self.wants_telemetry = False
+        drive = self.drive
+        if drive is None:
+            return None
+        car, place, scale = drive.car, drive.place, REPORTED_SCALE
+        message: Message = {
+            "msg_type": "telemetry",
+            "steering_angle": self.controls.steering,
+            "throttle": self.controls.throttle,
+            "speed": abs(car.speed) * scale,
+            "hit": drive.hit,
+            "time": self.time,
+            "accel_x": car.speed * car.yaw_rate * scale,
+            "accel_y": 0.0,
+            "accel_z": car.acceleration * scale,
+            "gyro_x": 0.0,
+            "gyro_y": car.yaw_rate,
+            "gyro_z": 0.0,
+            "pitch": 0.0,
+            "yaw": degrees(car.yaw) % 360.0,
+            "roll": 0.0,
+            "activeNode": place.node,
+            "totalNodes": drive.track.nodes,
+            "cte": place.cte,
+            "pos_x": car.x * scale,
+            "pos_y": RIDE_HEIGHT * scale,
+            "pos_z": car.z * scale,
+            "vel_x": car.speed * sin(car.yaw) * scale,
+            "vel_y": 0.0,
+            "vel_z": car.speed * cos(car.yaw) * scale,
+        }
+        drive.hit = "none"
+        for key, camera in self._cameras.items():
+            picture = camera.render(car.x, car.z, car.yaw)
+            message[key] = base64.b64encode(encoded(picture, camera.config.img_enc)).decode()
+        return message
+
+    def _relocate(self, drive: Drive) -> None:
+        before = drive.place.progress
+        drive.place = drive.track.place(drive.car.x, drive.car.z)
+        half = drive.track.length / 2
+        drive.travelled += (drive.place.progress - before + half) % (2 * half) - half
+
+    def _crossings(self, drive: Drive) -> list[Message]:
+        crossed = floor(drive.travelled / drive.track.length)
+        started = drive.lap_started
+        if crossed < 0 or (started is not None and crossed <= drive.laps):
+            return []
+        said: list[Message] = [{
+            "msg_type": "collision_with_starting_line",
+            "starting_line_index": 0,
+            "timeStamp": self.time,
+        }]
+        if started is not None:
+            drive.laps = crossed
+            said.append({"msg_type": "cross_start", "lap_time": self.time - started})
+        drive.lap_started = self.time
+        return said
+
+    def _begin(self, track: Track, scenery: Scenery) -> None:
+        """Put the car at the start of a road."""
+        x, z, heading = track.point_at(-BEHIND_LINE)
+        self.drive = Drive(track, scenery, Car(x, z, heading), track.place(x, z))
+        self.controls = PARKED
+        self._point_cameras()
+
+    def _point_cameras(self) -> None:
+        if self.drive is not None:
+            self._cameras = {
+                key: Camera(config, self.drive.scenery, self.seed)
+                for key, config in self._configs.items()
+            }
+
+    def _needs_drive(self) -> Drive:
+        if self.drive is None:
+            raise ProtocolError("no scene is loaded")
+        return self.drive
+
+    def _get_scene_names(self, message: Message) -> None:
+        self._replies.append(
+            {"msg_type": "scene_names", "scene_names": list(SCENES.values())}
+        )
+
+    def _load_scene(self, message: Message) -> None:
+        scene = message.get("scene_name")
+        if not isinstance(scene, str) or scene not in SCENES.values():
+            raise ProtocolError(f"unknown scene {str(scene)[:40]!r}")
+        self._scene, self.time = scene, 0.0
+        kind = self.track or ("circuit" if scene == "generated_track" else "generated")
+        self._begin(*_road(kind, self._road_seed(), 1.0, 0))
+        self._replies.append({"msg_type": "car_loaded"})
+
+    def _road_seed(self) -> int:
+        """Each scene but the generated road is one fixed road."""
+        if self._scene == "generated_road" or self.track is not None:
+            return self.seed
+        return zlib.crc32(self._scene.encode())
+
+    def _control(self, message: Message) -> None:
+        steering, throttle, brake = (
+            number(message, key, 0.0) for key in ("steering", "throttle", "brake")
+        )
+        self.controls = Controls(
+            min(max(steering, -1.0), 1.0), min(max(throttle, -1.0), 1.0), min(max(brake, 0.0), 1.0)
+        )
+        if self.synchronous_step is not None and self.drive is not None:
+            self._replies += self.advance(self.synchronous_step)
+            self.wants_telemetry = True
+
+    def _car_config(self, message: Message) -> None:
+        for key in ("body_r", "body_g", "body_b", "font_size"):
+            number(message, key, 0.0)
+        self.name = str(message.get("car_name", ""))[:64]
+
+    def _cam_config(self, message: Message) -> None:
+        key = "image" if message["msg_type"] == "cam_config" else "imageb"
+        self._configs[key] = CameraConfig.from_message(message)
+        self._point_cameras()
+
+    def _lidar_config(self, message: Message) -> None:
+        """Accepted, so that nobody stumbles; this world has no lidar."""
+
+    def _reset_car(self, message: Message) -> None:
+        drive = self._needs_drive()
+        self._begin(drive.track, drive.scenery)
+        # At once: a client that waits for the start need not wait for the next frame's time.
+        self.wants_telemetry = True
+
+    def _exit_scene(self, message: Message) -> None:
+        self.drive, self._cameras = None, {}
+        self.synchronous_step = None
+        self._replies += self.greet()
+
+    def _quit_app(self, message: Message) -> None:
+        self.quit_asked = True
+
+    def _get_protocol_version(self, message: Message) -> None:
+        self._replies.append({"msg_type": "protocol_version", "version": VERSION})
+
+    def _regen_road(self, message: Message) -> None:
+        self._needs_drive()
+        style, seed = int(number(message, "road_style", 0)), int(number(message, "rand_seed", 0))
+        turns = number(message, "turn_increment", 0.0)
+        if not 0 <= seed < 2**63 or not 0.0 <= turns <= 10.0:
+            raise ProtocolError(f"rand_seed, turn_increment = {seed}, {turns}")
+        # 0: the usual; Unity's own value is 1 degree per piece of road.
+        self._begin(*_road("generated", seed, turns or 1.0, style))
+        self.wants_telemetry = True
+
+    def _step_mode(self, message: Message) -> None:
+        if message.get("step_mode") == "synchronous":
+            step = number(message, "time_step")
+            if not 0.0 < step <= LONGEST_TIME_STEP_S:
+                raise ProtocolError(f"time_step = {step}: 0 to {LONGEST_TIME_STEP_S} s")
+            self.synchronous_step = step
+        else:
+            self.synchronous_step = None
+
+    def _set_position(self, message: Message) -> None:
+        drive = self._needs_drive()
+        x, z = number(message, "pos_x"), number(message, "pos_z")
+        car = Car(x, z, _yaw(message) if "Qw" in message else drive.car.yaw)
+        place = drive.track.place(x, z)
+        if abs(place.cte) > BARRIER:
+            raise ProtocolError(f"pos_x, pos_z = {x}, {z}: beyond the barrier")
+        drive.car, drive.place = car, place
+
+    def _node_position(self, message: Message) -> None:
+        drive, index = self._needs_drive(), int(number(message, "index"))
+        if not 0 <= index < drive.track.nodes:
+            raise ProtocolError(f"index = {index}: 0 to {drive.track.nodes - 1}")
+        x, z, heading = drive.track.node_at(index)
+        self._replies.append({
+            "msg_type": "node_position", "index": index,
+            "pos_x": x, "pos_y": RIDE_HEIGHT, "pos_z": z,
+            "Qx": 0.0, "Qy": sin(heading / 2), "Qz": 0.0, "Qw": cos(heading / 2),
+        })
+
+
+_HANDLERS: dict[str, Callable[[Session, Message], None]] = {
+    "get_scene_names": Session._get_scene_names,
+    "load_scene": Session._load_scene,
+    "control": Session._control,
+    "car_config": Session._car_config,
+    "cam_config": Session._cam_config,
+    "cam_config_b": Session._cam_config,
+    "lidar_config": Session._lidar_config,
+    "reset_car": Session._reset_car,
+    "exit_scene": Session._exit_scene,
+    "quit_app": Session._quit_app,
+    "get_protocol_version": Session._get_protocol_version,
+    "regen_road": Session._regen_road,
+    "step_mode": Session._step_mode,
+    "set_position": Session._set_position,
+    "node_position": Session._node_position,
+}
+
+
+def encoded(picture: Picture, encoding: str) -> bytes:
+    """A picture as a file.
+
+    Args:
+        picture: uint8, RGB or grey.
+        encoding: JPG, PNG or TGA.
+    """
+    if encoding == "TGA":
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, "TGA")
+        return file.getvalue()
+    blue_first: Any = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
+    jpeg = encoding == "JPG"
+    quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if jpeg else [cv2.IMWRITE_PNG_COMPRESSION, 1]
+    _, data = cv2.imencode(".jpg" if jpeg else ".png", blue_first, quality)
+    return bytes(data)
+
+
+@functools.lru_cache(maxsize=16)
+def _road(kind: TrackKind, seed: int, turns: float, style: int) -> tuple[Track, Scenery]:
+    """A road and its looks: clients that drive on the same one share them."""
+    track = circuit() if kind == "circuit" else generated(seed, turns)
+    return track, draw(track, seed, style)
+
+
+def _yaw(message: Message) -> float:
+    """The heading that a quaternion turns the car to."""
+    x, y, z, w = (number(message, key) for key in ("Qx", "Qy", "Qz", "Qw"))
+    return atan2(2 * (w * y + x * z), 1 - 2 * (x**2 + y**2)) % (2 * pi)

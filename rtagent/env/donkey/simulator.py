@@ -1,0 +1,41 @@
+"""The embedded simulator's process: `python -m rtagent.env.donkey.simulator`.
+
+It serves on a listening socket that it inherits, and dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+
+import cv2
+
+from rtagent.clock import MonotonicClock
+from rtagent.env.donkey.server import Simulator
+from rtagent.realtime import die_with_parent, name_process, prefer_acting, sharpen_timers
+
+
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(description="The embedded DonkeyCar simulator.")
+    parser.add_argument("--fd", type=int, required=True, help="of the listening socket")
+    parser.add_argument("--parent", type=int, required=True, help="die with this process")
+    parser.add_argument("--fps", type=float, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    die_with_parent(options.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Its parent may be the environment process, whose realtime priority is not for sharing.
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    prefer_acting("auto")
+    name_process("rt-donkey-sim")
+    sharpen_timers()
+    cv2.setNumThreads(1)
+    with socket.socket(fileno=options.fd) as listener:
+        Simulator(listener, MonotonicClock(), fps=options.fps, seed=options.seed).run()
+
+
+if __name__ == "__main__":
+    main()

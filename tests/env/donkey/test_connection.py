@@ -1,0 +1,301 @@
+import itertools
+import random
+import socket
+import time
+
+import pytest
+
+from rtagent.clock import MonotonicClock, VirtualClock
+from rtagent.env.donkey import connection as module
+from rtagent.env.donkey.connection import Connection, State
+
+from .fake_simulator import PICTURE, FakeSimulator, picture
+
+SHAPE = (120, 160, 3)
+pytestmark = pytest.mark.usefixtures("no_descriptor_left")
+
+
+@pytest.fixture
+def fake():
+    simulator = FakeSimulator()
+    yield simulator
+    simulator.close()
+
+
+@pytest.fixture
+def connect():
+    """Connections that are closed at the end."""
+    made = []
+
+    def make(address, clock=None, **options):
+        made.append(Connection(
+            lambda: [(socket.AF_INET, address)], clock or MonotonicClock(),
+            **{"scene": "warren", "shape": SHAPE, **options},
+        ))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def until(connection, condition, timeout=10.0):
+    """Poll as a client does, in short turns; seconds that it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + timeout, (connection.state, connection.count)
+        connection.poll(time.monotonic() + 0.02, enough=condition)
+        while connection.waiting:
+            connection.take()
+    return time.monotonic() - began
+
+
+def running(connect, fake, **options):
+    connection = connect(fake.address, **options)
+    until(connection, lambda: connection.count["received"] > 2)
+    return connection
+
+
+def test_it_answers_the_handshake_in_order(connect):
+    fake = FakeSimulator(greeting=({"msg_type": "scene_selection_ready", "loaded": "1"},))
+    setup = [{"msg_type": "car_config", "body_r": 1}, {"msg_type": "cam_config", "img_w": 160}]
+    connection = running(connect, fake, setup=setup)
+    until(connection, lambda: len(fake.heard) >= 5)
+    assert fake.heard[:5] == [
+        "get_scene_names", "load_scene", "control", "car_config", "cam_config"
+    ]
+    assert fake.controls[0]["brake"] == "1.0"
+    connection.control(0.25, 0.5, 0.0)
+    until(connection, lambda: len(fake.controls) == 2)
+    assert fake.controls[1] == {
+        "msg_type": "control", "steering": "0.25", "throttle": "0.5", "brake": "0.0"
+    }
+    connection.close()
+    assert connection.state is State.DOWN
+    began = time.monotonic()
+    while "exit_scene" not in fake.heard:
+        assert time.monotonic() < began + 5
+        time.sleep(0.01)
+    fake.close()
+
+
+def test_a_race_lobby_asks_for_the_car(connect):
+    fake = FakeSimulator(greeting=({"msg_type": "need_car_config"},))
+    connection = running(connect, fake, setup=[{"msg_type": "car_config"}])
+    until(connection, lambda: "car_config" in fake.heard)
+    fake.close()
+
+
+def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
+    connection = running(connect, fake)
+    fake.send(
+        {"msg_type": "ping"}, {"msg_type": "race_start"}, {"msg_type": "race_stop"},
+        {"msg_type": "collision_with_starting_line", "starting_line_index": 0, "timeStamp": 1.0},
+        {"msg_type": "cross_start", "lap_time": 30.5}, {"msg_type": "cross_start", "lap_time": []},
+        {"msg_type": "protocol_version", "version": "2"}, {"msg_type": "unheard of"},
+        {"msg_type": "missed_checkpoint"}, {"msg_type": "DQ"},
+    )
+    until(connection, lambda: "DQ" in connection.race)
+    assert list(connection.race) == ["race_start", "race_stop", "missed_checkpoint", "DQ"]
+    assert list(connection.lap_times) == [30.5]
+    assert connection.running
+
+
+def test_every_frame_is_delivered_once_and_in_order(connect, fake):
+    fake.frame = None
+    connection = connect(fake.address)
+    until(connection, lambda: connection.running)
+    taken = []
+    for number in range(40):
+        fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number})
+        if number % 3 == 0:
+            connection.poll(time.monotonic() + 0.05, enough=lambda: False)
+            while connection.waiting:
+                taken.append(connection.take().speed)
+    until_end = time.monotonic() + 5
+    while len(taken) < 40 and time.monotonic() < until_end:
+        connection.poll(time.monotonic() + 0.05, enough=lambda: bool(connection.waiting))
+        while connection.waiting:
+            taken.append(connection.take().speed)
+    assert taken == list(range(40))
+    assert connection.count["used"] == connection.count["received"] == 40
+
+
+def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(connect, fake):
+    fake.frame = None
+    connection = connect(fake.address)
+    until(connection, lambda: connection.running)
+    for number in range(30):
+        fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number})
+    end = time.monotonic() + 10
+    while connection.count["received"] < 30 and time.monotonic() < end:
+        connection.poll(time.monotonic() + 0.05, enough=lambda: False)
+    connection.skip()
+    assert connection.take().speed == 29
+    assert connection.count["skipped"] == 29
+
+
+@pytest.mark.realtime
+def test_a_silent_simulator_is_noticed_within_two_seconds(connect, fake):
+    connection = running(connect, fake)
+    fake.frame = None
+    took = until(connection, lambda: not connection.running)
+    assert module.SILENCE_S < 2.0
+    assert 1.0 < took < 4.0  # The machine may be busy.
+    assert "no telemetry" in connection.last_problem
+    fake.frame = {"speed": 1.0}
+    until(connection, lambda: connection.running)
+    assert fake.connections == 2
+    assert connection.losses == 1
+
+
+@pytest.mark.parametrize(
+    "babble",
+    [
+        b'{"msg_type":"telemetry","image":"' + b"A" * 5000,
+        b"garbage\n" * 50,
+        b'{"msg_type":"ping"}\n',
+        b'{"msg_type":"telemetry","speed":NaN,"image":""}\n',
+        b'{"msg_type":"telemetry","speed":1.0,"image":"AAAA"}\n',
+    ],
+    ids=["mid-message", "garbage", "pings", "NaN", "no picture"],
+)
+def test_one_that_only_babbles_counts_as_silent(connect, fake, monkeypatch, babble):
+    monkeypatch.setattr(module, "SILENCE_S", 0.4)
+    connection = running(connect, fake)
+    fake.frame = None
+
+    fake.send(babble)
+
+    def lost():
+        if b"\n" in babble:
+            fake.send(babble)
+        return not connection.running
+
+    assert until(connection, lost) < 5.0
+    fake.frame = {"speed": 1.0}
+    until(connection, lambda: connection.running)
+
+
+def test_malformed_telemetry_is_counted_and_left_out(connect, fake):
+    connection = running(connect, fake)
+    before = connection.count["malformed"]
+    fake.send(
+        b"{broken\n", {"msg_type": "telemetry", "speed": "nan", "image": PICTURE},
+        {"msg_type": "telemetry", "speed": 1.0, "image": PICTURE[:50]},
+    )
+    until(connection, lambda: connection.count["malformed"] == before + 3)
+    used = connection.count["used"]
+    until(connection, lambda: connection.count["used"] > used + 2)
+    assert connection.running
+
+
+def test_pictures_of_another_size_are_brought_to_the_one_wanted(connect, fake):
+    connection = running(connect, fake)
+    fake.frame = {"speed": 1.0, "image": picture((60, 80, 3))}
+    until(connection, lambda: connection.count["resized"] > 2)
+    assert connection.running
+
+
+def test_a_message_that_never_ends_costs_the_connection(connect, fake, monkeypatch):
+    connection = running(connect, fake)
+    fake.frame = None
+
+    def flood():
+        fake.send(b"x" * (1 << 20))
+        return not connection.running
+
+    until(connection, flood)
+    assert connection.count["malformed"] >= 1
+    assert "more than" in connection.last_problem
+
+
+def test_a_closed_connection_is_noticed_at_once_and_made_anew(connect, fake):
+    connection = running(connect, fake)
+    for number in range(3):
+        fake.drop()
+        until(connection, lambda: not connection.running)
+        until(connection, lambda: connection.running)
+        assert connection.losses == number + 1
+    assert fake.connections == 4
+
+
+def test_a_reset_is_done_when_telemetry_shows_it(connect, fake):
+    fake.frame = {"speed": 2.0, "cte": 7.0}
+    connection = running(connect, fake)
+    connection.reset()
+    assert connection.resetting
+    connection.poll(time.monotonic() + 5.0, enough=lambda: bool(connection.waiting))
+    frame = connection.take()
+    assert (frame.speed, frame.cte) == (0.0, 0.0)
+    assert not connection.resetting
+    assert connection.count["resets"] == 1
+    assert connection.count["resets_again"] == connection.count["resets_unconfirmed"] == 0
+
+
+def test_a_lost_reset_is_asked_for_again(connect, fake, monkeypatch):
+    monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
+    connection = running(connect, fake)
+    fake.ignores_resets = 2
+    connection.reset()
+    until(connection, lambda: not connection.resetting)
+    assert fake.heard.count("reset_car") == 3
+    assert connection.count["resets_again"] == 2
+    assert connection.count["resets_unconfirmed"] == 0
+
+
+def test_a_reset_that_is_never_obeyed_ends_and_is_counted(connect, fake, monkeypatch):
+    monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
+    connection = running(connect, fake)
+    fake.ignores_resets = 99
+    connection.reset()
+    until(connection, lambda: not connection.resetting)
+    assert connection.count["resets_unconfirmed"] == 1
+    assert connection.running
+
+
+def test_controls_wait_for_a_reset(connect, fake):
+    connection = running(connect, fake)
+    fake.ignores_resets = 99
+    connection.reset()
+    before = len(fake.controls)
+    for _ in range(5):
+        connection.control(0.0, 1.0, 0.0)
+        connection.poll(time.monotonic() + 0.02, enough=lambda: False)
+    assert all(each["throttle"] == "0.0" for each in fake.controls[before:])
+
+
+def test_pauses_grow_and_are_spread(connect):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+    clock = VirtualClock()
+    connection = connect(address, clock, chance=random.Random(1))
+    tries = []
+    while len(tries) < 12:
+        connection.poll(clock.now() + 0.01, enough=lambda: False)
+        if connection._retry_at not in tries:
+            tries.append(connection._retry_at)
+    pauses = [b - a for a, b in itertools.pairwise(tries)]
+    assert pauses[0] < 0.5
+    assert max(pauses) < 1.6 * module.LONGEST_PAUSE_S
+    assert min(pauses[-4:]) > 0.4 * module.LONGEST_PAUSE_S
+    assert len(set(pauses[-4:])) == 4
+    assert connection.state is State.DOWN
+
+
+def test_an_unknown_scene_is_refused_by_name(connect):
+    fake = FakeSimulator(greeting=({"msg_type": "scene_selection_ready"},))
+    connection = connect(fake.address, scene="thunderhill")
+    until(connection, lambda: bool(connection.last_problem))
+    assert "thunderhill" in connection.last_problem
+    fake.close()
+
+
+def test_nobody_listening_says_nothing_about_the_simulator(connect, fake, monkeypatch):
+    """A world that was not stepped for a while has not lost its simulator."""
+    monkeypatch.setattr(module, "SILENCE_S", 0.3)
+    connection = running(connect, fake)
+    used, losses = connection.count["used"], connection.losses
+    time.sleep(0.8)
+    until(connection, lambda: connection.count["used"] > used)
+    assert connection.losses == losses

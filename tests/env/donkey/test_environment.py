@@ -1,0 +1,444 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from rtagent.clock import MonotonicClock
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import open_environment
+from rtagent.env.default_action import DefaultBehaviour
+from rtagent.env.donkey import connection as connection_module
+from rtagent.env.donkey import environment as module
+from rtagent.env.donkey.environment import DonkeyCar
+from rtagent.env.donkey.scenes import SCENES
+from rtagent.errors import UserError
+from tests.conftest import eventually, role
+
+from .conftest import serving
+from .fake_simulator import PICTURE, FakeSimulator
+
+COAST, STRAIGHT_FAST, BRAKE = 2, 12, 15
+
+
+@pytest.fixture
+def fake():
+    simulator = FakeSimulator()
+    yield simulator
+    simulator.close()
+
+
+@pytest.fixture
+def make():
+    """Environments that are closed at the end."""
+    made = []
+
+    def build(address, **options):
+        host, port = address
+        made.append(DonkeyCar(host=host, port=port, **{"rate_hz": 60.0, **options}))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()
+
+
+def drive_while(env, condition, action=COAST, timeout=20.0):
+    """Step until the condition on info fails; all that the steps gave."""
+    given, began = [], time.monotonic()
+    while True:
+        given.append(env.step(action))
+        if not condition(given[-1][4]):
+            return given
+        assert time.monotonic() < began + timeout, given[-1][4]
+
+
+def gone(pid):
+    """Whether a process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize("actions", ["grid", "continuous"])
+def test_it_is_a_proper_gymnasium_environment(simulator, actions):
+    host, port = simulator.at
+    env = gym.make(
+        "rtagent.env.donkey:donkey-generated-track-v0", host=host, port=port, rate_hz=60.0,
+        actions=actions,
+    )
+    check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_every_id_is_registered_with_its_scene():
+    for name, scene in SCENES.items():
+        assert gym.spec(name).kwargs == {"scene": scene}
+
+
+def test_the_adapter_takes_it_by_its_bare_id(simulator):
+    host, port = simulator.at
+    config = EnvConfig(
+        id="donkey-warehouse-v0", kwargs={"host": host, "port": port, "rate_hz": 60.0}
+    )
+    adapter = open_environment(config)
+    try:
+        assert (adapter.rate_hz, adapter.frame_shape, adapter.screen) == (60.0, (84, 84), True)
+        assert adapter.action_meanings[adapter.noop_action] == "COAST"
+        assert DefaultBehaviour(config, adapter).noop == COAST
+        frame = adapter.reset(seed=1)
+        step = adapter.step(STRAIGHT_FAST)
+        assert frame.shape == step.frame.shape == (84, 84)
+        assert not step.terminated
+    finally:
+        adapter.close()
+
+
+def test_the_grid_is_what_its_words_say(fake, make):
+    env = make(fake.address)
+    assert env.action_space == gym.spaces.Discrete(16)
+    words = env.get_action_meanings()
+    assert len(words) == len(set(words)) == 16
+    env.reset()
+    for action, steering, throttle, brake in (
+        (0, -1.0, 0.0, 0.0), (COAST, 0.0, 0.0, 0.0), (4, 1.0, 0.0, 0.0), (6, -0.5, 0.3, 0.0),
+        (STRAIGHT_FAST, 0.0, 0.6, 0.0), (14, 1.0, 0.6, 0.0), (BRAKE, 0.0, 0.0, 1.0),
+    ):
+        assert sent_by(env, fake, action) == (steering, throttle, brake)
+    assert (words[0], words[COAST], words[6], words[14], words[BRAKE]) == (
+        "COAST_HARD_LEFT", "COAST", "SLOW_LEFT", "FAST_HARD_RIGHT", "BRAKE"
+    )
+
+
+def sent_by(env, fake, action):
+    """The control that an action makes the environment send."""
+    before = len(fake.controls)
+    env.step(action)
+    eventually(lambda: len(fake.controls) > before, 20, "a control")
+    return tuple(float(fake.controls[before][key]) for key in ("steering", "throttle", "brake"))
+
+
+def test_the_box_is_steering_and_throttle(fake, make):
+    env = make(fake.address, actions="continuous")
+    assert env.action_space == gym.spaces.Box(
+        np.array([-1, 0], np.float32), np.array([1, 1], np.float32), dtype=np.float32
+    )
+    env.reset()
+    assert sent_by(env, fake, np.array([-0.25, 0.75], np.float32)) == (-0.25, 0.75, 0.0)
+    assert sent_by(env, fake, env.noop_action) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("actions", ["grid", "continuous"])
+def test_noop_may_mean_to_brake(fake, make, actions):
+    env = make(fake.address, actions=actions, noop="brake")
+    env.reset()
+    assert sent_by(env, fake, env.noop_action) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("frame", "reward", "terminated"),
+    [
+        ({"speed": 2.0, "cte": 0.0}, 2.0, False),
+        ({"speed": 2.0, "cte": -4.0}, 1.0, False),
+        ({"speed": 2.0, "cte": 8.1}, -1.0, True),
+        ({"speed": 2.0, "cte": -15.9}, -1.0, True),
+        ({"speed": 2.0, "cte": 16.5}, -1.0, False),
+        ({"speed": 2.0, "cte": 1.0, "hit": "barrier"}, -2.0, True),
+        ({"speed": 2.0, "cte": 0.0, "vel_x": 0.0, "vel_z": -2.0, "yaw": 0.0}, -2.0, False),
+        ({"speed": 2.0, "cte": 0.0, "vel_x": 2.0, "vel_z": 0.0, "yaw": 90.0}, 2.0, False),
+        ({"speed": 2.0}, 2.0, False),
+    ],
+    ids=str,
+)
+def test_reward_and_end_follow_the_notes(fake, make, frame, reward, terminated):
+    env = make(fake.address)
+    env.reset()
+    fake.frame = frame
+    for _ in range(100):
+        _, given, ended, truncated, info = env.step(COAST)
+        if info["speed"] == 2.0:
+            break
+    assert (given, ended, truncated) == (pytest.approx(reward), terminated, False)
+
+
+@pytest.mark.parametrize("event", ["missed_checkpoint", "DQ"])
+def test_the_race_may_end_an_episode(fake, make, event):
+    env = make(fake.address)
+    env.reset()
+    fake.send({"msg_type": event})
+    drive_until_end = (env.step(COAST)[2] for _ in range(200))
+    assert any(drive_until_end)
+    env.reset()
+    assert not env.step(COAST)[2]
+
+
+def test_a_long_episode_is_truncated(fake, make):
+    env = make(fake.address, max_seconds=10 / 60)
+    for _ in range(2):
+        env.reset()
+        ends = [env.step(COAST)[3] for _ in range(10)]
+        assert ends == [False] * 9 + [True]
+
+
+def test_a_reset_begins_at_the_start(simulator, make):
+    env = make(simulator.at)
+    env.reset()
+    for _ in range(40):
+        _, _, _, _, moved = env.step(STRAIGHT_FAST)
+    assert moved["speed"] > 0.2
+    _, info = env.reset()
+    assert info["speed"] == 0.0
+    assert not info["resetting"]
+    assert info["pos"] != moved["pos"]
+    assert info["figures"]["resets_unconfirmed"] == 0
+
+
+def test_a_simulator_that_ignores_resets_hangs_nobody(fake, make, monkeypatch):
+    monkeypatch.setattr(module, "RESET_S", 0.2)
+    monkeypatch.setattr(connection_module, "RESET_AGAIN_S", 0.3)
+    env = make(fake.address)
+    fake.ignores_resets = 99
+    began = time.monotonic()
+    _, info = env.reset()
+    assert time.monotonic() - began < 5.0
+    assert info["resetting"]
+    _, reward, terminated, truncated, _ = env.step(COAST)
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    drive_while(env, lambda info: info["resetting"])
+
+
+def test_who_falls_behind_catches_up(fake, make):
+    env = make(fake.address)
+    env.reset()
+    fake.frame = None
+    time.sleep(0.1)
+    while not env.step(COAST)[4]["figures"]["repeated"]:
+        pass
+    seen = []
+    for number in range(20):
+        for part in range(3):
+            speed = 3.0 * number + part
+            fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": speed, "cte": 0.0})
+        seen.append(env.step(COAST)[4]["speed"])
+    # In their order at first, then the newest.
+    assert seen[:2] == [0.0, 1.0]
+    assert seen[-5:] == [3.0 * number + 2 for number in range(15, 20)]
+    assert env.figures["skipped"] > 20
+
+
+@pytest.mark.realtime
+def test_a_step_on_a_clock_of_its_own_never_lasts_a_tick(fake, make):
+    """Whatever the time between ticks and frames: each frame is used, and no tick waits long."""
+    fake.frame = None
+    env = make(fake.address, rate_hz=20.0)
+    env.paced = True
+    env.reset()
+    clock, period = MonotonicClock(), 1 / 20
+    for phase in (0.1, 0.5, 0.9):
+        sender = _Every(fake, period)
+        start, steps, before = sender.start + (1.0 - phase) * period, [], env.figures
+        for tick in range(12):
+            clock.sleep_until(start + tick * period)
+            began = clock.now()
+            env.step(COAST)
+            steps.append(clock.now() - began)
+        sender.stop()
+        after = env.figures
+        assert np.median(steps) < 0.5 * period
+        assert after["used"] - before.get("used", 0) >= 8
+        assert after.get("skipped", 0) - before.get("skipped", 0) <= 2
+
+
+class _Every:
+    """Sends telemetry on an absolute schedule until it is told to stop."""
+
+    def __init__(self, fake, period):
+        self._stop = threading.Event()
+        self.start = time.monotonic()
+        self._thread = threading.Thread(target=self._send, args=(fake, period), daemon=True)
+        self._thread.start()
+
+    def _send(self, fake, period):
+        number = 0
+        while not self._stop.wait(self.start + number * period - time.monotonic()):
+            fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": 0.0, "cte": 0.0})
+            number += 1
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+
+
+def test_the_adapter_says_who_keeps_the_time_and_passes_news_on(fake):
+    host, port = fake.address
+    config = EnvConfig(id="donkey-warren-track-v0", kwargs={"host": host, "port": port})
+    adapter = open_environment(config)
+    try:
+        assert not adapter._env.unwrapped.paced
+        adapter.keep_time()
+        assert adapter._env.unwrapped.paced
+        assert adapter.take_news() == ["driving in warren"]
+        assert adapter.take_news() == []
+    finally:
+        adapter.close()
+
+
+@pytest.mark.process
+def test_the_world_goes_on_without_its_simulator_and_says_so(run):
+    with run("env.id=donkey-generated-track-v0", "env.kwargs.rate_hz=60") as runtime:
+
+        def news():
+            events = runtime.status()["events"]
+            return [each["news"] for each in events if each["kind"] == "world"]
+
+        def ticks():
+            return runtime.stats()["clock"]["ticks"]
+
+        eventually(lambda: len(news()) == 1, 30, "it drives")
+        pid = role(runtime, "environment")["pid"]
+        [simulator] = [
+            child for child in map(int, children_of(pid)) if name_of(child) == "rt-donkey-sim"
+        ]
+        os.kill(simulator, signal.SIGKILL)
+        eventually(lambda: any("connection lost" in line for line in news()), 20, "it is said")
+        before = ticks()
+        eventually(lambda: len([line for line in news() if "driving" in line]) == 2, 30, "back")
+        eventually(lambda: ticks() > before + 60, 20, "it ticks")
+        assert role(runtime, "environment")["restarts"] == 0
+        assert role(runtime, "environment")["pid"] == pid
+    eventually(lambda: gone(simulator), 20, "nothing is left")
+
+
+def children_of(pid):
+    """The processes that a process has started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [child for task in tasks for child in task.read_text().split()]
+
+
+def name_of(pid):
+    """As ps shows it."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def test_a_lost_simulator_truncates_once_and_its_return_once(make, monkeypatch):
+    monkeypatch.setattr(connection_module, "LONGEST_PAUSE_S", 0.2)
+    with serving() as simulator:
+        env, address = make(simulator.at), simulator.at
+        env.reset()
+        env.step(COAST)
+    lost = drive_while(env, lambda info: info["connected"])
+    assert [step[3] for step in lost] == [False] * (len(lost) - 1) + [True]
+    picture, info = env.reset()
+    assert not info["connected"]
+    assert np.array_equal(picture, lost[-1][0])
+    idle = [env.step(COAST) for _ in range(10)]
+    assert all(step[1:4] == (0.0, False, False) for step in idle)
+    with serving(port=address[1]):
+        back = drive_while(env, lambda info: not info["connected"])
+        assert [step[3] for step in back] == [False] * (len(back) - 1) + [True]
+        _, info = env.reset()
+        assert info["connected"]
+        assert not env.step(STRAIGHT_FAST)[3]
+    assert env.figures["losses"] == 1
+    assert env.figures["connects"] == 2
+
+
+@pytest.mark.process
+def test_its_own_simulator_is_started_again_and_leaves_nothing(no_descriptor_left):
+    env = DonkeyCar(rate_hz=60.0)
+    try:
+        drive_while(env, lambda info: not info["connected"])
+        for _ in range(2):
+            env.reset()
+            assert env.step(STRAIGHT_FAST)[4]["connected"]
+            pid = env._embedded.pid
+            os.kill(pid, signal.SIGKILL)
+            lost = drive_while(env, lambda info: info["connected"])
+            assert lost[-1][3]
+            drive_while(env, lambda info: not info["connected"])
+            assert env._embedded.pid != pid
+            assert gone(pid)
+        pid = env._embedded.pid
+    finally:
+        env.close()
+    env.close()
+    assert gone(pid)
+
+
+@pytest.mark.process
+def test_its_own_simulator_dies_with_it():
+    program = (
+        "import time; from rtagent.env.donkey.environment import DonkeyCar\n"
+        "env = DonkeyCar()\n"
+        "while not env.reset()[1]['connected']: pass\n"
+        "print(env._embedded.pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as owner:
+        pid = int(owner.stdout.readline())
+        assert not gone(pid)
+        owner.kill()
+        eventually(lambda: gone(pid), 10, "the simulator is gone")
+
+
+def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left):
+    monkeypatch.setattr(module, "START_S", 0.2)
+    with serving() as simulator:
+        port = simulator.at[1]
+    with pytest.raises(UserError, match=rf"no DonkeyCar simulator at .*:{port}: .*refused"):
+        DonkeyCar(host="127.0.0.1", port=port)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"scene": "moon"}, "scene"), ({"host": ""}, "host"), ({"port": 0}, "port"),
+        ({"port": "x"}, "port"), ({"rate_hz": 0}, "rate_hz"),
+        ({"rate_hz": float("nan")}, "rate_hz"),
+        ({"actions": "keys"}, "actions"), ({"noop": "jump"}, "noop"), ({"max_cte": -1}, "max_cte"),
+        ({"max_seconds": -1}, "max_seconds"), ({"camera": {"img_w": 4}}, "img_w"),
+        ({"camera": {"zoom": 2}}, "zoom"), ({"camera": {"img_d": 1}}, "img_d"),
+        ({"render_mode": "human"}, "render_mode"),
+    ],
+    ids=str,
+)
+def test_an_illegal_argument_is_refused_by_name(options, name, no_descriptor_left):
+    with pytest.raises(UserError, match=name):
+        DonkeyCar(**options)
+
+
+def test_the_camera_decides_what_is_seen(simulator, make):
+    env = make(simulator.at, camera={"img_w": 64, "img_h": 48, "img_enc": "PNG"})
+    assert env.observation_space.shape == (48, 64, 3)
+    picture, _ = env.reset()
+    assert picture.shape == (48, 64, 3)
+    for _ in range(5):
+        env.step(COAST)
+    # The frames made before the simulator knew of the camera were resized.
+    assert env.figures.get("resized", 0) < 5
+
+
+def test_a_road_can_be_asked_for(simulator, make):
+    starts = []
+    for seed in (1, 2):
+        env = make(simulator.at, scene="generated_road", road={"rand_seed": seed})
+        for _ in range(5):
+            start = env.reset()[1]["pos"]
+        starts.append(start)
+    assert starts[0] != starts[1]
+
+
+def test_render_shows_what_was_seen(simulator, make):
+    env = make(simulator.at, render_mode="rgb_array")
+    picture, _ = env.reset()
+    assert np.array_equal(env.render(), picture)
