@@ -45,7 +45,7 @@ class HorizonNews:
         why = details.pop("kind")
         if why in OUTCOMES:
             self._event("horizon", outcome=why, **details)
-        elif decision.before != decision.after:
+        elif decision.before not in (0, decision.after):
             now = self._clock.now()
             if now - self._told_at < SIZES_EVERY_S:
                 self._untold += 1

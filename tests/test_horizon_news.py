@@ -42,6 +42,8 @@ def test_the_end_of_every_horizon_is_told(controller: Controller) -> None:
 
 
 def test_a_new_batch_size_is_told_with_its_inputs(controller: Controller) -> None:
+    # The first size of all is no change.
+    controller.decide("settings", 0, 32)
     controller.decide("step")
     controller.decide("step", 32, 40)
     controller.news.tell()
