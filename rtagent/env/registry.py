@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-ENVIRONMENTS = {"rtagent/Starfall-v0": "rtagent.env.starfall:Starfall"}
+from rtagent.env.donkey import scenes
+
+ENVIRONMENTS = {
+    "rtagent/Starfall-v0": "rtagent.env.starfall:Starfall",
+    "rtagent/Duel-v0": "rtagent.env.duel:Duel",
+    "gameboy": "rtagent.env.game:Game",
+}
 
 
 def register() -> None:
@@ -12,3 +18,4 @@ def register() -> None:
     for name, entry_point in ENVIRONMENTS.items():
         if name not in gym.registry:
             gym.register(name, entry_point=entry_point)
+    scenes.register()

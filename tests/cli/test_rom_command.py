@@ -12,14 +12,14 @@ from rtagent.env.rom import RomStatus
 from tests.cli.conftest import Run
 
 
-def test_the_built_in_game_is_listed_and_right(run: Run) -> None:
+def test_the_built_in_games_are_listed_and_right(run: Run) -> None:
     listed = run("rom", "list")
     assert listed.code == 0
     assert "ok" in listed.out
     roms = json.loads(run("rom", "verify", "--json").out)
-    assert [rom["status"] for rom in roms] == ["ok"]
+    assert [rom["status"] for rom in roms] == ["ok", "ok"]
     assert set(roms[0]) == {"title", "path", "licence", "status"}
-    assert Path(roms[0]["path"]).name == "starfall.gb"
+    assert [Path(rom["path"]).name for rom in roms] == ["duel.gb", "starfall.gb"]
 
 
 @pytest.mark.parametrize("status", ["missing", "wrong hash"])

@@ -9,11 +9,10 @@ per process, and other tests may hold one.
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
+from machines import MACHINES, Machine
 
-RAM_START = 0xC000
 RAM_BYTES = 24
 SCREEN, LIVES, PADDLE_X, STAR0, STAR1 = 0x01, 0x04, 0x08, 0x0A, 0x0C
 TITLE, PLAYING, GAME_OVER = range(3)
@@ -31,62 +30,6 @@ def score(ram: bytes) -> int:
 
 def frame(ram: bytes) -> int:
     return word(ram, 6)
-
-
-class Machine(Protocol):
-    def ram(self) -> bytes: ...
-    def shades(self) -> np.ndarray: ...
-    def step(self, keys: list[str]) -> None: ...
-
-
-class Gambatte:
-    BUTTONS = ("B", None, "SELECT", "START", "UP", "DOWN", "LEFT", "RIGHT", "A")
-
-    def __init__(self, rom: str) -> None:
-        import stable_retro
-
-        self._emulator = stable_retro.RetroEmulator(rom)
-        self._data = stable_retro.data.GameData()
-        self._emulator.configure_data(self._data)
-        self._emulator.step()
-
-    def ram(self) -> bytes:
-        return self._data.memory.blocks[RAM_START][:RAM_BYTES]
-
-    def shades(self) -> np.ndarray:
-        return four_shades(self._emulator.get_screen())
-
-    def step(self, keys: list[str]) -> None:
-        mask = np.array([button in keys for button in self.BUTTONS], np.uint8)
-        self._emulator.set_button_mask(mask, 0)
-        self._emulator.step()
-
-
-class PyBoyMachine:
-    def __init__(self, rom: str) -> None:
-        from pyboy import PyBoy
-
-        self._boy = PyBoy(rom, window="null", sound_emulated=False, cgb=False)
-        self._held: set[str] = set()
-
-    def ram(self) -> bytes:
-        return bytes(self._boy.memory[RAM_START : RAM_START + RAM_BYTES])
-
-    def shades(self) -> np.ndarray:
-        return four_shades(self._boy.screen.ndarray)
-
-    def step(self, keys: list[str]) -> None:
-        for key in self._held - set(keys):
-            self._boy.button_release(key.lower())
-        for key in set(keys) - self._held:
-            self._boy.button_press(key.lower())
-        self._held = set(keys)
-        self._boy.tick(1, True)
-
-
-def four_shades(screen: np.ndarray) -> np.ndarray:
-    """The emulators paint the same four greys with different numbers."""
-    return np.digitize(screen[..., 0], (42, 127, 212)).astype(np.uint8)
 
 
 def follow_lowest_star(ram: bytes) -> list[str]:
@@ -130,7 +73,7 @@ def record(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("emulator", choices=("gambatte", "pyboy"))
+    parser.add_argument("emulator", choices=MACHINES)
     parser.add_argument("rom")
     parser.add_argument("recording", type=Path)
     parser.add_argument("--start-frame", type=int, default=60)
@@ -138,8 +81,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=600)
     parser.add_argument("--picture-every", type=int, default=0)
     options = parser.parse_args()
-    machine: Machine
-    machine = Gambatte(options.rom) if options.emulator == "gambatte" else PyBoyMachine(options.rom)
+    machine: Machine = MACHINES[options.emulator](options.rom, RAM_BYTES)
     keys = script(options.start_frame, options.follow_until)
     recording = record(machine, keys, options.frames, options.picture_every)
     np.savez(options.recording, **recording)

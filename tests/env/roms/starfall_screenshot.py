@@ -6,8 +6,9 @@ python tests/env/roms/starfall_screenshot.py ROM OUTPUT.png
 import sys
 
 import numpy as np
+from machines import Gambatte
 from PIL import Image
-from starfall_player import STAR0, STAR1, Gambatte, script
+from starfall_player import RAM_BYTES, STAR0, STAR1, script
 
 SCALE = 3
 GAP = 8  # pixels of the Game Boy between the two screens
@@ -20,7 +21,7 @@ def two_stars_well_apart(ram: bytes) -> bool:
 
 
 def main(rom: str, output: str) -> None:
-    machine = Gambatte(rom)
+    machine = Gambatte(rom, RAM_BYTES)
     keys = script(start_frame=90, follow_until=10_000)
     title = machine.shades()
     while not two_stars_well_apart(machine.ram()):

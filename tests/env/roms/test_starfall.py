@@ -83,11 +83,6 @@ def test_a_missing_compiler_is_one_clear_line(tmp_path):
     assert result.stderr.count("\n") == 1
 
 
-def test_program_data_outside_the_cartridge_is_refused():
-    with pytest.raises(build.BuildError, match="0x8000"):
-        build.image_from_hex(":01800000007F\n:00000001FF")
-
-
 def test_header():
     rom = ROM.read_bytes()
     assert len(rom) == 32 * 1024

@@ -1,0 +1,251 @@
+"""Duel at an injected latency of 5 ticks: encounters won while learning, staggered and sequential.
+
+For each seed the whole daemon plays the game of progress on the wall clock and learns, once with
+as many staggered inference processes as the latency needs and once with a single one, everything
+else alike. An encounter won or caught counts as won, and leads to the next. The picture shows the
+wins over time, mean and 95 % interval over the seeds, as Fig. 3 of paper 004 does.
+
+    python -m benchmarks.duel [--minutes M] [--seeds S ...] [--picture PATH] [--save PATH]
+        [--set SECTION.KEY=VALUE ...] [--json]
+    python -m benchmarks.duel --policies [--games N] [--json]
+
+With `--policies` nothing is learned and no clock runs: scripted players show what the encounters
+ask for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rtagent
+from benchmarks.duel_players import Player, competent, masher, play, random_player, view_of
+from benchmarks.learning import learn
+from rtagent.cli.jitter import measure_jitter
+from rtagent.config import GAME_BOY_HZ
+from rtagent.env.duel import ENCOUNTERS, Duel
+from rtagent.staggering.figures import processes_needed
+
+TICKS_OF_LATENCY = 5
+TICK_S = 1.0 / GAME_BOY_HZ
+SPREAD = 1.01
+"""No real inference takes exactly the injected time; one process more absorbs that."""
+PROCESSES = processes_needed(
+    TICKS_OF_LATENCY * TICK_S, TICKS_OF_LATENCY * TICK_S * SPREAD, TICK_S, "adaptive"
+)
+# A turn lasts about 30 ticks: the default discount and sums would not see across it. A menu wants
+# one key and then another, so exploration does not hold one down.
+COMMON = (
+    "env.id=rtagent/Duel-v0",
+    f"inference.injected_latency_ms={1e3 * TICKS_OF_LATENCY * TICK_S:.3f}",
+    "learning.gamma=0.997",
+    "learning.n_step=16",
+    "policy.epsilon_steps=5000",
+    "policy.exploration_hold_ticks=1",
+)
+CONTENDERS = {
+    "staggered": (f"inference.processes={PROCESSES}", "inference.algorithm=adaptive"),
+    "sequential": ("inference.processes=1", "inference.algorithm=unstaggered"),
+}
+LAST_MINUTES = 5.0
+CURVE_POINTS = 200
+STUDENT_95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Two-sided 95 % quantile of Student's t, by number of seeds."""
+
+PLAYERS: dict[str, Callable[[int], Player]] = {
+    "random": random_player,
+    "A, A, A": lambda seed: masher,
+    "competent": lambda seed: competent,
+}
+GROUPS = ((1, 4), (5, 8), (9, 16), (17, 32), (33, 48), (49, 64))
+LONGEST_SEQUENCE = 80_000
+
+
+def run_one(name: str, seed: int, minutes: float, overrides: list[str]) -> dict[str, Any]:
+    """Play and learn; the seconds at which an encounter was won, and a few figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(
+            overrides=[
+                *COMMON, *CONTENDERS[name], *overrides,
+                f"run.seed={seed}", f"run.state_dir={folder}",
+            ]
+        )
+        begun = time.monotonic()
+        run = learn(config, minutes)
+    returns = [value for _, value in run["episodes"]]
+    won = [second for second, value in run["episodes"] if value > 0]
+    late = [second for second in won if second > 60.0 * (minutes - LAST_MINUTES)]
+    return {
+        "contender": name,
+        "seed": seed,
+        "won_at_s": won,
+        "lost": sum(value < 0 for value in returns),
+        "out_of_time": sum(value == 0 for value in returns),
+        "won_per_minute": len(won) / minutes,
+        "won_per_minute_at_the_end": len(late) / min(minutes, LAST_MINUTES),
+        "inaction_fraction": run["inaction_fraction"],
+        "updates": run["updates"],
+        "took_s": time.monotonic() - begun,
+    }
+
+
+def curves(
+    runs: list[dict[str, Any]], minutes: float
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Encounters won over time.
+
+    Returns:
+        Minutes, mean over the runs, and half of the 95 % interval (0 for a single run).
+    """
+    times = np.linspace(0.0, minutes, CURVE_POINTS)
+    counts = np.array(
+        [np.searchsorted(np.array(run["won_at_s"]) / 60.0, times, side="right") for run in runs]
+    )
+    half = np.zeros_like(times)
+    if len(runs) > 1:
+        quantile = STUDENT_95.get(len(runs), 1.96)
+        half = quantile * counts.std(axis=0, ddof=1) / math.sqrt(len(runs))
+    return times, counts.mean(axis=0), half
+
+
+def draw(runs: list[dict[str, Any]], minutes: float, path: Path) -> None:
+    """Encounters won against wall-clock time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for name, colour in zip(CONTENDERS, ("tab:blue", "tab:red"), strict=True):
+        own = [run for run in runs if run["contender"] == name]
+        if not own:
+            continue
+        times, mean, half = curves(own, minutes)
+        processes = PROCESSES if name == "staggered" else 1
+        label = f"{name}, {processes} process{'es' if processes > 1 else ''}"
+        axes.plot(times, mean, color=colour, label=label)
+        axes.fill_between(times, mean - half, mean + half, color=colour, alpha=0.2, linewidth=0)
+    axes.set(xlabel="minutes of wall-clock time", ylabel="encounters won", ylim=(0, None))
+    axes.set_title(f"Duel, latency of {TICKS_OF_LATENCY} ticks (injected)")
+    axes.legend(loc="upper left")
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Run every seed of both contenders; 1 if staggering does not win more encounters."""
+    print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
+    runs: list[dict[str, Any]] = []
+    for seed in args.seeds:
+        for name in CONTENDERS:
+            run = run_one(name, seed, args.minutes, args.overrides)
+            runs.append(run)
+            print(
+                f"{name:11} seed {seed}: won {len(run['won_at_s']):4d} "
+                f"({run['won_per_minute']:.2f} per minute, "
+                f"{run['won_per_minute_at_the_end']:.2f} at the end), lost {run['lost']}, "
+                f"out of time {run['out_of_time']}, {run['updates']} updates, "
+                f"inaction {100 * run['inaction_fraction']:.1f} %, {run['took_s']:.0f} s",
+                file=sys.stderr,
+            )
+            if args.save:
+                args.save.write_text(json.dumps({"minutes": args.minutes, "runs": runs}))
+            if args.picture:
+                draw(runs, args.minutes, args.picture)
+    rates = {
+        name: float(np.mean([run["won_per_minute"] for run in runs if run["contender"] == name]))
+        for name in CONTENDERS
+    }
+    passed = rates["staggered"] > rates["sequential"]
+    line = ", ".join(f"{name} {rate:.2f} per minute" for name, rate in rates.items())
+    print(f"{line}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
+    if args.json:
+        print(json.dumps({"minutes": args.minutes, "runs": runs, "passed": passed}))
+    return int(not passed)
+
+
+def win_rates(env: Duel, games: int) -> list[dict[str, Any]]:
+    """How often each player wins, and how long it takes, by group of encounters."""
+    rows = []
+    for first, last in GROUPS:
+        row: dict[str, Any] = {"encounters": [first, last]}
+        for name, player in PLAYERS.items():
+            rng = np.random.default_rng(first)
+            outcomes = [
+                play(env, player(game), int(rng.integers(first, last + 1)), seed=game)
+                for game in range(games)
+            ]
+            row[name] = {
+                "won": float(np.mean([reward > 0 for reward, _ in outcomes])),
+                "ticks": float(np.mean([ticks for _, ticks in outcomes])),
+            }
+        rows.append(row)
+    return rows
+
+
+def whole_sequence(env: Duel) -> dict[str, int]:
+    """The competent player from the first encounter to the last."""
+    _, info = env.reset(seed=0)
+    view, losses = view_of(env), 0
+    for tick in range(LONGEST_SEQUENCE):
+        _, reward, decided, truncated, info = env.step(competent(view, tick))
+        losses += reward < 0
+        if decided and reward > 0 and info["encounter"] == ENCOUNTERS:
+            break
+        if decided or truncated:
+            env.reset()
+    return {"encounter": info["encounter"], "ticks": tick + 1, "losses": losses}
+
+
+def show_policies(args: argparse.Namespace) -> int:
+    """Print what the scripted players reach."""
+    begun = time.monotonic()
+    env = Duel()
+    rows = win_rates(env, args.games)
+    sequence = whole_sequence(env)
+    env.close()
+    took = time.monotonic() - begun
+    if args.json:
+        print(json.dumps({"groups": rows, "sequence": sequence, "took_s": took}))
+        return 0
+    print(f"{'won (ticks)':12}" + "".join(f"{name:>16}" for name in PLAYERS))
+    for row in rows:
+        first, last = row["encounters"]
+        cells = [f"{100 * row[name]['won']:.0f} % ({row[name]['ticks']:.0f})" for name in PLAYERS]
+        print(f"{first:2d} to {last:2d}    " + "".join(f"{cell:>16}" for cell in cells))
+    print(
+        f"competent, in sequence: encounter {sequence['encounter']} after {sequence['ticks']} "
+        f"ticks ({sequence['ticks'] * TICK_S / 60:.1f} minutes), {sequence['losses']} losses; "
+        f"took {took:.0f} s"
+    )
+    return 0
+
+
+def main() -> int:
+    """Compare, or show the scripted players."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--save", type=Path, help="every run, as JSON")
+    parser.add_argument("--policies", action="store_true", help="scripted players, offline")
+    parser.add_argument("--games", type=int, default=10, help="per player and group")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--set", action="append", default=[], dest="overrides")
+    args = parser.parse_args()
+    return show_policies(args) if args.policies else compare(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
