@@ -250,9 +250,12 @@ def run(minutes: float, seed: int) -> dict[str, Any]:
         ledger = Ledger(daemon.process.pid, CAPACITY)
         soak = Soak(daemon, Recount(ledger, rate_hz), random.Random(seed))
         bar = progress.add_task("soak", total=minutes * 60)
-        start = time.monotonic()
         untrue, stuck = [], None
         try:
+            # The agent acts before its learner is there.
+            soak.recover()
+            soak.recovered_s.clear()
+            start = time.monotonic()
             while (since := time.monotonic() - start) < minutes * 60:
                 progress.update(bar, completed=since, description=f"{len(soak.recovered_s)} rounds")
                 soak.disturb()
