@@ -1,11 +1,15 @@
-"""`rtagent rom list|verify`."""
+"""`rtagent rom list|verify|import`."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
+from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
-from rtagent.env.rom import bundled_roms
+from rtagent.config import load_config
+from rtagent.env.rom import RomStatus, bundled_roms
+from rtagent.env.rom_library import FOLDER, LibraryRom, import_rom, library_roms
 from rtagent.errors import UserError
 
 
@@ -13,41 +17,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "action",
-        choices=("list", "verify"),
-        help="list: the cartridges; verify: the same, and fail if one is not what it should be",
+        choices=("list", "verify", "import"),
+        help="list: the cartridges; verify: the same, and fail if one is not what it should be; "
+        "import: copy your own into the state directory",
     )
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="import: cartridges")
+    parser.add_argument(
+        "--as", dest="name", metavar="NAME", help="import: under this name, even if it is unknown"
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="import: in place of another one of that name"
+    )
+    add_state_dir_option(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the cartridges.
+    """Print the cartridges, or import some.
 
     Raises:
-        UserError: `verify`, and a cartridge is missing or another one than its manifest says.
+        UserError: `verify`, and a cartridge is another one than it should be, or one that comes
+            with rtagent is missing; `import`, and it cannot be done.
     """
-    roms = bundled_roms()
+    folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
+    if args.action == "import":
+        _import(args, folder)
+        return 0
+    if args.paths or args.name or args.replace:
+        raise UserError(f"rom {args.action} takes no PATH, --as or --replace")
+    bundled, library = bundled_roms(), library_roms(folder)
     if args.json:
-        print_json(
-            [
-                {
-                    "title": rom.title,
-                    "path": str(rom.path),
-                    "licence": rom.licence,
-                    "status": rom.status,
-                }
-                for rom in roms
-            ]
-        )
+        print_json([_as_dict(rom) for rom in [*bundled, *library]])
     else:
         table = plain_table("cartridge", "status", "licence", "path")
-        for rom in roms:
+        for rom in [*bundled, *library]:
             table.add_row(rom.title, rom.status, rom.licence, str(rom.path))
         stdout().print(table)
-    wrong = [rom for rom in roms if rom.status != "ok"]
-    if args.action == "verify" and wrong:
-        first = wrong[0]
-        raise UserError(
-            f"{first.title}: {first.status}: {first.path}; restore the file from the repository "
-            "or reinstall rtagent"
-        )
+    if args.action == "verify":
+        _verify(bundled, library)
     return 0
+
+
+def _verify(bundled: list[RomStatus], library: list[RomStatus]) -> None:
+    for rom in bundled:
+        if rom.status != "ok":
+            raise UserError(
+                f"{rom.title}: {rom.status}: {rom.path}; restore the file from the repository "
+                "or reinstall rtagent"
+            )
+    for rom in library:
+        if rom.status == "wrong hash":
+            raise UserError(f"{rom.title}: {rom.status}: {rom.path}; import it again")
+
+
+def _import(args: argparse.Namespace, folder: Path) -> None:
+    if not args.paths:
+        raise UserError("rom import needs the PATH of a cartridge")
+    if args.name and len(args.paths) > 1:
+        raise UserError("--as NAME goes with one PATH")
+    done = []
+    for path in args.paths:
+        rom = import_rom(folder, path, args.name, replace=args.replace)
+        done.append(rom)
+        if not args.json:
+            print(f"{rom.name}: {_verdict(rom)}: {rom.path}")
+    if args.json:
+        print_json([{"name": rom.name, "path": str(rom.path), "verified": rom.known,
+                     "sha1": rom.sha1} for rom in done])
+
+
+def _verdict(rom: LibraryRom) -> str:
+    return "verified" if rom.known else "unverified"
+
+
+def _as_dict(rom: RomStatus) -> dict[str, str]:
+    return {
+        "title": rom.title, "path": str(rom.path), "licence": rom.licence, "status": rom.status
+    }

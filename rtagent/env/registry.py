@@ -12,10 +12,27 @@ ENVIRONMENTS = {
     "gameboy": "rtagent.env.game:Game",
 }
 
+PAPER_GAMES = {
+    "rtagent/PokemonRedBattle-v0": ("pokemon-red", "pokemon-red-blue-battle"),
+    "rtagent/PokemonRedCatch-v0": ("pokemon-red", "pokemon-red-blue-catch"),
+    "rtagent/PokemonBlueBattle-v0": ("pokemon-blue", "pokemon-red-blue-battle"),
+    "rtagent/PokemonBlueCatch-v0": ("pokemon-blue", "pokemon-red-blue-catch"),
+    "rtagent/PokemonYellowBattle-v0": ("pokemon-yellow", "pokemon-yellow-battle"),
+    "rtagent/PokemonYellowCatch-v0": ("pokemon-yellow", "pokemon-yellow-catch"),
+    "rtagent/Tetris-v0": ("tetris", "tetris"),
+}
+"""Id to the name of the ROM and of its reward file."""
+
 
 def register() -> None:
     """Make our ids known to `gymnasium.make`; a second call changes nothing."""
     for name, entry_point in ENVIRONMENTS.items():
         if name not in gym.registry:
             gym.register(name, entry_point=entry_point)
+    for name, (rom, rewards) in PAPER_GAMES.items():
+        if name not in gym.registry:
+            gym.register(
+                name, entry_point="rtagent.env.paper_games:PaperGame",
+                kwargs={"name": rom, "rewards": rewards},
+            )
     scenes.register()

@@ -65,14 +65,24 @@ class Rom:
         return image
 
 
+Status = Literal["ok", "unverified", "missing", "wrong hash"]
+
+
 @dataclass(frozen=True)
 class RomStatus:
-    """One line of `rtagent rom list`."""
+    """One line of `rtagent rom list`.
+
+    Attributes:
+        title: the game.
+        path: its file; of a missing one where it would be.
+        licence: terms under which it may be used.
+        status: unverified: whole, but not one that is known.
+    """
 
     title: str
     path: Path
     licence: str
-    status: Literal["ok", "missing", "wrong hash"]
+    status: Status
 
 
 def read_manifest(folder: Path) -> Rom:
@@ -109,7 +119,7 @@ def bundled_roms(folder: Path = BUNDLED) -> list[RomStatus]:
     ]
 
 
-def _status(rom: Rom) -> Literal["ok", "missing", "wrong hash"]:
+def _status(rom: Rom) -> Status:
     if not rom.path.is_file():
         return "missing"
     try:

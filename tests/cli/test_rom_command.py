@@ -8,18 +8,69 @@ from pathlib import Path
 import pytest
 
 from rtagent.cli import rom as rom_command
-from rtagent.env.rom import RomStatus
+from rtagent.env.rom import RomStatus, bundled_roms
 from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configured one: empty."""
+    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture(autouse=True)
+def _never_the_users_own(state_dir: Path) -> None:
+    pass
 
 
 def test_the_built_in_games_are_listed_and_right(run: Run) -> None:
     listed = run("rom", "list")
     assert listed.code == 0
     assert "ok" in listed.out
+    assert "missing" in listed.out
     roms = json.loads(run("rom", "verify", "--json").out)
-    assert [rom["status"] for rom in roms] == ["ok", "ok"]
+    assert [rom["status"] for rom in roms] == ["ok"] * 2 + ["missing"] * 4
     assert set(roms[0]) == {"title", "path", "licence", "status"}
-    assert [Path(rom["path"]).name for rom in roms] == ["duel.gb", "starfall.gb"]
+    assert [Path(rom["path"]).name for rom in roms[:2]] == ["duel.gb", "starfall.gb"]
+
+
+def test_a_cartridge_is_imported_and_verified(run: Run, state_dir: Path) -> None:
+    mine = str(bundled_roms()[1].path)
+    unknown = run("rom", "import", mine)
+    assert unknown.code == 2
+    assert "--as NAME" in unknown.err
+    assert not state_dir.exists()
+    done = run("rom", "import", mine, "--as", "mine")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("mine: unverified: ")
+    (told,) = json.loads(run("rom", "import", mine, "--as", "mine", "--json").out)
+    assert (told["name"], told["verified"]) == ("mine", False)
+    assert Path(told["path"]).parent == state_dir / "roms"
+    assert json.loads(run("rom", "list", "--json").out)[-1]["status"] == "unverified"
+    assert run("rom", "verify").code == 0
+    Path(told["path"]).write_bytes(b"")
+    refused = run("rom", "verify")
+    assert refused.code == 2
+    assert refused.err.startswith("rtagent: mine: wrong hash: ")
+    assert run("rom", "list", "--state-dir", str(state_dir / "other")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["import"], "needs the PATH"),
+        (["import", "a", "b", "--as", "x"], "one PATH"),
+        (["import", "/none.gb"], "cannot read the cartridge /none.gb"),
+        (["list", "a.gb"], "rom list takes no PATH"),
+        (["verify", "--replace"], "rom verify takes no PATH"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(run: Run, arguments: list[str], reason: str) -> None:
+    refused = run("rom", *arguments)
+    assert refused.code == 2
+    assert reason in refused.err
+    assert refused.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("status", ["missing", "wrong hash"])
