@@ -12,8 +12,8 @@ _KIB = 1024
 def proportional_bytes(pid: int) -> int:
     """Memory of its own: a page that n processes share counts 1/n in each; 0 if it is gone.
 
-    Without the pages of programs and libraries: they cannot leak, and how many others on the machine
-    share them is not this program's doing.
+    Without the pages of programs and libraries: they cannot leak, and how many others on the
+    machine share them is not this program's doing.
     """
     kinds = ("Pss_Anon:", "Pss_Shmem:")
     return sum(_kib(pid, "smaps_rollup", kind) for kind in kinds)
