@@ -40,14 +40,20 @@ class Event(BaseModel):
         },
     )
 
-    id: int = Field(description="Its number within the run: 1, 2, 3 ...")
+    id: int = Field(description="Its number within the run: 1, 2, 3 ...", examples=[12])
     at: str = Field(
-        description="When: ISO 8601, UTC. The time of day is read once, at the start of the run."
+        description="When: ISO 8601, UTC. The time of day is read once, at the start of the run.",
+        examples=["2025-01-01T12:00:31.250+00:00"],
     )
-    uptime_s: float = Field(description="When: seconds since the start of the run.")
-    kind: str = Field(description="What: set, restarted, failed, checkpoint and others.")
+    uptime_s: float = Field(
+        description="When: seconds since the start of the run.", examples=[31.25]
+    )
+    kind: str = Field(
+        description="What: set, restarted, failed, checkpoint and others.", examples=["set"]
+    )
     source: str | None = Field(
-        description="The process, or the section of the settings; null: the daemon as a whole."
+        description="The process, or the section of the settings; null: the daemon as a whole.",
+        examples=["inference"],
     )
 
 
@@ -55,7 +61,8 @@ class Events(BaseModel):
     """What happened in this run."""
 
     uptime_s: float | None = Field(
-        description="Seconds since the start of the run, now; null: not known yet."
+        description="Seconds since the start of the run, now; null: not known yet.",
+        examples=[301.5],
     )
     events: list[Event] = Field(description="Newest first.")
 

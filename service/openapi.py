@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,6 +20,8 @@ from service.figures import (
 )
 from service.problems import MEDIA_TYPE
 
+EXAMPLE_STATS = Path(__file__).parent / "example_stats.json"
+"""What a daemon answered that learned CartPole against a deadline."""
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 STATS_SCHEMA = {"$ref": "#/components/schemas/Stats"}
 REASONS = {
@@ -167,14 +171,17 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _stats() -> dict[str, Any]:
-    schema = _tree(FIGURES)
+    example = json.loads(EXAMPLE_STATS.read_text(encoding="utf-8"))
+    schema = _tree(FIGURES, example)
     schema["description"] = "Every figure. One that is not known is null, never 0."
+    schema["examples"] = [example]
     for section, text, worker in (
         ("inference", "One entry per inference process.", INFERENCE_WORKER),
         ("learning", "One entry per learner.", LEARNER_WORKER),
     ):
         schema["properties"][section]["properties"]["workers"] = {
-            "type": "array", "description": text, "items": _tree(worker),
+            "type": "array", "description": text,
+            "items": _tree(worker, example[section]["workers"][0]),
         }
     schema["properties"]["regret"] = {
         "type": "object", "description": REGRET_TEXT, "properties": dict.fromkeys(REGRETS, _REGRET),
@@ -182,8 +189,13 @@ def _stats() -> dict[str, Any]:
     return schema
 
 
-def _tree(figures: Iterable[Figure]) -> dict[str, Any]:
-    """Dotted paths as nested object schemas."""
+def _tree(figures: Iterable[Figure], example: dict[str, Any]) -> dict[str, Any]:
+    """Dotted paths as nested object schemas.
+
+    Args:
+        figures: with their paths.
+        example: a value for each.
+    """
     root: dict[str, Any] = {"type": "object", "properties": {}}
     for figure in figures:
         *parents, name = figure.path.split(".")
@@ -193,7 +205,10 @@ def _tree(figures: Iterable[Figure]) -> dict[str, Any]:
                 parent,
                 {"type": "object", "description": f"Figures of {parent}.", "properties": {}},
             )
-        place["properties"][name] = {"type": figure.json_types, "description": figure.text}
+        place["properties"][name] = {
+            "type": figure.json_types, "description": figure.text,
+            "examples": [figure.value(example)],
+        }
         if figure.kind == "counter":
             place["properties"][name]["minimum"] = 0
     return root

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.figures import FIGURES
 from service.openapi import TAGS
 from service.problems import MEDIA_TYPE
 from service.settings import Settings
@@ -137,7 +138,7 @@ def test_every_field_of_a_request_is_described_bounded_and_shown(
 
 
 @calls
-def test_every_field_of_an_answer_is_described(name: str, call: dict[str, Any]) -> None:
+def test_every_field_of_an_answer_is_described_and_shown(name: str, call: dict[str, Any]) -> None:
     for status, answer in call["responses"].items():
         for content in answer.get("content", {}).values():
             schema = content["schema"]
@@ -145,9 +146,18 @@ def test_every_field_of_an_answer_is_described(name: str, call: dict[str, Any]) 
             assert described(schema), status
             for path, field in properties(schema, f"{name} {status}"):
                 assert described(field), path
+                # What a list or an object is made of shows what it is.
+                if not set(field) & {"$ref", "properties", "items", "anyOf", "oneOf", "allOf"}:
+                    assert has_example(field), path
         for header in answer.get("headers", {}).values():
             assert header["description"]
             assert "example" in header
+
+
+def test_the_example_of_the_figures_is_whole() -> None:
+    figures = DOCUMENT["components"]["schemas"]["Stats"]["examples"][0]
+    for figure in FIGURES:
+        assert figure.value(figures) is not None, figure.path
 
 
 def test_objects_are_told_in_full() -> None:
