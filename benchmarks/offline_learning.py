@@ -20,7 +20,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -28,9 +28,11 @@ import torch
 from torch import nn
 
 from rtagent import exploration, networks
+from rtagent.actor_critic import acting_part, build_learned
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig, load_config
 from rtagent.env.adapter import Adapter, Step, open_environment
+from rtagent.explorers import explorer_for
 from rtagent.learning.algorithms import LocalUpdate, UpdateResult
 from rtagent.learning.replay import Batch, Replay
 from rtagent.memory.blueprint import Blueprint
@@ -102,21 +104,22 @@ class Offline:
         self.frames = FrameRing(_memory(FrameRing.size(shapes, capacity)), shapes, capacity)
         self.ledger = Ledger(_memory(Ledger.size(shapes, capacity)), shapes, capacity)
         made_for = (shapes.observation_space, shapes.action_space)
-        head = networks.head_of(config.learning)
-        network = networks.build(config.policy, *made_for, head)
+        head = networks.head_of(config.learning, shapes.action_space)
+        network = build_learned(config.policy, *made_for, config.learning)
         self.update = self.learner(network, config.learning)
         self.acting = networks.ActingPolicy(config.policy, *made_for, head)
+        self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy)
+        self.published = acting_part(self.update.network)
         self.flat = np.empty(
-            sum(spec.elements for spec in networks.tensor_specs(self.update.network)), np.float32
+            sum(spec.elements for spec in networks.tensor_specs(self.published)), np.float32
         )
         self.replay = Replay(self.frames, self.ledger, config.learning)
         self.rng = np.random.default_rng(config.run.seed)
         self.observation = np.empty(
             (shapes.frame_stack, *shapes.frame_shape), shapes.frame_dtype
         )
-        self.actions = int(shapes.action_space.n)
-        self.noop = int(np.asarray(self.adapter.noop_action))
-        self.pending: deque[tuple[int, int]] = deque()
+        self.noop: Any = self.adapter.noop_action
+        self.pending: deque[tuple[int, Any]] = deque()
         self.number = 0
         self.credit = self.window = 0.0
         self.loss = self.scale = 0.0
@@ -161,24 +164,18 @@ class Offline:
         self.pending.append((self.number, self._choose(self.number)))
         self.number += 1
 
-    def _choose(self, tick: int) -> int:
-        policy, seed = self.config.policy, self.config.run.seed
+    def _choose(self, tick: int) -> Any:
         if self.chooser == "noop":
             return self.noop
-        rate = exploration.epsilon(self.update.updates, policy)
-        rate = 1.0 if self.chooser == "random" else rate
-        action = exploration.explores(
-            seed, tick, policy.exploration_hold_ticks, rate, self.actions
-        )
-        if action is not None:
-            return action
+        rate = exploration.epsilon(self.update.updates, self.config.policy)
+        self.explorer.decide(tick, 1.0 if self.chooser == "random" else rate)
         self.frames.observation(tick, self.observation)
-        values = self.acting.values(self.observation)
-        self.scale = float(values.max())
-        return int(values.argmax())
+        answer = self.acting.values(self.observation)
+        self.scale = float(answer.max())
+        return self.explorer.action(answer)
 
     def _write(
-        self, tick: int, observed: int, action: int, reward: float, episode: int, flags: int
+        self, tick: int, observed: int, action: Any, reward: float, episode: int, flags: int
     ) -> None:
         source = Source.AGENT if observed >= 0 else Source.DEFAULT
         self.ledger.write(
@@ -203,7 +200,7 @@ class Offline:
                 self._take_over_weights()
 
     def _take_over_weights(self) -> None:
-        networks.flatten_into(self.update.network, self.flat)
+        networks.flatten_into(self.published, self.flat)
         self.acting.load(self.flat)
 
     def _report(self, ticks: int, window: int, seconds: float) -> None:
@@ -214,7 +211,7 @@ class Offline:
             f"return(20) {np.mean(recent):6.2f}  length {np.mean(lengths):6.0f}  "
             f"now per 1000 ticks {per_1000:6.2f}  "
             f"epsilon {exploration.epsilon(self.update.updates, self.config.policy):.2f}  "
-            f"loss {self.loss:.4f}  value {self.scale:.2f}  {seconds:.0f} s",
+            f"loss {self.loss:.4f}  largest answer {self.scale:.2f}  {seconds:.0f} s",
             file=sys.stderr, flush=True,
         )
 

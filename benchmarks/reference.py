@@ -1,15 +1,16 @@
-"""CartPole-v1 with our algorithms and with Stable-Baselines3's DQN: the same curve?
+"""Our algorithms and Stable-Baselines3's on the same world: the same curve?
 
-No wall clock: the world waits for the agent, on both sides. Both have the same network (two hidden
-layers), Adam, replay, discount, exploration, and one update every second step; n_step is 1, and the
-target network is copied after as many updates. All sides of a seed run one after the other.
+No wall clock: the world waits for the agent, on both sides. `cartpole` compares ours of the DQN
+family with their DQN on CartPole-v1, `pendulum` our TD3 with theirs on Pendulum-v1. Both sides have
+the same network (two hidden layers), Adam, replay, discount, exploration and as many updates;
+n_step is 1, and the target networks follow alike. All sides of a seed run one after the other.
 
-    python -m benchmarks.reference [--seeds 5] [--steps 30000] [--json]
+    python -m benchmarks.reference [--world cartpole|pendulum] [--seeds 5] [--steps N] [--json]
 
 For each side and seed: the mean return of the last 20 training episodes, exploration included, and
-the steps until 20 successive episodes first reached a mean of 195. A side passes if its median
-final return is at least the worst seed of Stable-Baselines3's: it lies within their spread, or
-above it.
+the steps until 20 successive episodes first reached a mean that counts as solved. A side passes if
+its median final return is at least the worst seed of Stable-Baselines3's: it lies within their
+spread, or above it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,11 +29,9 @@ import torch
 from benchmarks.offline_learning import Offline
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config, parse_config
+from rtagent.learning.td3 import TARGET_TAU
 
-SOLVED = 195.0
 OVER_EPISODES = 20
-THEIRS = "sb3-dqn"
-OURS = ("dqn", "double-dqn", "c51")
 STEPS_PER_UPDATE = 2
 LEARNING_STARTS = 1000
 EXPLORATION_STEPS = 5000
@@ -39,6 +40,8 @@ TARGET_PERIOD = 100
 """Updates."""
 WIDTH = 2
 """Of the mlp: 128 units per layer."""
+NOISE = 0.1
+"""TD3: standard deviation of the exploration, in units of half an action's range."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Outcome:
 
     Attributes:
         final: mean return of the last episodes.
-        solved_at: steps until a mean return of `SOLVED`; none: never.
+        solved_at: steps until a mean return that counts as solved; none: never.
         seconds: what it took.
     """
 
@@ -56,17 +59,42 @@ class Outcome:
     seconds: float
 
 
-def outcome(returns: list[float], lengths: list[int], seconds: float) -> Outcome:
+@dataclass(frozen=True)
+class World:
+    """What both sides learn.
+
+    Attributes:
+        theirs: name of their algorithm.
+        ours: names of ours.
+        solved: mean return that counts as solved.
+        steps: per seed.
+        steps_per_update: for both sides.
+        config: ours, from an algorithm and a seed.
+        agent: theirs, from a world, the steps and a seed.
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+    solved: float
+    steps: int
+    steps_per_update: int
+    config: Callable[[str, int], Config]
+    agent: Callable[[gym.Env[Any, Any], int, int], Any]
+
+
+def outcome(
+    returns: list[float], lengths: list[int], seconds: float, solved: float
+) -> Outcome:
     """Sum up the episodes of one run, in their order."""
     ends = np.cumsum(lengths)
     windows = np.lib.stride_tricks.sliding_window_view(np.array(returns), OVER_EPISODES)
-    reached = np.flatnonzero(windows.mean(axis=1) >= SOLVED)
+    reached = np.flatnonzero(windows.mean(axis=1) >= solved)
     solved_at = int(ends[reached[0] + OVER_EPISODES - 1]) if len(reached) else None
     return Outcome(float(np.mean(returns[-OVER_EPISODES:])), solved_at, seconds)
 
 
-def our_config(algorithm: str, seed: int) -> Config:
-    """The common settings, as ours are called."""
+def cartpole_config(algorithm: str, seed: int) -> Config:
+    """The common settings on CartPole, as ours are called."""
     updates = (EXPLORATION_STEPS - LEARNING_STARTS) // STEPS_PER_UPDATE
     return parse_config(
         {
@@ -86,25 +114,54 @@ def our_config(algorithm: str, seed: int) -> Config:
     )
 
 
-def run_ours(algorithm: str, steps: int, seed: int) -> Outcome:
+def pendulum_config(algorithm: str, seed: int) -> Config:
+    """The common settings on Pendulum, as ours are called."""
+    return parse_config(
+        {
+            "env": {"id": "Pendulum-v1"},
+            "policy": {
+                "network": "mlp", "width": WIDTH, "exploration_hold_ticks": 1,
+                "epsilon_end": NOISE, "epsilon_steps": 1,
+            },
+            "learning": {
+                "algorithm": algorithm, "n_step": 1, "batch_size": 64, "learning_rate": 1e-3,
+                "learning_starts": LEARNING_STARTS, "publish_every": 1, "gradient_clip": 0.0,
+            },
+            "replay": {"capacity": 50_000},
+            "run": {"seed": seed},
+        }
+    )
+
+
+def run_ours(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
     """One seed of one of our algorithms."""
     clock = MonotonicClock()
     began = clock.now()
-    offline = Offline(our_config(algorithm, seed), 0, 1.0 / STEPS_PER_UPDATE)
+    offline = Offline(world.config(algorithm, seed), 0, 1.0 / world.steps_per_update)
     offline.run(steps, 0, clock)
-    return outcome(offline.returns, offline.lengths, clock.now() - began)
+    return outcome(offline.returns, offline.lengths, clock.now() - began, world.solved)
 
 
-def run_theirs(steps: int, seed: int) -> Outcome:
-    """One seed of Stable-Baselines3's DQN."""
-    from stable_baselines3 import DQN
+def run_theirs(world: World, steps: int, seed: int) -> Outcome:
+    """One seed of Stable-Baselines3's algorithm."""
     from stable_baselines3.common.monitor import Monitor
 
     clock = MonotonicClock()
     began = clock.now()
-    learning = our_config("dqn", seed).learning
-    world = Monitor(gym.make("CartPole-v1"))
-    agent = DQN(
+    played = Monitor(gym.make(world.config("auto", seed).env.id))
+    world.agent(played, steps, seed).learn(steps)
+    returns = played.get_episode_rewards()
+    return outcome(
+        returns, played.get_episode_lengths(), clock.now() - began, world.solved
+    )
+
+
+def their_dqn(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
+    """Stable-Baselines3's DQN with the settings of `cartpole_config`."""
+    from stable_baselines3 import DQN
+
+    learning = cartpole_config("dqn", seed).learning
+    return DQN(
         "MlpPolicy", world, device="cpu", seed=seed,
         learning_rate=learning.learning_rate, gamma=learning.gamma,
         batch_size=learning.batch_size, learning_starts=LEARNING_STARTS,
@@ -114,9 +171,32 @@ def run_theirs(steps: int, seed: int) -> Outcome:
         exploration_fraction=EXPLORATION_STEPS / steps, exploration_final_eps=EPSILON_END,
         policy_kwargs={"net_arch": [64 * WIDTH, 64 * WIDTH]},
     )
-    agent.learn(steps)
-    returns = world.get_episode_rewards()
-    return outcome(returns, world.get_episode_lengths(), clock.now() - began)
+
+
+def their_td3(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
+    """Stable-Baselines3's TD3 with the settings of `pendulum_config`."""
+    from stable_baselines3 import TD3
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    learning = pendulum_config("td3", seed).learning
+    return TD3(
+        "MlpPolicy", world, device="cpu", seed=seed,
+        learning_rate=learning.learning_rate, gamma=learning.gamma, tau=TARGET_TAU,
+        batch_size=learning.batch_size, learning_starts=LEARNING_STARTS, buffer_size=50_000,
+        train_freq=1, gradient_steps=1, policy_delay=learning.policy_delay,
+        target_policy_noise=learning.target_noise, target_noise_clip=learning.target_noise_clip,
+        action_noise=NormalActionNoise(np.zeros(1), np.full(1, NOISE)),
+        policy_kwargs={"net_arch": [64 * WIDTH, 64 * WIDTH]},
+    )
+
+
+WORLDS = {
+    "cartpole": World(
+        "sb3-dqn", ("dqn", "double-dqn", "c51"), 195.0, 30_000, STEPS_PER_UPDATE,
+        cartpole_config, their_dqn,
+    ),
+    "pendulum": World("sb3-td3", ("td3",), -250.0, 15_000, 1, pendulum_config, their_td3),
+}
 
 
 def verdict(side: list[Outcome], reference: list[Outcome]) -> str:
@@ -128,14 +208,15 @@ def verdict(side: list[Outcome], reference: list[Outcome]) -> str:
     return "within their spread" if median <= max(finals) else "above their spread"
 
 
-def table(outcomes: dict[str, list[Outcome]]) -> str:
+def table(world: World, outcomes: dict[str, list[Outcome]]) -> str:
     """Every side and seed, medians, and the verdicts."""
-    lines = [f"{'':12}{'final return, per seed':38}{'median':>8}  {'steps to 195, per seed':36}"]
+    reached = f"steps to {world.solved:g}, per seed"
+    lines = [f"{'':12}{'final return, per seed':38}{'median':>8}  {reached:36}"]
     for name, side in outcomes.items():
         finals = " ".join(f"{each.final:6.1f}" for each in side)
         solved = " ".join(f"{each.solved_at or 'never':>6}" for each in side)
         median = np.median([each.final for each in side])
-        said = "" if name == THEIRS else verdict(side, outcomes[THEIRS])
+        said = "" if name == world.theirs else verdict(side, outcomes[world.theirs])
         lines.append(f"{name:12}{finals:38}{median:8.1f}  {solved:36}{said}")
     return "\n".join(lines)
 
@@ -144,34 +225,39 @@ def main() -> None:
     """Run every side of every seed, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--world", choices=list(WORLDS), default="cartpole")
+    parser.add_argument("--steps", type=int, help="per seed; none: as the world has it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in (THEIRS, *OURS)}
+    world = WORLDS[options.world]
+    steps = options.steps or world.steps
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in (world.theirs, *world.ours)}
     for seed in range(options.seeds):
         for name, side in outcomes.items():
-            run = run_theirs(options.steps, seed) if name == THEIRS else run_ours(
-                name, options.steps, seed
-            )
+            theirs = name == world.theirs
+            run = run_theirs(world, steps, seed) if theirs else run_ours(world, name, steps, seed)
             side.append(run)
             print(
-                f"seed {seed} {name}: {run.final:.1f}, 195 at {run.solved_at}, "
+                f"seed {seed} {name}: {run.final:.1f}, {world.solved:g} at {run.solved_at}, "
                 f"{run.seconds:.0f} s", file=sys.stderr, flush=True,
             )
     if options.json:
         answer = {
             name: {
                 "final": [each.final for each in side],
-                "steps_to_195": [each.solved_at for each in side],
+                "solved": world.solved,
+                "steps_to_solved": [each.solved_at for each in side],
                 "seconds": [each.seconds for each in side],
-                "verdict": None if name == THEIRS else verdict(side, outcomes[THEIRS]),
+                "verdict": (
+                    None if name == world.theirs else verdict(side, outcomes[world.theirs])
+                ),
             }
             for name, side in outcomes.items()
         }
         print(json.dumps(answer, indent=2))
         return
-    print(table(outcomes))
+    print(table(world, outcomes))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rtagent.heads import PLAIN, Head
+from rtagent.heads import PLAIN, AnyHead
 
-_HIDDEN = 512
+HIDDEN = 512
+"""Features of the last hidden layer of the networks for images."""
 
 
 class TooSmall(ValueError):
@@ -81,7 +82,7 @@ class ResNet(PolicyModule):
 
     Args:
         shape: of an observation, (stack, height, width).
-        actions: number of actions.
+        actions: number of actions, or of the components of one.
         width: k.
         scale: factor from observations to [0, 1].
         head: plain if not given.
@@ -91,7 +92,7 @@ class ResNet(PolicyModule):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: Head = PLAIN
+        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead = PLAIN
     ) -> None:
         super().__init__(scale, image=True)
         channels, height, breadth = shape
@@ -107,8 +108,8 @@ class ResNet(PolicyModule):
         if min(height, breadth) < 1:
             raise TooSmall
         self.stages = nn.Sequential(*layers)
-        self.hidden = nn.Linear(channels * height * breadth, head.streams * _HIDDEN)
-        self.values = head.layer(_HIDDEN, actions)
+        self.hidden = nn.Linear(channels * height * breadth, head.streams * HIDDEN)
+        self.values = head.layer(HIDDEN, actions)
 
     def forward(self, observations: Tensor) -> Tensor:
         features = self.stages(self._prepare(observations, self.hidden.weight))
@@ -121,7 +122,7 @@ class NatureCnn(PolicyModule):
 
     Args:
         shape: of an observation, (stack, height, width).
-        actions: number of actions.
+        actions: number of actions, or of the components of one.
         scale: factor from observations to [0, 1].
         head: plain if not given.
 
@@ -130,7 +131,7 @@ class NatureCnn(PolicyModule):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, scale: float, head: Head = PLAIN
+        self, shape: tuple[int, ...], actions: int, scale: float, head: AnyHead = PLAIN
     ) -> None:
         super().__init__(scale, image=True)
         channels, height, breadth = shape
@@ -142,8 +143,8 @@ class NatureCnn(PolicyModule):
         if min(height, breadth) < 1:
             raise TooSmall
         self.features = nn.Sequential(*layers)
-        self.hidden = nn.Linear(channels * height * breadth, head.streams * _HIDDEN)
-        self.values = head.layer(_HIDDEN, actions)
+        self.hidden = nn.Linear(channels * height * breadth, head.streams * HIDDEN)
+        self.values = head.layer(HIDDEN, actions)
 
     def forward(self, observations: Tensor) -> Tensor:
         features = self.features(self._prepare(observations, self.hidden.weight)).flatten(1)
@@ -155,14 +156,14 @@ class Mlp(PolicyModule):
 
     Args:
         shape: of an observation.
-        actions: number of actions.
+        actions: number of actions, or of the components of one.
         hidden: units per hidden layer; the second has as many for each stream of the head.
         scale: factor from observations to [0, 1].
         head: plain if not given.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, hidden: int, scale: float, head: Head = PLAIN
+        self, shape: tuple[int, ...], actions: int, hidden: int, scale: float, head: AnyHead = PLAIN
     ) -> None:
         super().__init__(scale, image=False)
         self.layers = nn.Sequential(

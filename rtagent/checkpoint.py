@@ -98,7 +98,7 @@ def signature(config: Config, blueprint: Blueprint) -> Signature:
         config.env.id,
         blueprint.network,
         f"{'x'.join(map(str, shape))} {blueprint.frame_dtype}",
-        str(blueprint.action_space),
+        " ".join(str(blueprint.action_space).split()),
     )
 
 

@@ -69,7 +69,8 @@ class EnvConfig(Section):
         "entries as one vector.",
     )
     kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Passed on to the environment's constructor."
+        default_factory=dict, description="Passed on to the environment's constructor.",
+        examples=[{"encounter": 33}],
     )
 
 
@@ -223,7 +224,8 @@ class LearningConfig(Section):
         "weights; auto: bfloat16 where the processor has instructions for it.",
     )
     gradient_clip: float = Field(
-        10.0, ge=0.0, description="Largest norm of the gradient; 0: not clipped."
+        10.0, ge=0.0, description="Largest norm of the gradient, of td3 that of the actor's and of "
+        "the critics' each; 0: not clipped.",
     )
     publish_every: int = Field(
         10, ge=1, description="Updates between two publications of the weights."

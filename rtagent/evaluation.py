@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.env.adapter import Adapter, open_environment
+from rtagent.explorers import greedy_action
 from rtagent.memory.weights import WeightsInfo
 from rtagent.networks import ActingPolicy, head_of
 from rtagent.worker import WorkerContext
@@ -50,7 +51,8 @@ class Evaluator:
 
     Args:
         adapter: the world.
-        values: the action values, (actions,), of an observation, (stack, *frame_shape).
+        values: the network's answer to an observation, (stack, *frame_shape): the action values,
+            or the action itself.
         go_on: asked before every tick; False ends the episode.
     """
 
@@ -74,7 +76,8 @@ class Evaluator:
         for tick in range(1, self._longest + 1):
             if not self._go_on():
                 return None
-            step = self._adapter.step(int(self._values(observation).argmax()))
+            action = greedy_action(self._values(observation), self._adapter.action_space)
+            step = self._adapter.step(action)
             observation[:-1] = observation[1:].copy()
             observation[-1] = step.frame
             total += step.reward
@@ -165,7 +168,7 @@ def run(context: WorkerContext) -> None:
         context.config.policy,
         blueprint.observation_space,
         blueprint.action_space,
-        head_of(context.config.learning),
+        head_of(context.config.learning, blueprint.action_space),
     )
     context.beat()
     policy.warm_up()

@@ -2,15 +2,23 @@
 
 The draw is a pure function of the seed and of the tick, so staggered processes that answer
 neighbouring ticks agree on when to explore and on the action, without any shared state.
+
+Discrete actions are now and then replaced by a random one, which is held for some ticks. Continuous
+ones get noise that changes smoothly: at 60 actions a second, noise that is drawn anew on every tick
+averages out over the inertia of whatever is moved, shakes it, and takes it nowhere.
 """
 
 from __future__ import annotations
+
+import math
+from statistics import NormalDist
 
 from rtagent.config import PolicyConfig
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MANTISSA = 53
+_NORMAL = NormalDist()
 
 
 def epsilon(updates: int, policy: PolicyConfig) -> float:
@@ -21,8 +29,8 @@ def epsilon(updates: int, policy: PolicyConfig) -> float:
         policy: `epsilon_start`, `epsilon_end`, `epsilon_steps`, `epsilon_schedule`.
 
     Returns:
-        The probability that a block of ticks explores: linear, start + p (end - start), or
-        exponential, start (end / start)^p, where p grows from 0 to 1.
+        The probability that a block of ticks explores, or the scale of the noise: linear,
+        start + p (end - start), or exponential, start (end / start)^p, where p grows from 0 to 1.
     """
     progress = min(max(updates, 0) / policy.epsilon_steps, 1.0)
     start, end = policy.epsilon_start, policy.epsilon_end
@@ -52,6 +60,44 @@ def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int
     if (first >> (64 - _MANTISSA)) >= epsilon * (1 << _MANTISSA):
         return None
     return (_mix((first + _GOLDEN) & _MASK) * actions) >> 64
+
+
+def quantile(value: float) -> float:
+    """The share of a standard normal distribution that lies below a value."""
+    return _NORMAL.cdf(value)
+
+
+def smooth_noise(seed: int, tick: int, hold_ticks: int, components: int) -> list[float]:
+    """Noise that every tick sees alike, and that moves smoothly from draw to draw.
+
+    Every `hold_ticks` ticks there is a standard normal draw; in between, two of them are mixed as
+    cos(x) g_0 + sin(x) g_1, where x grows from 0 to pi/2. So the variance is 1 on every tick.
+
+    Args:
+        seed: of the run.
+        tick: whose action is decided.
+        hold_ticks: ticks from draw to draw; 1: an independent one on every tick.
+        components: of an action.
+
+    Returns:
+        A standard normal number for each component.
+    """
+    first, past = divmod(tick, hold_ticks)
+    angle = math.pi / 2.0 * past / hold_ticks
+    cosine, sine = math.cos(angle), math.sin(angle)
+    return [
+        cosine * _normal(seed, first, component)
+        + (sine * _normal(seed, first + 1, component) if past else 0.0)
+        for component in range(components)
+    ]
+
+
+def _normal(seed: int, block: int, component: int) -> float:
+    """A standard normal number out of the seed and two counts."""
+    mixed = _mix((_mix(seed & _MASK) + block * _GOLDEN) & _MASK)
+    mixed = _mix((mixed + (component + 1) * _GOLDEN) & _MASK)
+    # In the middle of its interval: neither 0 nor 1, which are no quantiles.
+    return _NORMAL.inv_cdf(((mixed >> (64 - _MANTISSA)) + 0.5) / (1 << _MANTISSA))
 
 
 def _mix(value: int) -> int:

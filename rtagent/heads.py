@@ -1,13 +1,17 @@
-"""Heads: what the last layers of a network say about each action, and which value that means.
+"""Heads: the last layers of a network, and what they say.
 
-A plain head gives one value per action. A dueling head sums a value of the state and advantages of
-the actions. A distributional head gives, per action, the logits of a distribution over fixed
-returns. The last two combine.
+Of discrete actions they say values. A plain head gives one value per action. A dueling head sums a
+value of the state and advantages of the actions. A distributional head gives, per action, the
+logits of a distribution over fixed returns. The last two combine. Where actions are continuous, the
+head gives the action itself; and a critic goes on from features.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +87,127 @@ class Head:
 
 
 PLAIN = Head()
+
+
+@dataclass(frozen=True)
+class ActionHead:
+    """The last layer of an actor: the action itself, squashed into its bounds.
+
+    Attributes:
+        low: smallest value of each component.
+        high: largest value of each component.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    streams = 1
+
+    def layer(self, features: int, actions: int) -> nn.Module:
+        """A module from (B, features) to (B, actions), the components of an action."""
+        return nn.Sequential(nn.Linear(features, actions), Squash(self.low, self.high))
+
+    def output_shape(self, actions: int) -> tuple[int, ...]:
+        """Shape of the answer to one observation: (actions,)."""
+        return (actions,)
+
+    def describe(self) -> str:
+        """What to add to a network's name."""
+        return ", td3"
+
+
+@dataclass(frozen=True)
+class FeatureHead:
+    """No last layer: the features are what is wanted."""
+
+    streams = 1
+
+    def layer(self, features: int, actions: int) -> nn.Module:
+        """A module from (B, features) to the same."""
+        return nn.Identity()
+
+
+AnyHead: TypeAlias = "Head | ActionHead | FeatureHead"
+OutputHead: TypeAlias = "Head | ActionHead"
+FEATURES = FeatureHead()
+FLAT = 3.0
+"""Where tanh has less than 1 % of its slope left."""
+LEAST_SLOPE = 1.0 - math.tanh(FLAT) ** 2
+
+
+class Bounds:
+    """The range of each component of an action, as tensors.
+
+    They are no part of a module's state, and keep float32 whatever the module computes in.
+
+    Args:
+        low: smallest values, (n,).
+        high: largest values, (n,).
+    """
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        self.low = torch.tensor(low, dtype=torch.float32)
+        self.high = torch.tensor(high, dtype=torch.float32)
+        self.half = (self.high - self.low) / 2.0
+        self._middle = (self.high + self.low) / 2.0
+        # A component that cannot move is 0 of nothing, not 0 / 0.
+        self._unit = self.half.where(self.half > 0.0, torch.ones_like(self.half))
+
+    def scaled(self, actions: Tensor) -> Tensor:
+        """(B, n) in the environment's units to [-1, 1]."""
+        device = actions.device
+        return (actions - self._middle.to(device)) / self._unit.to(device)
+
+    def unscaled(self, values: Tensor) -> Tensor:
+        """(B, n) in [-1, 1] to the environment's units."""
+        device = values.device
+        return values * self.half.to(device) + self._middle.to(device)
+
+
+class Tanh(torch.autograd.Function):
+    """tanh, with a way back from where it is flat.
+
+    Adam steps as far on a tiny slope as on a steep one. So an actor that its young critics send
+    to one end goes on until the slope of tanh is 0 in float32, and never returns. Beyond
+    `FLAT` nothing pulls outwards any more, and inwards the slope is what it is at `FLAT`. Up to
+    there it is tanh's own: a larger one inwards would favour the middle.
+    """
+
+    @staticmethod
+    def forward(context: Any, inputs: Tensor) -> Tensor:
+        """The hyperbolic tangent."""
+        outputs = torch.tanh(inputs)
+        context.save_for_backward(inputs, outputs)
+        return outputs
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        """Its slope, changed where it is small."""
+        inputs, outputs = context.saved_tensors
+        (gradient,) = gradients
+        slope = 1.0 - outputs.square()
+        outwards = slope.where(inputs.abs() <= FLAT, torch.zeros_like(slope))
+        # A step goes against the gradient.
+        inwards = gradient * inputs > 0.0
+        return gradient * torch.where(inwards, slope.clamp(min=LEAST_SLOPE), outwards)
+
+
+class Squash(nn.Module):
+    """The middle of the bounds + half their distance * tanh(x), see `Tanh`.
+
+    Args:
+        low: smallest values, (n,).
+        high: largest values, (n,).
+    """
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__()
+        self._bounds = Bounds(low, high)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(B, n) to (B, n), within the bounds."""
+        squashed: Tensor = Tanh.apply(inputs)  # type: ignore[no-untyped-call]
+        return self._bounds.unscaled(squashed)
 
 
 def expected_values(logits: Tensor, support: Tensor) -> Tensor:

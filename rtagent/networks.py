@@ -1,12 +1,12 @@
 """Policy networks: by name, or from a user's factory; and the network as inference holds it.
 
-Every network maps a batch of stacked observations to what its head says about each action. The
-built-in ones are in `architectures.py`, the heads in `heads.py`.
+Every network maps a batch of stacked observations to what its head says about each action, or to
+the action itself where actions are continuous. The built-in ones are in `architectures.py`, the
+heads in `heads.py`, the critics that learners need beside an actor in `actor_critic.py`.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -19,8 +19,17 @@ from torch import Tensor, nn
 from rtagent.architectures import Mlp, NatureCnn, PolicyModule, ResNet, TooSmall
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
-from rtagent.heads import PLAIN, Head, Support, expected_values
+from rtagent.heads import (
+    PLAIN,
+    ActionHead,
+    AnyHead,
+    Head,
+    OutputHead,
+    Support,
+    expected_values,
+)
 from rtagent.memory.blueprint import TensorSpec
+from rtagent.policy_factory import check_output, from_factory
 
 Floats = npt.NDArray[np.float32]
 Name = Literal["resnet", "nature", "mlp", "factory"]
@@ -32,17 +41,60 @@ def resolved_name(policy: PolicyConfig, observation_space: spaces.Space[Any]) ->
         return "factory"
     if policy.network != "auto":
         return policy.network
-    return "nature" if len(_shape(observation_space)) >= 3 else "mlp"
+    return "nature" if len(observation_shape(observation_space)) >= 3 else "mlp"
 
 
-def head_of(learning: LearningConfig) -> Head:
-    """The head that the configured algorithm learns with."""
-    support = Support(learning.atoms, learning.v_min, learning.v_max)
-    return Head(learning.dueling, support if learning.algorithm == "c51" else None)
+def resolved_algorithm(
+    learning: LearningConfig, action_space: spaces.Space[Any]
+) -> Literal["dqn", "double-dqn", "c51", "td3"]:
+    """The algorithm that the configuration means for these actions.
+
+    Raises:
+        UserError: it is not one for them, or there is none.
+    """
+    wanted = learning.algorithm
+    if isinstance(action_space, spaces.Discrete):
+        if wanted == "td3":
+            raise UserError(
+                "learning.algorithm = 'td3' learns continuous actions, and these are "
+                f"{_line(action_space)}; use auto, dqn, double-dqn or c51"
+            )
+        return "dqn" if wanted == "auto" else wanted
+    _check_box(action_space)
+    if wanted not in ("auto", "td3"):
+        raise UserError(
+            f"learning.algorithm = {wanted!r} learns Discrete actions, and these are "
+            f"{_line(action_space)}; use auto or td3"
+        )
+    return "td3"
+
+
+def support_of(learning: LearningConfig) -> Support | None:
+    """The support of the value distributions; none where the algorithm learns plain values."""
+    if learning.algorithm != "c51":
+        return None
+    return Support(learning.atoms, learning.v_min, learning.v_max)
+
+
+def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> OutputHead:
+    """The head that the configured algorithm learns with.
+
+    Raises:
+        UserError: the algorithm, or the kind of head, is not one for these actions.
+    """
+    if resolved_algorithm(learning, action_space) != "td3":
+        return Head(learning.dueling, support_of(learning))
+    if learning.dueling:
+        raise UserError(
+            "learning.dueling = true: td3 learns no value for each action; set "
+            "learning.dueling = false"
+        )
+    assert isinstance(action_space, spaces.Box)
+    return ActionHead(*(tuple(map(float, side)) for side in (action_space.low, action_space.high)))
 
 
 def describe(
-    policy: PolicyConfig, observation_space: spaces.Space[Any], head: Head = PLAIN
+    policy: PolicyConfig, observation_space: spaces.Space[Any], head: OutputHead = PLAIN
 ) -> str:
     """The network in a few words, for display and for checkpoints: `resnet k=7, dueling`."""
     name = resolved_name(policy, observation_space)
@@ -56,38 +108,63 @@ def build(
     policy: PolicyConfig,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
-    head: Head = PLAIN,
+    head: OutputHead = PLAIN,
 ) -> nn.Module:
     """Build the policy network in float32.
 
     Args:
         policy: name, width or factory.
         observation_space: Box of a stacked observation, (stack, height, width) or (stack, n).
-        action_space: Discrete.
+        action_space: Discrete, or a flat Box with bounds.
         head: as the learning algorithm needs it, see `head_of`.
 
     Returns:
         A module from (B, *observation) uint8 or float32 to (B, actions) action values, or to
-        (B, actions, atoms) logits where the head has a support.
+        (B, actions, atoms) logits where the head has a support; of an actor, to (B, n) actions.
 
     Raises:
         UserError: the network does not fit the spaces or the head, or the factory does not do its
             part.
     """
-    shape, actions = _shape(observation_space), _actions(action_space)
+    shape, actions = observation_shape(observation_space), _outputs(action_space, head)
     name = resolved_name(policy, observation_space)
     if name == "factory":
         path = str(policy.factory)
-        if head.dueling:
+        if isinstance(head, Head) and head.dueling:
             raise UserError(
                 f"learning.dueling = true: the head belongs to the network that policy.factory = "
                 f"{path!r} builds; set learning.dueling = false"
             )
-        module = _from_factory(path, observation_space, action_space)
-        _check_output(module, path, _zeros(observation_space, 2), head.output_shape(actions))
+        module = from_factory(path, observation_space, action_space)
+        check_output(module, path, _zeros(observation_space, 2), head.output_shape(actions))
         return module.float()
+    scale = observation_scale(observation_space)
     if name == "mlp":
-        return Mlp(shape, actions, 64 * policy.width, _scale(observation_space), head)
+        return Mlp(shape, actions, 64 * policy.width, scale, head)
+    return build_convolutional(name, shape, actions, policy.width, scale, head)
+
+
+def build_convolutional(
+    name: Literal["resnet", "nature"],
+    shape: tuple[int, ...],
+    actions: int,
+    width: int,
+    scale: float,
+    head: AnyHead,
+) -> PolicyModule:
+    """Build one of the networks for images.
+
+    Args:
+        name: which.
+        shape: of an observation.
+        actions: as the head counts them.
+        width: k of the resnet.
+        scale: see `observation_scale`.
+        head: its last layers.
+
+    Raises:
+        UserError: the observations are no images, or too small.
+    """
     if len(shape) != 3:
         raise UserError(
             f"policy.network = {name!r} needs images, and the observations have the shape "
@@ -95,8 +172,8 @@ def build(
         )
     try:
         if name == "resnet":
-            return ResNet(shape, actions, policy.width, _scale(observation_space), head)
-        return NatureCnn(shape, actions, _scale(observation_space), head)
+            return ResNet(shape, actions, width, scale, head)
+        return NatureCnn(shape, actions, scale, head)
     except TooSmall:
         raise UserError(
             f"policy.network = {name!r}: frames of {shape[1]}x{shape[2]} are too small for it"
@@ -183,7 +260,7 @@ class ActingPolicy:
     Args:
         policy: network, precision, device.
         observation_space: Box of a stacked observation.
-        action_space: Discrete.
+        action_space: Discrete, or a flat Box with bounds.
         head: of the network that learns.
 
     Raises:
@@ -195,7 +272,7 @@ class ActingPolicy:
         policy: PolicyConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
-        head: Head = PLAIN,
+        head: OutputHead = PLAIN,
     ) -> None:
         self.device = inference_device(policy)
         dtype = inference_precision(policy, resolved_name(policy, observation_space))
@@ -203,7 +280,8 @@ class ActingPolicy:
         self.module = channels_last(module.to(self.device, dtype))
         if isinstance(self.module, PolicyModule):
             self.module.values.float()
-        self._support = None if head.support is None else head.support.values().to(self.device)
+        support = head.support if isinstance(head, Head) else None
+        self._support = None if support is None else support.values().to(self.device)
         self._zeros = _zeros(observation_space, 1)[0]
 
     def load(self, values: Floats) -> None:
@@ -220,13 +298,14 @@ class ActingPolicy:
             self.values(self._zeros)
 
     def values(self, observation: npt.NDArray[Any]) -> Floats:
-        """The action values of one observation.
+        """The action values of one observation, or the action itself where it is continuous.
 
         Args:
             observation: (stack, ...) uint8 or float32.
 
         Returns:
-            (actions,) float32; the expected ones where the network gives distributions.
+            (actions,) float32 values, the expected ones where the network gives distributions; of
+            an actor, the (n,) components of its action.
         """
         with torch.inference_mode():
             output = self.module(torch.from_numpy(observation).unsqueeze(0).to(self.device))[0]
@@ -251,74 +330,43 @@ def _copy_flat(
             at += tensor.numel()
 
 
-def _from_factory(
-    path: str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
-) -> nn.Module:
-    module_name, _, attribute = path.partition(":")
-    try:
-        factory: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            factory = getattr(factory, part)
-    except Exception as error:
-        raise UserError(f"policy.factory = {path!r} cannot be imported: {_line(error)}") from error
-    if not callable(factory):
-        raise UserError(f"policy.factory = {path!r} is not callable: {type(factory).__name__}")
-    try:
-        module = factory(observation_space, action_space)
-    except Exception as error:
-        raise UserError(f"policy.factory = {path!r} failed: {_line(error)}") from error
-    if not isinstance(module, nn.Module):
-        raise UserError(
-            f"policy.factory = {path!r} returned {type(module).__name__}, not a torch.nn.Module"
-        )
-    return module
-
-
-def _check_output(
-    module: nn.Module, path: str, zeros: npt.NDArray[Any], shape: tuple[int, ...]
-) -> None:
-    was_training = module.training
-    try:
-        with torch.no_grad():
-            answer = module.eval()(torch.from_numpy(zeros))
-    except Exception as error:
-        raise UserError(
-            f"policy.factory = {path!r}: the module fails on {zeros.dtype} observations of the "
-            f"shape {zeros.shape}: {_line(error)}"
-        ) from error
-    module.train(was_training)
-    wanted = (len(zeros), *shape)
-    found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-    if found != wanted:
-        raise UserError(
-            f"policy.factory = {path!r}: the module maps {len(zeros)} observations to {found}, "
-            f"not to {wanted}{' logits, as c51 needs them' if len(shape) > 1 else ''}"
-        )
-
-
-def _line(error: Exception) -> str:
-    """The last line of a traceback."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[-1]}" if text else type(error).__name__
-
-
-def _shape(observation_space: spaces.Space[Any]) -> tuple[int, ...]:
+def observation_shape(observation_space: spaces.Space[Any]) -> tuple[int, ...]:
+    """The shape of a stacked observation."""
     if not isinstance(observation_space, spaces.Box):
         raise UserError(f"observations must be a Box, not {type(observation_space).__name__}")
     return tuple(observation_space.shape)
 
 
-def _actions(action_space: spaces.Space[Any]) -> int:
+def _outputs(action_space: spaces.Space[Any], head: OutputHead) -> int:
+    """What the head counts: actions, or the components of one."""
+    if isinstance(head, ActionHead):
+        return len(head.low)
     if not isinstance(action_space, spaces.Discrete):
-        raise UserError(
-            f"this version learns Discrete actions only, not {type(action_space).__name__}"
-        )
+        raise UserError(f"action values need Discrete actions, and these are {_line(action_space)}")
     return int(action_space.n)
 
 
-def _scale(observation_space: spaces.Space[Any]) -> float:
+def _check_box(action_space: spaces.Space[Any]) -> None:
+    if not isinstance(action_space, spaces.Box):
+        raise UserError(
+            f"cannot learn actions in {_line(action_space)}: expected Discrete or a Box"
+        )
+    if not np.isfinite([action_space.low, action_space.high]).all():
+        raise UserError(
+            f"cannot learn actions in {_line(action_space)}: each value needs finite bounds; "
+            "give the environment an action space that has them"
+        )
+
+
+def _line(space: spaces.Space[Any]) -> str:
+    """A space on one line, however many values its bounds have."""
+    return " ".join(str(space).split())
+
+
+def observation_scale(observation_space: spaces.Space[Any]) -> float:
+    """The factor from observations to [0, 1]; 1 where they are no pixels."""
     return 1.0 / 255.0 if observation_space.dtype == np.uint8 else 1.0
 
 
 def _zeros(observation_space: spaces.Space[Any], batch: int) -> npt.NDArray[Any]:
-    return np.zeros((batch, *_shape(observation_space)), observation_space.dtype)
+    return np.zeros((batch, *observation_shape(observation_space)), observation_space.dtype)

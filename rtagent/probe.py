@@ -17,12 +17,14 @@ import torch
 from multiprocess.connection import Connection
 
 from rtagent import checkpoint
+from rtagent.actor_critic import acting_part, build_learned
 from rtagent.config import Config
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
+from rtagent.heads import OutputHead
 from rtagent.memory.blueprint import Blueprint
-from rtagent.networks import build, describe, head_of, tensor_specs
+from rtagent.networks import describe, head_of, tensor_specs
 from rtagent.worker import start_life
 
 
@@ -35,9 +37,11 @@ def probe(config: Config) -> Blueprint:
     adapter = open_environment(config.env)
     try:
         DefaultBehaviour(config.env, adapter)
-        _check_actions(config, adapter)
-        observation_space, head = _stacked(adapter), head_of(config.learning)
-        network = build(config.policy, observation_space, adapter.action_space, head)
+        observation_space, learning = _stacked(adapter), config.learning
+        head = _head(config, adapter)
+        learned = build_learned(config.policy, observation_space, adapter.action_space, learning)
+        # What acts comes first, see `actor_critic.py`.
+        tensors, acting = tensor_specs(learned), len(tensor_specs(acting_part(learned)))
         return Blueprint(
             rate_hz=adapter.rate_hz,
             frame_shape=adapter.frame_shape,
@@ -50,8 +54,9 @@ def probe(config: Config) -> Blueprint:
             action_meanings=adapter.action_meanings,
             noop_action=np.asarray(adapter.noop_action).tolist(),
             network=describe(config.policy, observation_space, head),
-            tensors=tensor_specs(network),
+            tensors=tensors[:acting],
             screen=adapter.screen,
+            critics=tensors[acting:],
         )
     finally:
         adapter.close()
@@ -77,12 +82,11 @@ def run_probe(config: Config, checkpoint_dir: Path, voice: Connection) -> None:
     os._exit(0)
 
 
-def _check_actions(config: Config, adapter: Adapter) -> None:
-    if not isinstance(adapter.action_space, gymnasium.spaces.Discrete):
-        raise UserError(
-            f"env.id = {config.env.id!r} has {type(adapter.action_space).__name__} actions; "
-            "learning.algorithm dqn needs Discrete ones"
-        )
+def _head(config: Config, adapter: Adapter) -> OutputHead:
+    try:
+        return head_of(config.learning, adapter.action_space)
+    except UserError as error:
+        raise UserError(f"env.id = {config.env.id!r}: {error}") from None
 
 
 def _stacked(adapter: Adapter) -> gymnasium.spaces.Box:

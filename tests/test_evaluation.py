@@ -50,11 +50,12 @@ class Walk(gym.Env[Any, Any]):
         return self._see(), {}
 
     def step(self, action: Any) -> Any:
-        self.actions.append(int(action))
+        value = float(np.asarray(action).item())
+        self.actions.append(int(value))
         self.steps += 1
         over = self.steps == self.length
         ends = (False, over) if self.truncated else (over, False)
-        return self._see(), float(action) + 0.5, *ends, {}
+        return self._see(), value + 0.5, *ends, {}
 
     def _see(self) -> Any:
         return np.array([self.steps, 10.0 * len(self.seeds)], np.float32)
@@ -82,6 +83,14 @@ def test_the_best_action_is_taken_always() -> None:
     walk = Walk(4)
     evaluator(walk, lambda observation: np.array(next(answers), np.float32)).play_episode(0)
     assert walk.actions == [1, 0, 2, 0]
+
+
+def test_continuous_actions_are_taken_as_they_are() -> None:
+    walk = Walk(3)
+    walk.action_space = gym.spaces.Box(0.0, 9.0, (1,))  # type: ignore[assignment]
+    answers = iter([2.0, 99.0, 7.0])
+    played = evaluator(walk, lambda observation: np.float32([next(answers)])).play_episode(0)
+    assert played == Played(2.0 + 9.0 + 7.0 + 1.5, 3, ended=True)
 
 
 def test_observations_are_stacked_as_the_frame_ring_stacks_them() -> None:
@@ -279,7 +288,7 @@ def test_the_whole_process_with_a_real_network(tmp_path: Path) -> None:
     config = parse_config(settings)
     observations = gym.spaces.Box(-np.inf, np.inf, (1, 4), np.float32)
     actions = gym.spaces.Discrete(2)
-    head = networks.head_of(config.learning)
+    head = networks.head_of(config.learning, actions)
     network = networks.build(config.policy, observations, actions, head)
     parameters = sum(spec.elements for spec in networks.tensor_specs(network))
     flat = np.zeros(parameters, np.float32)

@@ -12,7 +12,8 @@ import pytest
 
 from rtagent.config import load_config
 from rtagent.env.adapter import open_environment
-from rtagent.networks import ActingPolicy
+from rtagent.explorers import greedy_action
+from rtagent.networks import ActingPolicy, head_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
@@ -30,7 +31,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_all_are_here() -> None:
     assert {file.stem for file in FILES} >= {
-        "paper", "cartpole", "injected_latency", "custom_policy", "custom_env"
+        "paper", "cartpole", "pendulum", "injected_latency", "custom_policy", "custom_env"
     }
 
 
@@ -42,12 +43,14 @@ def test_each_builds_its_world_and_acts_in_it(file: Path) -> None:
     try:
         shape = (adapter.frame_stack, *adapter.frame_shape)
         space = gym.spaces.Box(0, 255, shape, np.dtype(adapter.frame_dtype).type)
-        policy = ActingPolicy(config.policy, space, adapter.action_space)
+        head = head_of(config.learning, adapter.action_space)
+        policy = ActingPolicy(config.policy, space, adapter.action_space, head)
         frame = adapter.reset(seed=1)
         for _ in range(3):
-            values = policy.values(np.stack([frame] * adapter.frame_stack))
-            assert values.shape == (adapter.action_space.n,)
-            frame = adapter.step(int(values.argmax())).frame
+            answer = policy.values(np.stack([frame] * adapter.frame_stack))
+            action = greedy_action(answer, adapter.action_space)
+            assert adapter.action_space.contains(action)
+            frame = adapter.step(action).frame
     finally:
         adapter.close()
 

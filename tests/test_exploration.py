@@ -7,7 +7,7 @@ import pytest
 
 from rtagent.config import PolicyConfig, parse_config
 from rtagent.errors import UserError
-from rtagent.exploration import epsilon, explores
+from rtagent.exploration import epsilon, explores, quantile, smooth_noise
 
 POLICY = PolicyConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_steps=1000)
 
@@ -85,3 +85,37 @@ def test_seeds_differ() -> None:
     one, other = ([explores(seed, tick, 1, 1.0, 4) for tick in range(400)] for seed in (0, 1))
     same = sum(a == b for a, b in zip(one, other, strict=True))
     assert 60 < same < 140
+
+
+# ---- continuous actions
+
+
+@pytest.mark.parametrize("hold", [1, 8])
+def test_noise_is_standard_normal_on_every_tick(hold: int) -> None:
+    drawn = np.array([smooth_noise(4, tick, hold, 2) for tick in range(40_000)])
+    # Of those at the same place between two draws, too.
+    for each in (drawn, drawn[hold // 2 :: hold]):
+        blocks = len(each) if each is not drawn else len(each) / hold
+        assert np.abs(each.mean(axis=0)).max() < 5 / blocks**0.5
+        assert np.abs(each.var(axis=0) - 1.0).max() < 8 / blocks**0.5
+        assert np.abs((each < -1.0).mean(axis=0) - quantile(-1.0)).max() < 3 / blocks**0.5
+    assert abs(np.corrcoef(drawn.T)[0, 1]) < 6 / (len(drawn) / hold) ** 0.5
+
+
+def test_noise_moves_smoothly_and_goes_somewhere() -> None:
+    slow = np.array([smooth_noise(0, tick, 8, 1)[0] for tick in range(8000)])
+    fast = np.array([smooth_noise(0, tick, 1, 1)[0] for tick in range(8000)])
+    # White noise steps by sqrt(2) on the mean square; this by pi / 2 in eight steps.
+    assert np.sqrt(np.mean(np.diff(slow) ** 2)) < 0.25
+    assert np.sqrt(np.mean(np.diff(fast) ** 2)) > 1.3
+    # What a body that integrates its force sees of it over a second.
+    travelled = [np.std(each[: 7980].reshape(-1, 60).sum(axis=1)) for each in (slow, fast)]
+    assert travelled[0] > 1.8 * travelled[1]
+
+
+def test_all_processes_draw_the_same_noise_and_seeds_differ() -> None:
+    ticks = [0, 3, 8, 9, 10**12]
+    one, again = ([smooth_noise(7, tick, 8, 3) for tick in ticks] for _ in range(2))
+    assert one == again
+    assert one != [smooth_noise(8, tick, 8, 3) for tick in ticks]
+    assert len(set(np.ravel(one))) == 15

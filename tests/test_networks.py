@@ -16,7 +16,7 @@ from rtagent import networks
 from rtagent.architectures import Mlp, NatureCnn
 from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
-from rtagent.heads import Head, Support
+from rtagent.heads import ActionHead, Head, Support
 
 ACTIONS = spaces.Discrete(6)
 IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -77,9 +77,40 @@ def test_misfits_are_refused(policy: PolicyConfig, space: Any, said: str) -> Non
         networks.build(policy, space, ACTIONS)
 
 
-def test_continuous_actions_are_refused() -> None:
+def test_values_of_continuous_actions_are_refused() -> None:
     with pytest.raises(UserError, match="Discrete"):
         networks.build(PolicyConfig(), VECTORS, spaces.Box(-1, 1, (2,)))
+
+
+BOX = spaces.Box(np.float32([-1.0, 0.7]), np.float32([1.0, 0.9]))
+ACTOR = ActionHead((-1.0, 0.7), (1.0, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("name", "space"), [("resnet", IMAGES), ("nature", IMAGES), ("mlp", VECTORS)]
+)
+def test_an_actor_acts_as_it_has_learned(name: Any, space: spaces.Box) -> None:
+    torch.manual_seed(3)
+    policy = PolicyConfig(network=name)
+    learner = networks.build(policy, space, BOX, ACTOR)
+    acting = networks.ActingPolicy(policy, space, BOX, ACTOR)
+    flat = np.empty(sum(s.elements for s in networks.tensor_specs(learner)), np.float32)
+    networks.flatten_into(learner, flat)
+    acting.load(flat)
+    acting.warm_up()
+    observation = space.sample()
+    answer = acting.values(observation)
+    with torch.no_grad():
+        wanted = learner(torch.from_numpy(observation).unsqueeze(0))[0].numpy()
+    assert answer.dtype == np.float32
+    np.testing.assert_allclose(answer, wanted, atol=0.02 if name == "resnet" else 1e-4)
+    # The bounds are no weights: bfloat16 would round 0.7 and 0.9.
+    with torch.no_grad():
+        for parameter in acting.module.parameters():
+            parameter.fill_(1.0)
+        acting.module.values[0].bias.copy_(torch.tensor([-99.0, 99.0]))
+        acting.module.values[0].weight.zero_()
+    assert acting.values(observation).tolist() == [-1.0, np.float32(0.9)]
 
 
 class WithBatchNorm(nn.Module):
@@ -110,6 +141,7 @@ def factories(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         not_a_module=lambda *_: 3,
         wrong_shape=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 4)),
         fails_forward=fails_forward,
+        steers=lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(5, 2), nn.Tanh()),
         logits=lambda *_: nn.Sequential(
             nn.Flatten(), nn.Linear(5, 6 * 11), nn.Unflatten(1, (6, 11))
         ),
@@ -172,6 +204,15 @@ def test_a_factory_whose_head_is_another_is_refused(factory: str, head: Head, sa
     with pytest.raises(UserError, match=said) as caught:
         networks.build(policy, VECTORS, ACTIONS, head)
     assert f"user_policies:{factory}" in str(caught.value)
+
+
+@pytest.mark.usefixtures("factories")
+def test_a_factory_for_continuous_actions_gives_actions() -> None:
+    policy = PolicyConfig(factory="user_policies:steers")
+    assert networks.build(policy, VECTORS, BOX, ACTOR)(torch.zeros(3, 1, 5)).shape == (3, 2)
+    assert networks.describe(policy, VECTORS, ACTOR) == "user_policies:steers, td3"
+    with pytest.raises(UserError, match=r"\(2, 6\), not to \(2, 2\)"):
+        networks.build(PolicyConfig(factory="user_policies:good"), VECTORS, BOX, ACTOR)
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -134,7 +134,7 @@ def _times(
     )
 
     space, policy, inference = blueprint.observation_space, config.policy, config.inference
-    head = head_of(config.learning)
+    head = head_of(config.learning, blueprint.action_space)
     acting = ActingPolicy(policy, space, blueprint.action_space, head)
     acting.warm_up()
     rng = np.random.default_rng(config.run.seed)

@@ -56,15 +56,16 @@ def measure_updates(
     Returns:
         None if there is too little memory for the state that learners share.
     """
-    parameters = blueprint.parameters
     sizes = {
-        "learner": LearnerState.size(parameters),
-        "weights": WeightBuffers.size(parameters),
+        "learner": LearnerState.size(blueprint.learned_parameters),
+        "weights": WeightBuffers.size(blueprint.parameters),
     }
     try:
         check_memory(sizes)
     except UserError:
         return None
+    from rtagent.networks import resolved_algorithm
+
     update, batch = _update(config, blueprint, sizes), _random_batch(config, blueprint)
     clock = MonotonicClock()
     gradients: list[float] = []
@@ -85,9 +86,8 @@ def measure_updates(
             on_progress(min(1.0, (after - start) / seconds))
             if after - start >= seconds and len(gradients) >= LEAST_UPDATES:
                 break
-    algorithm = config.learning.algorithm
     return UpdateTimes(
-        "dqn" if algorithm == "auto" else algorithm,
+        resolved_algorithm(config.learning, blueprint.action_space),
         len(batch.actions),
         np.array(gradients),
         np.array(applies),
@@ -97,25 +97,23 @@ def measure_updates(
 def _update(config: Config, blueprint: Blueprint, sizes: dict[str, int]) -> Any:
     """What a learner applies gradients with, on memory of this process alone."""
     from rtagent import networks
-    from rtagent.learning.algorithms import ValueLearning
+    from rtagent.actor_critic import build_learned
+    from rtagent.learning.algorithms import algorithm_for
     from rtagent.learning.shared_update import SharedUpdate
 
     buffers = {name: memoryview(bytearray(size)) for name, size in sizes.items()}
     LearnerState.format(buffers["learner"])
     WeightBuffers.format(buffers["weights"])
-    state = LearnerState(buffers["learner"], blueprint.parameters)
-    network = networks.build(
-        config.policy,
-        blueprint.observation_space,
-        blueprint.action_space,
-        networks.head_of(config.learning),
+    state = LearnerState(buffers["learner"], blueprint.learned_parameters)
+    network = build_learned(
+        config.policy, blueprint.observation_space, blueprint.action_space, config.learning
     )
     networks.flatten_into(network, state.copies[state.begin()].weights)
     state.commit(Progress())
     np.copyto(state.begin_target(), state.current.weights)
     state.commit_target(0)
     weights = WeightBuffers(buffers["weights"], blueprint.parameters)
-    algorithm = ValueLearning(network, config.learning)
+    algorithm = algorithm_for(network, config.learning)
     return SharedUpdate(algorithm, state, weights, config.learning)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent import exploration
+from rtagent.explorers import explorer_for
 from rtagent.inference.latency import draw
 from rtagent.memory.actions import NANO
 from rtagent.memory.board import add_registration
@@ -96,15 +97,20 @@ class Driver:
         self._arrival = (0.0, 0)
         self._latency = 0.0
         self._epsilon = 1.0
-        self._decided: tuple[int, int | None] = (-1, None)
+        self._decided = -1
         self._observation = np.zeros(
             context.blueprint.observation_space.shape, context.blueprint.frame_dtype
         )
-        self._action = 0
-        self._values = np.zeros(int(context.blueprint.action_space.n), np.float32)
+        config = context.config
+        self._explorer = explorer_for(
+            context.blueprint.action_space, config.run.seed, config.policy
+        )
+        self._answer = np.zeros(self._explorer.outputs, np.float32)
+        blueprint = context.blueprint
+        self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
-            [context.config.run.seed, context.index, int(context.record["inferences"][0])]
+            [config.run.seed, context.index, int(context.record["inferences"][0])]
         )
 
     def run(self) -> None:
@@ -204,37 +210,30 @@ class Driver:
         """
         self._weights.refresh()
         self._frames.observation(self._frames.newest, self._observation)
-        self._select(self._values, frame)
+        self._select(self._answer, frame)
         self._cells.encode(self._deposited(frame, frame))
 
-    def _decide(self, number: int) -> int | None:
-        """The exploratory action for a frame, or none where the policy chooses."""
-        if self._decided[0] != number:
+    def _decide(self, number: int) -> None:
+        """Settle how a frame's action explores."""
+        if self._decided != number:
             config = self._context.config
             epsilon = config.policy.epsilon_end
             if config.learning.processes:
                 epsilon = exploration.epsilon(self._weights.updates, config.policy)
-            action = exploration.explores(
-                config.run.seed,
-                number,
-                config.policy.exploration_hold_ticks,
-                epsilon,
-                int(self._context.blueprint.action_space.n),
-            )
-            self._epsilon, self._decided = epsilon, (number, action)
-        return self._decided[1]
+            self._explorer.decide(number, epsilon)
+            self._epsilon, self._decided = epsilon, number
 
-    def _choose(self, number: int) -> int:
-        """The policy's action for the observation, or an exploratory one."""
-        self._values = self._policy.values(self._observation)
-        return self._select(self._values, number)
+    def _choose(self, number: int) -> Any:
+        """The policy's action for the observation, explored as the frame demands."""
+        self._answer = self._policy.values(self._observation)
+        return self._select(self._answer, number)
 
-    def _select(self, values: npt.NDArray[np.float32], number: int) -> int:
+    def _select(self, answer: npt.NDArray[np.float32], number: int) -> Any:
         # A sum is finite only where all its terms are.
-        if not math.isfinite(float(values.sum())):
-            raise FloatingPointError(f"the network answered {values} to frame {number}")
-        explored = self._decide(number)
-        return int(values.argmax()) if explored is None else explored
+        if not math.isfinite(float(answer.sum())):
+            raise FloatingPointError(f"the network answered {answer} to frame {number}")
+        self._decide(number)
+        return self._explorer.action(answer)
 
     def _pad(self, start: float) -> None:
         """Wait out the rest of the injected latency."""
@@ -278,7 +277,7 @@ def run(context: WorkerContext) -> None:
         context.config.policy,
         blueprint.observation_space,
         blueprint.action_space,
-        head_of(context.config.learning),
+        head_of(context.config.learning, blueprint.action_space),
     )
     context.beat()
     policy.warm_up()

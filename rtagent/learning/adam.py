@@ -10,6 +10,7 @@ from rtagent.memory.learner_state import Arrays
 BETA1 = 0.9
 BETA2 = 0.999
 EPSILON = 1e-8
+EVERYTHING = slice(None)
 
 
 class FlatAdam:
@@ -21,12 +22,13 @@ class FlatAdam:
     Args:
         arrays: weights and moments; they are changed in place.
         learning_rate: alpha.
+        part: which values are stepped; all if not given.
     """
 
-    def __init__(self, arrays: Arrays, learning_rate: float) -> None:
-        self._weights = torch.from_numpy(arrays.weights)
-        self._mean = torch.from_numpy(arrays.mean)
-        self._square = torch.from_numpy(arrays.square)
+    def __init__(self, arrays: Arrays, learning_rate: float, part: slice = EVERYTHING) -> None:
+        self._weights = torch.from_numpy(arrays.weights[part])
+        self._mean = torch.from_numpy(arrays.mean[part])
+        self._square = torch.from_numpy(arrays.square[part])
         self._steps = torch.zeros(())
         self._learning_rate = learning_rate
 
@@ -34,7 +36,7 @@ class FlatAdam:
         """One step.
 
         Args:
-            gradient: (n,) float32.
+            gradient: of the part, float32.
             steps_before: t - 1, steps behind the moments.
         """
         # The kernel behind torch.optim.Adam(fused=True): one pass over the memory instead of

@@ -1,50 +1,114 @@
 """Algorithms: from a batch to a gradient, and one optimizer for those who learn alone.
 
-Each algorithm is two networks and two pure functions of `losses.py`: what the target is, and how
+Each algorithm is two networks and a few pure functions of `losses.py`: what the target is, and how
 far the network is from it. Who applies the gradient, and brings the target network up to date, is
-decided elsewhere, for several learners share both.
+decided elsewhere, for several learners share both. Who does that sees no more of an algorithm than
+`Algorithm` says.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from rtagent.actor_critic import ActorCritic
 from rtagent.config import LearningConfig
 from rtagent.learning import losses
+from rtagent.learning.precision import uses_bfloat16
 from rtagent.learning.replay import Batch
-from rtagent.networks import channels_last, head_of
+from rtagent.learning.td3 import TD3
+from rtagent.networks import channels_last, support_of
+
+
+class Algorithm(Protocol):
+    """What an update needs to know of an algorithm."""
+
+    @property
+    def network(self) -> nn.Module:
+        """What learns; gradients are left in its parameters."""
+        ...
+
+    @property
+    def target(self) -> nn.Module:
+        """Its delayed copy."""
+        ...
+
+    @property
+    def acting(self) -> nn.Module:
+        """The part of the network that acts, which comes first in its flat state; or all of it."""
+        ...
+
+    @property
+    def delay(self) -> int:
+        """Updates for one of the acting part; above 1 only if there is another part."""
+        ...
+
+    @property
+    def target_tau(self) -> float | None:
+        """How far the target moves at every `delay`-th update; none: copied by its period."""
+        ...
+
+    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+        """Put the gradient of the batch into the network's parameters.
+
+        Args:
+            batch: transitions.
+            acting: whether the acting part gets one; always, if `delay` is 1.
+
+        Returns:
+            The loss, and how far off each sample was (B,), not negative.
+        """
+        ...
+
+
+def algorithm_for(
+    network: nn.Module, learning: LearningConfig, generator: torch.Generator | None = None
+) -> Algorithm:
+    """The algorithm that trains a network.
+
+    Args:
+        network: float32, as `actor_critic.build_learned` builds it.
+        learning: of the run.
+        generator: of what the algorithm draws; torch's own if none.
+    """
+    if isinstance(network, ActorCritic):
+        return TD3(network, learning, generator)
+    return ValueLearning(network, learning)
 
 
 class ValueLearning:
     """Gradients of one value-learning algorithm: DQN, Double DQN or C51.
 
     Args:
-        network: float32, with the head that `networks.head_of(learning)` describes.
+        network: float32, with the head that `networks.head_of` gives.
         learning: algorithm, support, precision.
 
     Attributes:
         network: the network that learns; gradients are left in its parameters.
         target: its delayed copy.
+        acting: the same network.
+        delay: 1, all is updated together.
+        target_tau: as configured.
     """
+
+    delay = 1
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
         self.network = channels_last(network)
         self.target = copy.deepcopy(self.network).requires_grad_(False)
+        self.acting = self.network
+        self.target_tau = learning.target_tau
         self._double = learning.algorithm == "double-dqn"
-        support = head_of(learning).support
+        support = support_of(learning)
         self._support = None if support is None else support.values()
-        # Without convolutions bfloat16 gains no time, and it costs precision.
-        convolves = any(isinstance(module, nn.Conv2d) for module in network.modules())
-        self._bfloat16 = learning.precision == "bfloat16" or (
-            learning.precision == "auto" and convolves and has_fast_bfloat16()
-        )
+        self._bfloat16 = uses_bfloat16(network, learning)
 
-    def compute_gradient(self, batch: Batch) -> tuple[float, Tensor]:
+    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
         """Put the gradient of the batch into the network's parameters.
 
         Returns:
@@ -87,7 +151,7 @@ class UpdateResult:
         loss: of the batch.
         gradient_norm: before clipping.
         applied: False if loss or gradient was not finite; the weights are then as before.
-        errors: (B,) as `ValueLearning.compute_gradient` gives them.
+        errors: (B,) as `Algorithm.compute_gradient` gives them.
     """
 
     loss: float
@@ -100,7 +164,7 @@ class LocalUpdate:
     """Learning alone in one process: Adam (Kingma and Ba, 2015) and the target network.
 
     Args:
-        network: as `ValueLearning` takes it; it is trained in place.
+        network: as `algorithm_for` takes it; it is trained in place.
         learning: algorithm, step size, clipping, how the target network follows.
 
     Attributes:
@@ -110,45 +174,47 @@ class LocalUpdate:
     """
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
-        self.algorithm = ValueLearning(network, learning)
+        self.algorithm = algorithm_for(network, learning)
         self.network = self.algorithm.network
         self.updates = 0
         self._learning = learning
-        self._optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=learning.learning_rate, fused=True
-        )
+        self._parts = self._split()
+        self._optimizers = [
+            torch.optim.Adam(part, lr=learning.learning_rate, fused=True) for part in self._parts
+        ]
 
     def step(self, batch: Batch) -> UpdateResult:
         """One gradient step: compute, check, apply; then the target network, if it is due."""
-        loss, errors = self.algorithm.compute_gradient(batch)
+        acting = (self.updates + 1) % self.algorithm.delay == 0
+        loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
         limit = self._learning.gradient_clip or float("inf")
-        norm = float(nn.utils.clip_grad_norm_(self.network.parameters(), limit))
-        finite = bool(torch.isfinite(torch.tensor([loss, norm])).all())
+        norms = [float(nn.utils.clip_grad_norm_(part, limit)) for part in self._parts]
+        norm = math.hypot(*norms)
+        finite = math.isfinite(loss) and math.isfinite(norm)
         if finite:
-            self._optimizer.step()
+            # Parameters without a gradient are left alone.
+            for optimizer in self._optimizers:
+                optimizer.step()
             self.updates += 1
             self._follow()
         return UpdateResult(loss, norm, finite, errors)
 
+    def _split(self) -> list[list[nn.Parameter]]:
+        """The parameters that are updated together."""
+        parameters = list(self.network.parameters())
+        if self.algorithm.delay == 1:
+            return [parameters]
+        acting = list(self.algorithm.acting.parameters())
+        return [parameters[len(acting) :], acting]
+
     def _follow(self) -> None:
-        learning, online = self._learning, self.network.state_dict()
-        if learning.target_tau is None:
-            if self.updates % learning.target_period == 0:
-                self.algorithm.target.load_state_dict(online)
+        tau, online = self.algorithm.target_tau, self.network.state_dict()
+        period = self._learning.target_period if tau is None else self.algorithm.delay
+        if self.updates % period:
+            return
+        if tau is None:
+            self.algorithm.target.load_state_dict(online)
             return
         for name, value in self.algorithm.target.state_dict().items():
             if value.is_floating_point():
-                value.lerp_(online[name], learning.target_tau)
-
-
-def has_fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor multiplies bfloat16 itself (x86 and Arm flags).
-
-    Args:
-        cpuinfo: where the kernel lists them.
-    """
-    try:
-        words = set(cpuinfo.read_text().split())
-    except OSError:
-        return False
-    return bool(words & {"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
+                value.lerp_(online[name], tau)

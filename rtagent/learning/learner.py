@@ -17,9 +17,10 @@ from torch import nn
 
 from rtagent import checkpoint as checkpoints
 from rtagent import networks
+from rtagent.actor_critic import build_learned
 from rtagent.config import Config
 from rtagent.learning import state as states
-from rtagent.learning.algorithms import ValueLearning
+from rtagent.learning.algorithms import algorithm_for
 from rtagent.learning.horizon import HorizonKeeper
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
 from rtagent.learning.prefetch import Prefetcher
@@ -41,6 +42,8 @@ CREDIT_TICKS = 60.0
 """Ticks whose share of updates may be saved up."""
 LEASE_UPDATES = 4
 """A turn's lease lasts at least as long as this many of its holder's updates."""
+STREAM = 0x74643321
+"""Keeps the noise of target actions apart from the choice of transitions."""
 NANO = 1e9
 
 
@@ -72,9 +75,8 @@ def publish_initial(world: World, config: Config, resume: Path | None) -> None:
         saved = checkpoints.check(resume, checkpoints.signature(config, world.blueprint))
         states.restore_network(network, "online", saved)
         counters = saved.counters
-    flat = np.empty(world.blueprint.parameters, np.float32)
-    networks.flatten_into(network, flat)
-    world.weights.publish(flat, WeightsInfo(counters.weights_version + 1, counters.updates))
+    acting = _flat(network)[: world.blueprint.parameters]
+    world.weights.publish(acting, WeightsInfo(counters.weights_version + 1, counters.updates))
 
 
 class Learner:
@@ -90,7 +92,7 @@ class Learner:
         self._learning = config.learning
         self._record = context.record
         self._signature = checkpoints.signature(config, context.blueprint)
-        algorithm = ValueLearning(_build(world, config), self._learning)
+        algorithm = algorithm_for(_build(world, config), self._learning, self._generator())
         self._update = SharedUpdate(algorithm, world.learner, world.weights, self._learning)
         self._keeper = HorizonKeeper(world.horizon, config.r3)
         self._replay = Replay(world.frames, world.ledger, self._learning, world.priorities)
@@ -147,19 +149,28 @@ class Learner:
         self._note_version()
 
     def _new_prefetcher(self) -> Prefetcher:
-        seed = [self._context.config.run.seed, self._context.index, int(self._record["updates"][0])]
-        return Prefetcher(self._replay, np.random.default_rng(seed), self._learning.prefetch)
+        rng = np.random.default_rng(self._seeds())
+        return Prefetcher(self._replay, rng, self._learning.prefetch)
+
+    def _generator(self) -> torch.Generator:
+        """Of what the algorithm draws; learners that drew the same would learn less."""
+        drawn = np.random.SeedSequence([*self._seeds(), STREAM]).generate_state(1)
+        return torch.Generator().manual_seed(int(drawn[0]))
+
+    def _seeds(self) -> list[int]:
+        return [self._context.config.run.seed, self._context.index, int(self._record["updates"][0])]
 
     def _first_state(self) -> states.Snapshot:
         context = self._context
-        flat = np.empty(context.blueprint.parameters, np.float32)
-        published = context.world.weights.read(flat)
+        # As it was built: the same in every learner.
+        flat = _flat(self._update.algorithm.network)
+        published = context.world.weights.read(flat[: context.blueprint.parameters])
         if published is None:
             raise RuntimeError("no weights could be read: they are published before this")
         if context.resume is not None:
             saved = checkpoints.check(context.resume, self._signature)
             if saved.counters.updates == published.updates:
-                return states.from_checkpoint(saved, context.blueprint.tensors)
+                return states.from_checkpoint(saved, context.blueprint.learned_tensors)
         return states.begin(flat, published.updates)
 
     def _warm_up(self) -> None:
@@ -183,8 +194,8 @@ class Learner:
         """Bytes that learning from batches of a size needs, beyond what the process has anyway."""
         batch = empty_batch(self._context.blueprint, size)
         self._context.beat()
-        self._update.compute(batch, 0)
-        peak = measure_peak(lambda: self._update.compute(batch, 0))
+        self._update.compute(batch, 0, whole=True)
+        peak = measure_peak(lambda: self._update.compute(batch, 0, whole=True))
         # Beside the batch in use there are those that are ready, and one that is being made.
         batches = self._learning.prefetch + 2
         return peak + batches * (batch.observations.nbytes + batch.next_observations.nbytes)
@@ -342,7 +353,7 @@ class Learner:
         context.beat()
         network = self._update.algorithm.network
         try:
-            arrays = states.to_arrays(snapshot, context.blueprint.tensors, network)
+            arrays = states.to_arrays(snapshot, context.blueprint.learned_tensors, network)
             saved = checkpoints.Checkpoint(self._signature, counters, arrays)
             path = checkpoints.save(context.checkpoint_dir, saved, progress=context.beat)
         except checkpoints.CheckpointError as error:
@@ -361,12 +372,16 @@ class Learner:
 
 
 def _build(world: World, config: Config) -> nn.Module:
-    """The network of the run, the same in every process."""
+    """What is learned in this run, at its beginning the same in every process."""
     torch.manual_seed(config.run.seed)
     blueprint = world.blueprint
-    return networks.build(
-        config.policy,
-        blueprint.observation_space,
-        blueprint.action_space,
-        networks.head_of(config.learning),
+    return build_learned(
+        config.policy, blueprint.observation_space, blueprint.action_space, config.learning
     )
+
+
+def _flat(network: nn.Module) -> networks.Floats:
+    """A copy of its floating point state, (n,)."""
+    flat = np.empty(sum(spec.elements for spec in networks.tensor_specs(network)), np.float32)
+    networks.flatten_into(network, flat)
+    return flat

@@ -129,6 +129,77 @@ def c51_loss(
     return (weights * losses).mean(), (losses.detach() - entropies).clamp(min=0.0)
 
 
+def smoothed_actions(
+    actions: Tensor, noise: Tensor, limit: float, low: Tensor, high: Tensor
+) -> Tensor:
+    """Target actions with noise, so that Q is averaged around them (TD3; Fujimoto et al., 2018).
+
+    a~ = clip(pi_target(s') + clip(eps, -c, c) * (high - low) / 2, low, high), their Eq. 15 with the
+    noise in units of half the range.
+
+    Args:
+        actions: (B, n) of the target actor.
+        noise: (B, n) eps, in units of half the range.
+        limit: c.
+        low: (n,) smallest actions.
+        high: (n,) largest actions.
+
+    Returns:
+        (B, n) float32, without gradient.
+    """
+    with torch.no_grad():
+        moved = actions.float() + noise.clamp(-limit, limit) * (high - low) / 2.0
+        return moved.clamp(low, high)
+
+
+def td3_targets(
+    rewards: Tensor, discounts: Tensor, next_values: Tensor, terminals: Tensor
+) -> Tensor:
+    """What the critics should say of an executed action (Fujimoto et al., 2018, Eq. 10, n-step).
+
+    y = R + gamma**n * min_i Q_target_i(s', a~), without the second term where s' is terminal.
+
+    Args:
+        rewards: (B,).
+        discounts: (B,).
+        next_values: (critics, B) of the target critics for the smoothed target actions.
+        terminals: (B,) bool.
+
+    Returns:
+        (B,) float32, without gradient.
+    """
+    with torch.no_grad():
+        least = next_values.float().amin(dim=0)
+        return torch.where(terminals, rewards, rewards + discounts * least)
+
+
+def critics_loss(values: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean squared errors of the critics, summed over them.
+
+    Args:
+        values: (critics, B) for the executed actions.
+        targets: (B,) without gradient.
+        weights: (B,) importance weights.
+
+    Returns:
+        The loss, and the absolute temporal-difference errors (B,), detached, averaged over the
+        critics.
+    """
+    errors = targets - values.float()
+    loss = (weights * errors.square()).mean(dim=1).sum()
+    return loss, errors.detach().abs().mean(dim=0)
+
+
+def actor_loss(values: Tensor, weights: Tensor) -> Tensor:
+    """Its gradient is the deterministic policy gradient (Silver et al., 2014): -mean Q_1(s, pi(s)).
+
+    Args:
+        values: (B,) of the first critic for the actor's own actions.
+        weights: (B,) importance weights.
+    """
+    return -(weights * values.float()).mean()
+
+
 def _share(positions: Tensor, masses: Tensor, support: Tensor) -> Tensor:
     """Masses (B, atoms) at positions on the support, shared between the neighbouring atoms."""
     last = len(support) - 1

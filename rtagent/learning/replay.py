@@ -29,6 +29,7 @@ from rtagent.memory.priorities import Priorities
 
 ROWS_PER_REFRESH = 2048
 REDRAWS = 8
+_ACTION_DTYPES = {"i": np.int64, "f": np.float32}
 
 Flags = npt.NDArray[np.bool_]
 
@@ -42,7 +43,7 @@ class Batch:
 
     Attributes:
         observations: (B, stack, *frame_shape) uint8 or float32.
-        actions: (B,) int64.
+        actions: (B,) int64, or (B, n) float32 where they are continuous.
         rewards: (B,) float32.
         discounts: (B,) float32, gamma**n.
         next_observations: as `observations`; undefined where terminal.
@@ -322,7 +323,7 @@ def _batch(
 ) -> Batch:
     return Batch(
         observations=torch.from_numpy(observations),
-        actions=torch.from_numpy(chosen.action.astype(np.int64)),
+        actions=torch.from_numpy(chosen.action.astype(_ACTION_DTYPES[chosen.action.dtype.kind])),
         rewards=torch.from_numpy(chosen.reward.copy()),
         discounts=torch.from_numpy(chosen.discount),
         next_observations=torch.from_numpy(next_observations),

@@ -4,10 +4,15 @@ All learners work on one set of weights, one Adam and one target network, in sha
 (`memory/learner_state.py`). A gradient is computed on a private copy of the weights; how many
 updates others have applied since that copy was made is its staleness, which is counted, not
 assumed.
+
+An actor takes one step for several of its critics. Whether one is due follows from the shared
+state, and is asked twice: when a gradient is computed, which without the actor is cheaper, and when
+it is applied, for another learner may have made that step meanwhile.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +20,8 @@ import torch
 from torch import Tensor
 
 from rtagent.config import LearningConfig
-from rtagent.learning.adam import FlatAdam, clip_
-from rtagent.learning.algorithms import ValueLearning
+from rtagent.learning.adam import EVERYTHING, FlatAdam, clip_
+from rtagent.learning.algorithms import Algorithm
 from rtagent.learning.flat import FlatNetwork, Floats
 from rtagent.learning.replay import Batch
 from rtagent.memory.learner_state import LearnerState, Progress
@@ -36,6 +41,7 @@ class Gradient:
         errors: (B,) absolute errors, for the priorities.
         updates: applied to the weights that it was computed on.
         samples: transitions behind it.
+        acting: whether it has a part for what acts.
     """
 
     loss: float
@@ -43,11 +49,12 @@ class Gradient:
     errors: Tensor
     updates: int
     samples: int
+    acting: bool = True
 
     @property
     def finite(self) -> bool:
         """Whether it can be applied."""
-        return bool(np.isfinite(self.loss) and np.isfinite(self.norm))
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
 class SharedUpdate:
@@ -62,7 +69,7 @@ class SharedUpdate:
 
     def __init__(
         self,
-        algorithm: ValueLearning,
+        algorithm: Algorithm,
         state: LearnerState,
         weights: WeightBuffers,
         learning: LearningConfig,
@@ -76,7 +83,16 @@ class SharedUpdate:
         self._copy = np.empty(self._network.size, np.float32)
         self._slope = torch.zeros(self._network.size)
         self._target_number = -1
-        self._adams = [FlatAdam(each, learning.learning_rate) for each in state.copies]
+        self._read = Progress()
+        self._acting = slice(FlatNetwork(algorithm.acting).size)
+        # What is updated together is clipped and stepped together.
+        self._parts = [EVERYTHING]
+        if algorithm.delay > 1:
+            self._parts = [slice(self._acting.stop, None), self._acting]
+        self._adams = [
+            [FlatAdam(each, learning.learning_rate, part) for part in self._parts]
+            for each in state.copies
+        ]
 
     # ---- at any time
 
@@ -92,19 +108,22 @@ class SharedUpdate:
                 return None
             self._target.load(torch.from_numpy(self._copy))
             self._target_number = number
+        self._read = progress
         return progress
 
-    def compute(self, batch: Batch, updates: int) -> Gradient:
+    def compute(self, batch: Batch, updates: int, *, whole: bool = False) -> Gradient:
         """The gradient of a batch on the weights taken over last.
 
         Args:
             batch: transitions.
             updates: what `refresh` said.
+            whole: of all that acts, too, where no step of that is due.
         """
-        loss, errors = self.algorithm.compute_gradient(batch)
+        acting = whole or self._due(self._read)
+        loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
         self._network.gradient_into(self._slope)
-        norm = clip_(self._slope, self._learning.gradient_clip)
-        return Gradient(loss, norm, errors, updates, len(batch.actions))
+        norms = [clip_(self._slope[part], self._learning.gradient_clip) for part in self._parts]
+        return Gradient(loss, math.hypot(*norms), errors, updates, len(batch.actions), acting)
 
     def forget_gradient(self) -> None:
         """Give back the memory of the network's own gradient."""
@@ -119,13 +138,22 @@ class SharedUpdate:
     def apply(self, gradient: Gradient) -> Progress:
         """Make the next weights out of the current ones; the target and inference follow if due."""
         state, before = self.state, self.state.progress
+        delay = self.algorithm.delay
+        followed = before.followed
+        follows = delay > 1 and gradient.acting and self._due(before)
+        if follows:
+            # Steps that were missed are made up for, but never more than one.
+            followed = max(followed + delay, before.steps + 1 - delay)
         after = Progress(
-            before.updates + 1, before.steps + 1, before.samples + gradient.samples
+            before.updates + 1, before.steps + 1, before.samples + gradient.samples, followed
         )
         old, index = state.current, state.begin()
         new = state.copies[index]
         new.copy_from(old)
-        self._adams[index].step(self._slope, before.steps)
+        adams = self._adams[index]
+        adams[0].step(self._slope[self._parts[0]], before.steps)
+        if follows:
+            adams[1].step(self._slope[self._acting], before.followed // delay)
         self._network.statistics_into(torch.from_numpy(new.weights))
         state.commit(after)
         self._follow(after.updates)
@@ -138,8 +166,13 @@ class SharedUpdate:
         info = self._weights.info()
         version = 1 if info is None else info.version + 1
         self._weights.publish(
-            self.state.current.weights, WeightsInfo(version, self.state.progress.updates)
+            self.state.current.weights[self._acting],
+            WeightsInfo(version, self.state.progress.updates),
         )
+
+    def _due(self, progress: Progress) -> bool:
+        """Whether the next update is one of what acts, too."""
+        return progress.steps + 1 - progress.followed >= self.algorithm.delay
 
     def _follow(self, updates: int) -> None:
         """Bring the target network up to date if it is due, by period or softly.
@@ -147,14 +180,15 @@ class SharedUpdate:
         What is due follows from what the target has seen, so that a learner killed between the
         update and this leaves nothing out.
         """
-        period, tau, state = self._learning.target_period, self._learning.target_tau, self.state
+        tau, state = self.algorithm.target_tau, self.state
+        period = self._learning.target_period if tau is None else self.algorithm.delay
+        if updates // period == state.target_updates // period:
+            return
         if tau is None:
-            if updates // period > state.target_updates // period:
-                np.copyto(state.begin_target(), state.current.weights)
-                state.commit_target(updates)
-        elif updates > state.target_updates:
+            np.copyto(state.begin_target(), state.current.weights)
+        else:
             soft_update(state.target, state.current.weights, tau, state.begin_target())
-            state.commit_target(updates)
+        state.commit_target(updates)
 
 
 def soft_update(target: Floats, online: Floats, tau: float, out: Floats) -> None:

@@ -73,7 +73,7 @@ def to_arrays(
 
     Args:
         snapshot: of the shared state.
-        tensors: names and shapes, in flat order.
+        tensors: names and shapes of all that is learned, in flat order.
         network: its integer state, which does not travel in flat arrays, is saved, too.
     """
     arrays: dict[str, Array] = {
@@ -89,6 +89,8 @@ def to_arrays(
             arrays[f"{kind}.{spec.name}"] = values[part].reshape(spec.shape)
         at = part.stop
     arrays["optimizer.steps"] = np.array(snapshot.progress.steps, np.int64)
+    if snapshot.progress.followed:
+        arrays["optimizer.followed"] = np.array(snapshot.progress.followed, np.int64)
     return arrays
 
 
@@ -103,10 +105,13 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
         CheckpointError: a tensor is missing or has another shape.
     """
     parameters = sum(spec.elements for spec in tensors)
-    steps = checkpoint.tensors.get("optimizer.steps", np.zeros((), np.int64))
+    steps, followed = (
+        int(checkpoint.tensors.get(f"optimizer.{name}", np.zeros((), np.int64)))
+        for name in ("steps", "followed")
+    )
     counters = checkpoint.counters
     weights, mean, square, target = np.empty((4, parameters), np.float32)
-    progress = Progress(counters.updates, int(steps), counters.samples_consumed)
+    progress = Progress(counters.updates, steps, counters.samples_consumed, followed)
     snapshot = Snapshot(weights, mean, square, target, progress)
     at = 0
     for spec in tensors:

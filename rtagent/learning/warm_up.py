@@ -18,9 +18,10 @@ def empty_batch(blueprint: Blueprint, count: int) -> Batch:
     dtype = torch.uint8 if blueprint.frame_dtype == "uint8" else torch.float32
     zeros = torch.zeros((count, blueprint.frame_stack, *blueprint.frame_shape), dtype=dtype)
     numbers = torch.zeros(count)
+    actions = torch.zeros((count, *blueprint.action_shape))
     return Batch(
         observations=zeros,
-        actions=numbers.long(),
+        actions=actions if blueprint.action_shape else actions.long(),
         rewards=numbers,
         discounts=numbers,
         next_observations=zeros,

@@ -42,8 +42,9 @@ class Blueprint:
         action_meanings: a word for each discrete action; empty if unknown.
         noop_action: the environment's noop, as a list or an integer.
         network: name and width or the factory, for display and for checkpoints.
-        tensors: the network's state in buffer order.
+        tensors: the acting network's state in buffer order.
         screen: whether a frame can be shown as a picture.
+        critics: what learners train beside it, behind it in their arrays; empty if nothing.
     """
 
     rate_hz: float
@@ -59,6 +60,7 @@ class Blueprint:
     network: str
     tensors: tuple[TensorSpec, ...]
     screen: bool
+    critics: tuple[TensorSpec, ...] = ()
 
     @property
     def frame_bytes(self) -> int:
@@ -67,8 +69,18 @@ class Blueprint:
 
     @property
     def parameters(self) -> int:
-        """Number of float32 values in the network's state."""
+        """Number of float32 values in the acting network's state."""
         return sum(spec.elements for spec in self.tensors)
+
+    @property
+    def learned_tensors(self) -> tuple[TensorSpec, ...]:
+        """What learners train, in buffer order: the acting network, then its critics."""
+        return self.tensors + self.critics
+
+    @property
+    def learned_parameters(self) -> int:
+        """Number of float32 values in what learners train."""
+        return sum(spec.elements for spec in self.learned_tensors)
 
     @property
     def tick_seconds(self) -> float:

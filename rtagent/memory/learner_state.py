@@ -23,7 +23,10 @@ CONTROL_BYTES = 256
 READ_ATTEMPTS = 8
 
 _HEADER = np.dtype(
-    [("number", "<i8"), ("updates", "<i8"), ("steps", "<i8"), ("samples", "<i8")]
+    [
+        ("number", "<i8"), ("updates", "<i8"), ("steps", "<i8"), ("samples", "<i8"),
+        ("followed", "<i8"),
+    ]
 )
 _TARGET_AT = 128
 
@@ -38,11 +41,14 @@ class Progress:
         updates: gradients applied, over all runs; of a target network: seen by it.
         steps: gradients behind Adam's moments.
         samples: transitions used by these updates.
+        followed: steps that an actor, which takes one for several of its critics, has followed; 0
+            where all is updated together.
     """
 
     updates: int = 0
     steps: int = 0
     samples: int = 0
+    followed: int = 0
 
 
 @dataclass(frozen=True)
@@ -205,12 +211,13 @@ def _publish(
     header["updates"] = progress.updates
     header["steps"] = progress.steps
     header["samples"] = progress.samples
+    header["followed"] = progress.followed
     header["number"] = number
     current[0] = number
 
 
 def _progress(header: np.void) -> Progress:
-    return Progress(int(header["updates"]), int(header["steps"]), int(header["samples"]))
+    return Progress(*(int(header[name]) for name in ("updates", "steps", "samples", "followed")))
 
 
 def _stride(parameters: int) -> int:

@@ -93,14 +93,14 @@ class WorldMemory:
         if config.learning.prioritized:
             fixed |= {"priorities": Priorities.size(capacity), "priorities-lock": 1}
         if config.learning.processes:
-            fixed["learner"] = LearnerState.size(blueprint.parameters)
+            fixed["learner"] = LearnerState.size(blueprint.learned_parameters)
         check_memory({**fixed, **_ring_sizes(blueprint, limit)})
         self._arenas: dict[str, Arena] = {}
         try:
             for name, size in fixed.items():
                 self._arenas[name] = Arena(name, size)
             if "learner" not in fixed:
-                size = LearnerState.size(blueprint.parameters)
+                size = LearnerState.size(blueprint.learned_parameters)
                 self._arenas["learner"] = Arena("learner", size, sparse=True)
                 self._arenas["learner"].reserve(0, PAGE)
             for name, size in _ring_sizes(blueprint, capacity).items():
@@ -265,7 +265,7 @@ class World:
     @cached_property
     def learner(self) -> LearnerState:
         """What the learners share. Writer: whoever holds the apply lock."""
-        return LearnerState(self._map("learner"), self.blueprint.parameters)
+        return LearnerState(self._map("learner"), self.blueprint.learned_parameters)
 
     @cached_property
     def turns(self) -> Turns:

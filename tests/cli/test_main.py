@@ -108,6 +108,16 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert done.stderr == ""
 
 
+def test_no_room_for_temporary_files_is_one_line() -> None:
+    done = subprocess.run(
+        ["prlimit", "--fsize=0:", sys.executable, "-m", "rtagent", "serve"],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 2
+    assert "temporary directory" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_unknown_numbers_are_not_printed_as_nan() -> None:
     with pytest.raises(ValueError, match="JSON"):
         print_json({"value": float("nan")})

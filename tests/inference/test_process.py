@@ -7,11 +7,13 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import Config, LearningConfig, PolicyConfig
+from rtagent.exploration import smooth_noise
 from rtagent.inference import process
 from rtagent.inference.process import SLICE_S, Driver, Weights
 from rtagent.memory.actions import NANO, ActionCells
@@ -95,8 +97,8 @@ def memory(size: int) -> memoryview:
 class Bench:
     """A driver with everything around it, and a script in place of the staggering algorithm."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),))
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **shapes: Any) -> None:
+        blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes)
         self.clock = SteppingClock(START_S)
         weights = memory(WeightBuffers.size(PARAMETERS))
         frames = memory(FrameRing.size(blueprint, CAPACITY))
@@ -244,6 +246,40 @@ def test_action_is_deposited(bench: Bench) -> None:
     assert sample["tick"] == 9
     assert sample["registered_ns"] / NANO == pytest.approx(found.registered_at, abs=1e-6)
     assert sample["latency_ns"] / NANO == pytest.approx(TAU_S, rel=0.01)
+
+
+def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = gymnasium.spaces.Box(np.float32([-1.0, 0.0, -9.0]), np.float32([1.0, 0.5, 9.0]))
+    bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
+    bench.show(0, 1, 2)
+    bench.policy.answers = np.float32([0.25, 0.75, 3.0])
+    bench.follow(Infer(2), Deposit(9, 2))
+    (found,) = bench.cells.at(9)
+    # The second is outside its bounds.
+    assert found.action.tolist() == [0.25, 0.5, 3.0]
+    bench.policy.answers = np.float32([0.0, np.nan, 0.0])
+    with pytest.raises(FloatingPointError, match="to frame 2"):
+        bench.follow(Infer(2))
+
+
+def test_continuous_actions_explore_alike_in_every_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = gymnasium.spaces.Box(-2.0, 2.0, (3,))
+    actions = []
+    for _ in range(2):
+        bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
+        bench.context.config = Config(
+            policy=PolicyConfig(epsilon_end=0.5), learning=LearningConfig(processes=0)
+        )
+        bench.show(*range(5))
+        bench.policy.answers = np.zeros(3, np.float32)
+        bench.follow(Infer(4), Deposit(5, 4))
+        actions.append(bench.cells.at(5)[0].action.tolist())
+    wanted = np.clip(np.array(smooth_noise(0, 4, 8, 3)), -2.0, 2.0)
+    np.testing.assert_allclose(actions[0], wanted, rtol=1e-5)
+    assert actions[0] == actions[1]
+    assert bench.record["epsilon"][0] == 0.5
 
 
 def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:

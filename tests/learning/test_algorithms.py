@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from rtagent.config import LearningConfig
-from rtagent.learning import algorithms, losses
-from rtagent.learning.algorithms import LocalUpdate, ValueLearning, has_fast_bfloat16
+from rtagent.learning import losses
+from rtagent.learning import precision as precisions
+from rtagent.learning.algorithms import LocalUpdate, ValueLearning
 from rtagent.learning.replay import Batch
 
 ALGORITHMS = ["dqn", "double-dqn", "c51"]
@@ -131,7 +132,7 @@ def test_bfloat16_gives_nearly_the_same_gradient(algorithm: str) -> None:
 def test_auto_takes_bfloat16_where_it_pays(
     monkeypatch: pytest.MonkeyPatch, convolves: int, fast: int, low: int
 ) -> None:
-    monkeypatch.setattr(algorithms, "has_fast_bfloat16", lambda: bool(fast))
+    monkeypatch.setattr(precisions, "has_fast_bfloat16", lambda: bool(fast))
     dtypes = []
     module = network(norm=False) if convolves else nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     module.register_forward_hook(lambda *given: dtypes.append(given[-1].dtype))
@@ -228,5 +229,5 @@ def test_the_gradient_is_clipped() -> None:
 def test_fast_bfloat16_is_read_from_the_flags(tmp_path: Path, flags: str, fast: bool) -> None:
     listing = tmp_path / "cpuinfo"
     listing.write_text(f"flags\t\t: {flags}\n")
-    assert has_fast_bfloat16(listing) is fast
-    assert not has_fast_bfloat16(tmp_path / "absent")
+    assert precisions.has_fast_bfloat16(listing) is fast
+    assert not precisions.has_fast_bfloat16(tmp_path / "absent")

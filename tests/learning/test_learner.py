@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from rtagent import checkpoint as checkpoints
 from rtagent import networks
+from rtagent.actor_critic import acting_part, build_learned
 from rtagent.clock import VirtualClock
 from rtagent.config import Config, PolicyConfig, parse_config
 from rtagent.learning import learner
@@ -26,6 +28,7 @@ from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 
 CAPACITY = 1000
+BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 SETTINGS: dict[str, Any] = {
     "learning": {"learning_starts": 50, "batch_size": 4, "publish_every": 5, "n_step": 2,
                  "prefetch": 0},
@@ -83,18 +86,26 @@ def make_world(
     """A world in this process's memory; keyword arguments are learning settings."""
     arenas: list[Arena] = []
 
-    def make(**learning: Any) -> SimpleNamespace:
+    def make(*, continuous: bool = False, **learning: Any) -> SimpleNamespace:
         settings = {**SETTINGS, "learning": {**SETTINGS["learning"], **learning}}
         config: Config = parse_config(settings)
         shapes: Blueprint = make_blueprint()
-        network = networks.build(PolicyConfig(), shapes.observation_space, shapes.action_space)
-        shapes = replace(shapes, tensors=networks.tensor_specs(network))
+        if continuous:
+            shapes = replace(
+                shapes, action_space=BOX, action_shape=BOX.shape, action_dtype="float32"
+            )
+        network = build_learned(
+            PolicyConfig(), shapes.observation_space, shapes.action_space, config.learning
+        )
+        tensors, acting = networks.tensor_specs(network), acting_part(network)
+        count = len(networks.tensor_specs(acting))
+        shapes = replace(shapes, tensors=tensors[:count], critics=tensors[count:])
         frames, ledger = make_rings(shapes, CAPACITY)
         buffer = shared_bytes(WeightBuffers.size(shapes.parameters))
         WeightBuffers.format(buffer)
         state, horizon = (
             shared_bytes(size) for size in (
-                LearnerState.size(shapes.parameters), HorizonRecord.size()
+                LearnerState.size(shapes.learned_parameters), HorizonRecord.size()
             )
         )
         LearnerState.format(state)
@@ -103,7 +114,8 @@ def make_world(
         return SimpleNamespace(
             config=config, blueprint=shapes, frames=frames, ledger=ledger,
             weights=WeightBuffers(buffer, shapes.parameters),
-            learner=LearnerState(state, shapes.parameters), horizon=HorizonRecord(horizon),
+            learner=LearnerState(state, shapes.learned_parameters),
+            horizon=HorizonRecord(horizon),
             turns=Turns(shared_bytes(Turns.size()), ClaimLock(arenas[-1].handle)),
             board=Board(memoryview(bytearray(Board.size()))), priorities=None,
         )
@@ -119,7 +131,9 @@ def play(write_row: Any) -> Callable[..., None]:
         for tick in range(world.ledger.newest + 1, world.ledger.newest + 1 + count):
             frame = np.random.default_rng(tick).normal(size=3).astype(np.float32)
             world.frames.publish(tick, frame, 0)
-            write_row(world.ledger, tick, reward=reward, action=tick % 4)
+            continuous = bool(world.blueprint.action_shape)
+            action = BOX.low + (tick % 5) / 5 * (BOX.high - BOX.low) if continuous else tick % 4
+            write_row(world.ledger, tick, reward=reward, action=action)
 
     return ticks
 
@@ -268,10 +282,10 @@ def test_a_batch_that_does_not_fit_is_halved(
     context = FakeContext(world, tmp_path)
     compute, fits = learner.SharedUpdate.compute, [5]
 
-    def starved(self: Any, batch: Any, updates: int) -> Any:
+    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
         if len(batch.actions) > fits[0]:
             raise MemoryError
-        return compute(self, batch, updates)
+        return compute(self, batch, updates, **options)
 
     monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
 
@@ -408,3 +422,61 @@ def test_where_nobody_learns_the_first_weights_are_published(
     learner.publish_initial(acting, acting.config, checkpoints.newest(tmp_path))
     assert acting.weights.info().updates == 20
     np.testing.assert_array_equal(published(acting), published(world))
+
+
+# ---- continuous actions
+
+
+def test_an_actor_and_its_critics_learn_and_resume(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world(continuous=True)
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    stop_at(context, 21)
+    learner.run(context)
+    assert int(context.record["skipped"][0]) == 0
+    assert world.weights.info() == WeightsInfo(version=6, updates=21)
+    state = world.learner
+    assert (state.progress.steps, state.progress.followed) == (21, 20)
+    acting = world.blueprint.parameters
+    np.testing.assert_array_equal(published(world), state.current.weights[:acting])
+    assert np.abs(state.current.square[:acting]).sum() > 0
+    assert np.abs(state.target - state.current.weights).sum() > 0
+    newest = checkpoints.newest(tmp_path)
+    assert newest is not None
+    # A daemon begins anew, with another learner in it.
+    later = make_world(continuous=True)
+    second = FakeContext(later, tmp_path, resume=newest)
+    second.on_beat = lambda _: setattr(second, "stopping", True)
+    learner.run(second)
+    np.testing.assert_array_equal(published(later), published(world))
+    assert later.learner.progress == state.progress
+    for name in ("weights", "mean", "square"):
+        np.testing.assert_array_equal(
+            getattr(later.learner.current, name), getattr(state.current, name)
+        )
+    np.testing.assert_array_equal(later.learner.target, state.target)
+
+
+def test_critics_begin_alike_in_every_learner(make_world: Any, tmp_path: Path) -> None:
+    starts = []
+    for index in (0, 1):
+        world = make_world(continuous=True)
+        learner.publish_initial(world, world.config, None)
+        context = FakeContext(world, tmp_path / str(index))
+        context.index = index
+        context.on_beat = lambda _, context=context: setattr(context, "stopping", True)
+        learner.run(context)
+        starts.append(world.learner.current.weights.copy())
+        np.testing.assert_array_equal(starts[-1][: world.blueprint.parameters], published(world))
+    np.testing.assert_array_equal(*starts)
+
+
+def test_learners_draw_different_noise(make_world: Any, tmp_path: Path) -> None:
+    drawn = []
+    for index in (0, 1, 0):
+        context = FakeContext(make_world(continuous=True), tmp_path)
+        context.index = index
+        drawn.append(learner.Learner(context)._generator().initial_seed())
+    assert drawn[0] == drawn[2] != drawn[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rtagent.config import LearningConfig
 from rtagent.learning.replay import FrameGather, Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import TERMINATED, Ledger
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 
 STACK = 4
 EPISODE = 25
@@ -304,3 +305,25 @@ def test_memory_of_a_batch_follows_its_size(blueprint: Blueprint, make_rings: An
     assert np.shares_memory(buffer.take(40, 8), large)
     assert not np.shares_memory(buffer.take(31, 8), large)
     assert buffer.take(31, 8).shape == (31, 8, 4, 4)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_continuous_actions_come_out_as_they_went_in(
+    n_step: int, blueprint: Blueprint, make_rings: Any, write_row: Callable[..., None]
+) -> None:
+    shapes = replace(blueprint, action_shape=(2,), action_dtype="float32")
+    frames, ledger = make_rings(shapes, 300)
+    for tick in range(400):
+        frames.publish(tick, picture(tick), tick - tick % EPISODE)
+        write_row(
+            ledger, tick, action=[tick - 1 + 0.25, -1.0], episode=tick // EPISODE,
+            flags=TRUNCATED if tick % EPISODE == EPISODE - 1 else 0,
+        )
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    replay.refresh()
+    batch = replay.sample(40, np.random.default_rng(1))
+    assert batch is not None
+    assert batch.actions.dtype == torch.float32
+    wanted = np.stack([batch.frames + 0.25, np.full(40, -1.0)], axis=1)
+    np.testing.assert_array_equal(batch.actions.numpy(), wanted.astype(np.float32))
+    assert not batch.terminals.any()

@@ -37,8 +37,8 @@ def test_there_is_none_at_first(buffer: memoryview) -> None:
 def test_the_newest_is_read(buffer: memoryview) -> None:
     state, out = LearnerState(buffer, N), np.empty(N, np.float32)
     for number in range(5):
-        put(state, number, Progress(10 + number, number, 32 * number))
-        wanted = Progress(10 + number, number, 32 * number)
+        wanted = Progress(10 + number, number, 32 * number, 2 * (number // 2))
+        put(state, number, wanted)
         assert LearnerState(buffer, N).read_weights(out) == wanted
         assert (out == number).all()
         assert state.number == number
