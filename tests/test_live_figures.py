@@ -73,7 +73,7 @@ def test_the_clock_keeps_its_rate_without_drift(run: Runtimes) -> None:
 
 def test_five_staggered_processes_act_on_nearly_every_tick(run: Runtimes) -> None:
     def attempt() -> str:
-        rows = measured(run, 8.0, *padded(5, "adaptive"))
+        rows = measured(run, 5.0, *padded(5, "adaptive"))
         inaction = float((rows["source"] == Source.DEFAULT).mean())
         delays = (rows["tick"] - rows["observed"])[rows["source"] == Source.AGENT]
         if inaction > 0.10:
@@ -85,7 +85,7 @@ def test_five_staggered_processes_act_on_nearly_every_tick(run: Runtimes) -> Non
 
 def test_one_process_acts_on_one_tick_of_five(run: Runtimes) -> None:
     def attempt() -> str:
-        rows = measured(run, 8.0, *padded(1, "maximum-time"))
+        rows = measured(run, 5.0, *padded(1, "maximum-time"))
         inaction = float((rows["source"] == Source.DEFAULT).mean())
         return "" if 0.76 <= inaction <= 0.86 else f"inaction {inaction:.3f}"
 
@@ -94,7 +94,7 @@ def test_one_process_acts_on_one_tick_of_five(run: Runtimes) -> None:
 
 def test_without_staggering_five_processes_are_hardly_better_than_one(run: Runtimes) -> None:
     def attempt() -> str:
-        rows = measured(run, 8.0, *padded(5, "unstaggered"))
+        rows = measured(run, 5.0, *padded(5, "unstaggered"))
         inaction = float((rows["source"] == Source.DEFAULT).mean())
         return "" if inaction > 0.40 else f"inaction {inaction:.3f}"
 

@@ -148,7 +148,11 @@ def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_pat
         (["policy.factory=faulty:absent"], "absent"),
         (["policy.factory=nowhere:honest"], "nowhere"),
         (["env.id=Nowhere-v0"], "Nowhere"),
-        (["env.id=Pendulum-v1", "env.rate_hz=30"], "Discrete"),
+        (
+            ["env.id=Pendulum-v1", "env.rate_hz=30", "learning.algorithm=dqn",
+             "learning.processes=1"],
+            "dqn",
+        ),
         (["env.id=CartPole-v1", "env.default_action=7"], "7"),
         (["replay.capacity=50000000"], "too little memory"),
     ],
