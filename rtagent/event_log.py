@@ -192,6 +192,8 @@ class EventLog:
             # With a write-ahead log, NORMAL waits for the disk at checkpoints alone, not at each
             # commit. A power cut may cost the last events; OFF could cost the whole file.
             self._connection.execute("PRAGMA synchronous=NORMAL")
+            # Events are written once and not read here: 256 KiB of cache are enough.
+            self._connection.execute("PRAGMA cache_size=-256")
             self._connection.executescript(_SCHEMA)
         return self._connection
 

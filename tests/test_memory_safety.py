@@ -61,13 +61,14 @@ def test_a_learner_out_of_memory_goes_on_with_smaller_batches(run: Runtimes) -> 
 
 
 def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
-    with run(*GAME, "env.rate_hz=240") as runtime:
+    with run(*GAME, "env.rate_hz=480") as runtime:
         learns(runtime, count=5)
         eventually(lambda: runtime.stats()["r3"]["used_bytes"], 20, "it is measured")
         used = runtime.stats()["r3"]["used_bytes"]
-        budget = (used >> 20) + 24
+        # Two hundredths are headroom, and this process is large among many tests.
+        budget = (used + used // 50 >> 20) + 24
         assert runtime.set_deadlines(memory_budget_mb=budget)["memory_budget_mb"] == budget
-        # The rings fill at 1.7 MB a second; the budget must stop them.
+        # The rings fill at 3.4 MB a second; the budget must stop them.
         start = updates(runtime)
         eventually(lambda: runtime.world.ledger.newest > 4200, 90, "the ring would be too large")
         assert updates(runtime) > start

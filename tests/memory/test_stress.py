@@ -19,7 +19,7 @@ from tests.forked import Forked, at_each_line, eventually
 from tests.memory.structures import STRUCTURES, Structure
 
 pytestmark = pytest.mark.process
-KILLS = 80
+KILLS = 48
 LONGEST_PAUSE_S = 0.08
 READERS = 2
 SEED = 20_240_229

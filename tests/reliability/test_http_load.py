@@ -24,6 +24,7 @@ def undisturbed(phases: dict[str, Any]) -> bool:
 
 @pytest.mark.process
 @pytest.mark.realtime
+@pytest.mark.slow
 def test_the_world_ticks_on_under_load() -> None:
     told = []
     # What others do on the machine spoils one round; what the clients do would spoil them all.
