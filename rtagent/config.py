@@ -215,6 +215,14 @@ class LearningConfig(Section):
     learning_starts: int = Field(
         1000, ge=1, description="Ticks in the replay before the first update."
     )
+    demonstrations: Path | None = Field(
+        None, description="A file recorded with `rtagent rom record`, or a folder of them, that an "
+        "empty replay starts with; a saved replay that is restored goes before it.",
+    )
+    demonstration_delay: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
+        "auto", description="Ticks from the frame that a demonstrated action is learned for to its "
+        "execution; auto: as many as inference.injected_latency_ms makes them, 1 without.",
+    )
     transitions: Literal["decision", "executed"] = Field(
         "decision", description="decision: from the frame a decision saw to the frame the next "
         "one saw; executed: from the frame before its execution, for comparison.",

@@ -1,4 +1,6 @@
-"""The replay on disk: restored before the world starts, saved on request and at the end.
+"""The replay and the disk: filled before the world starts, saved on request and at the end.
+
+It is filled from where it was saved, or else with demonstrations.
 
 Short-lived processes of their own do the work (`saver.py`), at idle priority; the supervisor only
 starts them and hears how they fare.
@@ -13,12 +15,16 @@ from rtagent import launch
 from rtagent.checkpoint import signature
 from rtagent.clock import Clock
 from rtagent.config import Config
+from rtagent.demonstration_loading import Demonstrations, find_demonstrations
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import WorldHandles
 from rtagent.replay_store import Manifest, find
 from rtagent.report import Report
-from rtagent.saver import restore_replay, save_replay
+from rtagent.saver import load_demonstrations, restore_replay, save_replay
+
+Past = Manifest | Demonstrations
+"""What a run may begin with."""
 
 SILENT_S = 60.0
 """A saver that reports no progress for so long is given up."""
@@ -39,6 +45,7 @@ class ReplayKeeping:
         self._clock = clock
         self._process: Any = None
         self._voice: Any = None
+        self._kind = ""
         self._heard = 0.0
         self.outcome: dict[str, Any] | None = None
 
@@ -47,34 +54,55 @@ class ReplayKeeping:
         """Whether a save is under way."""
         return self._process is not None
 
-    def find(self, config: Config, blueprint: Blueprint) -> Manifest | None:
-        """What a run may start with; None if there is nothing, or it is not wanted."""
-        if not (config.run.checkpoint_replay and config.run.resume):
-            return None
-        return find(self._folder, signature(config, blueprint))
+    def find(self, config: Config, blueprint: Blueprint) -> Past | None:
+        """What a run begins with: its saved replay, or else demonstrations; None: nothing.
+
+        Raises:
+            UserError: it does not belong to this run.
+        """
+        source = config.learning.demonstrations
+        if config.run.checkpoint_replay and config.run.resume:
+            saved = find(self._folder, signature(config, blueprint))
+            if saved is not None:
+                if source is not None:
+                    self._report.event(
+                        "demonstrations", source="saver", path=str(source),
+                        skipped="a saved replay is restored",
+                    )
+                return saved
+        return None if source is None else find_demonstrations(source, config, blueprint)
 
     def start_save(self, handles: WorldHandles) -> None:
         """Begin to save; `poll` says when it is done."""
-        self._start(save_replay, handles)
+        self._start("replay", save_replay, handles, self._folder)
 
-    def restore(self, handles: WorldHandles, keep: int) -> None:
-        """Restore, and wait for it: nothing else runs yet.
+    def begin(self, past: Past, handles: WorldHandles, keep: int) -> None:
+        """Fill the replay, and wait for it: nothing else runs yet.
 
         Args:
+            past: what with, from `find`.
             handles: of the shared memory.
             keep: most ticks.
 
         Raises:
-            UserError: it cannot be restored.
+            UserError: that cannot be done.
         """
-        self._start(restore_replay, handles, keep)
+        demonstrated = isinstance(past, Demonstrations)
+        if demonstrated:
+            self._start("demonstrations", load_demonstrations, handles, past, keep)
+        else:
+            self._start("replay", restore_replay, handles, self._folder, keep)
         while not self.poll(0.1):
             pass
-        if self.outcome is not None and "failed" in self.outcome:
-            raise UserError(
-                f"the saved replay cannot be restored: {self.outcome['failed']}; move "
-                f"{self._folder} away, or start with --set run.checkpoint_replay=false"
-            )
+        failed = None if self.outcome is None else self.outcome.get("failed")
+        if failed is None:
+            return
+        if demonstrated:
+            raise UserError(f"learning.demonstrations: {failed}")
+        raise UserError(
+            f"the saved replay cannot be restored: {failed}; move {self._folder} away, or start "
+            "with --set run.checkpoint_replay=false"
+        )
 
     def poll(self, timeout: float = 0.0) -> bool:
         """Look for news.
@@ -107,10 +135,13 @@ class ReplayKeeping:
         if self._process is not None:
             self._end("given up")
 
-    def _start(self, body: Any, handles: WorldHandles, *further: Any) -> None:
+    def _start(
+        self, kind: str, body: Any, handles: WorldHandles, place: Any, *further: Any
+    ) -> None:
+        """Start a process; its outcome becomes an event of this kind."""
         self._voice, theirs = launch.pipe()
-        self._heard, self.outcome = self._clock.now(), None
-        self._process = launch.spawn(body, handles, self._folder, theirs, *further, name="saver")
+        self._kind, self._heard, self.outcome = kind, self._clock.now(), None
+        self._process = launch.spawn(body, handles, place, theirs, *further, name="saver")
         theirs.close()
 
     def _end(self, reason: str | None) -> None:
@@ -123,4 +154,4 @@ class ReplayKeeping:
         code, self._process = self._process.exitcode, None
         if self.outcome is None:
             self.outcome = {"failed": reason or f"its process ended with code {code}"}
-        self._report.event("replay", source="saver", **self.outcome)
+        self._report.event(self._kind, source="saver", **self.outcome)

@@ -1,7 +1,7 @@
-"""Bodies of the short-lived processes that save and restore the replay.
+"""Bodies of the short-lived processes that save and fill the replay.
 
 Through its pipe each says ("progress", {"done": fraction}) now and then, and at the end
-("saved", {...}), ("restored", {...}) or ("failed", text).
+("saved", {...}), ("restored", {...}), ("loaded", {...}) or ("failed", text).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from multiprocess.connection import Connection
 
 from rtagent.checkpoint import signature
 from rtagent.clock import Clock, MonotonicClock
+from rtagent.demonstration_loading import Demonstrations, delay_ticks, load
 from rtagent.errors import UserError
 from rtagent.memory.world import World, WorldHandles
 from rtagent.realtime import enter_idle
@@ -27,6 +28,7 @@ from rtagent.replay_store import ReplayError, find, save
 from rtagent.worker import start_life
 
 PROGRESS_EVERY_S = 0.2
+NANO = 1_000_000_000
 
 Details = dict[str, Any]
 
@@ -111,6 +113,34 @@ def restore_replay(
         return details if report.problem is None else details | {"problem": report.problem}
 
     _answer("restored", work, voice)
+
+
+def load_demonstrations(
+    handles: WorldHandles, past: Demonstrations, voice: Connection, keep: int | None = None
+) -> None:
+    """Fill the replay with demonstrations, before any other process of the run starts.
+
+    Args:
+        handles: of the shared memory, whose rings are empty.
+        past: what with.
+        voice: for the answer; ("loaded", path, files, ticks, left_out, delay, seconds).
+        keep: most ticks; none: as many as fit.
+    """
+    start_life("saver")
+
+    def work(progress: Progress) -> Details:
+        world = World(handles)
+        delay = delay_ticks(world.config, world.blueprint)
+        ticks = load(
+            past, world.blueprint, world.frames, world.ledger, delay=delay,
+            time_ns=round(MonotonicClock().now() * NANO), keep=keep, progress=progress,
+        )
+        return {
+            "path": str(past.source), "files": len(past.files), "ticks": ticks,
+            "left_out": past.newest + 1 - ticks, "delay": delay,
+        }
+
+    _answer("loaded", work, voice)
 
 
 def _answer(kind: str, work: Callable[[Progress], Details], voice: Connection) -> None:

@@ -29,7 +29,7 @@ from rtagent.membership import follow_crew
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldMemory
 from rtagent.notify import Notifier, Systemd
-from rtagent.replay_keeping import ReplayKeeping
+from rtagent.replay_keeping import Past, ReplayKeeping
 from rtagent.report import Report, run_state
 from rtagent.scaling import Scaling, first_number
 from rtagent.settings import Settings, change, first_orders, scaled
@@ -121,15 +121,15 @@ class Supervisor:
             if found is None:
                 return
             blueprint, resume = found
-            saved = self._saving.find(self.config, blueprint)
-            first_tick = 0 if saved is None else saved.newest + 1
+            past = self._saving.find(self.config, blueprint)
+            first_tick = 0 if past is None else past.newest + 1
             memory = WorldMemory(self.config, blueprint, first_tick)
             self.world = World(memory.handles)
             crew = self._crew = Crew(
                 self.world.board, self._starter, self._report, blueprint.tick_seconds,
                 self.config.run.seed,
             )
-            self._populate(memory, resume)
+            self._populate(memory, resume, past)
             while not self._finished():
                 self._step()
             self._refuse_boot_failures()
@@ -153,7 +153,9 @@ class Supervisor:
         """Where the learners write."""
         return self.config.state_dir / "checkpoints"
 
-    def _populate(self, memory: WorldMemory, resume: Path | None) -> None:
+    def _populate(
+        self, memory: WorldMemory, resume: Path | None, past: Past | None
+    ) -> None:
         world = self._shared
         first = first_number(self.config.inference, world.blueprint.tick_seconds)
         self._settings = scaled(self._settings, first)
@@ -167,8 +169,8 @@ class Supervisor:
             memory, world, self.config, self._clock,
             partial(self._report.event, source="coordinator"), self._pids,
         )
-        if world.first_tick:
-            self._saving.restore(memory.handles, self._coordinator.ticks_limit)
+        if past is not None:
+            self._saving.begin(past, memory.handles, self._coordinator.ticks_limit)
         if not self.config.learning.processes:
             publish_first_weights(memory.handles, resume)
         self._crew.converge(list(self._wanted()), self._clock.now())
