@@ -32,27 +32,36 @@ LAST_EPISODES = 20
 BASELINE_EPISODES = 200
 
 
-def learn(config: Config, minutes: float) -> dict[str, Any]:
-    """Run the daemon and collect every episode: end (s), return."""
+def learn(config: Config, minutes: float, label: str | None = None) -> dict[str, Any]:
+    """Run the daemon and collect every episode: end (s), return.
+
+    Args:
+        config: of the run.
+        minutes: how long.
+        label: put before the line of progress, which is then printed once a minute on a line of
+            its own: several runs may go side by side.
+    """
     episodes: list[tuple[float, float]] = []
     with rtagent.Runtime(config) as runtime:
         runtime.wait_ready(60)
         start, end = time.monotonic(), time.monotonic() + 60.0 * minutes
         while time.monotonic() < end:
-            time.sleep(min(10.0, max(0.0, end - time.monotonic())))
+            time.sleep(min(60.0 if label else 10.0, max(0.0, end - time.monotonic())))
             recent = recent_episodes(runtime.world.board.environment, 1000)
             anchor = recent["end_tick"] * runtime.world.blueprint.tick_seconds
             episodes = list(zip(anchor.tolist(), recent["return"].tolist(), strict=True))
             learning = runtime.stats()["learning"]
             last = [value for _, value in episodes[-LAST_EPISODES:]]
             print(
-                f"\r{(time.monotonic() - start) / 60:5.1f} min  {len(episodes)} episodes  "
+                f"{label or chr(13)}{(time.monotonic() - start) / 60:5.1f} min  "
+                f"{len(episodes)} episodes  "
                 f"last {LAST_EPISODES}: {np.mean(last) if last else float('nan'):6.2f}  "
                 f"{learning['updates']} updates  epsilon {learning['epsilon']:.2f}   ",
-                end="", file=sys.stderr, flush=True,
+                end="\n" if label else "", file=sys.stderr, flush=True,
             )
         stats = runtime.stats()
-    print(file=sys.stderr)
+    if not label:
+        print(file=sys.stderr)
     last = [value for _, value in episodes[-LAST_EPISODES:]]
     return {
         "seed": config.run.seed,
