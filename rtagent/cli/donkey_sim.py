@@ -12,11 +12,17 @@ from rich.live import Live
 from rtagent.cli.options import stdout
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.env.donkey.protocol import DEFAULT_PORT
+from rtagent.env.donkey.race import Rules
 from rtagent.env.donkey.server import Figures, Simulator, listen
 from rtagent.errors import UserError
 
 FASTEST_FPS = 240.0
 MOST_CLIENTS = 64
+MOST_LAPS = 500
+MOST_CHECKPOINTS = 50
+LONGEST_RACE_S = 86_400.0
+SECONDS_PER_LAP = 120.0
+CHECKPOINTS = 8
 REFRESH_S = 1.0
 
 
@@ -36,6 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clients", type=int, default=16, metavar="N", help="further ones are turned away (16)"
     )
+    parser.add_argument(
+        "--race", type=int, metavar="LAPS", help="each client races against the clock (no race)"
+    )
+    parser.add_argument(
+        "--race-time-limit", type=float, metavar="S",
+        help=f"seconds for the whole race ({SECONDS_PER_LAP:g} for each lap)",
+    )
+    parser.add_argument(
+        "--checkpoints", type=int, metavar="N",
+        help=f"in a lap of the race, the starting line among them ({CHECKPOINTS})",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         UserError: an option is out of bounds, or the address cannot be had.
     """
     _check_bounds(args)
+    race = _race(args)
     try:
         listener = listen(args.host, args.port)
     except (OSError, OverflowError) as error:
@@ -54,10 +72,14 @@ def run(args: argparse.Namespace) -> int:
         ) from None
     clock = MonotonicClock()
     simulator = Simulator(
-        listener, clock, fps=args.fps, seed=args.seed, track=args.track, most_clients=args.clients
+        listener, clock, fps=args.fps, seed=args.seed, track=args.track, race=race,
+        most_clients=args.clients,
     )
     host, port = simulator.address
-    print(f"rtagent donkey-sim: {host}:{port}, {args.fps:g} frames per second", flush=True)
+    print(
+        f"rtagent donkey-sim: {host}:{port}, {args.fps:g} frames per second" + _announced(race),
+        flush=True,
+    )
     signal.signal(signal.SIGTERM, _interrupt)
     if not sys.stdout.isatty():
         simulator.run()
@@ -98,6 +120,14 @@ def _shown(clients: int, fps: float, figures: Figures) -> str:
     return ", ".join(parts + [f"{count} {name}" for name, count in faults.items() if count])
 
 
+def _announced(race: Rules | None) -> str:
+    """The race, as the first line goes on."""
+    if race is None:
+        return ""
+    laps = f"{race.laps} lap{'' if race.laps == 1 else 's'}"
+    return f", a race of {laps} within {race.time_limit_s:g} s"
+
+
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
@@ -111,3 +141,21 @@ def _check_bounds(args: argparse.Namespace) -> None:
         raise UserError(f"--clients {args.clients}: 1 to {MOST_CLIENTS}")
     if not 0 <= args.seed < 2**63:
         raise UserError(f"--seed {args.seed}: must not be negative")
+
+
+def _race(args: argparse.Namespace) -> Rules | None:
+    """The rules that the options make; none without `--race`."""
+    laps, limit, checkpoints = args.race, args.race_time_limit, args.checkpoints
+    if laps is None:
+        if limit is not None or checkpoints is not None:
+            raise UserError("--race-time-limit, --checkpoints: only together with --race LAPS")
+        return None
+    limit = SECONDS_PER_LAP * laps if limit is None else limit
+    checkpoints = CHECKPOINTS if checkpoints is None else checkpoints
+    if not 1 <= laps <= MOST_LAPS:
+        raise UserError(f"--race {laps}: 1 to {MOST_LAPS} laps")
+    if not 1.0 <= limit <= LONGEST_RACE_S:
+        raise UserError(f"--race-time-limit {limit:g}: 1 to {LONGEST_RACE_S:g} seconds")
+    if not 1 <= checkpoints <= MOST_CHECKPOINTS:
+        raise UserError(f"--checkpoints {checkpoints}: 1 to {MOST_CHECKPOINTS}")
+    return Rules(laps, limit, checkpoints)

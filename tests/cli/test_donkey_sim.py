@@ -1,4 +1,5 @@
 import json
+import math
 import signal
 import socket
 import subprocess
@@ -7,6 +8,9 @@ import sys
 import pytest
 
 from rtagent.cli import main
+from rtagent.env.donkey.environment import DonkeyCar
+from rtagent.env.donkey.session import REPORTED_SCALE
+from rtagent.env.donkey.track import circuit
 
 
 @pytest.mark.process
@@ -29,13 +33,57 @@ def test_it_prints_its_address_serves_and_ends_on_ctrl_c() -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.process
+def test_our_own_client_drives_a_race() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "rtagent", "donkey-sim", "--port", "0", "--race", "1"],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.endswith("60 frames per second, a race of 1 lap within 120 s\n")
+            port = int(line.split(":")[2].split(",")[0])
+            env = DonkeyCar(host="127.0.0.1", port=port, actions="continuous", max_seconds=0)
+            assert _race_of_one_lap(env) == ["race_start", "race_stop"]
+            env.close()
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 130
+
+
+def _race_of_one_lap(env: DonkeyCar) -> list[str]:
+    """What is said of a race driven along the centre line, a tenth of a second per step."""
+    track = circuit()
+    env._connection._send(
+        {"msg_type": "step_mode", "step_mode": "synchronous", "time_step": 0.1}
+    )
+    _, info = env.reset()
+    terminated = truncated = False
+    while not (terminated or truncated):
+        assert info["connected"]
+        assert info["time"] < 120.0
+        x, _, z = (each / REPORTED_SCALE for each in info["pos"])
+        ahead = track.point_at(track.place(x, z).progress + 6.0)[2]
+        turn = (ahead - math.radians(info["car"][2]) + math.pi) % (2 * math.pi) - math.pi
+        steering = min(max(2.0 * turn - 0.2 * info["cte"], -1.0), 1.0)
+        _, _, terminated, truncated, info = env.step([steering, 0.35])
+    assert (terminated, truncated) == (False, True)
+    assert info["lap_count"] == 1
+    return list(info["race"])
+
+
 @pytest.mark.parametrize(
     "options",
     [("--port", "70000"), ("--fps", "0"), ("--fps", "nan"), ("--clients", "0"), ("--seed", "-1"),
-     ("--host", "no.such.host.invalid"), ("--track", "oval")],
+     ("--host", "no.such.host.invalid"), ("--track", "oval"), ("--race", "0"), ("--race", "501"),
+     ("--race", "two"), ("--race", "1", "--checkpoints", "0"),
+     ("--race", "1", "--checkpoints", "51"), ("--race", "1", "--race-time-limit", "0.9"),
+     ("--race", "1", "--race-time-limit", "nan"), ("--race-time-limit", "60"),
+     ("--checkpoints", "8")],
 )
 def test_bad_options_are_one_line(
-    options: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
         code = main(["donkey-sim", "--port", "0", *options])

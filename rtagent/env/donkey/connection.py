@@ -6,7 +6,8 @@ where a control is replaced by nothing and simply left out, for the next is only
 a reset or a part of the handshake is never left out. A connection on which nothing usable has come
 for `SILENCE_S` seconds of listening is given up, whatever the reason: a dead machine, a simulator
 that has stopped in mid-message, pictures that cannot be read. Then it connects anew, after a pause
-that grows and is spread by chance.
+that grows and is spread by chance. In a race's lobby there is no telemetry yet, and pings are
+enough.
 
 A reset counts as done when telemetry shows it: frames from before are not delivered, and it is
 asked for again while it has no effect.
@@ -15,20 +16,17 @@ asked for again while it has no effect.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import os
 import random
-import select
-import socket
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 from rtagent.clock import Clock
-from rtagent.env.donkey.protocol import LineDecoder, Message, ProtocolError, from_client
+from rtagent.env.donkey.protocol import Message, ProtocolError
 from rtagent.env.donkey.telemetry import NO_HIT, Telemetry, read
+from rtagent.env.donkey.wire import Address, Wire
 
 SILENCE_S = 1.9
 """Of listening without telemetry, after which a simulator counts as dead: noticed within 2 s."""
@@ -44,16 +42,9 @@ MOST_RESETS = 3
 """Then a frame counts as the start even if it does not look like one."""
 STANDING = 0.3
 """Speed below which a car has been reset."""
-LARGEST_OUTBOX = 1 << 16
-RECEIVE = 1 << 18
 NEWS = 16
-MOST_RECEIVED = 1 << 23
-"""Bytes taken in one look, so that a flood cannot hold up the caller."""
 
 _log = logging.getLogger(__name__)
-
-Address = tuple[int, Any]
-"""Family and socket address."""
 
 
 class State(Enum):
@@ -80,7 +71,8 @@ class Connection:
     Attributes:
         state: now.
         losses: connections given up after they had been running.
-        race: `DQ`, `missed_checkpoint` and other race messages since `forget_race`.
+        race: `race_start`, `missed_checkpoint`, `DQ` and `race_stop`, the newest last, since the
+            last start of a race; who begins an episode clears it.
         lap_times: seconds, the newest last.
         count: figures by name: received, used, skipped, malformed, resized, resets, resets_again,
             resets_unconfirmed, controls_left_out, connects, losses.
@@ -113,10 +105,8 @@ class Connection:
         self.count: Counter[str] = Counter()
         self.last_problem = ""
         self.news: deque[str] = deque(maxlen=NEWS)
-        self._sock: socket.socket | None = None
+        self._wire = Wire()
         self._addresses: deque[Address] = deque()
-        self._decoder = LineDecoder()
-        self._outbox = bytearray()
         self._frames: deque[Telemetry] = deque()
         self._retry_at = clock.now()
         self._pause = FIRST_PAUSE_S
@@ -124,6 +114,7 @@ class Connection:
         self._polled_at = clock.now()
         self._reset_asked_at: float | None = None
         self._resets_asked = 0
+        self._in_lobby = False
 
     @property
     def running(self) -> bool:
@@ -175,7 +166,7 @@ class Connection:
         """Ask for a control; left out if the socket has not taken the last yet."""
         if not self.running or self.resetting:
             return
-        if self._outbox:
+        if self._wire.busy:
             self.count["controls_left_out"] += 1
             return
         self._send({
@@ -236,13 +227,7 @@ class Connection:
         try:
             if not self._addresses:
                 self._addresses.extend(self._where())
-            family, address = self._addresses.popleft()
-            self._sock = socket.socket(family, socket.SOCK_STREAM)
-            self._sock.setblocking(False)
-            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = self._sock.connect_ex(address)
-            if code not in (0, errno.EINPROGRESS):
-                raise OSError(code, os.strerror(code))
+            self._wire.connect(self._addresses.popleft())
         except (OSError, IndexError) as error:
             self._give_up(f"cannot connect: {error}")
             return
@@ -251,60 +236,42 @@ class Connection:
     def _exchange(self, until: float) -> None:
         """Wait for the socket, at most until then, and move what it takes and gives."""
         wait = max(until - self._clock.now(), 0.0)
-        if self._sock is None:
+        if not self._wire.is_open:
             if wait:
                 self._clock.sleep_until(until)
             return
-        wants = [self._sock] if self._outbox or self.state is State.CONNECTING else []
+        connecting = self.state is State.CONNECTING
         try:
-            readable, writable, _ = select.select([self._sock], wants, [], wait)
-            if self.state is State.CONNECTING:
+            readable, writable = self._wire.wait(wait, writing=connecting or self._wire.busy)
+            if connecting:
                 if writable:
-                    self._connected()
+                    self._wire.check()
+                    self.state, self._since = State.LOADING, self._clock.now()
                 return
             if writable:
-                self._flush()
+                self._wire.flush()
             if readable:
                 self._receive()
         except (OSError, ProtocolError) as error:
             self.count["malformed"] += isinstance(error, ProtocolError)
             self._give_up(str(error))
 
-    def _connected(self) -> None:
-        assert self._sock is not None
-        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, os.strerror(code))
-        self.state, self._since = State.LOADING, self._clock.now()
-
     def _receive(self) -> None:
         """Take in what has arrived. Only the newest frames of it are decoded."""
-        assert self._sock is not None
         frames: deque[Message] = deque(maxlen=WAITING)
-        taken, before = 0, self._decoder.malformed
-        while taken < MOST_RECEIVED:
-            try:
-                data = self._sock.recv(RECEIVE)
-            except BlockingIOError:
-                break
-            if not data:
-                raise OSError("the simulator has closed the connection")
-            taken += len(data)
-            for message in self._decoder.feed(data):
-                if message["msg_type"] == "telemetry":
-                    self.count["received"] += 1
-                    self.count["skipped"] += len(frames) == WAITING
-                    frames.append(message)
-                else:
-                    self._handle(message)
-                if not self._connected_still():
-                    return
-        self.count["malformed"] += self._decoder.malformed - before
+        before = self._wire.malformed
+        for message in self._wire.receive():
+            if message["msg_type"] == "telemetry":
+                self.count["received"] += 1
+                self.count["skipped"] += len(frames) == WAITING
+                frames.append(message)
+            else:
+                self._handle(message)
+            if not self._wire.is_open:
+                return
+        self.count["malformed"] += self._wire.malformed - before
         for message in frames:
             self._hear(message)
-
-    def _connected_still(self) -> bool:
-        return self._sock is not None
 
     def _hear(self, message: Message) -> None:
         if self.state is not State.RUNNING:
@@ -318,6 +285,7 @@ class Connection:
             return
         self._since = self._clock.now()
         self._pause = FIRST_PAUSE_S
+        self._in_lobby = False
         if frame.resized:
             if not self.count["resized"]:
                 self._tell("the simulator sends pictures of another size; they are resized")
@@ -353,17 +321,26 @@ class Connection:
                 raise ProtocolError(f"the simulator has no scene {self._scene}")
             self._send({"msg_type": "load_scene", "scene_name": self._scene})
         elif kind in ("car_loaded", "need_car_config"):
+            self._in_lobby = kind == "need_car_config"
             self._start_driving()
+        elif kind == "ping" and self._in_lobby:
+            # No car, no telemetry: a lobby may last, and this says that it is still there.
+            self._since = self._clock.now()
         elif kind == "cross_start":
             with contextlib.suppress(TypeError, ValueError):
                 self.lap_times.append(float(message.get("lap_time", "nan")))
         elif kind in ("DQ", "missed_checkpoint", "race_start", "race_stop"):
+            if kind == "race_start":
+                # What was still on its way belongs to the race before.
+                self.race.clear()
             self.race.append(kind)
 
     def _start_driving(self) -> None:
         self._send({"msg_type": "control", "steering": 0.0, "throttle": 0.0, "brake": 1.0})
         for message in self._setup:
             self._send(message)
+        if not self._wire.is_open:
+            return
         if self.state is not State.RUNNING:
             self.count["connects"] += 1
             self._tell(f"driving in {self._scene}")
@@ -371,20 +348,12 @@ class Connection:
         self._frames.clear()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._outbox += from_client(message)
-        if len(self._outbox) > LARGEST_OUTBOX:
-            self._give_up("the simulator takes no messages")
+        if not self._wire.is_open:
             return
         try:
-            self._flush()
+            self._wire.send(message)
         except OSError as error:
             self._give_up(str(error))
-
-    def _flush(self) -> None:
-        assert self._sock is not None
-        with contextlib.suppress(BlockingIOError):
-            sent = self._sock.send(self._outbox)
-            del self._outbox[:sent]
 
     def _give_up(self, problem: str) -> None:
         """Close, and try again after a pause."""
@@ -405,12 +374,8 @@ class Connection:
         _log.info("donkey: %s", line)
 
     def _disconnect(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
-        self._sock = None
+        self._wire.close()
         self.state = State.DOWN
         self._retry_at = self._clock.now()
-        self._decoder = LineDecoder()
-        self._outbox.clear()
         self._frames.clear()
-        self._reset_asked_at = None
+        self._reset_asked_at, self._in_lobby = None, False

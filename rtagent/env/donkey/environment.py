@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.env.donkey.camera import CameraConfig
-from rtagent.env.donkey.connection import Address, Connection
+from rtagent.env.donkey.connection import Connection
 from rtagent.env.donkey.controls import Continuous, Grid
 from rtagent.env.donkey.embedded import EmbeddedSimulator
 from rtagent.env.donkey.protocol import DEFAULT_PORT, ProtocolError
 from rtagent.env.donkey.scenes import SCENES
 from rtagent.env.donkey.telemetry import NO_HIT, Telemetry
+from rtagent.env.donkey.wire import Address
 from rtagent.errors import UserError
 
 RATE_HZ = 20.0
@@ -67,6 +68,10 @@ class DonkeyCar(gym.Env[Picture, Any]):
     steerings times three throttles, then one that brakes (`get_action_meanings`); `continuous`,
     Box float32: steering -1 to 1, throttle 0 to 1. Reward: forward velocity times closeness to
     the centre line; -1 off the road, -2 for a collision, both of which terminate the episode.
+
+    In a race, `info["race"]` lists what was said of it in this episode. A missed checkpoint and a
+    disqualification terminate the episode with a reward of -1; it is truncated when the race stops
+    otherwise.
 
     Attributes:
         noop_action: coasts straight on, or brakes, as `noop` says.
@@ -216,6 +221,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         frame = connection.take()
         self._see(frame)
         reward, terminated = self._judge(frame)
+        truncated = truncated or (not terminated and "race_stop" in connection.race)
         return self._picture.copy(), reward, terminated, truncated, self._info()
 
     def render(self) -> Picture | None:
@@ -296,6 +302,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
             "resetting": connection.resetting,
             "lap_count": len(laps),
             "last_lap_time": laps[-1] if laps else 0.0,
+            "race": list(connection.race),
             "figures": self.figures,
         }
 

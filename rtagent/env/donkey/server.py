@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from rtagent.clock import Clock
 from rtagent.env.donkey.protocol import Message, ObjectDecoder, ProtocolError, from_simulator
+from rtagent.env.donkey.race import Rules
 from rtagent.env.donkey.session import Session, TrackKind
 
 MOST_CAUGHT_UP = 5
@@ -72,6 +73,7 @@ class Simulator:
         fps: telemetry frames per second.
         seed: of roads and noise.
         track: the road of every scene; none: each scene has its own.
+        race: rules of the race that each client drives on its own; none: no race.
         most_clients: further ones are turned away.
     """
 
@@ -83,6 +85,7 @@ class Simulator:
         fps: float = 20.0,
         seed: int = 0,
         track: TrackKind | None = None,
+        race: Rules | None = None,
         most_clients: int = 16,
     ) -> None:
         listener.setblocking(False)
@@ -91,6 +94,7 @@ class Simulator:
         self._period = 1.0 / fps
         self._seed = seed
         self._track = track
+        self._race = race
         self._most_clients = most_clients
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -184,7 +188,8 @@ class Simulator:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            client = Client(sock, Session(seed=self._seed, track=self._track))
+            session = Session(seed=self._seed, track=self._track, rules=self._race)
+            client = Client(sock, session)
             self._clients[sock.fileno()] = client
             self._selector.register(sock, selectors.EVENT_READ)
             self.figures.connections += 1

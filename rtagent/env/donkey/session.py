@@ -13,7 +13,7 @@ import io
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import atan2, copysign, cos, degrees, floor, pi, sin
+from math import atan2, cos, degrees, pi, sin
 from typing import Any, Literal
 
 import cv2
@@ -21,57 +21,19 @@ from PIL import Image
 
 from rtagent.env.donkey.camera import Camera, CameraConfig, Picture
 from rtagent.env.donkey.car import Car
+from rtagent.env.donkey.drive import PARKED, Controls, Drive
 from rtagent.env.donkey.protocol import VERSION, Message, ProtocolError, number
+from rtagent.env.donkey.race import Race, Rules
 from rtagent.env.donkey.scenery import Scenery, draw
 from rtagent.env.donkey.scenes import SCENES
-from rtagent.env.donkey.track import BARRIER, Place, Track, circuit, generated
+from rtagent.env.donkey.track import BARRIER, Track, circuit, generated
 
 REPORTED_SCALE = 1 / 8
 RIDE_HEIGHT = 0.6
-BEHIND_LINE = 4.0
-"""A car starts this far before the starting line."""
 JPEG_QUALITY = 90
-BARRIER_NAME = "barrier"
 LONGEST_TIME_STEP_S = 1.0
 
 TrackKind = Literal["circuit", "generated"]
-
-
-@dataclass(frozen=True)
-class Controls:
-    """What the driver asks for: steering and throttle -1 to 1, brake 0 to 1."""
-
-    steering: float = 0.0
-    throttle: float = 0.0
-    brake: float = 0.0
-
-
-PARKED = Controls(brake=1.0)
-
-
-@dataclass
-class Drive:
-    """A car in a scene.
-
-    Attributes:
-        track: the road.
-        scenery: what it looks like.
-        car: on it.
-        place: where on the road the car is.
-        travelled: way along the road since the starting line, backwards negative.
-        laps: completed.
-        lap_started: time at which the current lap began; none before the first crossing.
-        hit: what the car has run into since the last telemetry.
-    """
-
-    track: Track
-    scenery: Scenery
-    car: Car
-    place: Place
-    travelled: float = -BEHIND_LINE
-    laps: int = 0
-    lap_started: float | None = None
-    hit: str = "none"
 
 
 @dataclass
@@ -81,6 +43,7 @@ class Session:
     Args:
         seed: of generated roads, textures and noise.
         track: the road of every scene; none: each scene has its own.
+        rules: of a race in every scene; none: there are no races.
 
     Attributes:
         controls: in force.
@@ -89,10 +52,14 @@ class Session:
         quit_asked: the client wants the simulator to end.
         name: the car's.
         refused: messages that could not be carried out.
+        drive: the car in its scene; none while no scene is loaded.
+        race: in this scene; none without rules.
+        time: seconds of the world since the scene was loaded.
     """
 
     seed: int = 0
     track: TrackKind | None = None
+    rules: Rules | None = None
     controls: Controls = PARKED
     synchronous_step: float | None = None
     wants_telemetry: bool = False
@@ -100,6 +67,7 @@ class Session:
     name: str = ""
     refused: int = 0
     drive: Drive | None = None
+    race: Race | None = None
     time: float = 0.0
     _scene: str = ""
     _configs: dict[str, CameraConfig] = field(
@@ -134,16 +102,12 @@ class Session:
         drive = self.drive
         if drive is None:
             return []
-        controls, car = self.controls, drive.car
-        car.advance(seconds, controls.steering, controls.throttle, controls.brake)
-        self._relocate(drive)
-        if abs(drive.place.cte) > BARRIER:
-            beyond = copysign(abs(drive.place.cte) - BARRIER, drive.place.cte)
-            car.x -= beyond * cos(drive.place.heading)
-            car.z += beyond * sin(drive.place.heading)
-            car.speed = 0.0
-            drive.hit = BARRIER_NAME
-        return self._crossings(drive)
+        in_lobby = self.race is not None and self.race.in_lobby
+        drive.advance(seconds, PARKED if in_lobby else self.controls)
+        said = drive.crossings(self.time)
+        if self.race is not None:
+            said += self.race.advance(self.time, drive.rounds, drive.place.cte)
+        return said
 
     def telemetry(self) -> Message | None:
         """The state of car and camera now; none while no scene is loaded."""
@@ -184,34 +148,13 @@ class Session:
             message[key] = base64.b64encode(encoded(picture, camera.config.img_enc)).decode()
         return message
 
-    def _relocate(self, drive: Drive) -> None:
-        before = drive.place.progress
-        drive.place = drive.track.place(drive.car.x, drive.car.z)
-        half = drive.track.length / 2
-        drive.travelled += (drive.place.progress - before + half) % (2 * half) - half
-
-    def _crossings(self, drive: Drive) -> list[Message]:
-        crossed = floor(drive.travelled / drive.track.length)
-        started = drive.lap_started
-        if crossed < 0 or (started is not None and crossed <= drive.laps):
-            return []
-        said: list[Message] = [{
-            "msg_type": "collision_with_starting_line",
-            "starting_line_index": 0,
-            "timeStamp": self.time,
-        }]
-        if started is not None:
-            drive.laps = crossed
-            said.append({"msg_type": "cross_start", "lap_time": self.time - started})
-        drive.lap_started = self.time
-        return said
-
     def _begin(self, track: Track, scenery: Scenery) -> None:
-        """Put the car at the start of a road."""
-        x, z, heading = track.point_at(-BEHIND_LINE)
-        self.drive = Drive(track, scenery, Car(x, z, heading), track.place(x, z))
+        """Put the car at the start of a road; a race begins anew."""
+        self.drive = Drive.at_start(track, scenery)
         self.controls = PARKED
         self._point_cameras()
+        if self.race is not None and not self.race.in_lobby:
+            self._replies += self.race.start(self.time, self.drive.rounds)
 
     def _point_cameras(self) -> None:
         if self.drive is not None:
@@ -235,9 +178,10 @@ class Session:
         if not isinstance(scene, str) or scene not in SCENES.values():
             raise ProtocolError(f"unknown scene {str(scene)[:40]!r}")
         self._scene, self.time = scene, 0.0
+        self.race = None if self.rules is None else Race(self.rules, self.time)
         kind = self.track or ("circuit" if scene == "generated_track" else "generated")
         self._begin(*_road(kind, self._road_seed(), 1.0, 0))
-        self._replies.append({"msg_type": "car_loaded"})
+        self._replies.append({"msg_type": "need_car_config" if self.race else "car_loaded"})
 
     def _road_seed(self) -> int:
         """Each scene but the generated road is one fixed road."""
@@ -260,6 +204,8 @@ class Session:
         for key in ("body_r", "body_g", "body_b", "font_size"):
             number(message, key, 0.0)
         self.name = str(message.get("car_name", ""))[:64]
+        if self.race is not None and self.race.in_lobby:
+            self._replies += self.race.start(self.time, self._needs_drive().rounds)
 
     def _cam_config(self, message: Message) -> None:
         key = "image" if message["msg_type"] == "cam_config" else "imageb"
@@ -276,7 +222,7 @@ class Session:
         self.wants_telemetry = True
 
     def _exit_scene(self, message: Message) -> None:
-        self.drive, self._cameras = None, {}
+        self.drive, self.race, self._cameras = None, None, {}
         self.synchronous_step = None
         self._replies += self.greet()
 
@@ -312,7 +258,9 @@ class Session:
         place = drive.track.place(x, z)
         if abs(place.cte) > BARRIER:
             raise ProtocolError(f"pos_x, pos_z = {x}, {z}: beyond the barrier")
-        drive.car, drive.place = car, place
+        drive.put(car, place)
+        if self.race is not None:
+            self.race.put(drive.rounds)
 
     def _node_position(self, message: Message) -> None:
         drive, index = self._needs_drive(), int(number(message, "index"))

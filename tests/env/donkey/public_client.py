@@ -104,8 +104,9 @@ class PublicClient:
         elif kind == "scene_names":
             assert self._scene in message["scene_names"]
             self.send("load_scene", scene_name=self._scene)
-        elif kind == "car_loaded":
-            self.control(0.0, 0.0, 1.0)
+        elif kind in ("car_loaded", "need_car_config"):
+            if kind == "car_loaded":
+                self.control(0.0, 0.0, 1.0)
             self.send("car_config", body_style="donkey", body_r=128, body_g=128, body_b=128,
                       car_name="me", font_size=100)
             self.send("cam_config", **self._camera)

@@ -86,6 +86,40 @@ def test_a_race_lobby_asks_for_the_car(connect):
     fake.close()
 
 
+def test_a_race_that_begins_leaves_the_last_one_behind(connect, fake):
+    connection = running(connect, fake)
+    fake.send({"msg_type": "DQ"}, {"msg_type": "race_stop"}, {"msg_type": "race_start"})
+    until(connection, lambda: "race_start" in connection.race)
+    assert list(connection.race) == ["race_start"]
+
+
+def test_in_a_lobby_pings_are_life_until_there_is_telemetry(connect, monkeypatch):
+    monkeypatch.setattr(module, "SILENCE_S", 0.3)
+    fake = FakeSimulator(greeting=({"msg_type": "need_car_config"},))
+    fake.frame = None
+    connection = connect(fake.address)
+    until(connection, lambda: connection.running)
+    began = time.monotonic()
+
+    def waited():
+        fake.send({"msg_type": "ping"})
+        return time.monotonic() > began + 4 * module.SILENCE_S
+
+    until(connection, waited)
+    assert connection.running
+    assert connection.losses == 0
+    fake.frame = {"speed": 1.0}
+    until(connection, lambda: connection.count["used"] > 0)
+    fake.frame = None
+
+    def lost():
+        fake.send({"msg_type": "ping"})
+        return not connection.running
+
+    until(connection, lost)
+    fake.close()
+
+
 def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
     connection = running(connect, fake)
     fake.send(
@@ -252,6 +286,17 @@ def test_a_reset_that_is_never_obeyed_ends_and_is_counted(connect, fake, monkeyp
     until(connection, lambda: not connection.resetting)
     assert connection.count["resets_unconfirmed"] == 1
     assert connection.running
+
+
+def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connect, fake):
+    connection = running(connect, fake)
+    # What is broken is only noticed with the next message.
+    connection._wire._sock.shutdown(socket.SHUT_RDWR)
+    connection.reset()
+    assert not connection.running
+    assert not connection.resetting
+    assert connection.losses == 1
+    until(connection, lambda: connection.running)
 
 
 def test_controls_wait_for_a_reset(connect, fake):

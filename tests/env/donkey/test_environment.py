@@ -182,6 +182,41 @@ def test_the_race_may_end_an_episode(fake, make, event):
     assert not env.step(COAST)[2]
 
 
+def test_a_race_that_stops_truncates_the_episode(fake, make):
+    env = make(fake.address)
+    env.reset()
+    fake.send({"msg_type": "race_start"})
+    drive_while(env, lambda info: not info["race"])
+    fake.send({"msg_type": "race_stop"})
+    *before, last = drive_while(env, lambda info: "race_stop" not in info["race"])
+    assert last[4]["race"] == ["race_start", "race_stop"]
+    # A race that stops may come between two frames; the episode ends with a frame.
+    ends = [step[2:4] for step in before]
+    assert set(ends) <= {(False, False)}
+    if not last[3]:
+        last = env.step(COAST)
+    assert last[2:4] == (False, True)
+    assert env.reset()[1]["race"] == []
+    assert env.step(COAST)[2:4] == (False, False)
+
+
+def test_a_disqualification_terminates_even_as_the_race_stops(fake, make):
+    env = make(fake.address)
+    env.reset()
+    fake.frame = None
+    time.sleep(0.05)
+    while env.step(COAST)[4]["figures"].get("repeated", 0) < 2:
+        pass
+    fake.send(
+        {"msg_type": "DQ", "missed_cp": False, "reason": "off the road"}, {"msg_type": "race_stop"},
+        {"msg_type": "telemetry", "image": PICTURE, "speed": 1.0, "cte": 0.0},
+    )
+    steps = [env.step(COAST)]
+    while steps[-1][4]["speed"] != 1.0:
+        steps.append(env.step(COAST))
+    assert steps[-1][1:4] == (-1.0, True, False)
+
+
 def test_a_long_episode_is_truncated(fake, make):
     env = make(fake.address, max_seconds=10 / 60)
     for _ in range(2):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rtagent.env.donkey.protocol import LONGEST_FROM_CLIENT
+from rtagent.env.donkey.race import Rules
 from tests.conftest import eventually
 
 from .conftest import serving
@@ -45,6 +46,34 @@ def test_the_public_client_drives_it(simulator):
     client.close()
     assert simulator.figures.malformed == simulator.figures.refused == 0
     eventually(lambda: simulator.clients == 0, 20, "the client has left")
+
+
+def test_the_public_client_races():
+    with serving(race=Rules(1, 0.5, 8)) as simulator:
+        client = PublicClient(simulator.at)
+        client.wait_loaded()
+        client.send("reset_car")
+        eventually(lambda: client.heard.count("race_start") == 2, 20, "the race begins anew")
+        client.control(0.0, 0.5)
+        eventually(lambda: "race_stop" in client.heard, 20, "the time is up")
+        assert client.heard[:3] == ["scene_selection_ready", "scene_names", "need_car_config"]
+        assert "car_loaded" not in client.heard
+        assert client.heard[-2:] == ["DQ", "race_stop"]
+        client.close()
+        assert simulator.figures.malformed == simulator.figures.refused == 0
+
+
+def test_two_clients_race_each_on_its_own():
+    with serving(race=Rules(1, 60.0, 8)) as simulator:
+        clients = [PublicClient(simulator.at) for _ in range(2)]
+        for client in clients:
+            client.wait_loaded()
+            eventually(lambda of=client: "race_start" in of.heard, 20, "its race begins")
+        clients[0].send("reset_car")
+        eventually(lambda: clients[0].heard.count("race_start") == 2, 20, "it begins anew")
+        assert clients[1].heard.count("race_start") == 1
+        for client in clients:
+            client.close()
 
 
 def test_every_message_of_the_client_is_answered_or_obeyed(simulator):

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from rtagent.env.donkey.drive import BARRIER_NAME
+from rtagent.env.donkey.race import PING_S, Rules
 from rtagent.env.donkey.scenes import SCENES
-from rtagent.env.donkey.session import BARRIER_NAME, REPORTED_SCALE, Session
+from rtagent.env.donkey.session import REPORTED_SCALE, Session
 from rtagent.env.donkey.telemetry import read
 from rtagent.env.donkey.track import BARRIER, HALF_WIDTH
 
@@ -22,11 +24,10 @@ DOCUMENTED = {
 
 
 def session(scene="generated_track", **options):
-    """A car at the start of a scene."""
+    """A car at the start of a scene; with `rules`, in the lobby of a race."""
     new = Session(**options)
-    assert new.handle({"msg_type": "load_scene", "scene_name": scene}) == [
-        {"msg_type": "car_loaded"}
-    ]
+    loaded = "need_car_config" if "rules" in options else "car_loaded"
+    assert new.handle({"msg_type": "load_scene", "scene_name": scene}) == [{"msg_type": loaded}]
     return new
 
 
@@ -45,6 +46,17 @@ def drive(of, seconds, steer, throttle=0.35):
         of.handle(control(steer(of.drive), throttle))
         said += of.advance(1 / FPS)
     return said
+
+
+def kinds(said):
+    return [each["msg_type"] for each in said]
+
+
+def put(of, rounds):
+    """Put the car on the centre line elsewhere, standing, looking along the road."""
+    x, z, heading = of.drive.track.point_at(rounds * of.drive.track.length)
+    turned = {"Qx": 0.0, "Qy": np.sin(heading / 2), "Qz": 0.0, "Qw": np.cos(heading / 2)}
+    of.handle({"msg_type": "set_position", "pos_x": x, "pos_z": z, **turned})
 
 
 def along(drive_):
@@ -106,9 +118,8 @@ def test_laps_are_counted_and_announced():
     while of.time < 150.0 and of.drive.laps < 2:
         said += drive(of, 1.0, along)
         assert abs(of.drive.place.cte) < HALF_WIDTH
-    kinds = [each["msg_type"] for each in said]
     # The first crossing begins the first lap.
-    assert kinds.count("collision_with_starting_line") == 3
+    assert kinds(said).count("collision_with_starting_line") == 3
     laps = [each["lap_time"] for each in said if each["msg_type"] == "cross_start"]
     crossings = [each["timeStamp"] for each in said if "timeStamp" in each]
     assert laps == pytest.approx(np.diff(crossings))
@@ -221,6 +232,97 @@ def test_a_car_can_be_put_at_a_node():
     assert np.cos(of.drive.car.yaw - heading) == pytest.approx(1.0)
 
 
+def test_a_race_begins_with_the_cars_configuration():
+    of = session(rules=Rules(1, 60.0, 8))
+    # In the lobby a car stands, whatever is asked of it.
+    said = drive(of, PING_S + 0.1, along, throttle=1.0)
+    assert said == [{"msg_type": "ping"}]
+    assert of.drive.car.speed == 0.0
+    assert read(of.telemetry(), (120, 160, 3)).speed == 0.0
+    assert of.handle({"msg_type": "car_config", "body_r": "x"}) == []
+    assert of.race.in_lobby
+    assert of.handle({"msg_type": "car_config"}) == [{"msg_type": "race_start"}]
+    assert of.handle({"msg_type": "car_config"}) == []
+    drive(of, 1.0, along)
+    assert of.drive.car.speed > 0.0
+
+
+def test_a_race_of_one_lap_is_said_in_order():
+    of = session(rules=Rules(1, 100.0, 8))
+    said = of.handle({"msg_type": "car_config"})
+    while of.time < 100.0 and said[-1]["msg_type"] != "race_stop":
+        said += drive(of, 0.1, along)
+    told = [kind for kind in kinds(said) if kind != "ping"]
+    assert told == [
+        "race_start", "collision_with_starting_line", "collision_with_starting_line",
+        "cross_start", "race_stop",
+    ]
+    assert kinds(said).count("ping") == int(of.time / PING_S)
+    # Who drives on, drives on.
+    assert set(kinds(drive(of, 6.0, along))) == {"ping"}
+
+
+@pytest.mark.parametrize("message", [
+    {"msg_type": "reset_car"}, {"msg_type": "regen_road", "rand_seed": "5"},
+], ids=str)
+def test_a_race_begins_anew_with_the_car(message):
+    of = session(rules=Rules(1, 6.0, 8))
+    assert of.handle(message) == []
+    assert of.race.in_lobby
+    of.handle({"msg_type": "car_config"})
+    assert "ping" in kinds(drive(of, 5.9, along))
+    assert of.handle(message) == [{"msg_type": "race_start"}]
+    assert "DQ" not in kinds(drive(of, 5.9, along))
+    said = drive(of, 0.2, along)
+    assert said == [
+        {"msg_type": "DQ", "missed_cp": False, "reason": "time limit exceeded"},
+        {"msg_type": "race_stop"},
+    ]
+    # After the race, too.
+    assert of.handle(message) == [{"msg_type": "race_start"}]
+
+
+def test_a_race_is_lost_off_the_road():
+    of = session(rules=Rules(1, 60.0, 8))
+    of.handle({"msg_type": "car_config"})
+    said = drive(of, 6.0, lambda _: 0.3, throttle=0.6)
+    assert [each.get("reason") for each in said if each["msg_type"] == "DQ"] == ["off the road"]
+
+
+def test_who_is_put_elsewhere_in_a_race_has_left_checkpoints_out():
+    of = session(rules=Rules(1, 60.0, 8))
+    of.handle({"msg_type": "car_config"})
+    put(of, 0.24)
+    said = drive(of, 4.0, along)
+    assert [each for each in said if each["msg_type"] == "missed_checkpoint"] == [
+        {"msg_type": "missed_checkpoint", "checkpoint": 0}
+    ]
+
+
+def test_each_scene_has_a_race_of_its_own():
+    of = session(rules=Rules(1, 60.0, 8))
+    of.handle({"msg_type": "car_config"})
+    of.handle({"msg_type": "exit_scene"})
+    assert of.race is None
+    assert of.handle({"msg_type": "car_config"}) == []
+    assert kinds(of.handle({"msg_type": "load_scene", "scene_name": "warren"})) == [
+        "need_car_config"
+    ]
+    assert of.race.in_lobby
+    # A scene that is loaded in the middle of a race leads back to the lobby.
+    of.handle({"msg_type": "car_config"})
+    of.handle({"msg_type": "load_scene", "scene_name": "warren"})
+    assert of.race.in_lobby
+
+
+def test_who_is_put_elsewhere_crosses_the_line_where_it_is():
+    of = session()
+    drive(of, 3.0, along)
+    for rounds in (0.4, 0.8, 0.99):
+        put(of, rounds)
+    assert kinds(drive(of, 4.0, along)) == ["collision_with_starting_line", "cross_start"]
+
+
 def test_leaving_a_scene_leads_back_to_the_menu():
     of = session()
     assert of.handle({"msg_type": "exit_scene"}) == of.greet()
@@ -278,10 +380,9 @@ def test_nonsense_is_counted_and_changes_nothing(message):
     ),
 )
 def test_no_message_breaks_a_session(kind, fields):
-    of = _SHARED
-    of.handle({**fields, "msg_type": kind})
-    of.advance(1 / FPS)
-    json.dumps(of.telemetry(), allow_nan=False)
+    for of in _SHARED:
+        said = of.handle({**fields, "msg_type": kind}) + of.advance(1 / FPS)
+        json.dumps([*said, of.telemetry()], allow_nan=False)
 
 
-_SHARED = session()
+_SHARED = session(), session(rules=Rules(1, 1.0, 50))

@@ -1,0 +1,105 @@
+"""A car in a scene: how it moves along the road, and what its laps are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import copysign, cos, floor, sin
+
+from rtagent.env.donkey.car import Car
+from rtagent.env.donkey.protocol import Message
+from rtagent.env.donkey.scenery import Scenery
+from rtagent.env.donkey.track import BARRIER, Place, Track
+
+BEHIND_LINE = 4.0
+"""A car starts this far before the starting line."""
+BARRIER_NAME = "barrier"
+
+
+@dataclass(frozen=True)
+class Controls:
+    """What the driver asks for: steering and throttle -1 to 1, brake 0 to 1."""
+
+    steering: float = 0.0
+    throttle: float = 0.0
+    brake: float = 0.0
+
+
+PARKED = Controls(brake=1.0)
+
+
+@dataclass
+class Drive:
+    """A car in a scene.
+
+    Attributes:
+        track: the road.
+        scenery: what it looks like.
+        car: on it.
+        place: where on the road the car is.
+        travelled: way along the road since the starting line, backwards negative.
+        laps: completed.
+        lap_started: time at which the current lap began; none before the first crossing.
+        hit: what the car has run into since the last telemetry.
+    """
+
+    track: Track
+    scenery: Scenery
+    car: Car
+    place: Place
+    travelled: float = -BEHIND_LINE
+    laps: int = 0
+    lap_started: float | None = None
+    hit: str = "none"
+
+    @classmethod
+    def at_start(cls, track: Track, scenery: Scenery) -> Drive:
+        """A car that stands before the starting line."""
+        x, z, heading = track.point_at(-BEHIND_LINE)
+        return cls(track, scenery, Car(x, z, heading), track.place(x, z))
+
+    @property
+    def rounds(self) -> float:
+        """Way along the road since the starting line, in rounds."""
+        return self.travelled / self.track.length
+
+    def advance(self, seconds: float, controls: Controls) -> None:
+        """Drive on; the barrier stops the car."""
+        car = self.car
+        car.advance(seconds, controls.steering, controls.throttle, controls.brake)
+        self._relocate(self.track.place(car.x, car.z))
+        if abs(self.place.cte) > BARRIER:
+            beyond = copysign(abs(self.place.cte) - BARRIER, self.place.cte)
+            car.x -= beyond * cos(self.place.heading)
+            car.z += beyond * sin(self.place.heading)
+            car.speed = 0.0
+            self.hit = BARRIER_NAME
+
+    def put(self, car: Car, place: Place) -> None:
+        """Put a car elsewhere, by the shorter way along the road."""
+        self.car = car
+        self._relocate(place)
+
+    def crossings(self, time: float) -> list[Message]:
+        """What there is to say about the starting line.
+
+        Args:
+            time: now, in seconds of the world.
+        """
+        crossed, started = floor(self.rounds), self.lap_started
+        if crossed < 0 or (started is not None and crossed <= self.laps):
+            return []
+        said: list[Message] = [{
+            "msg_type": "collision_with_starting_line",
+            "starting_line_index": 0,
+            "timeStamp": time,
+        }]
+        if started is not None:
+            self.laps = crossed
+            said.append({"msg_type": "cross_start", "lap_time": time - started})
+        self.lap_started = time
+        return said
+
+    def _relocate(self, place: Place) -> None:
+        half = self.track.length / 2
+        self.travelled += (place.progress - self.place.progress + half) % (2 * half) - half
+        self.place = place

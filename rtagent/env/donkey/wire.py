@@ -1,0 +1,136 @@
+"""A client's socket: it never blocks, and what it does not take at once waits in an outbox."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rtagent.env.donkey.protocol import LineDecoder, Message, from_client
+
+LARGEST_OUTBOX = 1 << 16
+RECEIVE = 1 << 18
+MOST_RECEIVED = 1 << 23
+"""Bytes taken in one look, so that a flood cannot hold up the caller."""
+
+Address = tuple[int, Any]
+"""Family and socket address."""
+
+
+class Wire:
+    """One connection at a time; closed at first."""
+
+    def __init__(self) -> None:
+        self._sock: socket.socket | None = None
+        self._decoder = LineDecoder()
+        self._outbox = bytearray()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a socket, connected or connecting."""
+        return self._sock is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._outbox)
+
+    @property
+    def malformed(self) -> int:
+        """Lines of this connection that were no message."""
+        return self._decoder.malformed
+
+    def connect(self, address: Address) -> None:
+        """Begin to connect; `check` says how it ended, once the socket can be written.
+
+        Raises:
+            OSError: it has failed already.
+        """
+        family, where = address
+        self._sock = socket.socket(family, socket.SOCK_STREAM)
+        self._sock.setblocking(False)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        code = self._sock.connect_ex(where)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+
+    def check(self) -> None:
+        """See that the connection has been made.
+
+        Raises:
+            OSError: it has not.
+        """
+        assert self._sock is not None
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    def wait(self, seconds: float, *, writing: bool) -> tuple[bool, bool]:
+        """Wait for the socket.
+
+        Args:
+            seconds: at most.
+            writing: whether it also counts that it can be written.
+
+        Returns:
+            Whether it can be read, and whether it can be written.
+
+        Raises:
+            OSError: the socket is broken.
+        """
+        assert self._sock is not None
+        wants = [self._sock] if writing else []
+        readable, writable, _ = select.select([self._sock], wants, [], seconds)
+        return bool(readable), bool(writable)
+
+    def receive(self) -> Iterator[Message]:
+        """What has arrived, `MOST_RECEIVED` bytes of it at most.
+
+        Raises:
+            OSError: the other side has closed the connection, or it is broken.
+            ProtocolError: a message is longer than any may be.
+        """
+        taken = 0
+        while taken < MOST_RECEIVED and self._sock is not None:
+            try:
+                data = self._sock.recv(RECEIVE)
+            except BlockingIOError:
+                return
+            if not data:
+                raise OSError("the simulator has closed the connection")
+            taken += len(data)
+            yield from self._decoder.feed(data)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message, or as much of it as the socket takes now.
+
+        Raises:
+            OSError: the connection is broken, or the other side has long taken nothing.
+        """
+        self._outbox += from_client(message)
+        if len(self._outbox) > LARGEST_OUTBOX:
+            raise OSError("the simulator takes no messages")
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, or as much of it as the socket takes now.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        assert self._sock is not None
+        with contextlib.suppress(BlockingIOError):
+            sent = self._sock.send(self._outbox)
+            del self._outbox[:sent]
+
+    def close(self) -> None:
+        """Close the socket and forget what was on its way; may be called twice."""
+        if self._sock is not None:
+            self._sock.close()
+        self._sock = None
+        self._decoder = LineDecoder()
+        self._outbox.clear()
