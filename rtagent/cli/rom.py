@@ -1,10 +1,11 @@
-"""`rtagent rom list|verify|import`."""
+"""`rtagent rom list|verify|import|record`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from rtagent.cli import rom_record
 from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
 from rtagent.config import load_config
@@ -12,15 +13,24 @@ from rtagent.env.rom import RomStatus, bundled_roms
 from rtagent.env.rom_library import FOLDER, LibraryRom, import_rom, library_roms
 from rtagent.errors import UserError
 
+ACTIONS = {
+    "list": "the cartridges, and whether they are what they should be",
+    "verify": "the same, and fail if one is not",
+    "import": "copy your own into the state directory",
+    "record": "play: save states in which episodes can begin, record demonstrations",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "action",
-        choices=("list", "verify", "import"),
-        help="list: the cartridges; verify: the same, and fail if one is not what it should be; "
-        "import: copy your own into the state directory",
-    )
+    """Declare the actions, each with its options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, text in ACTIONS.items():
+        action = actions.add_parser(name, help=text, description=text)
+        declare = rom_record.add_arguments if name == "record" else _add_library_arguments
+        declare(action)
+
+
+def _add_library_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="import: cartridges")
     parser.add_argument(
         "--as", dest="name", metavar="NAME", help="import: under this name, even if it is unknown"
@@ -33,12 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the cartridges, or import some.
+    """Print the cartridges, import some, or record play.
 
     Raises:
         UserError: `verify`, and a cartridge is another one than it should be, or one that comes
-            with rtagent is missing; `import`, and it cannot be done.
+            with rtagent is missing; `import` or `record`, and it cannot be done.
     """
+    if args.action == "record":
+        return rom_record.run(args)
     folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
     if args.action == "import":
         _import(args, folder)

@@ -6,6 +6,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ MAX_STARTS = 256
 MAX_STATE_BYTES = 1 << 24
 BOOT_FRAMES = 120
 """Past the emulator's own start: PyBoy needs 80 before the cartridge begins to run."""
+FREE_PLAY: ContextVar[bool] = ContextVar("FREE_PLAY", default=False)
+"""Whether an episode may be over where it begins: for somebody who plays on until one has begun."""
 _BUTTON_NAMES = tuple(each for each in BUTTONS if each)
 
 
@@ -167,6 +170,15 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
         with appearing(path, ".state-") as write:
             write(gzip.compress(self._machine.snapshot().state, mtime=0))
 
+    def check_begun(self, at: str = "the start") -> None:
+        """Raise a UserError if the episode is over as the machine is now."""
+        over = over_at(self._rules, self._values())
+        if over:
+            raise UserError(
+                f"the episode is over before it begins: done.{over} holds at {at}; give a state in "
+                "the middle of the game, or keys that lead there, as env.kwargs.start"
+            )
+
     def close(self) -> None:
         """Switch the machine off; may be called twice."""
         self._machine.close()
@@ -190,26 +202,20 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
                 ) from None
             # A state brings no picture along.
             self._machine.step()
-        values = self._first_values()
-        over = over_at(self._rules, values)
-        if over:
-            raise UserError(
-                f"the episode is over before it begins: done.{over} holds at {begin.name}; give a "
-                "state in the middle of the game, or keys that lead there, as env.kwargs.start"
-            )
+        self._check_variables()
+        if not FREE_PLAY.get():
+            self.check_begun(begin.name)
         return self._machine.snapshot()
 
-    def _first_values(self) -> Values:
-        values = {}
+    def _check_variables(self) -> None:
         for name, variable in self._rules.variables.items():
             try:
-                values[name] = variable.read(self._machine.ram.u8)
+                variable.read(self._machine.ram.u8)
             except IndexError:
                 raise UserError(
                     f"variables.{name} of the reward file lies at {variable.address:#x} to "
                     f"{variable.last:#x}, where this cartridge has no memory that can be read"
                 ) from None
-        return values
 
     def _values(self) -> Values:
         return self._rules.read(self._machine.ram.u8)

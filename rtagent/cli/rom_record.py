@@ -1,0 +1,197 @@
+"""`rtagent rom record`: play by keyboard or script; save states, record a demonstration."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtagent.cli.options import add_config_options, add_json_option, print_json, stderr, stdout
+from rtagent.config import Config, load_config
+from rtagent.env.rom_library import FOLDER, find_rom
+from rtagent.errors import UserError
+
+if TYPE_CHECKING:
+    from rtagent.recording.player import Player
+    from rtagent.recording.recorder import Recorder
+
+TOKEN_BYTES = 32
+CARTRIDGES = (".gb", ".gbc")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "game",
+        nargs="?",
+        metavar="ENV_ID|NAME|PATH",
+        help="an environment, an imported cartridge, or a cartridge's file; none: env.id",
+    )
+    add_config_options(parser)
+    parser.add_argument(
+        "--states", type=Path, metavar="DIR", help="folder for states, to be an env.kwargs.start"
+    )
+    parser.add_argument(
+        "--demonstration",
+        type=Path,
+        metavar="FILE.demo",
+        help="file for the episodes played; buttons of which no action is held together count as "
+        "the action that holds most of them",
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="overwrite the demonstration if it is there"
+    )
+    parser.add_argument(
+        "--keys",
+        type=Path,
+        metavar="SCRIPT.keys",
+        help="play this script, as fast as it goes, record all of it, and save a state at its end; "
+        "without it: play with the keyboard, in a browser",
+    )
+    parser.add_argument(
+        "--port", type=int, metavar="P", help="of the page on 127.0.0.1; none: a free one"
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play, and say what was kept.
+
+    Raises:
+        UserError: the options, the environment or the script cannot be used, or something cannot
+            be written.
+    """
+    # The emulator and the server are for this action alone.
+    from rtagent.recording.player import open_player
+    from rtagent.recording.recorder import Recorder, demonstration_file, states_folder
+
+    _check_options(args)
+    config = _configured(args)
+    states = None if args.states is None else states_folder(args.states)
+    demonstration = (
+        None
+        if args.demonstration is None
+        else demonstration_file(args.demonstration, replace=args.replace)
+    )
+    player = open_player(config.env, config.run.seed, demonstrates=demonstration is not None)
+    try:
+        recorder = Recorder(player, _name(config), states, demonstration)
+        if args.keys is not None:
+            _play_script(args.keys, player, recorder)
+        else:
+            _play_with_keyboard(args, recorder)
+    finally:
+        player.close()
+    _report(recorder, as_json=args.json)
+    return 0
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    if args.states is None and args.demonstration is None:
+        raise UserError("nothing is to be kept: give --states DIR, --demonstration FILE.demo or "
+                        "both")
+    if args.keys is not None and args.port is not None:
+        raise UserError("--port goes with the keyboard, not with --keys")
+
+
+def _configured(args: argparse.Namespace) -> Config:
+    """The configuration with the game that was named on top.
+
+    Raises:
+        UserError: there is no such game.
+    """
+    config, game = load_config(args.config, args.overrides), args.game
+    if game is None:
+        return config
+    rom = _cartridge(game, config)
+    changes = {"id": game} if rom is None else {
+        "id": "gameboy", "kwargs": {**config.env.kwargs, "rom": str(rom)}
+    }
+    return config.model_copy(update={"env": config.env.model_copy(update=changes)})
+
+
+def _cartridge(game: str, config: Config) -> Path | None:
+    """The cartridge that is meant; none: an environment is."""
+    import gymnasium
+
+    from rtagent.env.registry import register
+
+    register()
+    path = Path(game).expanduser()
+    if game in gymnasium.registry:
+        return None
+    if path.suffix in CARTRIDGES or path.is_file():
+        return path
+    if "/" in game or ":" in game:
+        return None
+    return find_rom(config.state_dir / FOLDER, game).path
+
+
+def _name(config: Config) -> str:
+    """How the names of the states begin: as the cartridge is called, or the environment."""
+    rom = config.env.kwargs.get("rom")
+    return Path(rom).name.partition(".")[0] if rom else config.env.id.rpartition("/")[2]
+
+
+def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
+    from rich.progress import Progress
+
+    from rtagent.env.key_script import MAX_FRAMES
+    from rtagent.recording.scripted import load_script, play
+    from rtagent.recording.tape import MOST_TICKS
+
+    recorded = recorder.demonstration is not None
+    script = load_script(path.expanduser(), player, MOST_TICKS if recorded else MAX_FRAMES)
+    if recorded:
+        recorder.start()
+    console = stderr()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(path.name, total=sum(ticks for ticks, _ in script))
+        play(player, script, lambda ticks: progress.advance(task, ticks))
+    if recorder.keeps_states:
+        recorder.save_state()
+    recorder.stop()
+
+
+def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:
+    from rtagent.cli.train import wish_to_end
+    from rtagent.clock import MonotonicClock
+    from rtagent.recording.page import address, listen, serve
+    from rtagent.recording.session import Session
+
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    session = Session(recorder, MonotonicClock())
+    with listen(args.port or 0) as sock, wish_to_end() as wish:
+        url = address(int(sock.getsockname()[1]), token)
+        # On stdout there is nothing but the document.
+        print(f"rtagent rom record: {url}", file=sys.stderr if args.json else None, flush=True)
+        try:
+            serve(sock, session, token, wish.is_set)
+        finally:
+            session.finish()
+
+
+def _report(recorder: Recorder, *, as_json: bool) -> None:
+    tape, file = recorder.tape, recorder.demonstration
+    if as_json:
+        written = {"file": str(file), "episodes": tape.episodes, "ticks": tape.ticks}
+        print_json(
+            {
+                "states": [str(path) for path in recorder.saved],
+                "demonstration": written if tape.ticks else None,
+            }
+        )
+        return
+    lines = [f"state: {path}" for path in recorder.saved]
+    if file is not None:
+        lines.append(
+            f"demonstration: {file}: {tape.episodes} episode{'' if tape.episodes == 1 else 's'}, "
+            f"{tape.ticks} ticks"
+            if tape.ticks
+            else "demonstration: nothing was recorded"
+        )
+    for line in lines:
+        # Whole, however narrow the terminal is: paths are there to be copied.
+        stdout().print(line, soft_wrap=True)

@@ -1,0 +1,178 @@
+"""Plays an environment, tick by tick, for a person or a script.
+
+While a tape runs, what is played are episodes: the end of one is followed by a reset, as in the
+daemon. Otherwise the game runs on, whatever its reward file calls an end: somebody walks through
+it, towards a place worth saving.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import Adapter, make
+from rtagent.env.game import FREE_PLAY, Game
+from rtagent.env.registry import PAPER_GAMES
+from rtagent.errors import UserError
+from rtagent.memory.ledger import TERMINATED, TRUNCATED
+from rtagent.recording.buttons import Buttons, every_combination
+from rtagent.recording.tape import Tape
+
+GAMES = ("gameboy", *PAPER_GAMES)
+"""Environments that begin at saved states, and whose actions can be chosen."""
+
+
+class _Watched(gym.Wrapper[Any, Any, Any, Any]):
+    """Remembers the variables of the last tick, which the adapter does not pass on."""
+
+    info: dict[str, Any]
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        observation, self.info = self.env.reset(**arguments)
+        return observation, self.info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, self.info = self.env.step(action)
+        return observation, reward, terminated, truncated, self.info
+
+
+class Player:
+    """One environment that is being played.
+
+    Args:
+        env: the environment.
+        config: how it was made.
+        seed: of its starts.
+
+    Attributes:
+        environment: its id.
+        buttons: its actions.
+        rate_hz: ticks per second.
+        tape: where episodes are taken down; none: the game runs on past their ends.
+        ticks: since the last reset.
+        total: sum of the rewards since then.
+        last_reward: the last of them that was not 0.
+        ended: what the environment says about the end of the episode, empty if it goes on.
+
+    Raises:
+        UserError: it cannot be played with buttons.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], config: EnvConfig, seed: int) -> None:
+        self._env = _Watched(env)
+        self._adapter = Adapter(self._env, config)
+        self.environment = config.id
+        self.action_meanings = self._adapter.action_meanings
+        self.buttons = Buttons(self.action_meanings, int(self._adapter.noop_action))
+        self.rate_hz = self._adapter.rate_hz
+        self.tape: Tape | None = None
+        self._seed: int | None = seed
+        self.restart()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The variables that the environment tells."""
+        return self._env.info
+
+    @property
+    def has_states(self) -> bool:
+        """Whether its state can be saved."""
+        return isinstance(self._env.unwrapped, Game)
+
+    def restart(self) -> None:
+        """Go back to a start: a new episode.
+
+        Raises:
+            UserError: a tape runs, and the episode is over before it begins; the tape is taken out.
+        """
+        frame = self._adapter.reset(self._seed)
+        self._seed = None
+        self.ticks, self.total, self.last_reward, self.ended = 0, 0.0, 0.0, ""
+        if self.tape is None:
+            return
+        game = self._env.unwrapped
+        if isinstance(game, Game):
+            try:
+                game.check_begun()
+            except UserError:
+                self.tape = None
+                raise
+        self.tape.begin(frame, int(self._adapter.noop_action))
+
+    def step(self, action: int) -> None:
+        """Play one tick.
+
+        Raises:
+            UserError: as in `restart`.
+        """
+        if self.ended and self.tape is not None:
+            self.restart()
+        step = self._adapter.step(action)
+        self.ticks += 1
+        self.total += step.reward
+        self.last_reward = step.reward or self.last_reward
+        self.ended = ""
+        if step.terminated or step.truncated:
+            kind = "terminated" if step.terminated else "truncated"
+            self.ended = str(self.values.get("ended_by", kind))
+        if self.tape is not None:
+            flags = TERMINATED * step.terminated | TRUNCATED * step.truncated
+            self.tape.add(step.frame, action, step.reward, flags)
+
+    def screen(self) -> NDArray[np.uint8]:
+        """The picture in full: uint8 RGB (height, width, 3)."""
+        picture: Any = self._env.render()
+        return np.asarray(picture, np.uint8)
+
+    def save_state(self, path: Path) -> None:
+        """Write the machine as it is now, for `env.kwargs.start`.
+
+        Raises:
+            UserError: it cannot be written, or the environment has no states.
+        """
+        game = self._env.unwrapped
+        if not isinstance(game, Game):
+            raise UserError(
+                f"{self.environment} has no states to save; there are in {', '.join(GAMES)}"
+            )
+        try:
+            game.save_state(path)
+        except OSError as error:
+            raise UserError(f"cannot write the state {path}: {error.strerror or error}") from None
+
+    def close(self) -> None:
+        """Switch it off."""
+        self._adapter.close()
+
+
+def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
+    """Make the environment that the configuration names.
+
+    Args:
+        config: the environment.
+        seed: of its starts.
+        demonstrates: its actions are to be recorded; otherwise a game, whose states do not depend
+            on its actions, takes every combination of buttons, unless actions are given.
+
+    Raises:
+        UserError: one line that says why it cannot be played.
+    """
+    kwargs = {"render_mode": "rgb_array", **config.kwargs}
+    if config.id in GAMES and not demonstrates:
+        kwargs.setdefault("actions", every_combination())
+    config = config.model_copy(update={"kwargs": kwargs})
+    token = FREE_PLAY.set(True)
+    try:
+        env = make(config)
+    finally:
+        FREE_PLAY.reset(token)
+    try:
+        return Player(env, config, seed)
+    except UserError as error:
+        env.close()
+        raise UserError(f"env.id = {config.id}: {error}") from None

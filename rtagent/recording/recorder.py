@@ -1,0 +1,156 @@
+"""What is kept of play: states, and a demonstration."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from rtagent.demonstration import SUFFIX
+from rtagent.errors import UserError
+from rtagent.recording.player import Player
+from rtagent.recording.tape import Tape
+
+STATE_SUFFIX = ".state"
+
+
+class Recorder:
+    """Keeps what is asked for.
+
+    Args:
+        player: what is played.
+        name: how the names of states begin.
+        states: folder of the states, as `states_folder` gives it; none: none are saved.
+        demonstration: file of the demonstration; none: none is recorded.
+
+    Attributes:
+        tape: what has been taken down.
+        saved: files of states, in order.
+        demonstration: its file.
+
+    Raises:
+        UserError: states are wanted of an environment that has none.
+    """
+
+    def __init__(
+        self, player: Player, name: str, states: Path | None, demonstration: Path | None
+    ) -> None:
+        if states is not None and not player.has_states:
+            raise UserError(
+                f"--states: {player.environment} begins at no saved states; its demonstrations can "
+                "be recorded"
+            )
+        self.player = player
+        self.tape = Tape(player.environment, player.action_meanings)
+        self.saved: list[Path] = []
+        self.demonstration = demonstration
+        self._name = name
+        self._states = states
+        self._written = 0
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether states can be saved."""
+        return self._states is not None
+
+    @property
+    def recording(self) -> bool:
+        """Whether episodes are being taken down."""
+        return self.player.tape is not None
+
+    def start(self) -> None:
+        """Record from here on, beginning with a new episode.
+
+        Raises:
+            UserError: no file was named, the file is full, or an episode cannot begin.
+        """
+        if self.demonstration is None:
+            raise UserError("there is no file to record to: --demonstration FILE.demo names one")
+        if self.tape.full:
+            raise UserError(f"{self.demonstration} is full: it has {self.tape.ticks} ticks")
+        self.player.tape = self.tape
+        self.player.restart()
+
+    def stop(self) -> None:
+        """Record no longer, and write what there is.
+
+        Raises:
+            UserError: it cannot be written; it is not lost, and the next `stop` tries again.
+        """
+        self.player.tape = None
+        self.tape.cut()
+        if self.demonstration is not None and self.tape.ticks > self._written:
+            self.tape.save(self.demonstration)
+            self._written = self.tape.ticks
+
+    def save_state(self) -> Path:
+        """Save the machine as it is now, under the next number.
+
+        Raises:
+            UserError: no folder was named, or it cannot be written.
+        """
+        if self._states is None:
+            raise UserError("there is no folder for states: --states DIR names one")
+        path = next_state(self._states, self._name)
+        self.player.save_state(path)
+        self.saved.append(path)
+        return path
+
+
+def states_folder(path: Path) -> Path:
+    """The folder, made if it was not there.
+
+    Raises:
+        UserError: nothing can be written into it.
+    """
+    path = path.expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _check_writable(path)
+    except OSError as error:
+        raise UserError(f"--states {path}: {error.strerror}") from None
+    return path
+
+
+def demonstration_file(path: Path, *, replace: bool) -> Path:
+    """The file, which is not written yet.
+
+    Args:
+        path: its name ends in `.demo`.
+        replace: a file that has the name may go.
+
+    Raises:
+        UserError: there is a file of this name, or none can be written.
+    """
+    path = path.expanduser()
+    if path.suffix != SUFFIX:
+        raise UserError(f"--demonstration {path}: its name has to end in {SUFFIX}")
+    if path.is_dir() or (path.exists() and not replace):
+        hint = "is a folder" if path.is_dir() else "is there; --replace overwrites it"
+        raise UserError(f"--demonstration {path} {hint}")
+    try:
+        _check_writable(path.parent)
+    except OSError as error:
+        raise UserError(f"--demonstration {path}: {error.strerror}") from None
+    return path
+
+
+def next_state(folder: Path, name: str) -> Path:
+    """NAME-0001.state, or the number after the highest that is there.
+
+    Raises:
+        UserError: the folder cannot be read.
+    """
+    pattern = re.compile(re.escape(name) + r"-(\d{1,9})" + re.escape(STATE_SUFFIX))
+    try:
+        matches = [pattern.fullmatch(each.name) for each in folder.iterdir()]
+    except OSError as error:
+        raise UserError(f"cannot read the states in {folder}: {error.strerror}") from None
+    newest = max((int(match[1]) for match in matches if match), default=0)
+    return folder / f"{name}-{newest + 1:04d}{STATE_SUFFIX}"
+
+
+def _check_writable(folder: Path) -> None:
+    """Notice before the game, not after it, that there is no place for what comes of it."""
+    with tempfile.NamedTemporaryFile(prefix=".record-", dir=folder):
+        pass

@@ -1,0 +1,79 @@
+"""Play by a script of keys (`rtagent.env.key_script`): without a clock, as fast as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rtagent.env.key_script import load_keys, parse_keys
+from rtagent.errors import UserError
+from rtagent.recording.buttons import NOTHING
+from rtagent.recording.player import Player
+
+TOLD_EVERY_TICKS = 60
+MOST_SHOWN = 12
+"""Actions named in an error."""
+
+Script = list[tuple[int, int]]
+"""Ticks, and the action executed in them."""
+
+
+def load_script(path: Path, player: Player, most_ticks: int) -> Script:
+    """Read a script, as actions of the environment.
+
+    Args:
+        path: of the script.
+        player: of the environment.
+        most_ticks: that it may have.
+
+    Raises:
+        UserError: it cannot be read, is empty or too long, or a line holds buttons that are no
+            action of the environment; the message names the line.
+    """
+    keys = load_keys(path)
+    total = sum(frames for frames, _ in keys)
+    if not 0 < total <= most_ticks:
+        raise UserError(f"{path}: {total} frames: expected 1 to {most_ticks}")
+    script: Script = []
+    for place, (frames, buttons) in enumerate(keys):
+        action = player.buttons.exact(buttons)
+        if action is None:
+            raise UserError(
+                f"{path}: line {_line_of(path, place)}: {'+'.join(buttons) or NOTHING} is no "
+                f"action of {player.environment}; there are {_shown(player.action_meanings)}"
+            )
+        script.append((frames, action))
+    return script
+
+
+def play(player: Player, script: Script, progress: Callable[[int], None]) -> None:
+    """Play it to its end.
+
+    Args:
+        player: of the environment.
+        script: what to play.
+        progress: called now and then with the ticks played since its last call.
+
+    Raises:
+        UserError: an episode cannot begin.
+    """
+    untold = 0
+    for ticks, action in script:
+        for _ in range(ticks):
+            player.step(action)
+            untold += 1
+            if untold == TOLD_EVERY_TICKS:
+                progress(untold)
+                untold = 0
+    progress(untold)
+
+
+def _shown(meanings: tuple[str, ...]) -> str:
+    more = [f"and {len(meanings) - MOST_SHOWN} more"] if len(meanings) > MOST_SHOWN else []
+    return ", ".join([*meanings[:MOST_SHOWN], *more])
+
+
+def _line_of(path: Path, place: int) -> int:
+    """Number of the line that is this entry of the script."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [number for number, line in enumerate(lines, 1) if parse_keys(line)][place]

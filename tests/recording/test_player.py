@@ -1,0 +1,174 @@
+"""Episodes on a tape, and free play without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent.config import EnvConfig
+from rtagent.demonstration import Demonstration, load_demonstration
+from rtagent.env.adapter import open_environment
+from rtagent.errors import UserError
+from rtagent.memory.ledger import TERMINATED, TRUNCATED
+from rtagent.recording.player import Player, open_player
+from rtagent.recording.recorder import Recorder
+from tests.recording.conftest import (
+    LEFT,
+    NOOP,
+    PLAYING,
+    REWARDS,
+    RIGHT_A,
+    START,
+    TITLE,
+    Config,
+    Open,
+)
+
+
+def steps(player: Player, *turns: tuple[int, int]) -> None:
+    for ticks, action in turns:
+        for _ in range(ticks):
+            player.step(action)
+
+
+def recorded(player: Player, path: Path, *turns: tuple[int, int]) -> Demonstration:
+    recorder = Recorder(player, "x", None, path)
+    recorder.start()
+    steps(player, *turns)
+    recorder.stop()
+    return load_demonstration(path)
+
+
+def replayed(config: EnvConfig, demonstration: Demonstration) -> list[tuple[bytes, float, int]]:
+    """Frames, rewards and flags of the same actions in a fresh environment."""
+    adapter = open_environment(config)
+    told, episode, seed = [], -1, 1
+    try:
+        for number, action in zip(demonstration.episodes, demonstration.actions, strict=True):
+            if number != episode:
+                told.append((adapter.reset(seed).tobytes(), 0.0, 0))
+                episode, seed = number, None
+                continue
+            step = adapter.step(action)
+            flags = TERMINATED * step.terminated | TRUNCATED * step.truncated
+            told.append((step.frame.tobytes(), step.reward, flags))
+    finally:
+        adapter.close()
+    return told
+
+
+def test_a_demonstration_is_what_its_actions_give_again(
+    play: Open, config: Config, tmp_path: Path
+) -> None:
+    start = tmp_path / "begin.keys"
+    start.write_text("2 START\n2")
+    player = play(start=str(start), max_ticks=1000)
+    taken = recorded(player, tmp_path / "a.demo", (900, LEFT), (600, RIGHT_A))
+    player.close()
+    # A game that is lost, one that is cut, and one that is left.
+    assert set(taken.flags.tolist()) == {0, TERMINATED, TRUNCATED}
+    assert taken.flags[-1] == TRUNCATED
+    assert -1.0 in taken.rewards
+    assert taken.frames.shape == (len(taken.rewards), 84, 84)
+    again = replayed(config(start=str(start), max_ticks=1000), taken)
+    assert [frame for frame, _, _ in again] == [frame.tobytes() for frame in taken.frames]
+    np.testing.assert_array_equal([reward for _, reward, _ in again], taken.rewards)
+    assert [flags for _, _, flags in again][:-1] == taken.flags[:-1].tolist()
+    assert taken.outline.environment == "gameboy"
+    assert taken.outline.action_meanings == ("NOOP", "LEFT", "RIGHT", "START", "RIGHT+A")
+
+
+def test_without_a_tape_the_game_runs_on(play: Open) -> None:
+    player = play(max_ticks=10)
+    steps(player, (9, NOOP))
+    assert player.ended == ""
+    steps(player, (3, NOOP))
+    assert (player.ticks, player.ended) == (12, "truncated")
+    player.restart()
+    assert (player.ticks, player.ended, player.total) == (0, "", 0.0)
+
+
+def test_reward_and_variables_are_told(play: Open, tmp_path: Path) -> None:
+    player = play()
+    assert player.values["screen"] == int(TITLE)
+    steps(player, (2, START))
+    while not player.ended:
+        player.step(LEFT)
+    assert player.ended == "over"
+    player.step(NOOP)
+    assert player.last_reward == -1.0
+    assert player.total == player.values["score"] - 3
+    assert player.screen().shape == (144, 160, 3)
+
+
+def test_from_where_an_episode_is_over_one_can_play_but_not_record(
+    play: Open, rewards: Path, tmp_path: Path
+) -> None:
+    rewards.write_text(REWARDS.replace("value = 2", "value = 0"))
+    player = play(demonstrates=False, actions=None)
+    assert player.action_meanings.count("NOOP") == 1
+    steps(player, (1, player.buttons.nearest([])))
+    assert player.ended == "over"
+    with pytest.raises(UserError, match=r"over before it begins: done\.over holds at the start"):
+        Recorder(player, "x", None, tmp_path / "x.demo").start()
+    assert player.tape is None
+    steps(player, (2, player.buttons.nearest(["START"])), (40, player.buttons.nearest([])))
+    assert (player.ended, str(player.values["screen"])) == ("", PLAYING)
+    saved = tmp_path / "states" / "playing.state"
+    saved.parent.mkdir()
+    player.save_state(saved)
+    assert len(recorded(play(start=str(saved.parent)), tmp_path / "x.demo", (5, NOOP)).flags) == 6
+
+
+def test_a_state_is_a_start_with_the_picture_that_follows(play: Open, tmp_path: Path) -> None:
+    player = play()
+    steps(player, (2, START), (50, RIGHT_A))
+    player.save_state(tmp_path / "a.state")
+    steps(player, (1, NOOP))
+    expected = player.screen().copy()
+    again = play(start=str(tmp_path / "a.state"))
+    np.testing.assert_array_equal(again.screen(), expected)
+    assert str(again.values["screen"]) == PLAYING
+
+
+def test_a_new_episode_begins_at_any_of_the_starts(play: Open, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    starts.mkdir()
+    (starts / "a.keys").write_text("20")
+    (starts / "b.keys").write_text("2 START\n20")
+    player = play(start=str(starts))
+    seen = set()
+    for _ in range(20):
+        player.restart()
+        seen.add(str(player.values["screen"]))
+    assert seen == {TITLE, PLAYING}
+
+
+def test_a_demonstration_has_the_environments_own_actions(play: Open) -> None:
+    assert len(play(actions=None).action_meanings) == 7
+    assert play(demonstrates=False).action_meanings[-1] == "RIGHT+A"
+
+
+def test_a_state_that_cannot_be_written_is_one_line(play: Open, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot write the state .*No such file"):
+        play().save_state(tmp_path / "none" / "a.state")
+
+
+def test_the_built_in_games_have_demonstrations_alone(tmp_path: Path) -> None:
+    player = open_player(EnvConfig(id="rtagent/Starfall-v0"), 1, demonstrates=True)
+    try:
+        taken = recorded(player, tmp_path / "a.demo", (20, 1))
+        assert taken.action_meanings == ("NOOP", "LEFT", "RIGHT")
+        with pytest.raises(UserError, match=r"rtagent/Starfall-v0 has no states to save"):
+            player.save_state(tmp_path / "a.state")
+        with pytest.raises(UserError, match=r"--states: rtagent/Starfall-v0"):
+            Recorder(player, "x", tmp_path, None)
+    finally:
+        player.close()
+
+
+def test_what_has_no_buttons_is_refused() -> None:
+    with pytest.raises(UserError, match=r"env\.id = CartPole-v1: its actions are no buttons"):
+        open_player(EnvConfig(id="CartPole-v1"), 1, demonstrates=True)
