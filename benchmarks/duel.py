@@ -1,12 +1,14 @@
 """Duel at an injected latency of 5 ticks: encounters won while learning, staggered and sequential.
 
-For each seed the whole daemon plays the game of progress on the wall clock and learns, once with
-as many staggered inference processes as the latency needs and once with a single one, everything
-else alike. An encounter won or caught counts as won, and leads to the next. The picture shows the
-wins over time, mean and 95 % interval over the seeds, as Fig. 3 of paper 004 does.
+For each seed two whole daemons play the game of progress on the wall clock and learn, one with as
+many staggered inference processes as the latency needs, the other with a single one, everything
+else alike, side by side, so that both see the same machine. An encounter won or caught counts as
+won, and leads to the next. Both begin with the same demonstration in their replay, as the paper's
+Tetris does: a scripted player, as late as they are (`--demonstrated 0`: without). The picture shows
+the wins over time, mean and 95 % interval over the seeds, as Fig. 3 of paper 004 does.
 
-    python -m benchmarks.duel [--minutes M] [--seeds S ...] [--picture PATH] [--save PATH]
-        [--set SECTION.KEY=VALUE ...] [--json]
+    python -m benchmarks.duel [--minutes M] [--seeds S ...] [--demonstrated TICKS]
+        [--picture PATH] [--save PATH] [--set SECTION.KEY=VALUE ...] [--json]
     python -m benchmarks.duel --policies [--games N] [--json]
 
 With `--policies` nothing is learned and no clock runs: scripted players show what the encounters
@@ -18,10 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +35,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rtagent
+from benchmarks.duel_demonstration import ENVIRONMENT, record
 from benchmarks.duel_players import Player, competent, masher, play, random_player, view_of
 from benchmarks.learning import learn
 from rtagent.cli.jitter import measure_jitter
 from rtagent.config import GAME_BOY_HZ
+from rtagent.demonstration import SUFFIX
 from rtagent.env.duel import ENCOUNTERS, Duel
+from rtagent.realtime import die_with_parent
 from rtagent.staggering.figures import processes_needed
 
 TICKS_OF_LATENCY = 5
@@ -43,16 +52,25 @@ SPREAD = 1.01
 PROCESSES = processes_needed(
     TICKS_OF_LATENCY * TICK_S, TICKS_OF_LATENCY * TICK_S * SPREAD, TICK_S, "adaptive"
 )
-# A turn lasts about 30 ticks: the default discount and sums would not see across it. A menu wants
-# one key and then another, so exploration does not hold one down.
+# An encounter lasts some hundred ticks and is rewarded at its end: long sums, a discount that sees
+# so far, and a distribution rather than a mean, which would hide how little a single tick matters.
 COMMON = (
-    "env.id=rtagent/Duel-v0",
+    f"env.id={ENVIRONMENT}",
     f"inference.injected_latency_ms={1e3 * TICKS_OF_LATENCY * TICK_S:.3f}",
+    "learning.algorithm=c51",
+    "learning.v_min=-1.0",
+    "learning.v_max=1.0",
     "learning.gamma=0.997",
-    "learning.n_step=16",
-    "policy.epsilon_steps=5000",
-    "policy.exploration_hold_ticks=1",
+    "learning.n_step=32",
+    "policy.epsilon_steps=2500",
+    # Whoever is stuck in a menu comes out of it.
+    "policy.epsilon_end=0.15",
+    "policy.exploration_hold_ticks=4",
+    # The cores are shared: with as many updates as the machine gives, the figure would be of that.
+    "learning.updates_per_tick=0.3",
 )
+SHOWN = ("policy.epsilon_start=0.15", "learning.demonstration_margin=0.3")
+"""Who has been shown how need not begin at random."""
 CONTENDERS = {
     "staggered": (f"inference.processes={PROCESSES}", "inference.algorithm=adaptive"),
     "sequential": ("inference.processes=1", "inference.algorithm=unstaggered"),
@@ -71,9 +89,16 @@ GROUPS = ((1, 4), (5, 8), (9, 16), (17, 32), (33, 48), (49, 64))
 LONGEST_SEQUENCE = 80_000
 
 
-def run_one(name: str, seed: int, minutes: float, overrides: list[str]) -> dict[str, Any]:
+def run_one(
+    name: str, seed: int, minutes: float, demonstrated: int, overrides: list[str]
+) -> dict[str, Any]:
     """Play and learn; the seconds at which an encounter was won, and a few figures."""
     with tempfile.TemporaryDirectory() as folder:
+        if demonstrated:
+            path = Path(folder) / f"play{SUFFIX}"
+            shown = record(path, demonstrated, TICKS_OF_LATENCY + 1, seed)
+            print(f"{name:11} seed {seed}: shown {shown:.1f} won per minute", file=sys.stderr)
+            overrides = [f"learning.demonstrations={path}", *SHOWN, *overrides]
         config = rtagent.load_config(
             overrides=[
                 *COMMON, *CONTENDERS[name], *overrides,
@@ -81,7 +106,7 @@ def run_one(name: str, seed: int, minutes: float, overrides: list[str]) -> dict[
             ]
         )
         begun = time.monotonic()
-        run = learn(config, minutes)
+        run = learn(config, minutes, f"{name:11} seed {seed}: ")
     returns = [value for _, value in run["episodes"]]
     won = [second for second, value in run["episodes"] if value > 0]
     late = [second for second in won if second > 60.0 * (minutes - LAST_MINUTES)]
@@ -147,10 +172,20 @@ def compare(args: argparse.Namespace) -> int:
     """Run every seed of both contenders; 1 if staggering does not win more encounters."""
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
     runs: list[dict[str, Any]] = []
+    # Each in a process of its own, whose main thread starts the daemon: so it ends with it.
+    context = multiprocessing.get_context("spawn")
     for seed in args.seeds:
-        for name in CONTENDERS:
-            run = run_one(name, seed, args.minutes, args.overrides)
-            runs.append(run)
+        with ProcessPoolExecutor(
+            len(CONTENDERS), context, initializer=die_with_parent, initargs=(os.getpid(),)
+        ) as pool:
+            pair = list(
+                pool.map(
+                    run_one, CONTENDERS, repeat(seed), repeat(args.minutes),
+                    repeat(args.demonstrated), repeat(args.overrides),
+                )
+            )
+        runs += pair
+        for name, run in zip(CONTENDERS, pair, strict=True):
             print(
                 f"{name:11} seed {seed}: won {len(run['won_at_s']):4d} "
                 f"({run['won_per_minute']:.2f} per minute, "
@@ -159,10 +194,10 @@ def compare(args: argparse.Namespace) -> int:
                 f"inaction {100 * run['inaction_fraction']:.1f} %, {run['took_s']:.0f} s",
                 file=sys.stderr,
             )
-            if args.save:
-                args.save.write_text(json.dumps({"minutes": args.minutes, "runs": runs}))
-            if args.picture:
-                draw(runs, args.minutes, args.picture)
+        if args.save:
+            args.save.write_text(json.dumps({"minutes": args.minutes, "runs": runs}))
+        if args.picture:
+            draw(runs, args.minutes, args.picture)
     rates = {
         name: float(np.mean([run["won_per_minute"] for run in runs if run["contender"] == name]))
         for name in CONTENDERS
@@ -237,6 +272,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--demonstrated", type=int, default=32_000, metavar="TICKS")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--save", type=Path, help="every run, as JSON")
     parser.add_argument("--policies", action="store_true", help="scripted players, offline")

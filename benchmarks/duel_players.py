@@ -5,6 +5,7 @@ Each looks at the machine's memory and names the action of the next tick.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ HEAVY = 8
 RESISTS, EVEN, SUFFERS = 0.5, 1.0, 2.0
 WORTH_A_TURN = 0.7
 """Changing costs a turn: the other one must be hurt that much less."""
+PUBLIC_MEMORY = range(0xC000, 0xC040)
 MENUS = {FIGHT: MOVES, ITEM: BAG, CHANGE: TEAM}
 
 Player = Callable[["View", int], int]
@@ -80,6 +82,24 @@ class View:
         return [self._read(self._at[name] + slot) for slot in range(4)]
 
 
+class DelayedView(View):
+    """The memory as it was some ticks ago.
+
+    Args:
+        env: whose machine it is.
+        delay: in ticks, at least 1.
+    """
+
+    def __init__(self, env: Duel, delay: int) -> None:
+        self._ram = env._game_boy.ram
+        self._past: deque[bytes] = deque(maxlen=delay)
+        super().__init__(lambda address: self._past[0][address - PUBLIC_MEMORY[0]])
+
+    def look(self) -> None:
+        """Take in the newest tick; to be called once for each."""
+        self._past.append(bytes(map(self._ram.u8, PUBLIC_MEMORY)))
+
+
 def view_of(env: Duel) -> View:
     """The memory of an environment's machine."""
     return View(env._game_boy.ram.u8)
@@ -117,6 +137,17 @@ def competent(view: View, tick: int) -> int:
         return B
     if tick % 2:
         return NOOP  # a key counts when it goes down
+    command, cell = _plan(view)
+    if screen == COMMANDS:
+        return _towards(view["cursor"], command)
+    return _towards(view["cursor"], cell) if screen == MENUS[command] else B
+
+
+def holding(view: View, tick: int) -> int:
+    """As `competent`, but keeps a key down until it sees its effect: for a view that lags."""
+    screen = view["screen"]
+    if screen not in (COMMANDS, MOVES, BAG, TEAM):
+        return B
     command, cell = _plan(view)
     if screen == COMMANDS:
         return _towards(view["cursor"], command)

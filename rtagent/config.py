@@ -223,6 +223,11 @@ class LearningConfig(Section):
         "auto", description="Ticks from the frame that a demonstrated action is learned for to its "
         "execution; auto: as many as inference.injected_latency_ms makes them, 1 without.",
     )
+    demonstration_margin: float = Field(
+        0.0, ge=0.0, description="By how much the value of a demonstrated action is made larger "
+        "than those of all others (Hester et al., 2018); 0: demonstrations are learned from like "
+        "any other play.",
+    )
     transitions: Literal["decision", "executed"] = Field(
         "decision", description="decision: from the frame a decision saw to the frame the next "
         "one saw; executed: from the frame before its execution, for comparison.",

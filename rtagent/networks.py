@@ -80,7 +80,7 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
     """The head that the configured algorithm learns with.
 
     Raises:
-        UserError: the algorithm, or the kind of head, is not one for these actions.
+        UserError: the algorithm, the kind of head or a margin is not one for these actions.
     """
     if resolved_algorithm(learning, action_space) != "td3":
         return Head(learning.dueling, support_of(learning))
@@ -88,6 +88,11 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
         raise UserError(
             "learning.dueling = true: td3 learns no value for each action; set "
             "learning.dueling = false"
+        )
+    if learning.demonstration_margin > 0.0:
+        raise UserError(
+            f"learning.demonstration_margin = {learning.demonstration_margin:g}: td3 learns no "
+            "value for each action; set learning.demonstration_margin = 0"
         )
     assert isinstance(action_space, spaces.Box)
     return ActionHead(*(tuple(map(float, side)) for side in (action_space.low, action_space.high)))

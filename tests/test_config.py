@@ -99,6 +99,7 @@ def test_a_key_inside_kwargs() -> None:
         ("learning.n_step=0", "learning.n_step", "0"),
         ("learning.demonstration_delay=0", "learning.demonstration_delay", "0"),
         ("learning.demonstration_delay=soon", "learning.demonstration_delay", "'soon'"),
+        ("learning.demonstration_margin=-1", "learning.demonstration_margin", "-1"),
         ("learning.demonstrations=3", "learning.demonstrations", "3"),
         ("replay.capacity=1", "replay.capacity", "1"),
         ("service.port=70000", "service.port", "70000"),

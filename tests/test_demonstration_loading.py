@@ -21,6 +21,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, checksum
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.staggering.arbiter import Source
+from tests import stored_replay
 from tests.conftest import Runtimes, make_blueprint
 from tests.recorded import ENVIRONMENT, demonstration
 from tests.stored_replay import Rings
@@ -121,6 +122,18 @@ def test_transitions_are_those_of_a_slow_transcription(
     assert len(wanted) == 51 - 5 * delay
     assert [each[:2] + each[3:] for each in found] == [each[:2] + each[3:] for each in wanted]
     assert [each[2] for each in found] == pytest.approx([each[2] for each in wanted], abs=1e-5)
+
+
+def test_a_saved_replay_still_knows_what_was_demonstrated(tmp_path: Path) -> None:
+    rings = Rings()
+    fill(saved(tmp_path, demonstration((9, 14))), rings, 2)
+    go_live(rings)
+    rings.ledger.truncate_episode()
+    rings.save(tmp_path / "replay")
+    restored, _ = stored_replay.load(tmp_path / "replay")
+    for each in (rings, restored):
+        *_, demonstrated = stored_replay.transitions(each, 0)
+        assert demonstrated == [True] * (23 - 2 * 2) + [False]
 
 
 def test_rows_and_frames_are_whole(tmp_path: Path) -> None:

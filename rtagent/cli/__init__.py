@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "config": Command("rtagent.cli.config", "show the effective configuration, or its schema"),
     "donkey-sim": Command("rtagent.cli.donkey_sim", "a DonkeyCar simulator to drive in"),
-    "rom": Command("rtagent.cli.rom", "list or verify the cartridges, import your own, or play and record"),
+    "rom": Command("rtagent.cli.rom", "list, verify or import cartridges; play one and record it"),
 }
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rtagent.actor_critic import ActorCritic
 from rtagent.config import LearningConfig
+from rtagent.heads import expected_values
 from rtagent.learning import losses
 from rtagent.learning.precision import uses_bfloat16
 from rtagent.learning.replay import Batch
@@ -86,7 +87,7 @@ class ValueLearning:
 
     Args:
         network: float32, with the head that `networks.head_of` gives.
-        learning: algorithm, support, precision.
+        learning: algorithm, support, precision, margin of demonstrations.
 
     Attributes:
         network: the network that learns; gradients are left in its parameters.
@@ -106,6 +107,7 @@ class ValueLearning:
         self._double = learning.algorithm == "double-dqn"
         support = support_of(learning)
         self._support = None if support is None else support.values()
+        self._margin = learning.demonstration_margin
         self._bfloat16 = uses_bfloat16(network, learning)
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
@@ -113,7 +115,8 @@ class ValueLearning:
 
         Returns:
             The loss, and how far off each sample was (B,): the absolute temporal-difference error,
-            for C51 the Kullback-Leibler divergence.
+            for C51 the Kullback-Leibler divergence. The loss of the margin is part of the first
+            only.
         """
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             output = self.network(batch.observations)
@@ -123,6 +126,8 @@ class ValueLearning:
                 # versions of torch those cast here would cut that pass off from its parameters.
                 chosen_by = self.network(batch.next_observations) if self._double else None
         loss, errors = self._loss(batch, output, next_output, chosen_by)
+        if self._margin > 0.0:
+            loss = loss + self._margin_loss(batch, output)
         self.network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), errors
@@ -141,6 +146,11 @@ class ValueLearning:
         else:
             targets = losses.dqn_targets(rewards, discounts, next_output, terminals)
         return losses.huber_loss(output, batch.actions, targets, batch.weights)
+
+    def _margin_loss(self, batch: Batch, output: Tensor) -> Tensor:
+        """Of C51 by the means, whose gradient vanishes with a distribution's variance."""
+        values = output if self._support is None else expected_values(output, self._support)
+        return losses.margin_loss(values, batch.actions, batch.demonstrated, self._margin)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rtagent.config import LearningConfig
 from rtagent.learning.sampling import Drawn, Prioritized, Sampler, Uniform
-from rtagent.learning.transitions import DecisionIndex, Ints, Transitions
+from rtagent.learning.transitions import DecisionIndex, Flags, Ints, Transitions
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
@@ -30,8 +30,6 @@ from rtagent.memory.priorities import Priorities
 ROWS_PER_REFRESH = 2048
 REDRAWS = 8
 _ACTION_DTYPES = {"i": np.int64, "f": np.float32}
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,7 @@ class Batch:
         terminals: (B,) bool.
         weights: (B,) float32, importance weights; 1 if all transitions are equally probable.
         frames: (B,) the newest frame of each state: which transitions these are.
+        demonstrated: (B,) bool, whose actions are demonstrations; or (1,) for all.
     """
 
     observations: Tensor
@@ -60,6 +59,7 @@ class Batch:
     terminals: Tensor
     weights: Tensor
     frames: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    demonstrated: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.bool))
 
 
 class BatchBuffer:
@@ -333,4 +333,5 @@ def _batch(
             else torch.from_numpy(weights.astype(np.float32))
         ),
         frames=chosen.frame,
+        demonstrated=torch.from_numpy(chosen.demonstrated.copy()),
     )

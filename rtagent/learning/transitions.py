@@ -26,6 +26,7 @@ from rtagent.staggering.arbiter import Source
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 class Transitions(NamedTuple):
@@ -38,6 +39,7 @@ class Transitions(NamedTuple):
         discount: gamma to the number of these decisions.
         next_frame: the newest frame of the successor.
         terminal: the successor has no value.
+        demonstrated: the action is a demonstration's, and not the policy's.
     """
 
     frame: Ints
@@ -45,7 +47,8 @@ class Transitions(NamedTuple):
     reward: npt.NDArray[np.float32]
     discount: npt.NDArray[np.float32]
     next_frame: Ints
-    terminal: npt.NDArray[np.bool_]
+    terminal: Flags
+    demonstrated: Flags
 
 
 @dataclass
@@ -60,6 +63,7 @@ class _Chain:
     frame: Ints
     action: npt.NDArray[Any]
     reward: Doubles
+    demonstrated: Flags
 
 
 class DecisionIndex:
@@ -117,7 +121,7 @@ class DecisionIndex:
         frame, rest = self._frames.take(slots), self._rest.take(slots)
         return Transitions(
             frame, rest["action"], rest["reward"], self._discounts.take(rest["steps"]),
-            frame + rest["successor"], rest["terminal"],
+            frame + rest["successor"], rest["terminal"], rest["demonstrated"],
         )
 
     def frames(self, start: int, stop: int) -> Ints:
@@ -177,7 +181,8 @@ class DecisionIndex:
 
     def _new_chain(self, first_tick: int) -> _Chain:
         return _Chain(
-            first_tick, first_tick - 1, np.empty(0, np.int64), self._no_actions, np.empty(0)
+            first_tick, first_tick - 1, np.empty(0, np.int64), self._no_actions, np.empty(0),
+            np.empty(0, bool),
         )
 
     def _extend(self, rows: Rows) -> None:
@@ -201,6 +206,7 @@ class DecisionIndex:
             np.concatenate([chain.frame, frames]),
             np.concatenate([chain.action, rows["action"][begins]]),
             np.concatenate([chain.reward, sums]),
+            np.concatenate([chain.demonstrated, _demonstrated(rows[begins])]),
         )
         self._last_row = rows[-1].copy()
         self._emit_complete()
@@ -221,10 +227,12 @@ class DecisionIndex:
             np.full(count, n),
             chain.frame[n:],
             np.zeros(count, bool),
+            chain.demonstrated[:count],
         )
         chain.frame = chain.frame[count:]
         chain.action = chain.action[count:]
         chain.reward = chain.reward[count:]
+        chain.demonstrated = chain.demonstrated[count:]
 
     def _close(self) -> None:
         """Emit what the chain still holds: it ends at the last row."""
@@ -241,12 +249,13 @@ class DecisionIndex:
                 steps,
                 np.full(count, last["tick"]),
                 np.full(count, bool(last["flags"] & TERMINATED)),
+                chain.demonstrated,
             )
         self._chain = self._new_chain(chain.first_tick)
 
     def _append(
         self, frame: Ints, action: npt.NDArray[Any], reward: Doubles, steps: Ints,
-        next_frame: Ints, terminal: npt.NDArray[np.bool_],
+        next_frame: Ints, terminal: Flags, demonstrated: Flags,
     ) -> None:
         with np.errstate(over="ignore"):
             finite = np.isfinite(reward.astype(np.float32))
@@ -256,7 +265,7 @@ class DecisionIndex:
         self._frames[slots] = frame[kept]
         columns = {
             "successor": next_frame - frame, "reward": reward, "steps": steps,
-            "terminal": terminal, "action": action,
+            "terminal": terminal, "demonstrated": demonstrated, "action": action,
         }
         for name, values in columns.items():
             self._rest[name][slots] = values[kept]
@@ -268,15 +277,21 @@ def _rest_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
     """What is stored of a transition beside its state's frame.
 
     Fields: `successor` (frames between state and successor), `reward`, `steps` (decisions taken
-    together), `terminal`, `action`.
+    together), `terminal`, `demonstrated` (a byte that alignment would leave empty), `action`.
     """
     return np.dtype(
         [
             ("successor", "<i4"), ("reward", "<f4"), ("steps", "<u2"), ("terminal", "?"),
-            ("action", action.base, action.shape),
+            ("demonstrated", "?"), ("action", action.base, action.shape),
         ],
         align=True,
     )
+
+
+def _demonstrated(rows: Rows) -> Flags:
+    """Which of these rows executed an action that was chosen, but not by a worker."""
+    found: Flags = (rows["source"] == Source.AGENT) & (rows["worker"] < 0)
+    return found
 
 
 def _dot(windows: Doubles, weights: Doubles) -> Doubles:

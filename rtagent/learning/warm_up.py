@@ -27,4 +27,5 @@ def empty_batch(blueprint: Blueprint, count: int) -> Batch:
         next_observations=zeros,
         terminals=numbers.bool(),
         weights=torch.ones(count),
+        demonstrated=numbers.bool(),
     )

@@ -34,9 +34,12 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     Fields: `tick` (the stamp; its frame has the same number), `observed` (tick whose frame the
     action was computed from, -1 for the default behaviour), `time_ns` (when the tick happened,
     monotonic), `registered_ns` (when the action was registered; 0 for the default behaviour),
-    `lateness_ns` (against the due time), `reward`, `weights_version` (-1 for the default
-    behaviour), `episode`, `worker` (-1 for the default behaviour), `source` (`Source`), `flags`
+    `lateness_ns` (against the due time), `reward`, `weights_version` (-1 where no weights made the
+    action), `episode`, `worker` (-1 where no worker computed it), `source` (`Source`), `flags`
     (`TERMINATED`, `TRUNCATED`), `crc`, `action`.
+
+    No weights and no worker means the default behaviour if `source` says so, and a demonstration
+    if `source` is `AGENT`.
     """
     return np.dtype(
         [

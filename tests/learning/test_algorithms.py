@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from rtagent.config import LearningConfig
+from rtagent.heads import expected_values
 from rtagent.learning import losses
 from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms import LocalUpdate, ValueLearning
@@ -75,7 +76,16 @@ def pair(algorithm: str, **values: Any) -> ValueLearning:
 # ---- gradients
 
 
-def expected_loss(algorithm: str, made: ValueLearning, data: Batch) -> torch.Tensor:
+def expected_loss(algorithm: str, made: ValueLearning, data: Batch, margin: float) -> torch.Tensor:
+    """The algorithm's loss and that of the margin, out of the tested ones."""
+    values = made.network(data.observations)
+    if algorithm == "c51":
+        values = values.softmax(dim=2) @ torch.linspace(-3.0, 3.0, ATOMS)
+    above = losses.margin_loss(values, data.actions, data.demonstrated, margin)
+    return expected_td_loss(algorithm, made, data) + (above if margin else 0.0)
+
+
+def expected_td_loss(algorithm: str, made: ValueLearning, data: Batch) -> torch.Tensor:
     """Each algorithm in one line, out of the tested losses."""
     online, target = made.network, made.target
     common = (data.rewards, data.discounts)
@@ -93,13 +103,17 @@ def expected_loss(algorithm: str, made: ValueLearning, data: Batch) -> torch.Ten
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_gradient_is_that_of_the_algorithm(algorithm: str) -> None:
-    made, data = pair(algorithm), batch(3, reward=0.2, terminal=False)
-    data = replace(data, weights=torch.linspace(0.1, 1.0, COUNT))
+@pytest.mark.parametrize("margin", [0.0, 0.7])
+def test_the_gradient_is_that_of_the_algorithm(algorithm: str, margin: float) -> None:
+    made = pair(algorithm, demonstration_margin=margin)
+    data = replace(
+        batch(3, reward=0.2, terminal=False), weights=torch.linspace(0.1, 1.0, COUNT),
+        demonstrated=torch.arange(COUNT) % 2 == 0,
+    )
     loss, errors = made.compute_gradient(data)
     found = gradient(made.network)
     made.network.zero_grad()
-    wanted = expected_loss(algorithm, made, data)
+    wanted = expected_loss(algorithm, made, data, margin)
     wanted.backward()
     assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
     torch.testing.assert_close(found, gradient(made.network))
@@ -167,7 +181,57 @@ def test_bootstrapping_stops_at_terminal_states_only(algorithm: str) -> None:
     assert after[1] != before[1]
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_priorities_know_nothing_of_the_margin(algorithm: str) -> None:
+    data = replace(batch(3), demonstrated=torch.ones(COUNT, dtype=torch.bool))
+    plain, above = pair(algorithm), pair(algorithm, demonstration_margin=0.7)
+    without, with_margin = plain.compute_gradient(data), above.compute_gradient(data)
+    assert with_margin[0] > without[0]
+    assert torch.equal(with_margin[1], without[1])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_where_nothing_is_demonstrated_a_margin_changes_nothing(algorithm: str) -> None:
+    plain, above = pair(algorithm), pair(algorithm, demonstration_margin=0.7)
+    assert plain.compute_gradient(batch(3))[0] == above.compute_gradient(batch(3))[0]
+    assert torch.equal(gradient(plain.network), gradient(above.network))
+
+
 # ---- learning alone
+
+
+def demonstration(seed: int) -> Batch:
+    """Action 1 where the picture's first half is the brighter one, else 0; rewards are noise.
+
+    Without noise C51's distributions shrink to one atom, and their means move no more.
+    """
+    data, noise = batch(seed), torch.Generator().manual_seed(seed)
+    halves = data.observations.flatten(1).unflatten(1, (2, -1)).mean(dim=2)
+    return replace(
+        data, actions=(halves[:, 0] > halves[:, 1]).long(),
+        rewards=0.5 * torch.randn(COUNT, generator=noise),
+        demonstrated=torch.ones(COUNT, dtype=torch.bool),
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "c51"])
+@pytest.mark.parametrize(("margin", "least", "most"), [(0.0, 0.0, 0.7), (0.5, 0.85, 1.0)])
+def test_with_a_margin_demonstrations_are_imitated(
+    algorithm: str, margin: float, least: float, most: float
+) -> None:
+    module = network(algorithm, norm=False)
+    update = LocalUpdate(module, learning(algorithm, demonstration_margin=margin))
+    for seed in range(250):
+        update.step(demonstration(seed))
+    agreed = []
+    for seed in range(1000, 1020):
+        data = demonstration(seed)
+        with torch.no_grad():
+            values = module(data.observations)
+        if algorithm == "c51":
+            values = expected_values(values, torch.linspace(-3.0, 3.0, ATOMS))
+        agreed.append(float((values.argmax(dim=1) == data.actions).float().mean()))
+    assert least <= np.mean(agreed) <= most
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

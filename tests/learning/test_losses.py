@@ -17,6 +17,7 @@ from rtagent.learning.losses import (
     double_dqn_targets,
     dqn_targets,
     huber_loss,
+    margin_loss,
 )
 
 COUNT, KINDS = 33, 4
@@ -101,6 +102,34 @@ def test_huber_loss_is_the_weighted_equation(rng: np.random.Generator) -> None:
     loss, found = huber_loss(*tensors(values, actions, targets, weights))
     assert float(loss) == pytest.approx(sum(losses) / COUNT, rel=1e-5)
     np.testing.assert_allclose(found.numpy(), errors, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.8])
+def test_margin_loss_is_the_equation(rng: np.random.Generator, margin: float) -> None:
+    values, actions = normal(rng, COUNT, KINDS), rng.integers(0, KINDS, COUNT)
+    demonstrated = rng.random(COUNT) < 0.5
+    losses = [
+        max(values[i][a] + margin * (a != actions[i]) for a in range(KINDS)) - values[i][actions[i]]
+        for i in range(COUNT)
+        if demonstrated[i]
+    ]
+    loss = float(margin_loss(*tensors(values, actions, demonstrated), margin))
+    assert loss == pytest.approx(sum(losses) / COUNT, rel=1e-5)
+    assert loss > 0.0
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted"), [(0.1, [0.0, 0.0, 0.0]), (0.3, [0.0, 0.5, -0.5]), (2.0, [0.0, 0.5, -0.5])]
+)
+def test_a_margin_pulls_on_the_best_other_action_until_it_is_kept(
+    others: float, wanted: list[float]
+) -> None:
+    values = torch.tensor([[0.0, others, 1.0], [0.0, 5.0, 1.0]], requires_grad=True)
+    loss = margin_loss(values, torch.tensor([2, 2]), torch.tensor([True, False]), 0.8)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(max(0.0, others + 0.8 - 1.0) / 2)
+    assert values.grad is not None
+    assert values.grad.tolist() == [wanted, [0.0, 0.0, 0.0]]
 
 
 def test_no_gradient_through_the_target() -> None:

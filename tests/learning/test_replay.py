@@ -64,7 +64,10 @@ def blueprint(make_blueprint: Callable[..., Blueprint]) -> Blueprint:
 
 @pytest.fixture
 def play(write_row: Callable[..., None]) -> Callable[..., None]:
-    """Play ticks: episodes of 25 ticks, delay of one tick, the action tells the observed frame."""
+    """Play ticks: episodes of 25 ticks, delay of one tick, the action tells the observed frame.
+
+    Every third tick is demonstrated.
+    """
 
     def ticks(frames: FrameRing, ledger: Ledger, start: int, stop: int) -> None:
         for tick in range(start, stop):
@@ -73,6 +76,7 @@ def play(write_row: Callable[..., None]) -> Callable[..., None]:
             write_row(
                 ledger, tick, action=tick - 1, reward=float(tick), episode=tick // EPISODE,
                 flags=TERMINATED if tick % EPISODE == EPISODE - 1 else 0,
+                worker=0 if tick % 3 else -1,
             )
 
     return ticks
@@ -82,6 +86,7 @@ def check(batch: Any, n_step: int = 2) -> None:
     """Each sample of a batch against what `play` played."""
     seen, following = numbers_in(batch.observations), numbers_in(batch.next_observations)
     assert batch.frames.tolist() == batch.actions.tolist()
+    assert batch.demonstrated.tolist() == ((batch.actions + 1) % 3 == 0).tolist()
     for i, action in enumerate(batch.actions.tolist()):
         first = action - action % EPISODE
         last = first + EPISODE - 1
