@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.registration import STACK, blueprint
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.realtime import enter_realtime

@@ -37,7 +37,8 @@ from torch.nn import functional
 from benchmarks.offline_learning import Offline, Update
 from rtagent import networks
 from rtagent.clock import MonotonicClock
-from rtagent.config import LearningConfig, PolicyConfig, load_config
+from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.config_reading import load_config
 from rtagent.learning.algorithms import UpdateResult, ValueLearning
 from rtagent.learning.replay import Batch
 from rtagent.learning.shared_update import SharedUpdate

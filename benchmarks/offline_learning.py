@@ -30,7 +30,8 @@ from torch import nn
 from rtagent import exploration, networks
 from rtagent.actor_critic import acting_part, build_learned
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.config import Config, LearningConfig, load_config
+from rtagent.config import Config, LearningConfig
+from rtagent.config_reading import load_config
 from rtagent.env.adapter import Adapter, Step, open_environment
 from rtagent.explorers import explorer_for
 from rtagent.learning.algorithms import LocalUpdate, UpdateResult

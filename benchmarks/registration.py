@@ -27,7 +27,7 @@ import gymnasium
 import numpy as np
 
 from rtagent.clock import MonotonicClock
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.inference.process import Driver, Weights
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.control import Orders

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from benchmarks.registration import STACK, blueprint
-from rtagent.config import LearningConfig, load_config
+from rtagent.config import LearningConfig
+from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 from rtagent.learning.replay import Replay
 from rtagent.memory.ledger import TERMINATED

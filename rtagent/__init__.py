@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rtagent.config import Config, load_config
+from rtagent.config import Config
+from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 
 if TYPE_CHECKING:

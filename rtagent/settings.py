@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rtagent.config import Config, parse_config
+from rtagent.config import Config
+from rtagent.config_reading import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.control import Orders
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtagent.budget import Needs, ReplaySizes, check_budget
-from rtagent.config import parse_config
+from rtagent.config_reading import parse_config
 from rtagent.errors import UserError
 from tests.conftest import make_blueprint
 

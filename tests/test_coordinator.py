@@ -18,7 +18,7 @@ import pytest
 
 from rtagent.budget import AIM
 from rtagent.clock import MonotonicClock, VirtualClock
-from rtagent.config import parse_config
+from rtagent.config_reading import parse_config
 from rtagent.coordinator import CALM_S, Changes, Coordinator
 from rtagent.errors import UserError
 from rtagent.memory.arena import Arena

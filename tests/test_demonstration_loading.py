@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from rtagent import UserError, networks
-from rtagent.config import Config, LearningConfig, PolicyConfig, parse_config
+from rtagent.config import Config, LearningConfig, PolicyConfig
+from rtagent.config_reading import parse_config
 from rtagent.demonstration import Demonstration, DemonstrationWriter, save_demonstration
 from rtagent.demonstration_loading import delay_ticks, find_demonstrations, load
 from rtagent.learning.algorithms import LocalUpdate

@@ -13,7 +13,8 @@ import pytest
 
 from rtagent import evaluation, networks
 from rtagent.clock import VirtualClock
-from rtagent.config import Config, EnvConfig, parse_config
+from rtagent.config import Config, EnvConfig
+from rtagent.config_reading import parse_config
 from rtagent.env.adapter import Adapter
 from rtagent.evaluation import Evaluation, Evaluator, Played, seed_of
 from rtagent.memory.board import Board

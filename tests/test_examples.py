@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.env.adapter import open_environment
 from rtagent.explorers import greedy_action
 from rtagent.networks import ActingPolicy, head_of

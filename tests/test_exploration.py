@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rtagent.config import PolicyConfig, parse_config
+from rtagent.config import PolicyConfig
+from rtagent.config_reading import parse_config
 from rtagent.errors import UserError
 from rtagent.exploration import epsilon, explores, quantile, smooth_noise
 

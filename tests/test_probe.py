@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 from rtagent.probe import probe
 

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing import event_accumulator as accumulato
 
 from rtagent import recorder as recorders
 from rtagent.clock import VirtualClock
-from rtagent.config import parse_config
+from rtagent.config_reading import parse_config
 from rtagent.memory.board import add_episode
 from rtagent.memory.control import Orders
 from rtagent.memory.horizon import KINDS, Decision

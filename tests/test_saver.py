@@ -14,7 +14,7 @@ import pytest
 from rtagent import launch
 from rtagent.checkpoint import Signature, signature
 from rtagent.clock import VirtualClock
-from rtagent.config import parse_config
+from rtagent.config_reading import parse_config
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldMemory
 from rtagent.replay_store import Manifest, find

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rtagent.clock import VirtualClock
-from rtagent.config import parse_config
+from rtagent.config_reading import parse_config
 from rtagent.memory.actions import NANO, ActionCells
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.board import Board, add_episode, add_registration

@@ -12,7 +12,7 @@ import httpx
 
 from rtagent import __version__
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 
 TIMEOUT_S = 40.0

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rtagent.config import Config, load_config
+from rtagent.config import Config
+from rtagent.config_reading import load_config
 
 UNKNOWN = "unknown"
 

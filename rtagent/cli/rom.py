@@ -8,7 +8,7 @@ from pathlib import Path
 from rtagent.cli import rom_record
 from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.env.rom import RomStatus, bundled_roms
 from rtagent.env.rom_library import FOLDER, LibraryRom, import_rom, library_roms
 from rtagent.errors import UserError

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtagent.cli.options import add_config_options, add_json_option, print_json, stderr, stdout
-from rtagent.config import Config, load_config
+from rtagent.config import Config
+from rtagent.config_reading import load_config
 from rtagent.env.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
 

@@ -16,7 +16,8 @@ from typing import Any
 from rtagent import launch
 from rtagent.cli.options import add_config_options
 from rtagent.clock import MonotonicClock
-from rtagent.config import Config, load_config
+from rtagent.config import Config
+from rtagent.config_reading import load_config
 from rtagent.notify import Notifier, Systemd
 from rtagent.state_dir import StateDir
 from rtagent.supervisor import Supervisor

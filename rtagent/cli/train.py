@@ -27,7 +27,8 @@ from rtagent.cli.options import (
     stdout,
 )
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.config import Config, load_config
+from rtagent.config import Config
+from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 from rtagent.recorder import EPISODES_FILE, TENSORBOARD_DIR
 from rtagent.runtime import Runtime

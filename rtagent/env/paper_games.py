@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.env.game import BOOT_FRAMES, PAPER_ACTIONS, Game
 from rtagent.env.rom_library import FOLDER, find_rom
 

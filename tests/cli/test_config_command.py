@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.config import Config, load_config
+from rtagent.config import Config
+from rtagent.config_reading import load_config
 from tests.cli.conftest import Run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rtagent.cli.update_time import measure_updates
-from rtagent.config import load_config
+from rtagent.config_reading import load_config
 from rtagent.probe import probe
 
 

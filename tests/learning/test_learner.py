@@ -16,7 +16,8 @@ from rtagent import checkpoint as checkpoints
 from rtagent import networks
 from rtagent.actor_critic import acting_part, build_learned
 from rtagent.clock import VirtualClock
-from rtagent.config import Config, PolicyConfig, parse_config
+from rtagent.config import Config, PolicyConfig
+from rtagent.config_reading import parse_config
 from rtagent.learning import learner
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint

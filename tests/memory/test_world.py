@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from rtagent.clock import MonotonicClock
-from rtagent.config import Config, load_config
+from rtagent.config import Config
+from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 from rtagent.memory import arena as arena_module
 from rtagent.memory.arena import Arena

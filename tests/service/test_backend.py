@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from multiprocess import Pipe
 
-from rtagent.config import Config, parse_config
+from rtagent.config import Config
+from rtagent.config_reading import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import Orders

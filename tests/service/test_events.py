@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from rtagent.config import parse_config
+from rtagent.config_reading import parse_config
 from rtagent.event_log import EVENTS_FILE, EventLog
 from tests.service.test_backend import Daemon, blueprint
 
