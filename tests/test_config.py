@@ -1,4 +1,4 @@
-"""The configuration: where values come from, and what is refused."""
+"""The configuration: which values it takes."""
 
 from __future__ import annotations
 

@@ -11,6 +11,12 @@ from rtagent.config_reading import load_config
 from rtagent.errors import UserError
 
 
+def _refusal(*overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(None, overrides, {})
+    return str(caught.value)
+
+
 def test_no_source_gives_the_defaults() -> None:
     assert load_config(None, (), {}) == Config()
 
