@@ -7,8 +7,8 @@ won, and leads to the next. Both begin with the same demonstration in their repl
 Tetris does: a scripted player, as late as they are (`--demonstrated 0`: without). The picture shows
 the wins over time, mean and 95 % interval over the seeds, as Fig. 3 of paper 004 does.
 
-    python -m benchmarks.duel [--minutes M] [--seeds S ...] [--demonstrated TICKS]
-        [--picture PATH] [--save PATH] [--set SECTION.KEY=VALUE ...] [--json]
+    python -m benchmarks.duel [--minutes M] [--seeds S ...] [--jobs N]
+        [--demonstrated TICKS] [--picture PATH] [--save PATH] [--set SECTION.KEY=VALUE ...] [--json]
     python -m benchmarks.duel --policies [--games N] [--json]
 
 With `--policies` nothing is learned and no clock runs: scripted players show what the encounters
@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
+from itertools import product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ COMMON = (
     "policy.epsilon_end=0.15",
     "policy.exploration_hold_ticks=4",
     # The cores are shared: with as many updates as the machine gives, the figure would be of that.
-    "learning.updates_per_tick=0.3",
+    "learning.updates_per_tick=0.12",
 )
 SHOWN = ("policy.epsilon_start=0.15", "learning.demonstration_margin=0.3")
 """Who has been shown how need not begin at random."""
@@ -174,20 +174,21 @@ def compare(args: argparse.Namespace) -> int:
     runs: list[dict[str, Any]] = []
     # Each in a process of its own, whose main thread starts the daemon: so it ends with it.
     context = multiprocessing.get_context("spawn")
-    for seed in args.seeds:
+    for first in range(0, len(args.seeds), args.jobs):
+        wave = list(product(args.seeds[first : first + args.jobs], CONTENDERS))
         with ProcessPoolExecutor(
-            len(CONTENDERS), context, initializer=die_with_parent, initargs=(os.getpid(),)
+            len(wave), context, initializer=die_with_parent, initargs=(os.getpid(),)
         ) as pool:
-            pair = list(
+            ended = list(
                 pool.map(
-                    run_one, CONTENDERS, repeat(seed), repeat(args.minutes),
-                    repeat(args.demonstrated), repeat(args.overrides),
+                    run_one, [name for _, name in wave], [seed for seed, _ in wave],
+                    repeat(args.minutes), repeat(args.demonstrated), repeat(args.overrides),
                 )
             )
-        runs += pair
-        for name, run in zip(CONTENDERS, pair, strict=True):
+        runs += ended
+        for run in ended:
             print(
-                f"{name:11} seed {seed}: won {len(run['won_at_s']):4d} "
+                f"{run['contender']:11} seed {run['seed']}: won {len(run['won_at_s']):4d} "
                 f"({run['won_per_minute']:.2f} per minute, "
                 f"{run['won_per_minute_at_the_end']:.2f} at the end), lost {run['lost']}, "
                 f"out of time {run['out_of_time']}, {run['updates']} updates, "
@@ -272,6 +273,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="seeds that run side by side")
     parser.add_argument("--demonstrated", type=int, default=32_000, metavar="TICKS")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--save", type=Path, help="every run, as JSON")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.duel_players import DelayedView, holding
+from benchmarks.duel_players import DelayedView, fighter
 from rtagent.demonstration import DemonstrationWriter
 from rtagent.env.duel import ENCOUNTERS, Duel
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 
 ENVIRONMENT = "rtagent/Duel-v0"
-RANDOM_KEYS = 0.05
+RANDOM_KEYS = 0.03
 """Share of the ticks."""
 
 
@@ -45,7 +45,7 @@ def record(path: Path, ticks: int, delay: int, seed: int) -> float:
         view, over = DelayedView(env, delay), False
         view.look()
         while not over:
-            action = holding(view, writer.ticks)
+            action = fighter(view, writer.ticks)
             if rng.random() < RANDOM_KEYS:
                 action = int(rng.integers(actions))
             frame, reward, decided, truncated, _ = env.step(action)

@@ -143,12 +143,16 @@ def competent(view: View, tick: int) -> int:
     return _towards(view["cursor"], cell) if screen == MENUS[command] else B
 
 
-def holding(view: View, tick: int) -> int:
-    """As `competent`, but keeps a key down until it sees its effect: for a view that lags."""
+def fighter(view: View, tick: int) -> int:
+    """Nothing but the best blow, and a key is down until its effect is seen: for views that lag."""
     screen = view["screen"]
     if screen not in (COMMANDS, MOVES, BAG, TEAM):
         return B
-    command, cell = _plan(view)
+    command, cell = CHANGE, 0
+    if view["fainted"]:
+        cell = next(place for place, each in enumerate(view.party) if place and each.hp)
+    else:
+        command, cell = FIGHT, _best_blow(view)
     if screen == COMMANDS:
         return _towards(view["cursor"], command)
     return _towards(view["cursor"], cell) if screen == MENUS[command] else B
@@ -181,7 +185,13 @@ def _plan(view: View) -> tuple[int, int]:
         return ITEM, POTION
     if view["boost_items"] and own.hp > own.hp_max // 2:
         return ITEM, BOOST
-    return FIGHT, int(np.argmax([_blow(move, opponent.type) for move in view.own_moves]))
+    return FIGHT, _best_blow(view)
+
+
+def _best_blow(view: View) -> int:
+    """Which of the four moves hits the opponent hardest on the mean."""
+    opponent = view.opponent.type
+    return int(np.argmax([_blow(move, opponent) for move in view.own_moves]))
 
 
 def _blow(move: int, target: int) -> float:
