@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import rtagent
 from rtagent.config import Config
@@ -47,9 +48,9 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         start, end = time.monotonic(), time.monotonic() + 60.0 * minutes
         while time.monotonic() < end:
             time.sleep(min(60.0 if label else 10.0, max(0.0, end - time.monotonic())))
-            recent = recent_episodes(runtime.world.board.environment, 1000)
-            anchor = recent["end_tick"] * runtime.world.blueprint.tick_seconds
-            episodes = list(zip(anchor.tolist(), recent["return"].tolist(), strict=True))
+            world = runtime.world
+            recent = recent_episodes(world.board.environment, 1000)
+            episodes = timed(recent, world.first_tick, world.blueprint.tick_seconds)
             learning = runtime.stats()["learning"]
             last = [value for _, value in episodes[-LAST_EPISODES:]]
             print(
@@ -71,6 +72,20 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         "inaction_fraction": stats["actions"]["inaction_fraction"],
         "ticks": stats["clock"]["ticks"],
     }
+
+
+def timed(
+    recent: NDArray[np.void], first_tick: int, tick_seconds: float
+) -> list[tuple[float, float]]:
+    """End and return of each episode, in seconds since the world began.
+
+    Args:
+        recent: as `recent_episodes` gives them.
+        first_tick: of the run; one that begins with ticks in its replay counts on from them.
+        tick_seconds: length of a tick.
+    """
+    seconds = (recent["end_tick"] - first_tick) * tick_seconds
+    return list(zip(seconds.tolist(), recent["return"].tolist(), strict=True))
 
 
 def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> list[float]:
