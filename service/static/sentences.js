@@ -45,6 +45,11 @@ const SENTENCES = {
   batch_size: (e) => `Batch size ${plain(e.before)} → ${plain(e.after)}: ${decisionReason(e.why, e)}`,
   evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}`,
   update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}`,
+  demonstrations: (e) => {
+    if (e.failed) return `No demonstration could be loaded: ${e.failed}`;
+    if (e.skipped) return `Demonstrations are left out: ${e.skipped}`;
+    return `${plain(e.ticks)} demonstrated ticks loaded from ${e.path}, for a delay of ${plural(e.delay, "tick", "ticks")}`;
+  },
   recording_failed: (e) => `The run's log cannot be written: ${e.reason}`,
   events_not_kept: (e) => `Events do not reach the disk: ${e.reason}`,
   events_kept_again: () => "Events reach the disk again",
