@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 import rtagent
+from benchmarks.comparison import side_by_side
 from benchmarks.learning import LAST_EPISODES, learn
 from benchmarks.offline_learning import blueprint_of
 from rtagent import checkpoint
@@ -328,26 +327,6 @@ def describe(name: str, rows: Rows, track: Track) -> str:
     )
 
 
-def learn_all(args: argparse.Namespace, done: Callable[[dict[str, Any]], None]) -> None:
-    """Run every seed, `args.jobs` at a time; `done` gets each result as soon as it is there."""
-    # Each in a process of its own, whose main thread starts the daemon: so it ends with it.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
-        pending = [
-            pool.submit(
-                run_one, seed, args.minutes, args.drives, args.overrides,
-                f"seed {seed}: " if args.jobs > 1 else None,
-            )
-            for seed in args.seeds
-        ]
-        for future in as_completed(pending):
-            # What the other seeds have taken half an hour for is not thrown away.
-            if (error := future.exception()) is not None:
-                print(f"a seed failed: {type(error).__name__}: {error}", file=sys.stderr)
-            else:
-                done(future.result())
-
-
 def main() -> int:
     """Run all seeds; exit code 1 if one does not clearly drive further than the others."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -367,8 +346,14 @@ def main() -> int:
     for name, rows in others.items():
         print(describe(name, rows, track), file=sys.stderr)
     runs: Rows = []
-
-    def done(run: dict[str, Any]) -> None:
+    calls = {
+        f"seed {seed}": partial(
+            run_one, seed, args.minutes, args.drives, args.overrides,
+            f"seed {seed}: " if args.jobs > 1 else None,
+        )
+        for seed in args.seeds
+    }
+    for run in side_by_side(calls, args.jobs):
         runs.append(run)
         runs.sort(key=lambda each: each["seed"])
         print(describe(f"learned, seed {run['seed']}", run["drives"], track), file=sys.stderr)
@@ -381,8 +366,6 @@ def main() -> int:
             args.save.write_text(json.dumps({"baselines": others, "runs": runs}))
         if args.picture:
             draw(track, runs, others, args.picture)
-
-    learn_all(args, done)
     bar, passed = verdict(
         [distances(run["drives"]) for run in runs], [distances(rows) for rows in others.values()]
     )

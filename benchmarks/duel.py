@@ -19,15 +19,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import multiprocessing
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from itertools import product, repeat
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +32,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rtagent
+from benchmarks.comparison import (
+    COLOURS,
+    TICK_S,
+    half_interval,
+    processes_of,
+    settings_of,
+    side_by_side,
+)
 from benchmarks.duel_demonstration import ENVIRONMENT, record
 from benchmarks.duel_players import Player, competent, masher, play, random_player, view_of
 from benchmarks.learning import learn
 from rtagent.cli.jitter import measure_jitter
-from rtagent.config import GAME_BOY_HZ
 from rtagent.demonstration import SUFFIX
 from rtagent.env.duel import ENCOUNTERS, Duel
-from rtagent.realtime import die_with_parent
-from rtagent.staggering.figures import processes_needed
 
 TICKS_OF_LATENCY = 5
-TICK_S = 1.0 / GAME_BOY_HZ
-SPREAD = 1.01
-"""No real inference takes exactly the injected time; one process more absorbs that."""
-PROCESSES = processes_needed(
-    TICKS_OF_LATENCY * TICK_S, TICKS_OF_LATENCY * TICK_S * SPREAD, TICK_S, "adaptive"
-)
 # An encounter lasts some hundred ticks and is rewarded at its end: long sums, a discount that sees
 # so far, and a distribution rather than a mean, which would hide how little a single tick matters.
 COMMON = (
     f"env.id={ENVIRONMENT}",
-    f"inference.injected_latency_ms={1e3 * TICKS_OF_LATENCY * TICK_S:.3f}",
     "learning.algorithm=c51",
     "learning.v_min=-1.0",
     "learning.v_max=1.0",
@@ -71,15 +66,8 @@ COMMON = (
 )
 SHOWN = ("policy.epsilon_start=0.15", "learning.demonstration_margin=0.3")
 """Who has been shown how need not begin at random."""
-CONTENDERS = {
-    "staggered": (f"inference.processes={PROCESSES}", "inference.algorithm=adaptive"),
-    "sequential": ("inference.processes=1", "inference.algorithm=unstaggered"),
-}
 LAST_MINUTES = 5.0
 CURVE_POINTS = 200
-STUDENT_95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Two-sided 95 % quantile of Student's t, by number of seeds."""
-
 PLAYERS: dict[str, Callable[[int], Player]] = {
     "random": random_player,
     "A, A, A": lambda seed: masher,
@@ -90,18 +78,22 @@ LONGEST_SEQUENCE = 80_000
 
 
 def run_one(
-    name: str, seed: int, minutes: float, demonstrated: int, overrides: list[str]
+    name: str, seed: int, minutes: float, shown: Path | None, overrides: list[str]
 ) -> dict[str, Any]:
-    """Play and learn; the seconds at which an encounter was won, and a few figures."""
+    """Play and learn; the seconds at which an encounter was won, and a few figures.
+
+    Args:
+        name: of the contender.
+        seed: of the run.
+        minutes: how long.
+        shown: demonstration to begin with.
+        overrides: `SECTION.KEY=VALUE`, stronger than the run's own.
+    """
+    begin = () if shown is None else (f"learning.demonstrations={shown}", *SHOWN)
     with tempfile.TemporaryDirectory() as folder:
-        if demonstrated:
-            path = Path(folder) / f"play{SUFFIX}"
-            shown = record(path, demonstrated, TICKS_OF_LATENCY + 1, seed)
-            print(f"{name:11} seed {seed}: shown {shown:.1f} won per minute", file=sys.stderr)
-            overrides = [f"learning.demonstrations={path}", *SHOWN, *overrides]
         config = rtagent.load_config(
             overrides=[
-                *COMMON, *CONTENDERS[name], *overrides,
+                *COMMON, *settings_of(name, TICKS_OF_LATENCY), *begin, *overrides,
                 f"run.seed={seed}", f"run.state_dir={folder}",
             ]
         )
@@ -136,11 +128,7 @@ def curves(
     counts = np.array(
         [np.searchsorted(np.array(run["won_at_s"]) / 60.0, times, side="right") for run in runs]
     )
-    half = np.zeros_like(times)
-    if len(runs) > 1:
-        quantile = STUDENT_95.get(len(runs), 1.96)
-        half = quantile * counts.std(axis=0, ddof=1) / math.sqrt(len(runs))
-    return times, counts.mean(axis=0), half
+    return times, counts.mean(axis=0), half_interval(counts)
 
 
 def draw(runs: list[dict[str, Any]], minutes: float, path: Path) -> None:
@@ -151,12 +139,12 @@ def draw(runs: list[dict[str, Any]], minutes: float, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for name, colour in zip(CONTENDERS, ("tab:blue", "tab:red"), strict=True):
+    for name, colour in COLOURS.items():
         own = [run for run in runs if run["contender"] == name]
         if not own:
             continue
         times, mean, half = curves(own, minutes)
-        processes = PROCESSES if name == "staggered" else 1
+        processes = processes_of(name, TICKS_OF_LATENCY)
         label = f"{name}, {processes} process{'es' if processes > 1 else ''}"
         axes.plot(times, mean, color=colour, label=label)
         axes.fill_between(times, mean - half, mean + half, color=colour, alpha=0.2, linewidth=0)
@@ -168,47 +156,69 @@ def draw(runs: list[dict[str, Any]], minutes: float, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def demonstrate(folder: Path, seed: int, ticks: int) -> Path | None:
+    """What both contenders of a seed are shown; none if that is nothing."""
+    if not ticks:
+        return None
+    path = folder / f"{seed}{SUFFIX}"
+    won = record(path, ticks, TICKS_OF_LATENCY + 1, seed)
+    print(f"seed {seed}: shown {won:.1f} won per minute", file=sys.stderr)
+    return path
+
+
+def describe(run: dict[str, Any]) -> str:
+    """A run on one line."""
+    return (
+        f"{run['contender']:11} seed {run['seed']}: won {len(run['won_at_s']):4d} "
+        f"({run['won_per_minute']:.2f} per minute, "
+        f"{run['won_per_minute_at_the_end']:.2f} at the end), lost {run['lost']}, "
+        f"out of time {run['out_of_time']}, {run['updates']} updates, "
+        f"inaction {100 * run['inaction_fraction']:.1f} %, {run['took_s']:.0f} s"
+    )
+
+
 def compare(args: argparse.Namespace) -> int:
     """Run every seed of both contenders; 1 if staggering does not win more encounters."""
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
     runs: list[dict[str, Any]] = []
-    # Each in a process of its own, whose main thread starts the daemon: so it ends with it.
-    context = multiprocessing.get_context("spawn")
-    for first in range(0, len(args.seeds), args.jobs):
-        wave = list(product(args.seeds[first : first + args.jobs], CONTENDERS))
-        with ProcessPoolExecutor(
-            len(wave), context, initializer=die_with_parent, initargs=(os.getpid(),)
-        ) as pool:
-            ended = list(
-                pool.map(
-                    run_one, [name for _, name in wave], [seed for seed, _ in wave],
-                    repeat(args.minutes), repeat(args.demonstrated), repeat(args.overrides),
+    with tempfile.TemporaryDirectory() as folder:
+        for first in range(0, len(args.seeds), args.jobs):
+            wave = args.seeds[first : first + args.jobs]
+            shown = {seed: demonstrate(Path(folder), seed, args.demonstrated) for seed in wave}
+            calls = {
+                f"{name}, seed {seed}": partial(
+                    run_one, name, seed, args.minutes, shown[seed], args.overrides
                 )
-            )
-        runs += ended
-        for run in ended:
-            print(
-                f"{run['contender']:11} seed {run['seed']}: won {len(run['won_at_s']):4d} "
-                f"({run['won_per_minute']:.2f} per minute, "
-                f"{run['won_per_minute_at_the_end']:.2f} at the end), lost {run['lost']}, "
-                f"out of time {run['out_of_time']}, {run['updates']} updates, "
-                f"inaction {100 * run['inaction_fraction']:.1f} %, {run['took_s']:.0f} s",
-                file=sys.stderr,
-            )
-        if args.save:
-            args.save.write_text(json.dumps({"minutes": args.minutes, "runs": runs}))
-        if args.picture:
-            draw(runs, args.minutes, args.picture)
-    rates = {
-        name: float(np.mean([run["won_per_minute"] for run in runs if run["contender"] == name]))
-        for name in CONTENDERS
-    }
-    passed = rates["staggered"] > rates["sequential"]
-    line = ", ".join(f"{name} {rate:.2f} per minute" for name, rate in rates.items())
+                for seed, name in product(wave, COLOURS)
+            }
+            for run in side_by_side(calls):
+                runs.append(run)
+                print(describe(run), file=sys.stderr)
+                if args.save:
+                    args.save.write_text(json.dumps({"minutes": args.minutes, "runs": runs}))
+                if args.picture:
+                    draw(runs, args.minutes, args.picture)
+    passed, line = judge(runs, args.seeds)
     print(f"{line}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
     if args.json:
         print(json.dumps({"minutes": args.minutes, "runs": runs, "passed": passed}))
     return int(not passed)
+
+
+def judge(runs: list[dict[str, Any]], seeds: list[int]) -> tuple[bool, str]:
+    """Whether staggering wins more encounters per minute, and the two rates in words.
+
+    A comparison that lacks a run is not passed.
+    """
+    rates = {
+        name: float(
+            np.mean([run["won_per_minute"] for run in runs if run["contender"] == name] or [0.0])
+        )
+        for name in COLOURS
+    }
+    whole = len(runs) == len(COLOURS) * len(seeds)
+    line = ", ".join(f"{name} {rate:.2f} per minute" for name, rate in rates.items())
+    return whole and rates["staggered"] > rates["sequential"], line
 
 
 def win_rates(env: Duel, games: int) -> list[dict[str, Any]]:

@@ -20,27 +20,23 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import rtagent
-from benchmarks.duel import SPREAD, STUDENT_95, TICK_S
+from benchmarks.comparison import COLOURS, half_interval, settings_of, side_by_side
 from benchmarks.learning import learn, play
 from rtagent.cli.jitter import measure_jitter
 from rtagent.errors import UserError
-from rtagent.realtime import die_with_parent
-from rtagent.staggering.figures import processes_needed
+from rtagent.whole_file import appearing
 
-CONTENDERS = ("sequential", "staggered")
 LAST_PART = 1.0 / 3.0
 JUDGED_FROM_TICKS = 5.0
 STAGGERED_ABOVE = 2.0
@@ -57,23 +53,9 @@ class Planned(NamedTuple):
     seed: int
 
     @property
-    def processes(self) -> int:
-        """Inference processes."""
-        if self.contender == "sequential":
-            return 1
-        latency = self.ticks * TICK_S
-        return processes_needed(latency, latency * SPREAD, TICK_S, "adaptive")
-
-    @property
     def settings(self) -> list[str]:
         """What differs from the default configuration, as `SECTION.KEY=VALUE`."""
-        algorithm = "unstaggered" if self.contender == "sequential" else "adaptive"
-        return [
-            f"inference.injected_latency_ms={1e3 * self.ticks * TICK_S:.3f}",
-            f"inference.processes={self.processes}",
-            f"inference.algorithm={algorithm}",
-            f"run.seed={self.seed}",
-        ]
+        return [*settings_of(self.contender, self.ticks), f"run.seed={self.seed}"]
 
     def __str__(self) -> str:
         return f"{self.contender:10} {self.ticks:4g} ticks, seed {self.seed}"
@@ -102,7 +84,7 @@ def plan(ticks: list[float], seeds: list[int]) -> list[Planned]:
         Planned(contender, latency, seed)
         for seed in seeds
         for latency in sorted(set(ticks))
-        for contender in CONTENDERS
+        for contender in COLOURS
     ]
 
 
@@ -173,10 +155,7 @@ def over_seeds(runs: list[dict[str, Any]], contender: str) -> dict[float, Point]
     for ticks in sorted({run["ticks"] for run in own}):
         here = [run for run in own if run["ticks"] == ticks]
         means = np.array([run["mean_return"] for run in here])
-        half = 0.0
-        if len(means) > 1:
-            quantile = STUDENT_95.get(len(means), 1.96)
-            half = float(quantile * means.std(ddof=1) / math.sqrt(len(means)))
+        half = float(half_interval(means))
         points[ticks] = Point(float(means.mean()), half, here[0]["processes"])
     return points
 
@@ -187,7 +166,7 @@ def verdict(
     """What is claimed, and whether it holds; a claim without its runs does not."""
     means = {
         name: {latency: point.mean for latency, point in over_seeds(runs, name).items()}
-        for name in CONTENDERS
+        for name in COLOURS
     }
     bar = nothing.mean + STAGGERED_ABOVE * nothing.spread
     claims = []
@@ -218,7 +197,7 @@ def draw(runs: list[dict[str, Any]], baselines: dict[str, Baseline], path: Path)
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    for contender, colour in zip(CONTENDERS, ("tab:red", "tab:blue"), strict=True):
+    for contender, colour in COLOURS.items():
         points = over_seeds(runs, contender)
         mean = np.array([point.mean for point in points.values()])
         half = np.array([point.half for point in points.values()])
@@ -266,9 +245,8 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 def save(path: Path, record: dict[str, Any]) -> None:
     """Replace the file as a whole: an interruption leaves the old one."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(record))
-    os.replace(fresh, path)
+    with appearing(path, f".{path.name}-") as write:
+        write(json.dumps(record).encode())
 
 
 def saved_runs(path: Path, minutes: float, overrides: list[str]) -> list[dict[str, Any]]:
@@ -297,26 +275,18 @@ def measure(args: argparse.Namespace, runs: list[dict[str, Any]], keep: Callable
         runs: the finished ones, to which every further one is added.
         keep: called after each.
     """
-    context = multiprocessing.get_context("spawn")
     for wave in waves(plan(args.ticks, args.seeds), args.jobs, runs):
-        # A pool for each wave: the next one begins together, and in fresh processes.
-        with ProcessPoolExecutor(
-            len(wave), context, initializer=die_with_parent, initargs=(os.getpid(),)
-        ) as pool:
-            futures: dict[Future[dict[str, Any]], Planned] = {
-                pool.submit(
-                    run_one, planned, args.minutes, args.overrides,
-                    [str(other) for other in wave if other != planned],
-                ): planned
-                for planned in wave
-            }
-            for future in as_completed(futures):
-                error = future.exception()
-                if error is not None:
-                    print(f"{futures[future]}: failed: {error}", file=sys.stderr)
-                    continue
-                runs.append(future.result())
-                keep()
+        # One wave after the other: what shares a latency begins together.
+        calls = {
+            str(planned): partial(
+                run_one, planned, args.minutes, args.overrides,
+                [str(other) for other in wave if other != planned],
+            )
+            for planned in wave
+        }
+        for run in side_by_side(calls):
+            runs.append(run)
+            keep()
 
 
 def arguments() -> argparse.Namespace:

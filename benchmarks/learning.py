@@ -43,22 +43,23 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
             its own: several runs may go side by side.
     """
     episodes: list[tuple[float, float]] = []
+    every_s, begins, ends = (60.0, label, "\n") if label else (10.0, "\r", "")
     with rtagent.Runtime(config) as runtime:
         runtime.wait_ready(60)
         start, end = time.monotonic(), time.monotonic() + 60.0 * minutes
         while time.monotonic() < end:
-            time.sleep(min(60.0 if label else 10.0, max(0.0, end - time.monotonic())))
+            time.sleep(min(every_s, max(0.0, end - time.monotonic())))
             world = runtime.world
             recent = recent_episodes(world.board.environment, 1000)
             episodes = timed(recent, world.first_tick, world.blueprint.tick_seconds)
             learning = runtime.stats()["learning"]
             last = [value for _, value in episodes[-LAST_EPISODES:]]
             print(
-                f"{label or chr(13)}{(time.monotonic() - start) / 60:5.1f} min  "
+                f"{begins}{(time.monotonic() - start) / 60:5.1f} min  "
                 f"{len(episodes)} episodes  "
                 f"last {LAST_EPISODES}: {np.mean(last) if last else float('nan'):6.2f}  "
                 f"{learning['updates']} updates  epsilon {learning['epsilon']:.2f}   ",
-                end="\n" if label else "", file=sys.stderr, flush=True,
+                end=ends, file=sys.stderr, flush=True,
             )
         stats = runtime.stats()
     if not label:

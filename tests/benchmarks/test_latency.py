@@ -1,10 +1,12 @@
 """The comparison across latencies: what is run, what is left of it, and what is concluded."""
 
 import json
+import os
 
 import pytest
+from matplotlib import pyplot
 
-from benchmarks import latency
+from benchmarks.comparison import processes_of
 from benchmarks.latency import (
     Baseline,
     Planned,
@@ -27,7 +29,7 @@ NOTHING = Baseline(-2.0, 0.5)
 def run_of(contender, ticks, mean, seed=0):
     planned = Planned(contender, ticks, seed)
     return {
-        **planned._asdict(), "processes": planned.processes, "mean_return": mean,
+        **planned._asdict(), "processes": processes_of(contender, ticks), "mean_return": mean,
         "standard_error": 0.1, "episodes_counted": 9, "inaction_fraction": 0.25, "updates": 1234,
     }
 
@@ -47,12 +49,6 @@ def test_contenders_of_a_latency_are_neighbours_and_seeds_come_one_after_the_oth
         ("sequential", 5, 1), ("staggered", 5, 1), ("sequential", 30, 1), ("staggered", 30, 1),
         ("sequential", 5, 0), ("staggered", 5, 0), ("sequential", 30, 0), ("staggered", 30, 0),
     ]
-
-
-@pytest.mark.parametrize(("ticks", "processes"), [(0.5, 2), (2, 3), (5, 6), (10, 11), (30, 33)])
-def test_the_latency_decides_how_many_processes_are_staggered(ticks, processes):
-    assert Planned("staggered", ticks, 0).processes == processes
-    assert Planned("sequential", ticks, 0).processes == 1
 
 
 def test_settings_differ_in_nothing_but_the_inference_processes():
@@ -142,7 +138,7 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     def interrupted(*paths):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(latency.os, "replace", interrupted)
+    monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(path, {"runs": [1, 2]})
     assert json.loads(path.read_text()) == {"runs": [1]}
@@ -158,7 +154,6 @@ def test_the_table_is_ordered_by_latency():
 
 
 def test_the_picture_shows_what_is_there(tmp_path, monkeypatch):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
     shown = []
     monkeypatch.setattr(pyplot, "close", shown.append)
     baselines = {"random": Baseline(-1.5, 0.5), "do nothing": NOTHING}
@@ -178,6 +173,5 @@ def test_the_picture_shows_what_is_there(tmp_path, monkeypatch):
 
 
 def test_a_picture_of_no_runs_yet(tmp_path):
-    pytest.importorskip("matplotlib")
     draw([], {"random": NOTHING, "do nothing": NOTHING}, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").exists()

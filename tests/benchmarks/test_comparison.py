@@ -1,0 +1,95 @@
+"""What comparisons share: contenders, intervals, runs side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.comparison import STUDENT_95, half_interval, processes_of, side_by_side
+
+HANGING = """
+import os, time
+from functools import partial
+from benchmarks.comparison import side_by_side
+from tests.benchmarks.test_comparison import hang
+
+if __name__ == "__main__":
+    list(side_by_side({"a": partial(hang, os.environ["TOLD"])}))
+"""
+
+
+def hang(told: str) -> None:
+    path = Path(told)
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
+    time.sleep(60)
+
+
+def fail(reason: str) -> int:
+    raise ValueError(reason)
+
+
+@pytest.mark.parametrize(("ticks", "processes"), [(0.5, 2), (2, 3), (5, 6), (10, 11), (30, 33)])
+def test_the_latency_decides_how_many_processes_are_staggered(ticks, processes):
+    assert processes_of("staggered", ticks) == processes
+    assert processes_of("sequential", ticks) == 1
+
+
+def test_the_interval_is_students():
+    values = np.array([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])
+    deviation = math.sqrt(((1 - 3) ** 2 + (2 - 3) ** 2 + (6 - 3) ** 2) / 2)
+    half = STUDENT_95[3] * deviation / math.sqrt(3)
+    assert half_interval(values) == pytest.approx([half, 0.0])
+    assert half_interval(values[:, 0]) == pytest.approx(half)
+
+
+def test_one_seed_has_no_interval():
+    assert half_interval(np.array([4.0])) == 0.0
+    assert (half_interval(np.ones((1, 7))) == np.zeros(7)).all()
+
+
+@pytest.mark.process
+def test_a_run_that_fails_is_told_and_the_others_are_kept(capsys):
+    calls = {"one": partial(abs, -3), "two": partial(fail, "no world"), "three": partial(abs, -4)}
+    assert sorted(side_by_side(calls, at_once=2)) == [3, 4]
+    assert capsys.readouterr().err == "two: failed: ValueError: no world\n"
+
+
+@pytest.mark.process
+def test_runs_end_with_the_program_that_began_them(tmp_path):
+    script, told = tmp_path / "compare.py", tmp_path / "pid"
+    script.write_text(HANGING)
+    root = Path(__file__).parents[2]
+    environ = {**os.environ, "PYTHONPATH": str(root), "TOLD": str(told)}
+    program = subprocess.Popen([sys.executable, str(script)], env=environ, cwd=root)
+    began = time.monotonic()
+    while not told.exists():
+        assert time.monotonic() < began + 30
+        time.sleep(0.02)
+    run = os.pidfd_open(int(told.read_text()))
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+    began = time.monotonic()
+    try:
+        while _lives(run):
+            assert time.monotonic() < began + 10
+            time.sleep(0.02)
+    finally:
+        os.close(run)
+
+
+def _lives(pidfd: int) -> bool:
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,63 @@
+"""The comparison on Duel: what is shown, what is counted, who passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.duel import curves, judge
+from benchmarks.duel_demonstration import record
+from benchmarks.duel_players import DelayedView, view_of
+from rtagent.demonstration import load_demonstration
+from rtagent.env.duel import ENCOUNTERS, Duel
+from rtagent.memory.ledger import TERMINATED
+
+
+def run_of(contender: str, *won_at_s: float) -> dict:
+    return {
+        "contender": contender, "won_at_s": list(won_at_s), "won_per_minute": len(won_at_s) / 10.0
+    }
+
+
+def test_a_delayed_view_shows_what_was():
+    env = Duel()
+    env.reset(seed=0)
+    delayed, now, seen = DelayedView(env, 3), view_of(env), []
+    for _ in range(40):
+        delayed.look()
+        seen.append((now["cursor"], now["screen"], now["opponent_hp"]))
+        assert (delayed["cursor"], delayed["screen"], delayed["opponent_hp"]) == seen[-3:][0]
+        env.step(0)
+    env.close()
+    assert len(set(seen)) > 2
+
+
+def test_what_is_shown_wins_and_can_be_loaded(tmp_path):
+    path = tmp_path / "play.demo"
+    won_per_minute = record(path, 1500, 6, 0)
+    shown = load_demonstration(path)
+    minutes = len(shown.rewards) / Duel.rate_hz / 60.0
+    assert len(shown.rewards) >= 1500
+    assert (shown.rewards > 0).sum() / minutes == pytest.approx(won_per_minute)
+    # A random player wins one encounter in 900 ticks, and hardly any of the later ones.
+    assert (shown.rewards > 0).sum() >= 2
+    assert (shown.flags[shown.rewards != 0] == TERMINATED).all()
+    assert 0 < len(np.unique(shown.episodes)) <= ENCOUNTERS
+
+
+def test_wins_are_counted_over_time():
+    minutes, mean, half = curves([run_of("staggered", 60.0, 120.0), run_of("staggered", 240.0)], 5)
+    assert [mean[np.searchsorted(minutes, at)] for at in (0.5, 1.5, 3.0, 5.0)] == [0, 0.5, 1, 1.5]
+    assert half[-1] > half[0] == 0.0
+
+
+def test_staggering_passes_if_it_wins_more():
+    more, less = run_of("staggered", 1.0, 2.0), run_of("sequential", 1.0)
+    assert judge([more, less], [0])[0]
+    assert not judge([run_of("staggered", 1.0), less], [0])[0]
+
+
+def test_a_comparison_that_lacks_a_run_does_not_pass():
+    more, less = run_of("staggered", 1.0, 2.0), run_of("sequential", 1.0)
+    assert not judge([more, less, more], [0, 1])[0]
+    assert not judge([more], [0])[0]
