@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import GAME_BOY_HZ
-from rtagent.env.gameboy import BUTTONS, Snapshot
+from rtagent.env.gameboy import BUTTON_NAMES, Snapshot
 from rtagent.env.key_script import SUFFIX, Keys, load_keys
 from rtagent.env.machine import Machine, switch_on
 from rtagent.env.preprocess import GREY, to_grey
@@ -34,7 +34,6 @@ BOOT_FRAMES = 120
 """Past the emulator's own start: PyBoy needs 80 before the cartridge begins to run."""
 FREE_PLAY: ContextVar[bool] = ContextVar("FREE_PLAY", default=False)
 """Whether an episode may be over where it begins: for somebody who plays on until one has begun."""
-_BUTTON_NAMES = tuple(each for each in BUTTONS if each)
 
 
 @dataclass(frozen=True)
@@ -286,10 +285,10 @@ def _buttons_of(action: Any) -> tuple[str, ...]:
     if action == "NOOP":
         return ()
     names = tuple(action.split("+")) if isinstance(action, str) else ()
-    if not names or any(each not in _BUTTON_NAMES for each in names):
+    if not names or any(each not in BUTTON_NAMES for each in names):
         raise UserError(
             f"env.kwargs.actions: {action!r} is no action; expected NOOP, or buttons joined by +: "
-            f"{', '.join(_BUTTON_NAMES)}"
+            f"{', '.join(BUTTON_NAMES)}"
         )
     return names
 

@@ -22,6 +22,7 @@ from stable_retro.data import GameData
 HEIGHT, WIDTH = 144, 160
 BUTTONS = ("B", None, "SELECT", "START", "UP", "DOWN", "LEFT", "RIGHT", "A")
 """The core's order of buttons; the second place is unused."""
+BUTTON_NAMES = tuple(each for each in BUTTONS if each)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class GameBoy:
         """Hold exactly these buttons from the next frame on.
 
         Args:
-            buttons: names out of `BUTTONS`.
+            buttons: names out of `BUTTON_NAMES`.
 
         Raises:
             ValueError: a name is unknown.
@@ -159,8 +160,8 @@ def _start(image: bytes) -> Any:
 def _mask(names: tuple[str, ...]) -> NDArray[np.uint8]:
     mask = np.zeros(len(BUTTONS), np.uint8)
     for name in names:
-        if name not in BUTTONS or not name:
-            known = ", ".join(each for each in BUTTONS if each)
+        if name not in BUTTON_NAMES:
+            known = ", ".join(BUTTON_NAMES)
             raise ValueError(f"unknown button {name!r}; a Game Boy has {known}")
         mask[BUTTONS.index(name)] = 1
     return mask

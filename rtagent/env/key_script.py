@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rtagent.env.gameboy import BUTTONS
+from rtagent.env.gameboy import BUTTON_NAMES
 from rtagent.errors import UserError
 
 SUFFIX = ".keys"
@@ -57,8 +57,8 @@ def parse_keys(text: str) -> Keys:
         if not (words[0].isascii() and words[0].isdigit() and len(words[0]) <= 6):
             raise ValueError(f"line {number}: {words[0]!r}: expected a number of frames")
         for word in words[1:]:
-            if word not in BUTTONS:
-                known = ", ".join(each for each in BUTTONS if each)
+            if word not in BUTTON_NAMES:
+                known = ", ".join(BUTTON_NAMES)
                 raise ValueError(f"line {number}: {word!r} is no button; there are {known}")
         keys.append((int(words[0]), tuple(words[1:])))
     if sum(frames for frames, _ in keys) > MAX_FRAMES:

@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtagent.env.gameboy import BUTTONS, HEIGHT, WIDTH, Snapshot
+from rtagent.env.gameboy import BUTTON_NAMES, HEIGHT, WIDTH, Snapshot
 from rtagent.errors import UserError
-
-NAMES = tuple(each for each in BUTTONS if each)
 
 GREYS = np.array([[0, 0, 0], [80, 84, 80], [168, 168, 168], [248, 252, 248]], np.uint8)
 """The gambatte core's colours for the four greys, the darkest first."""
@@ -73,14 +71,14 @@ class PyBoyMachine:
         """Hold exactly these buttons from the next frame on.
 
         Args:
-            buttons: names out of `BUTTONS`.
+            buttons: names out of `BUTTON_NAMES`.
 
         Raises:
             ValueError: a name is unknown.
         """
         wanted = frozenset(buttons)
-        for name in wanted.difference(NAMES):
-            raise ValueError(f"unknown button {name!r}; a Game Boy has {', '.join(NAMES)}")
+        for name in wanted.difference(BUTTON_NAMES):
+            raise ValueError(f"unknown button {name!r}; a Game Boy has {', '.join(BUTTON_NAMES)}")
         for name in self._held - wanted:
             self._boy.button_release(name.lower())
         for name in wanted - self._held:
@@ -116,7 +114,7 @@ class PyBoyMachine:
             raise ValueError(f"this snapshot was not taken from this cartridge: {error}") from None
         self._picture = snapshot.picture
         # The state brings its own buttons along.
-        for name in NAMES:
+        for name in BUTTON_NAMES:
             if name in self._held:
                 self._boy.button_press(name.lower())
             else:

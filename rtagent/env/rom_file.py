@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rtagent.errors import UserError
 
+HEADER_CHECKSUM = 0x14D
+"""Where the checksum of the header lies."""
 SMALLEST, LARGEST = 0x8000, 0x800000
 """Bytes of the smallest and of the largest cartridge ever made."""
 
@@ -20,7 +22,6 @@ _TITLE = slice(0x134, 0x144)
 _COLOUR_FLAG = 0x143
 _SIZE_CODE = 0x148
 _CHECKED = slice(0x134, 0x14D)
-_CHECKSUM = 0x14D
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,23 @@ def header_fault(image: bytes) -> str:
     """Why a Game Boy would not start this image; empty if it would."""
     if len(image) < SMALLEST:
         return f"{len(image)} bytes, and the smallest has {SMALLEST}"
-    total = 0
-    for byte in image[_CHECKED]:
-        total = (total - byte - 1) & 0xFF
-    if total != image[_CHECKSUM]:
-        return f"its header's checksum is {image[_CHECKSUM]:#04x}, it should be {total:#04x}"
+    total = header_checksum(image)
+    if total != image[HEADER_CHECKSUM]:
+        return f"its header's checksum is {image[HEADER_CHECKSUM]:#04x}, it should be {total:#04x}"
     code = image[_SIZE_CODE]
     if code > 8:
         return f"its header gives an unknown size ({code:#04x})"
     if len(image) < SMALLEST << code:
         return f"cut short: {len(image)} of {SMALLEST << code} bytes"
     return ""
+
+
+def header_checksum(image: bytes | bytearray) -> int:
+    """What a Game Boy wants to find at `HEADER_CHECKSUM`."""
+    total = 0
+    for byte in image[_CHECKED]:
+        total = (total - byte - 1) & 0xFF
+    return total
 
 
 def _read(path: Path) -> bytes:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from rtagent.env.gameboy import BUTTONS
+from rtagent.env.gameboy import BUTTON_NAMES
 from rtagent.errors import UserError
 
-NAMES = tuple(each for each in BUTTONS if each)
 NOTHING = "NOOP"
 
 _DIRECTIONS = (
@@ -32,11 +31,12 @@ class Buttons:
 
     def __init__(self, meanings: Sequence[str], noop: int) -> None:
         self._sets = [_set_of(meaning) for meaning in meanings]
-        if not self._sets or any(not each.issubset(NAMES) for each in self._sets):
+        if not self._sets or any(not each.issubset(BUTTON_NAMES) for each in self._sets):
             shown = ", ".join(meanings) or "not named"
             raise UserError(f"its actions are no buttons of a Game Boy: {shown}")
         self._noop = noop
-        self.names = tuple(name for name in NAMES if any(name in each for each in self._sets))
+        held = frozenset[str]().union(*self._sets)
+        self.names = tuple(name for name in BUTTON_NAMES if name in held)
 
     def exact(self, held: Iterable[str]) -> int | None:
         """The action that holds exactly these buttons, if there is one."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from rtagent.clock import Clock
+from rtagent.env.gameboy import BUTTON_NAMES
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.errors import UserError
-from rtagent.recording.buttons import NAMES
 from rtagent.recording.recorder import Recorder
 
 MOST_CATCH_UP_TICKS = 5
@@ -81,7 +81,7 @@ class Session:
             ValueError: it is none of these.
         """
         match message:
-            case {"keys": list(names)} if all(name in NAMES for name in names):
+            case {"keys": list(names)} if all(name in BUTTON_NAMES for name in names):
                 self._tapped += [name for name in names if name not in self._held]
                 self._held = names
             case {"focus": bool(focused)}:

@@ -13,10 +13,10 @@ import pytest
 
 from rtagent.demonstration import load_demonstration
 from rtagent.env.rom_library import import_rom
+from tests.cartridges import REWARDS, ROM, renamed
 from tests.cli.conftest import Outcome, Run
-from tests.env.test_paper_games import renamed
-from tests.recording.conftest import REWARDS, ROM
 
+STAND_IN = (Path(__file__).parents[1] / "env" / "roms" / "standin" / "standin.gb").read_bytes()
 KWARGS = 'env.kwargs={rewards="%s",actions=["NOOP","LEFT","START"]%s}'
 Record = Callable[..., Outcome]
 
@@ -88,7 +88,7 @@ def test_an_environment_is_found_by_its_id(run: Run, tmp_path: Path) -> None:
 def test_an_encounter_of_a_papers_game_is_made_from_its_title(
     run: Run, settings: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "red.gb").write_bytes(renamed("POKEMON RED"))
+    (tmp_path / "red.gb").write_bytes(renamed(STAND_IN, "POKEMON RED"))
     import_rom(tmp_path / "state" / "roms", tmp_path / "red.gb", "pokemon-red")
     (tmp_path / "walk.keys").write_text("2 START\n5")
     game = ("rom", "record", "rtagent/PokemonRedBattle-v0", "--keys", str(tmp_path / "walk.keys"))

@@ -11,22 +11,10 @@ from gymnasium.utils.env_checker import check_env
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import open_environment
 from rtagent.env.game import Game
-from rtagent.env.rom import BUNDLED
 from rtagent.env.rom_file import read_rom
 from rtagent.errors import UserError
+from tests.cartridges import REWARDS, ROM
 
-ROM = BUNDLED / "starfall" / "starfall.gb"
-REWARDS = """
-[variables]
-screen = { address = 0xC001 }
-score = { address = 0xC002, type = "u2le" }
-lives = { address = 0xC004 }
-[reward]
-caught = { increase = "score" }
-lost = { decrease = "lives", weight = -1 }
-[done]
-over = { equals = "screen", value = 2 }
-"""
 ACTIONS = ["NOOP", "LEFT", "RIGHT", "START", "A+RIGHT"]
 NOOP, START = 0, 3
 PLAYING = 1

@@ -19,21 +19,12 @@ from rtagent.env.rewards import load_rules
 from rtagent.env.rom_library import KNOWN, import_rom
 from rtagent.env.roms.cartridge import build_cartridge
 from rtagent.errors import UserError
+from tests.cartridges import renamed
 
 SOURCE = Path(__file__).parent / "roms" / "standin"
 IMAGE = (SOURCE / "standin.gb").read_bytes()
 TITLES = {rom.name: rom.title for rom in KNOWN}
 BUTTONS = ["NOOP", "A", "B", "LEFT", "UP", "RIGHT", "DOWN", "SELECT", "START"]
-
-
-def renamed(title: str) -> bytes:
-    image = bytearray(IMAGE)
-    image[0x134:0x144] = title.encode().ljust(16, b"\0")
-    total = 0
-    for byte in image[0x134:0x14D]:
-        total = (total - byte - 1) & 0xFF
-    image[0x14D] = total
-    return bytes(image)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +33,7 @@ def roms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("library")
     for name, title in TITLES.items():
         path = folder / f"{name}.gb"
-        path.write_bytes(renamed(title))
+        path.write_bytes(renamed(IMAGE, title))
         import_rom(folder / "roms", path, name)
     (folder / "roms" / "begin.keys").write_text("2 START\n5\n")
     return folder / "roms"

@@ -14,7 +14,7 @@ from rtagent.env.machine import Machine, switch_on
 from rtagent.env.pyboy_machine import GREYS, PyBoyMachine
 from rtagent.env.rom import BUNDLED, read_manifest
 from rtagent.errors import UserError
-from tests.env.test_game import REWARDS, ROM
+from tests.cartridges import REWARDS, ROM
 
 FIRST_FRAME = 8
 FRAMES = 300

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from rtagent.env.rom import BUNDLED
-from rtagent.env.rom_file import header_fault, header_title, read_rom
+from rtagent.env.rom_file import (
+    HEADER_CHECKSUM,
+    header_checksum,
+    header_fault,
+    header_title,
+    read_rom,
+)
 from rtagent.errors import UserError
 
 IMAGE = (BUNDLED / "starfall" / "starfall.gb").read_bytes()
@@ -20,10 +26,7 @@ def changed(offset: int, value: int, *, mend: bool = False) -> bytes:
     image = bytearray(IMAGE)
     image[offset] = value
     if mend:
-        total = 0
-        for byte in image[0x134:0x14D]:
-            total = (total - byte - 1) & 0xFF
-        image[0x14D] = total
+        image[HEADER_CHECKSUM] = header_checksum(image)
     return bytes(image)
 
 

@@ -12,19 +12,9 @@ from rtagent.env import rom_library
 from rtagent.env.rom import BUNDLED
 from rtagent.env.rom_library import KNOWN, KnownRom, find_rom, import_rom, library_roms
 from rtagent.errors import UserError
+from tests.cartridges import renamed
 
 IMAGE = (BUNDLED / "starfall" / "starfall.gb").read_bytes()
-
-
-def renamed(title: str) -> bytes:
-    """A stand-in: another title in the header of a cartridge of ours."""
-    image = bytearray(IMAGE)
-    image[0x134:0x144] = title.encode().ljust(16, b"\0")
-    total = 0
-    for byte in image[0x134:0x14D]:
-        total = (total - byte - 1) & 0xFF
-    image[0x14D] = total
-    return bytes(image)
 
 
 @pytest.fixture
@@ -35,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def rom(tmp_path: Path) -> Path:
     path = tmp_path / "Tetris (World).gb"
-    path.write_bytes(renamed("TETRIS"))
+    path.write_bytes(renamed(IMAGE, "TETRIS"))
     return path
 
 
@@ -99,7 +89,7 @@ def test_another_one_is_not_overwritten_unless_asked(
 ) -> None:
     first = import_rom(folder, rom, "tetris")
     other = tmp_path / "other.gb"
-    other.write_bytes(renamed("TETRIS")[:-1] + b"\1")
+    other.write_bytes(renamed(IMAGE, "TETRIS")[:-1] + b"\1")
     with pytest.raises(UserError, match=r"another cartridge called tetris.*--replace"):
         import_rom(folder, other, "tetris")
     assert find_rom(folder, "tetris") == first

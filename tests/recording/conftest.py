@@ -10,26 +10,14 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import EnvConfig
-from rtagent.env.rom import BUNDLED
 from rtagent.recording.player import Player, open_player
 from rtagent.recording.recorder import Recorder
 from rtagent.recording.session import Session
+from tests.cartridges import REWARDS, ROM
 from tests.service.dashboard.conftest import blank, browser
 
 __all__ = ["blank", "browser"]
 
-ROM = BUNDLED / "starfall" / "starfall.gb"
-REWARDS = """
-[variables]
-screen = { address = 0xC001 }
-score = { address = 0xC002, type = "u2le" }
-lives = { address = 0xC004 }
-[reward]
-caught = { increase = "score" }
-lost = { decrease = "lives", weight = -1 }
-[done]
-over = { equals = "screen", value = 2 }
-"""
 ACTIONS = ["NOOP", "LEFT", "RIGHT", "START", "RIGHT+A"]
 NOOP, LEFT, RIGHT, START, RIGHT_A = range(5)
 TITLE, PLAYING = "0", "1"

@@ -14,11 +14,11 @@ from rtagent.errors import UserError
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.recording.player import Player, open_player
 from rtagent.recording.recorder import Recorder
+from tests.cartridges import REWARDS
 from tests.recording.conftest import (
     LEFT,
     NOOP,
     PLAYING,
-    REWARDS,
     RIGHT_A,
     START,
     TITLE,

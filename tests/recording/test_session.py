@@ -14,7 +14,8 @@ from rtagent.demonstration import load_demonstration
 from rtagent.recording import tape as tape_module
 from rtagent.recording.recorder import Recorder
 from rtagent.recording.session import IDLE_S, Session
-from tests.recording.conftest import LEFT, NOOP, PLAYING, REWARDS, RIGHT_A, START, TITLE, Open
+from tests.cartridges import REWARDS
+from tests.recording.conftest import LEFT, NOOP, PLAYING, RIGHT_A, START, TITLE, Open
 
 
 @pytest.fixture

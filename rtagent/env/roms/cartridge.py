@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from rtagent.env.rom_file import HEADER_CHECKSUM, header_checksum
+
 ROM_SIZE = 0x8000
 TILE = 8
 SHADES = {".": 0, "-": 1, "+": 2, "#": 3}
@@ -145,10 +147,7 @@ def with_header(image: bytearray, title: str) -> bytes:
     image[0x104:0x150] = bytes(0x150 - 0x104)
     image[0x134 : 0x134 + len(name)] = name
     image[0x14A], image[0x14B] = 0x01, 0x33
-    header_sum = 0
-    for byte in image[0x134:0x14D]:
-        header_sum = (header_sum - byte - 1) & 0xFF
-    image[0x14D] = header_sum
+    image[HEADER_CHECKSUM] = header_checksum(image)
     image[0x14E:0x150] = (sum(image) & 0xFFFF).to_bytes(2, "big")
     return bytes(image)
 
