@@ -40,7 +40,7 @@ from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.config_reading import load_config
 from rtagent.learning.algorithms import UpdateResult, ValueLearning
-from rtagent.learning.replay import Batch
+from rtagent.learning.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.state import begin, put
 from rtagent.memory.learner_state import LearnerState

@@ -35,7 +35,8 @@ from rtagent.config_reading import load_config
 from rtagent.env.adapter import Adapter, Step, open_environment
 from rtagent.explorers import explorer_for
 from rtagent.learning.algorithms import LocalUpdate, UpdateResult
-from rtagent.learning.replay import Batch, Replay
+from rtagent.learning.batch import Batch
+from rtagent.learning.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger

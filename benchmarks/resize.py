@@ -29,7 +29,8 @@ from benchmarks.registration import STACK, blueprint
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
 from rtagent.config_reading import load_config
-from rtagent.learning.replay import Batch, Replay
+from rtagent.learning.batch import Batch
+from rtagent.learning.replay import Replay
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.realtime import enter_realtime, sharpen_timers
 from rtagent.staggering.arbiter import Source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from rtagent import Runtime, load_config
+from rtagent.compiled import compiled
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 
 
@@ -40,6 +42,17 @@ def make_blueprint(**changes: object) -> Blueprint:
 def blueprint() -> Blueprint:
     """Shapes of a small image world with three actions."""
     return make_blueprint()
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is written in C is tested, and what takes its place where it was not compiled."""
+    way: str = request.param
+    if way == "numpy":
+        monkeypatch.setattr("rtagent.compiled._library", lambda: None)
+    elif compiled("rtagent_gather") is None and "CI" not in os.environ:
+        pytest.skip("rtagent was installed without a C compiler")
+    return way
 
 
 Runtimes = Callable[..., AbstractContextManager[Runtime]]

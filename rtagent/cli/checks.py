@@ -16,6 +16,7 @@ from pathlib import Path
 from rtagent.cli.jitter import measure_jitter
 from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
 from rtagent.cli.verdicts import Check
+from rtagent.compiled import compiled
 from rtagent.config import GAME_BOY_HZ
 from rtagent.realtime import fifo_permitted
 
@@ -44,6 +45,16 @@ def python() -> Check:
     if sys.version_info >= PYTHON:
         return Check("Python", "ok", found)
     return Check("Python", "bad", found, "install Python 3.11 or newer")
+
+
+def compiled_code() -> Check:
+    """Learners copy their batches with compiled code."""
+    if compiled("rtagent_gather") is not None:
+        return Check("compiled code", "ok", "there")
+    return Check(
+        "compiled code", "warn", "not there: NumPy copies the batches, in half as much time again",
+        "install a C compiler (Debian: gcc libc6-dev), then rtagent again",
+    )
 
 
 def cores() -> Check:
@@ -159,6 +170,7 @@ def jitter(seconds: float, progress: Callable[[float], object] = float) -> Check
 CHECKS: tuple[Callable[[], Check], ...] = (
     operating_system,
     python,
+    compiled_code,
     cores,
     cpu_quota,
     realtime_priority,

@@ -20,8 +20,8 @@ from rtagent.actor_critic import ActorCritic
 from rtagent.config import LearningConfig
 from rtagent.heads import expected_values
 from rtagent.learning import losses
+from rtagent.learning.batch import Batch
 from rtagent.learning.precision import uses_bfloat16
-from rtagent.learning.replay import Batch
 from rtagent.learning.td3 import TD3
 from rtagent.networks import channels_last, support_of
 

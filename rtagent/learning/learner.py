@@ -21,10 +21,11 @@ from rtagent.actor_critic import build_learned
 from rtagent.config import Config
 from rtagent.learning import state as states
 from rtagent.learning.algorithms import algorithm_for
+from rtagent.learning.batch import Batch
 from rtagent.learning.horizon import HorizonKeeper
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
 from rtagent.learning.prefetch import Prefetcher
-from rtagent.learning.replay import Batch, Replay
+from rtagent.learning.replay import Replay
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
 from rtagent.learning.warm_up import empty_batch
 from rtagent.memory.turns import TurnTaker

@@ -19,7 +19,8 @@ from collections import deque
 
 import numpy as np
 
-from rtagent.learning.replay import ROWS_PER_REFRESH, Batch, BatchBuffer, Replay
+from rtagent.learning.batch import Batch, BatchBuffer
+from rtagent.learning.replay import ROWS_PER_REFRESH, Replay
 
 RETRY_S = 0.01
 """Sleep of the thread where there is nothing to sample yet."""

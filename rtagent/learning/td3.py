@@ -15,8 +15,8 @@ from torch import Tensor
 from rtagent.actor_critic import ActorCritic
 from rtagent.config import LearningConfig
 from rtagent.learning import losses
+from rtagent.learning.batch import Batch
 from rtagent.learning.precision import uses_bfloat16
-from rtagent.learning.replay import Batch
 from rtagent.networks import channels_last
 
 TARGET_TAU = 0.005

@@ -16,39 +16,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.learning.look_up import (
+    Columns,
+    Flags,
+    Ints,
+    LookUp,
+    NumpyLookUp,
+    Transitions,
+    prepare_look_up,
+    row_dtype,
+)
 from rtagent.memory.ledger import TERMINATED, Rows
 from rtagent.staggering.arbiter import Source
 
-Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
-
-class Transitions(NamedTuple):
-    """Transitions as columns, each (n,); frames are named by their numbers.
-
-    Attributes:
-        frame: the newest frame of the state.
-        action: what was executed; (n, *action_shape).
-        reward: discounted sum over the decisions taken together.
-        discount: gamma to the number of these decisions.
-        next_frame: the newest frame of the successor.
-        terminal: the successor has no value.
-        demonstrated: the action is a demonstration's, and not the policy's.
-    """
-
-    frame: Ints
-    action: npt.NDArray[Any]
-    reward: npt.NDArray[np.float32]
-    discount: npt.NDArray[np.float32]
-    next_frame: Ints
-    terminal: Flags
-    demonstrated: Flags
 
 
 @dataclass
@@ -96,14 +82,14 @@ class DecisionIndex:
         self._n_step = n_step
         self._executed = state == "executed"
         self._powers: Doubles = np.power(float(gamma), np.arange(n_step + 1))
-        self._discounts = self._powers.astype(np.float32)
         # Beside the other columns, because it is searched.
         self._frames: Ints = np.empty(capacity, np.int64)
-        self._rest = np.empty(capacity, _rest_dtype(action))
+        self._rows = np.empty(capacity, row_dtype(action))
+        self._columns = Columns(self._frames, self._rows, self._powers.astype(np.float32))
         self._first = 0
         self._end = 0
         self._last_row: np.void | None = None
-        self._no_actions = self._rest["action"][:0]
+        self._no_actions = self._rows["action"][:0]
         self._chain = self._new_chain(0)
         self.skipped = 0
 
@@ -115,14 +101,24 @@ class DecisionIndex:
         """Serial numbers of the transitions held: first, and one past the last."""
         return self._first, self._end
 
+    def room(self, count: int) -> Transitions:
+        """Room for so many transitions."""
+        return Transitions(count, self._rows.dtype)
+
     def get(self, serials: Ints) -> Transitions:
         """Copies of the transitions with these serial numbers, which must lie in `span`."""
-        slots = serials % self._capacity
-        frame, rest = self._frames.take(slots), self._rest.take(slots)
-        return Transitions(
-            frame, rest["action"], rest["reward"], self._discounts.take(rest["steps"]),
-            frame + rest["successor"], rest["terminal"], rest["demonstrated"],
-        )
+        found = self.room(len(serials))
+        NumpyLookUp(self._columns, serials, found).run()
+        return found
+
+    def prepare(self, serials: Ints, out: Transitions) -> LookUp:
+        """A copy like that of `get`, which can be made again and again.
+
+        Args:
+            serials: (n,), contiguous, looked at when it is made.
+            out: `room(n)`, filled when it is made.
+        """
+        return prepare_look_up(self._columns, serials, out)
 
     def frames(self, start: int, stop: int) -> Ints:
         """The states' frames of the transitions start <= serial < stop, which lie in `span`."""
@@ -264,28 +260,13 @@ class DecisionIndex:
         slots = np.arange(self._end, self._end + len(kept)) % self._capacity
         self._frames[slots] = frame[kept]
         columns = {
-            "successor": next_frame - frame, "reward": reward, "steps": steps,
+            "shift": next_frame - frame, "reward": reward, "steps": steps,
             "terminal": terminal, "demonstrated": demonstrated, "action": action,
         }
         for name, values in columns.items():
-            self._rest[name][slots] = values[kept]
+            self._rows[name][slots] = values[kept]
         self._end += len(kept)
         self._first = max(self._first, self._end - self._capacity)
-
-
-def _rest_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
-    """What is stored of a transition beside its state's frame.
-
-    Fields: `successor` (frames between state and successor), `reward`, `steps` (decisions taken
-    together), `terminal`, `demonstrated` (a byte that alignment would leave empty), `action`.
-    """
-    return np.dtype(
-        [
-            ("successor", "<i4"), ("reward", "<f4"), ("steps", "<u2"), ("terminal", "?"),
-            ("demonstrated", "?"), ("action", action.base, action.shape),
-        ],
-        align=True,
-    )
 
 
 def _demonstrated(rows: Rows) -> Flags:

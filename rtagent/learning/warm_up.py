@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rtagent.learning.replay import Batch
+from rtagent.learning.batch import Batch
 from rtagent.memory.blueprint import Blueprint
 
 

@@ -45,6 +45,12 @@ class Ring:
         np.frombuffer(buffer, "<i8", 1, CONTROL_BYTES)[0] = -1
 
     @property
+    def control_addresses(self) -> tuple[int, int]:
+        """Where `newest` and `floor` lie in this process, for compiled code."""
+        newest, floor = (np.frombuffer(word, "<i8") for word in (self._newest, self._floor))
+        return newest.ctypes.data, floor.ctypes.data
+
+    @property
     def newest(self) -> int:
         """Number of the newest whole item; -1 if there is none."""
         return self._newest[0]

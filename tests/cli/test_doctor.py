@@ -17,6 +17,7 @@ from tests.cli.conftest import Run
 NAMES = [
     "operating system",
     "Python",
+    "compiled code",
     "cores",
     "CPU quota",
     "SCHED_FIFO",

@@ -17,7 +17,7 @@ from rtagent.heads import expected_values
 from rtagent.learning import losses
 from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms import LocalUpdate, ValueLearning
-from rtagent.learning.replay import Batch
+from rtagent.learning.batch import Batch
 
 ALGORITHMS = ["dqn", "double-dqn", "c51"]
 COUNT, ATOMS = 16, 11

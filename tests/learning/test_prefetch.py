@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from rtagent.config import LearningConfig
+from rtagent.learning.batch import Batch, BatchBuffer
 from rtagent.learning.prefetch import Prefetcher
-from rtagent.learning.replay import ROWS_PER_REFRESH, Batch, BatchBuffer, Replay
+from rtagent.learning.replay import ROWS_PER_REFRESH, Replay
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from tests.forked import eventually

@@ -16,7 +16,7 @@ from rtagent import networks
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning import losses
 from rtagent.learning.algorithms import LocalUpdate
-from rtagent.learning.replay import Batch
+from rtagent.learning.batch import Batch
 
 STEPS, BATCH = 8, 32
 LEARNING = LearningConfig(

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from rtagent.config import LearningConfig
-from rtagent.learning.replay import FrameGather, Replay
+from rtagent.learning.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
+from rtagent.memory.gather import NumpyGather, NumpyGathering
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 
+pytestmark = pytest.mark.usefixtures("either_way")
 STACK = 4
 EPISODE = 25
 GAMMA = 0.9
@@ -38,10 +40,28 @@ class Passing:
         self._frames.take(slots[half:], out=out[half:], **options)
 
 
-def during_copies(replay: Replay, happens: Callable[[], None]) -> None:
-    """From now on something happens in each copy."""
-    gather = replay._gather
-    gather._frames = Passing(gather._frames, happens)  # type: ignore[assignment]
+class Interrupted:
+    """Copies during which something happens."""
+
+    def __init__(self, ring: FrameRing, happens: Callable[[], None]) -> None:
+        self._gather, self._happens = NumpyGather(ring), happens
+
+    def prepare(self, numbers: np.ndarray, out: np.ndarray) -> NumpyGathering:
+        gathering = self._gather.prepare(numbers, out)
+        gathering._frames = Passing(gathering._frames, self._happens)  # type: ignore[assignment]
+        return gathering
+
+
+@pytest.fixture
+def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """In each copy of the replays made from now on, something happens."""
+
+    def arrange(happens: Callable[[], None]) -> None:
+        monkeypatch.setattr(
+            "rtagent.learning.replay.frame_gather", lambda ring: Interrupted(ring, happens)
+        )
+
+    return arrange
 
 
 def picture(number: int) -> np.ndarray:
@@ -152,20 +172,20 @@ def test_a_buffer_keeps_its_batch(blueprint: Blueprint, make_rings: Any, play: A
 
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_what_lies_below_the_floor_is_never_sampled(
-    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any
+    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
 ) -> None:
     frames, ledger = make_rings(blueprint, 300)
-    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
-    rng = np.random.default_rng(0)
-    play(frames, ledger, 0, 250)
-    replay.refresh()
 
     def shrink() -> None:
         for ring in (ledger, frames):
             ring.raise_floor(min(frames.floor + 20, 160))
         frames.frames[: frames.floor] = 0
 
-    during_copies(replay, shrink)
+    during_copies(shrink)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    rng = np.random.default_rng(0)
+    play(frames, ledger, 0, 250)
+    replay.refresh()
     while frames.floor < 160:
         batch = replay.sample(32, rng)
         assert batch is not None
@@ -221,19 +241,19 @@ def test_a_slow_learner_never_gets_a_lost_frame(
 
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_samples_torn_during_the_copy_are_drawn_again(
-    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any
+    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
 ) -> None:
     frames, ledger = make_rings(blueprint, 300)
-    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
-    play(frames, ledger, 0, 300)
-    replay.refresh()
     at = [300]
 
     def the_world_goes_on() -> None:
         play(frames, ledger, at[0], at[0] + 10)
         at[0] += 10
 
-    during_copies(replay, the_world_goes_on)
+    during_copies(the_world_goes_on)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    play(frames, ledger, 0, 300)
+    replay.refresh()
     batch = replay.sample(64, np.random.default_rng(0))
     assert batch is not None
     assert at[0] > 300 + 20
@@ -241,53 +261,14 @@ def test_samples_torn_during_the_copy_are_drawn_again(
 
 
 def test_a_ring_that_is_lost_as_fast_as_it_is_read_gives_nothing(
-    blueprint: Blueprint, make_rings: Any, play: Any
+    blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
 ) -> None:
     frames, ledger = make_rings(blueprint, 300)
+    during_copies(lambda: frames.numbers.fill(-1))
     replay = Replay(frames, ledger, LEARNING)
     play(frames, ledger, 0, 300)
     replay.refresh()
-    during_copies(replay, lambda: frames.numbers.fill(-1))
     assert replay.sample(16, np.random.default_rng(0)) is None
-
-
-def test_gather_takes_vectors_too(make_blueprint: Any, make_rings: Any) -> None:
-    frames, _ = make_rings(make_blueprint((3,), "float32", 2), 20)
-    for tick in range(10):
-        frames.publish(tick, np.full(3, tick, np.float32), 5 if tick >= 5 else 0)
-    out = np.empty((3, 3, 3), np.float32)
-    right = FrameGather(frames).gather(np.array([3, 5, 8]), out)
-    assert right.all()
-    assert out[:, :, 0].tolist() == [[2.0, 3.0, 4.0], [5.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
-
-
-def test_what_is_not_there_is_told_frame_by_frame(
-    blueprint: Blueprint, make_rings: Any, play: Any
-) -> None:
-    frames, ledger = make_rings(blueprint, 300)
-    play(frames, ledger, 0, 24)
-    frames.numbers[10] = -1
-    numbers = np.array([7, 9, 13, 14, 22, 23, 300])
-    right = FrameGather(frames).gather(numbers, np.empty((7, STACK + 1, 4, 4), np.uint8))
-    assert right.tolist() == [
-        [True] * 5,
-        [True, True, True, True, False],
-        [False, True, True, True, True],
-        [True] * 5,
-        [True] * 5,
-        [True, True, True, True, False],
-        [False] * 5,
-    ]
-
-
-def test_a_frame_whose_slot_begins_another_episode_is_lost(
-    blueprint: Blueprint, make_rings: Any, play: Any
-) -> None:
-    frames, ledger = make_rings(blueprint, 20)
-    play(frames, ledger, 0, 30)
-    # Slot 5 holds frame 25, the first of its episode: clamped to it, all of the stack is there.
-    right = FrameGather(frames).gather(np.array([5]), np.empty((1, STACK, 4, 4), np.uint8))
-    assert not right.any()
 
 
 def test_a_backlog_is_taken_in_by_pieces(
@@ -302,14 +283,6 @@ def test_a_backlog_is_taken_in_by_pieces(
     monkeypatch.undo()
     whole.refresh()
     assert whole.index.span == replay.index.span
-
-
-def test_memory_of_a_batch_follows_its_size(blueprint: Blueprint, make_rings: Any) -> None:
-    buffer = Replay(*make_rings(blueprint, 300), LEARNING).new_buffer()
-    large = buffer.take(64, 8)
-    assert np.shares_memory(buffer.take(40, 8), large)
-    assert not np.shares_memory(buffer.take(31, 8), large)
-    assert buffer.take(31, 8).shape == (31, 8, 4, 4)
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

@@ -18,7 +18,7 @@ from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning import losses
 from rtagent.learning import state as states
 from rtagent.learning.algorithms import LocalUpdate, algorithm_for
-from rtagent.learning.replay import Batch
+from rtagent.learning.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.td3 import TARGET_TAU, TD3
 from rtagent.memory.learner_state import LearnerState, Progress

@@ -15,7 +15,7 @@ from torch import nn
 from rtagent.actor_critic import ActorCritic, build_learned
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning.algorithms import LocalUpdate
-from rtagent.learning.replay import Batch
+from rtagent.learning.batch import Batch
 from rtagent.learning.td3 import TD3
 
 STEPS, BATCH = 7, 32

@@ -1,0 +1,42 @@
+"""The few functions that are written in C because most of a learner's own time is spent in them.
+
+They are compiled when rtagent is installed (pyproject.toml, `ext-modules`). Where there was no C
+compiler, each caller does the same with NumPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Callable
+from functools import cache
+
+Function = Callable[[int], int]
+"""Takes the address of a structure that says what to do."""
+
+
+def compiled(name: str) -> Function | None:
+    """A function of the compiled library; none if it was not compiled.
+
+    The interpreter's lock is let go of while it runs.
+    """
+    library = _library()
+    if library is None:
+        return None
+    function = getattr(library, name)
+    function.argtypes = (ctypes.c_void_p,)
+    function.restype = ctypes.c_int64
+    found: Function = function
+    return found
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    # A plain library, in the place of an extension module: it needs no headers of Python.
+    found = importlib.util.find_spec("rtagent._compiled")
+    if found is None or found.origin is None:
+        return None
+    try:
+        return ctypes.CDLL(found.origin)
+    except OSError:
+        return None

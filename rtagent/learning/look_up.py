@@ -1,0 +1,161 @@
+"""Transitions as columns, and their copies out of the index.
+
+A copy is prepared once and made often: the same memory is filled again and again. Compiled, it
+takes a third of the time that NumPy needs for its half a dozen small steps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.compiled import Function, compiled
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Transitions:
+    """Room for transitions as columns, each (n,); frames are named by their numbers.
+
+    Args:
+        count: n.
+        row: dtype of a row, `row_dtype(...)`.
+
+    Attributes:
+        frame: the newest frame of the state.
+        next_frame: the newest frame of the successor.
+        discount: gamma to the number of decisions taken together.
+        rows: the other columns, which are views of it.
+        action: what was executed; (n, *action_shape).
+        reward: discounted sum over these decisions.
+        shift: frames from state to successor.
+        terminal: the successor has no value.
+        demonstrated: the action is a demonstration's, and not the policy's.
+    """
+
+    def __init__(self, count: int, row: np.dtype[Any]) -> None:
+        self.frame: Ints = np.empty(count, np.int64)
+        self.next_frame: Ints = np.empty(count, np.int64)
+        self.discount: npt.NDArray[np.float32] = np.empty(count, np.float32)
+        self.rows: npt.NDArray[Any] = np.empty(count, row)
+        self.action: npt.NDArray[Any] = self.rows["action"]
+        self.reward: npt.NDArray[np.float32] = self.rows["reward"]
+        self.shift: npt.NDArray[np.int32] = self.rows["shift"]
+        self.terminal: Flags = self.rows["terminal"]
+        self.demonstrated: Flags = self.rows["demonstrated"]
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+
+def row_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
+    """What is stored of a transition beside its state's frame.
+
+    Fields: `shift` (frames from state to successor), `reward`, `steps` (decisions taken together),
+    `terminal`, `demonstrated` (a byte that alignment would leave empty), `action`.
+    """
+    return np.dtype(
+        [
+            ("shift", "<i4"), ("reward", "<f4"), ("steps", "<u2"), ("terminal", "?"),
+            ("demonstrated", "?"), ("action", action.base, action.shape),
+        ],
+        align=True,
+    )
+
+
+class Columns(NamedTuple):
+    """Where an index keeps its transitions; serial number s lies in slot s mod capacity.
+
+    Attributes:
+        frames: (capacity,).
+        rows: (capacity,) of a `row_dtype`.
+        discounts: by the number of decisions taken together.
+    """
+
+    frames: Ints
+    rows: npt.NDArray[Any]
+    discounts: npt.NDArray[np.float32]
+
+
+class LookUp(Protocol):
+    """A copy of transitions, prepared once and made often."""
+
+    def run(self) -> int:
+        """Copy; frames from state to successor if that is the same for all, else 0."""
+        ...
+
+
+def prepare_look_up(columns: Columns, serials: Ints, out: Transitions) -> LookUp:
+    """A copy of the transitions with these serial numbers.
+
+    Args:
+        columns: what to copy from.
+        serials: (n,), contiguous, looked at when it runs; they must be held then.
+        out: of n transitions, filled when it runs.
+    """
+    function = compiled("rtagent_look_up")
+    if function is None:
+        return NumpyLookUp(columns, serials, out)
+    return CompiledLookUp(function, columns, serials, out)
+
+
+class NumpyLookUp:
+    """Column by column; see `prepare_look_up`."""
+
+    def __init__(self, columns: Columns, serials: Ints, out: Transitions) -> None:
+        self._columns, self._serials, self._out = columns, serials, out
+
+    def run(self) -> int:
+        """As `LookUp` says."""
+        columns, out = self._columns, self._out
+        slots = self._serials % len(columns.frames)
+        columns.frames.take(slots, out=out.frame, mode="clip")
+        columns.rows.take(slots, out=out.rows, mode="clip")
+        columns.discounts.take(out.rows["steps"], out=out.discount, mode="clip")
+        np.add(out.frame, out.shift, out=out.next_frame)
+        shift = int(out.shift[0]) if len(out) else 0
+        return shift if np.count_nonzero(out.shift == shift) == len(out) else 0
+
+
+class _Job(ctypes.Structure):
+    """`struct job` of `look_up.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "frames", "rows", "discounts", "serials",
+            "frame_out", "next_frame_out", "rows_out", "discount_out",
+        )),
+        *((name, ctypes.c_int64) for name in (
+            "capacity", "row_bytes", "shift_at", "steps_at", "count",
+        )),
+    )
+
+
+class CompiledLookUp:
+    """Row by row; see `prepare_look_up`."""
+
+    def __init__(
+        self, function: Function, columns: Columns, serials: Ints, out: Transitions
+    ) -> None:
+        self._function = function
+        arrays = (
+            columns.frames, columns.rows, columns.discounts, serials,
+            out.frame, out.next_frame, out.rows, out.discount,
+        )
+        fields = columns.rows.dtype.fields
+        assert fields is not None
+        self._job = _Job(
+            *(array.ctypes.data for array in arrays), len(columns.frames), columns.rows.itemsize,
+            fields["shift"][1], fields["steps"][1], len(serials),
+        )
+        self._address = ctypes.addressof(self._job)
+        # As long as this object lives, so does the memory that the job points to.
+        self._arrays = arrays
+
+    def run(self) -> int:
+        """As `LookUp` says."""
+        return self._function(self._address)

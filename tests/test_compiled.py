@@ -1,0 +1,58 @@
+"""What is written in C: it is compiled at the installation, and nothing else needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rtagent import compiled
+
+ROOT = Path(__file__).parents[1]
+needs_compiler = pytest.mark.skipif(
+    shutil.which("gcc") is None and "CI" not in os.environ, reason="needs a C compiler"
+)
+
+
+def sources() -> list[str]:
+    """Of the library, as the installation compiles it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    (module,) = settings["ext-modules"]
+    assert module["optional"]
+    return list(module["sources"])
+
+
+@needs_compiler
+def test_the_installation_has_compiled_it() -> None:
+    assert compiled.compiled("rtagent_gather") is not None
+    assert compiled.compiled("rtagent_look_up") is not None
+
+
+def test_every_source_is_compiled() -> None:
+    found = {str(path.relative_to(ROOT)) for path in (ROOT / "rtagent").rglob("*.c")}
+    # The games' sources are another compiler's.
+    assert {name for name in found if not name.startswith("rtagent/env/roms")} == set(sources())
+
+
+@needs_compiler
+def test_the_compiler_finds_nothing_to_warn_of() -> None:
+    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+    subprocess.run(
+        ["gcc", "-std=c11", "-O2", *warnings, "-fsyntax-only", *sources()], cwd=ROOT, check=True
+    )
+
+
+@pytest.mark.parametrize(
+    "spec", [None, SimpleNamespace(origin=None), SimpleNamespace(origin="/nothing/here.so")]
+)
+def test_without_the_library_there_is_no_function(
+    spec: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    monkeypatch.setattr(compiled, "_library", compiled._library.__wrapped__)
+    assert compiled.compiled("rtagent_gather") is None
