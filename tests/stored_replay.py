@@ -126,7 +126,11 @@ def transitions(rings: Rings, oldest: int) -> list[list[Any]]:
     index = DecisionIndex(CAPACITY, rings.ledger.dtype["action"], 0.9, 3)
     index.feed(rings.ledger.read(oldest, rings.ledger.newest + 1))
     found = index.get(np.arange(*index.span))
-    return [column.tolist() for column in found]
+    columns = (
+        found.frame, found.action, found.reward, found.discount, found.next_frame, found.terminal,
+        found.demonstrated,
+    )
+    return [column.tolist() for column in columns]
 
 
 def names(folder: Path) -> set[str]:
