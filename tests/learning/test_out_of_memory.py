@@ -79,7 +79,10 @@ def test_peak_of_a_call_that_gives_everything_back(may_reset: bool, tmp_path: Pa
 
     def run() -> None:
         for _ in range(3):
-            np.ones(SIZE, np.uint8).sum()
+            held = np.ones(SIZE, np.uint8)
+            # Who looks from a thread must have the interpreter while the memory is in use.
+            time.sleep(0.005)
+            del held
 
     # The kernel may take back pages of libraries meanwhile, which then count against the call.
     until = time.monotonic() + 20.0
