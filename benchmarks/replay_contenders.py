@@ -48,8 +48,6 @@ class Ours:
             if tick % EPISODE == 0:
                 self._memory.maintain(tick, capacity)
             self._add(tick)
-        while self._memory.join_pages():
-            pass
         self.uniform = self._replay(self._config.learning, shared=False)
         self.steps8 = self._replay(
             self._config.learning.model_copy(update={"n_step": 8}), shared=False

@@ -7,14 +7,12 @@ open file description, so no lock or offset is shared by accident, and no resour
 part. Memory that the hot path writes is reserved by `posix_fallocate` beforehand: a lack of
 memory is then an error at that call, in the supervisor, and never a SIGBUS in a worker. `punch`
 takes pages back from every process that maps them, locked or not; what was there reads as zero, and
-a page that is read or written again is there again. Large arenas are mapped at addresses where the
-kernel can put huge pages (`join`).
+a page that is read or written again is there again.
 """
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import os
 from collections.abc import Mapping
@@ -27,22 +25,9 @@ PAGE = mmap.PAGESIZE
 FALLOCATE_STEP = 8 << 20
 """Bytes reserved at a time: about 2 ms of work."""
 
-_HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-HUGE_PAGE = int(_HUGE_PAGE_FILE.read_text()) if _HUGE_PAGE_FILE.exists() else 2 << 20
-"""Bytes."""
-
-_MADV_COLLAPSE = 25
-_MAP_FIXED = 0x10
-_MAP_NORESERVE = 0x4000
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
-)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_fallocate = _libc.fallocate
+_fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -55,7 +40,7 @@ class ArenaHandle:
     descriptor: int
     size: int
 
-    def map(self) -> memoryview:
+    def map(self) -> mmap.mmap:
         """Map the arena into this process, for reading and writing.
 
         Raises:
@@ -63,8 +48,7 @@ class ArenaHandle:
         """
         descriptor = os.open(f"/proc/{self.owner_pid}/fd/{self.descriptor}", os.O_RDWR)
         try:
-            aligned = _map_aligned(descriptor, self.size) if self.size >= HUGE_PAGE else None
-            return memoryview(mmap.mmap(descriptor, self.size)) if aligned is None else aligned
+            return mmap.mmap(descriptor, self.size)
         finally:
             os.close(descriptor)
 
@@ -77,9 +61,6 @@ class Arena:
         size: bytes; rounded up to whole pages.
         sparse: reserve nothing yet; `reserve` and `punch` do so piece by piece.
 
-    Attributes:
-        can_join: the kernel has not yet refused to join pages for good.
-
     Raises:
         UserError: the memory is not there.
     """
@@ -87,8 +68,6 @@ class Arena:
     def __init__(self, name: str, size: int, *, sparse: bool = False) -> None:
         self.size = -(-max(size, 1) // PAGE) * PAGE
         self.name = name
-        self.can_join = True
-        self._mapping: memoryview | None = None
         self.descriptor = os.memfd_create(f"rtagent-{name}", os.MFD_CLOEXEC)
         try:
             os.ftruncate(self.descriptor, self.size)
@@ -138,47 +117,11 @@ class Arena:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), self.name)
 
-    def join(self, start: int) -> None:
-        """Have the kernel join the small pages of a huge one, all of which are there.
-
-        It may not be able to, for the moment (other memory is scarce or scattered) or at all.
-
-        Args:
-            start: byte at which the huge page begins, a multiple of `HUGE_PAGE`.
-        """
-        if self._mapping is None:
-            self._mapping = self.handle.map()
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + start
-        if _libc.madvise(address, HUGE_PAGE, _MADV_COLLAPSE):
-            self.can_join = ctypes.get_errno() != errno.EINVAL
-            return
-        # The kernel has also put it into this mapping: that would count as this process's memory.
-        _libc.madvise(address, HUGE_PAGE, mmap.MADV_DONTNEED)
-
     def close(self) -> None:
         """Give up the descriptor; mappings elsewhere stay valid."""
-        self._mapping = None
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def _map_aligned(descriptor: int, size: int) -> memoryview | None:
-    """Map memory at a multiple of the huge page's size, which `mmap.mmap` cannot; none if refused.
-
-    It takes the place of a part of an anonymous mapping, which takes no memory and, as the object
-    that the view belongs to, unmaps all of it in the end.
-    """
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    try:
-        room = mmap.mmap(-1, size + HUGE_PAGE, flags=flags)
-    except OSError:
-        return None
-    address = ctypes.addressof(ctypes.c_char.from_buffer(room))
-    aligned = -(-address // HUGE_PAGE) * HUGE_PAGE
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
-    found = _libc.mmap(aligned, size, protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
-    return memoryview(room)[aligned - address :][:size] if found == aligned else None
 
 
 def available_memory() -> int:

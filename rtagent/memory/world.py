@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +16,6 @@ from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.control import Control
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import HorizonRecord
-from rtagent.memory.huge_pages import SETTLED_S, PageJoiner
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
@@ -115,7 +113,7 @@ class WorldMemory:
                 first_tick,
             )
             self._format()
-            self._ring_memory, self._joiner = self._lay_out_rings(first_tick)
+            self._ring_memory = self._lay_out_rings(first_tick)
             while not self.maintain(first_tick - 1, limit):
                 pass
         except BaseException:
@@ -138,13 +136,7 @@ class WorldMemory:
         Raises:
             UserError: the memory to reserve is not there; what can be returned has been.
         """
-        settled = self._ring_memory.maintain(newest, limit, self._reserve_ticks(limit), budget)
-        self.join_pages()
-        return settled
-
-    def join_pages(self) -> bool:
-        """Make one huge page of small ones, some milliseconds of work; whether there was one."""
-        return self._joiner.join_next()
+        return self._ring_memory.maintain(newest, limit, self._reserve_ticks(limit), budget)
 
     def ticks_in(self, size: int) -> int:
         """The limit whose ticks, with the reserve ahead of the writer, take at most `size` bytes.
@@ -177,29 +169,26 @@ class WorldMemory:
         wanted = min(round(RESERVE_AHEAD_S * self._rate_hz), limit // RESERVE_SHARE)
         return min(max(wanted, LEAST_RESERVE_TICKS, round(self._rate_hz)), self._capacity)
 
-    def _lay_out_rings(self, first_tick: int) -> tuple[RingMemory, PageJoiner]:
-        rings = {}
+    def _lay_out_rings(self, first_tick: int) -> RingMemory:
+        rings = []
         arrays = []
         for name, slots in self._slots.items():
             arena = self._arenas[name]
-            rings[name] = Ring(arena.handle.map(), self._capacity)
-            rings[name].begin(first_tick - 1, first_tick)
+            rings.append(Ring(memoryview(arena.handle.map()), self._capacity))
+            rings[-1].begin(first_tick - 1, first_tick)
             arrays += [SlotArray(arena, start, size) for start, size in slots]
-        frames = SlotArray(self._arenas["frames"], *self._slots["frames"][-1])
-        joiner = PageJoiner(rings["frames"], frames, math.ceil(SETTLED_S * self._rate_hz))
-        memory = RingMemory(list(rings.values()), arrays, self._capacity, first_tick)
-        return memory, joiner
+        return RingMemory(rings, arrays, self._capacity, first_tick)
 
     def _format(self) -> None:
         arenas, blueprint = self.handles.arenas, self.handles.blueprint
-        FrameRing.format(arenas["frames"].map())
-        Ledger.format(arenas["ledger"].map())
-        WeightBuffers.format(arenas["weights"].map())
-        ActionCells.format(arenas["actions"].map(), blueprint)
-        LearnerState.format(arenas["learner"].map())
-        HorizonRecord.format(arenas["horizon"].map())
+        FrameRing.format(memoryview(arenas["frames"].map()))
+        Ledger.format(memoryview(arenas["ledger"].map()))
+        WeightBuffers.format(memoryview(arenas["weights"].map()))
+        ActionCells.format(memoryview(arenas["actions"].map()), blueprint)
+        LearnerState.format(memoryview(arenas["learner"].map()))
+        HorizonRecord.format(memoryview(arenas["horizon"].map()))
         if "priorities" in arenas:
-            Priorities.format(arenas["priorities"].map())
+            Priorities.format(memoryview(arenas["priorities"].map()))
 
 
 def _ring_sizes(blueprint: Blueprint, capacity: int) -> dict[str, int]:
@@ -226,7 +215,7 @@ class World:
         self._arenas = handles.arenas
 
     def _map(self, name: str) -> memoryview:
-        return self._arenas[name].map()
+        return memoryview(self._arenas[name].map())
 
     @cached_property
     def frames(self) -> FrameRing:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import gc
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rtagent import realtime
@@ -20,7 +17,6 @@ from rtagent.errors import UserError
 from rtagent.memory import arena as arena_module
 from rtagent.memory.arena import (
     FALLOCATE_STEP,
-    HUGE_PAGE,
     PAGE,
     Arena,
     ArenaHandle,
@@ -291,145 +287,3 @@ def test_available_memory(
 
 def test_available_memory_of_this_machine() -> None:
     assert 0 < available_memory() <= meminfo("MemTotal")
-
-
-def addresses(arena: Arena) -> list[int]:
-    """Where this process maps the arena."""
-    name, lines = f"/memfd:rtagent-{arena.name}", Path("/proc/self/maps").read_text().splitlines()
-    return [int(line.split("-")[0], 16) for line in lines if name in line]
-
-
-def joined_bytes() -> int:
-    """Of this process's shared memory, what it sees through huge pages."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("ShmemPmdMapped"))
-
-
-@pytest.fixture
-def joined() -> Iterator[Arena]:
-    """Three huge pages of counted bytes, all joined."""
-    arena = Arena("joined", 3 * HUGE_PAGE + PAGE)
-    fill(arena.handle.map())
-    for page in range(3):
-        arena.join(page * HUGE_PAGE)
-    if not arena.can_join and "CI" not in os.environ:
-        pytest.skip("this kernel does not join pages of shared memory")
-    assert arena.can_join
-    yield arena
-    arena.close()
-
-
-def fill(mapping: memoryview) -> None:
-    np.frombuffer(mapping, "<u4")[:] = np.arange(len(mapping) // 4)
-
-
-def test_large_arenas_lie_where_huge_pages_can_be(make_arena: Callable[..., Arena]) -> None:
-    small, large = make_arena(HUGE_PAGE - PAGE), make_arena(HUGE_PAGE + PAGE)
-    for arena in (small, large):
-        arena.name = "place"
-    mappings = [large.handle.map() for _ in range(3)]
-    mappings[0][-3:] = b"end"
-    assert all(mapping[-3:] == b"end" and len(mapping) == large.size for mapping in mappings)
-    found = [
-        ctypes.addressof(ctypes.c_char.from_buffer(mapping)) % HUGE_PAGE for mapping in mappings
-    ]
-    assert found == [0, 0, 0]
-    assert len(small.handle.map()) == small.size
-
-
-def test_a_mapping_goes_with_its_last_view(make_arena: Callable[..., Arena]) -> None:
-    arena = make_arena(2 * HUGE_PAGE)
-    before = addresses(arena)
-    mapping = arena.handle.map()
-    part = mapping[PAGE : 2 * PAGE]
-    del mapping
-    assert len(addresses(arena)) == len(before) + 1
-    part[:2] = b"ok"
-    del part
-    gc.collect()
-    assert addresses(arena) == before
-
-
-def test_where_the_place_is_refused_it_is_mapped_elsewhere(
-    make_arena: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arena = make_arena(2 * HUGE_PAGE)
-    monkeypatch.setattr(arena_module, "_map_aligned", lambda descriptor, size: None)
-    arena.handle.map()[-2:] = b"ok"
-    monkeypatch.undo()
-    assert arena.handle.map()[-2:] == b"ok"
-
-
-def test_joined_pages_are_huge_and_hold_what_they_held(joined: Arena) -> None:
-    before = joined_bytes()
-    mapping = joined.handle.map()
-    words = np.frombuffer(mapping, "<u4")
-    assert (words == np.arange(joined.size // 4)).all()
-    assert joined_bytes() - before == 3 * HUGE_PAGE
-    assert joined.held == joined.size
-
-
-def test_joining_does_not_make_the_memory_this_process_s_own(
-    make_arena: Callable[..., Arena]
-) -> None:
-    arena = make_arena(8 * HUGE_PAGE)
-    arena.join(0)
-    before = resident_shared()
-    for page in range(1, 8):
-        arena.join(page * HUGE_PAGE)
-    assert resident_shared() - before < HUGE_PAGE
-
-
-def resident_shared() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssShmem"))
-
-
-def test_a_part_of_a_joined_page_can_be_punched(joined: Arena) -> None:
-    words = np.frombuffer(joined.handle.map(), "<u4")
-    start, stop = HUGE_PAGE // 2, HUGE_PAGE + 5 * PAGE
-    joined.punch(start, stop)
-    assert joined.held == joined.size - (stop - start)
-    expected = np.arange(joined.size // 4)
-    expected[start // 4 : stop // 4] = 0
-    assert (words[: start // 4] == expected[: start // 4]).all()
-    assert (words[stop // 4 :] == expected[stop // 4 :]).all()
-    joined.reserve(start, stop)
-    assert joined.held == joined.size
-    joined.join(0)
-    assert (words == expected).all()
-
-
-@pytest.mark.process
-def test_joining_beside_a_writer_loses_nothing(joined: Arena, forked: Forked) -> None:
-    """Every page is split and joined again while another process counts up in each of its words."""
-    rounds = 200
-
-    def write() -> None:
-        words = np.frombuffer(joined.handle.map(), "<u4")
-        for number in range(1, rounds + 1):
-            words[:] = number
-
-    writer = forked.start(write)
-    words = np.frombuffer(joined.handle.map(), "<u4")
-    while words[-1] < rounds:
-        for page in range(3):
-            joined.join(page * HUGE_PAGE)
-    assert forked.wait(writer) == 0
-    assert (words == rounds).all()
-
-
-@pytest.mark.parametrize(
-    ("number", "again"), [(errno.EINVAL, False), (errno.EAGAIN, True), (errno.ENOMEM, True)]
-)
-def test_a_kernel_that_never_joins_is_not_asked_again(
-    make_arena: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch, number: int, again: bool
-) -> None:
-    def madvise(address: int, length: int, advice: int) -> int:
-        ctypes.set_errno(number)
-        return -1
-
-    arena = make_arena(2 * HUGE_PAGE)
-    monkeypatch.setattr(arena_module._libc, "madvise", madvise)
-    arena.join(0)
-    assert arena.can_join == again
