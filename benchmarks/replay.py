@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ SMALL = 5_000
 WARM_UP = 10
 CONTENDERS = (
     "memcpy", "ours", "SB3", "SB3 small", "cpprb", "cpprb small", "ours, 8 steps",
-    "ours, prioritized", "cpprb small, prioritized",
+    "ours, prioritized", "cpprb small, prioritized", "ours, without C",
 )
 LIMITS = {
     "bytes per transition": 7200.0,
@@ -76,12 +77,13 @@ def _contender(name: str, count: int) -> Draw:
     if name == "memcpy":
         return _copier()
     if name.startswith("ours"):
+        if name == "ours, without C":
+            mock.patch("rtagent.compiled._library", return_value=None).start()
         ours = Ours(pictures(), count)
         return {
-            "ours": lambda: ours.draw(ours.uniform),
             "ours, 8 steps": lambda: ours.draw(ours.steps8),
             "ours, prioritized": lambda: ours.filled().draw_and_update,
-        }[name]()
+        }.get(name, lambda: ours.draw(ours.uniform))()
     small = "small" in name
     if name.startswith("SB3"):
         return StableBaselines(pictures(), count, small=small).draw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import random
@@ -175,6 +176,8 @@ def test_budget_limits_what_must_be_there(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_lack_of_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What other tests have left behind must not go meanwhile.
+    gc.collect()
     descriptors = len(os.listdir("/proc/self/fd"))
     reserve = Arena.reserve
 
