@@ -52,7 +52,7 @@ def compiled_code() -> Check:
     if compiled("rtagent_gather") is not None:
         return Check("compiled code", "ok", "there")
     return Check(
-        "compiled code", "warn", "not there: NumPy copies the batches, in half as much time again",
+        "compiled code", "warn", "not there: NumPy copies the batches, which takes longer",
         "install a C compiler (Debian: gcc libc6-dev), then rtagent again",
     )
 
