@@ -75,7 +75,7 @@ class Uniform:
 
     def draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
         first, end = index.span
-        # Half the time of `rng.integers`; rounding makes no serial likelier by more than 2**-53.
+        # Sooner than `rng.integers`; rounding makes no serial likelier by more than 2**-53.
         serials = (rng.random(count) * (end - first)).astype(np.int64)
         serials += first
         # The order means nothing, and frames that lie near each other are sooner found: 4 % at 512.

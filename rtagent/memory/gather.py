@@ -6,9 +6,8 @@ The writer marks a slot before it touches the pixels, and the floor is raised be
 its number, and the number is not below the oldest of the ring. Both ways of copying look in this
 order; the compiled one says so to the compiler and the processor with a fence.
 
-Copying is most of what sampling costs, and it is waiting for memory: compiled, with the next piece
-asked for in advance, it takes two thirds of the time. Where there was no C compiler at the
-installation, NumPy does it.
+Copying is most of what sampling costs, and it is waiting for memory; the compiled one asks for the
+next piece in advance. Where there was no C compiler at the installation, NumPy does it.
 """
 
 from __future__ import annotations
