@@ -19,6 +19,18 @@ from multiprocess import spawn as preparation
 
 PRELOAD = "rtagent.preload"
 PREFIX = "rtagent-"
+SURROUNDINGS = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+"""Environment variables of every child, unless the user has set them.
+
+torch would use two threads per worker. glibc's malloc gives the free end of its heap back to the
+system for its first arena alone, and a thread whose allocation fails moves to another one: what a
+learner then gave back would not be given back, just when memory is short.
+"""
 STARTED_BY = "FORK_SERVER_STARTED_BY"
 """Tells the fork server the pid of its parent, and is gone before anybody else is started."""
 
@@ -29,8 +41,8 @@ def start_fork_server(preload: Sequence[str] = ()) -> None:
     Args:
         preload: further modules to import once.
     """
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    for name, value in SURROUNDINGS.items():
+        os.environ.setdefault(name, value)
     multiprocess.get_context("forkserver").set_forkserver_preload([PRELOAD, *preload])
     # It must not take who adopts it for us, should we be killed before it looks.
     os.environ[STARTED_BY] = str(os.getpid())

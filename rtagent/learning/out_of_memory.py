@@ -1,6 +1,7 @@
 """Running out of memory without dying of it: recognise it, give back what can be given, measure.
 
-torch reports a failed allocation on the CPU as a plain `RuntimeError`, so its text decides.
+torch reports a failed allocation on the CPU as a plain `RuntimeError`, so its text decides. Giving
+back is complete where malloc has one arena, as it has in every worker (`launch.py`).
 """
 
 from __future__ import annotations
