@@ -11,7 +11,7 @@ from torch import Tensor
 from rtagent.learning.look_up import Ints, LookUp, Transitions
 from rtagent.learning.transitions import DecisionIndex, Doubles
 from rtagent.memory.frames import FrameRing, Frames
-from rtagent.memory.gather import FrameGather, Gathering
+from rtagent.memory.gather import Gather, prepare_gather
 
 _NONE: Ints = np.empty(0, np.int64)
 _ACTION_DTYPES = {"i": np.int64, "f": np.float32}
@@ -54,14 +54,12 @@ class BatchBuffer:
 
     Args:
         ring: the shared frames.
-        gather: copies them.
         index: whose transitions they are.
     """
 
-    def __init__(self, ring: FrameRing, gather: FrameGather, index: DecisionIndex) -> None:
-        self._gather = gather
+    def __init__(self, ring: FrameRing, index: DecisionIndex) -> None:
+        self._ring = ring
         self._index = index
-        self._stack = ring.stack
         self._memory = np.empty((0, *ring.frames.shape[1:]), ring.frames.dtype)
         self._chosen = index.room(0)
         self._serials = self._chosen.frame
@@ -118,17 +116,17 @@ class BatchBuffer:
         if self._layout is None or self._shift != shift:
             # Before the next ones are made, which may need this one's memory.
             self._layout = None
-            self._shift, count, stack = shift, len(self._chosen), self._stack
+            self._shift, count, stack = shift, len(self._chosen), self._ring.stack
             if shift:
                 runs = self._reuse(count, stack + shift)
-                states = self._gather.prepare(self._chosen.frame, runs)
+                states = prepare_gather(self._ring, self._chosen.frame, runs)
                 self._layout = _Layout(
                     self._chosen, runs[:, :stack], runs[:, shift:], states, None
                 )
             else:
                 runs = self._reuse(2 * count, stack)
-                states = self._gather.prepare(self._chosen.frame, runs[:count])
-                successors = self._gather.prepare(self._chosen.next_frame, runs[count:])
+                states = prepare_gather(self._ring, self._chosen.frame, runs[:count])
+                successors = prepare_gather(self._ring, self._chosen.next_frame, runs[count:])
                 self._layout = _Layout(
                     self._chosen, runs[:count], runs[count:], states, successors
                 )
@@ -156,7 +154,7 @@ class _Layout:
 
     def __init__(
         self, chosen: Transitions, observations: Frames, next_observations: Frames,
-        states: Gathering, successors: Gathering | None,
+        states: Gather, successors: Gather | None,
     ) -> None:
         self.observations = observations
         self.next_observations = next_observations

@@ -22,7 +22,7 @@ from rtagent.learning.look_up import Flags, Ints
 from rtagent.learning.sampling import Drawn, Prioritized, Sampler, Uniform
 from rtagent.learning.transitions import DecisionIndex
 from rtagent.memory.frames import FrameRing, Frames
-from rtagent.memory.gather import frame_gather
+from rtagent.memory.gather import prepare_gather
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
 
@@ -53,7 +53,6 @@ class Replay:
             Uniform() if priorities is None
             else Prioritized(priorities, learning.priority_exponent)
         )
-        self._gather = frame_gather(frames)
         self._next_tick = 0
         self.index = DecisionIndex(
             frames.capacity,
@@ -75,7 +74,7 @@ class Replay:
 
     def new_buffer(self) -> BatchBuffer:
         """Memory of its own for a batch."""
-        return BatchBuffer(self._ring, self._gather, self.index)
+        return BatchBuffer(self._ring, self.index)
 
     def refresh(self) -> int:
         """Take in new rows of the ledger, and forget what the ring has lost.
@@ -191,7 +190,7 @@ class Replay:
     def _copy(self, numbers: Ints, out: Frames, positions: Ints) -> Flags:
         """Copy stacks (n,) to positions (n,) of `out`; which are whole."""
         part = np.empty((len(positions), *out.shape[1:]), out.dtype)
-        gathering = self._gather.prepare(numbers, part)
-        gathering.run()
+        gather = prepare_gather(self._ring, numbers, part)
+        gather.run()
         out[positions] = part
-        return np.asarray(gathering.right.all(axis=1))
+        return np.asarray(gather.right.all(axis=1))

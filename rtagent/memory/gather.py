@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-class Gathering(Protocol):
+class Gather(Protocol):
     """A copy of runs of frames out of the ring, prepared once and made often.
 
     Attributes:
@@ -40,49 +40,29 @@ class Gathering(Protocol):
         ...
 
 
-class FrameGather(Protocol):
-    """Prepares copies."""
+def prepare_gather(ring: FrameRing, numbers: Ints, out: Frames) -> Gather:
+    """A copy of the stacks that end with the given frames, and of the frames that come next.
 
-    def prepare(self, numbers: Ints, out: Frames) -> Gathering:
-        """A copy of the stacks that end with the given frames, and of the frames that come next.
-
-        Frames before the start of the episode are replaced by its first one.
-
-        Args:
-            numbers: (B,) frame numbers, looked at when it runs.
-            out: (B, length, *frame_shape), contiguous, filled when it runs; of a length of at most
-                two stacks. What follows the stack must be of the same episode.
-
-        Raises:
-            ValueError: the arrays have gaps, or do not go together.
-        """
-        ...
-
-
-def frame_gather(ring: FrameRing) -> FrameGather:
-    """The faster of the two that is there."""
-    function = compiled("rtagent_gather")
-    return NumpyGather(ring) if function is None else CompiledGather(ring, function)
-
-
-class NumpyGather:
-    """One frame after the other.
+    Frames before the start of the episode are replaced by its first one.
 
     Args:
         ring: the shared frames.
+        numbers: (B,) frame numbers, looked at when it runs.
+        out: (B, length, *frame_shape), contiguous, filled when it runs; of a length of at most two
+            stacks. What follows the stack must be of the same episode.
+
+    Raises:
+        ValueError: the arrays have gaps, or do not go together.
     """
-
-    def __init__(self, ring: FrameRing) -> None:
-        self._ring = ring
-
-    def prepare(self, numbers: Ints, out: Frames) -> NumpyGathering:
-        """As `FrameGather` says."""
-        _check(self._ring, numbers, out)
-        return NumpyGathering(self._ring, numbers, out)
+    _check(ring, numbers, out)
+    function = compiled("rtagent_gather")
+    if function is None:
+        return NumpyGather(ring, numbers, out)
+    return CompiledGather(function, ring, numbers, out)
 
 
-class NumpyGathering:
-    """As `Gathering` says."""
+class NumpyGather:
+    """One frame after the other; see `prepare_gather`."""
 
     def __init__(self, ring: FrameRing, numbers: Ints, out: Frames) -> None:
         self._ring = ring
@@ -93,7 +73,7 @@ class NumpyGathering:
         self.right: Flags = np.empty(out.shape[:2], np.bool_)
 
     def run(self) -> bool:
-        """As `Gathering` says."""
+        """As `Gather` says."""
         ring, numbers = self._ring, self._numbers
         starts = ring.episode_starts.take(numbers % ring.capacity)
         # The slot of a lost frame has its successor's start, which lies after the frame: then the
@@ -105,24 +85,6 @@ class NumpyGathering:
         np.equal(ring.numbers.take(slots), wanted, out=self.right)
         self.right &= wanted >= ring.oldest
         return bool(self.right.all())
-
-
-class CompiledGather:
-    """Consecutive frames at once, the next ones on their way.
-
-    Args:
-        ring: the shared frames.
-        function: `rtagent_gather`.
-    """
-
-    def __init__(self, ring: FrameRing, function: Function) -> None:
-        self._ring = ring
-        self._function = function
-
-    def prepare(self, numbers: Ints, out: Frames) -> CompiledGathering:
-        """As `FrameGather` says."""
-        _check(self._ring, numbers, out)
-        return CompiledGathering(self._ring, self._function, numbers, out)
 
 
 class _Job(ctypes.Structure):
@@ -138,11 +100,11 @@ class _Job(ctypes.Structure):
     )
 
 
-class CompiledGathering:
-    """As `Gathering` says."""
+class CompiledGather:
+    """Consecutive frames at once, the next ones on their way; see `prepare_gather`."""
 
     def __init__(
-        self, ring: FrameRing, function: Function, numbers: Ints, out: Frames
+        self, function: Function, ring: FrameRing, numbers: Ints, out: Frames
     ) -> None:
         self._function = function
         self.right: Flags = np.empty(out.shape[:2], np.bool_)
@@ -156,7 +118,7 @@ class CompiledGathering:
         self._memory = (ring, numbers, out)
 
     def run(self) -> bool:
-        """As `Gathering` says."""
+        """As `Gather` says."""
         return self._function(self._address) == 0
 
 

@@ -14,7 +14,7 @@ from rtagent.config import LearningConfig
 from rtagent.learning.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.gather import NumpyGather, NumpyGathering
+from rtagent.memory.gather import NumpyGather
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -40,26 +40,18 @@ class Passing:
         self._frames.take(slots[half:], out=out[half:], **options)
 
 
-class Interrupted:
-    """Copies during which something happens."""
-
-    def __init__(self, ring: FrameRing, happens: Callable[[], None]) -> None:
-        self._gather, self._happens = NumpyGather(ring), happens
-
-    def prepare(self, numbers: np.ndarray, out: np.ndarray) -> NumpyGathering:
-        gathering = self._gather.prepare(numbers, out)
-        gathering._frames = Passing(gathering._frames, self._happens)  # type: ignore[assignment]
-        return gathering
-
-
 @pytest.fixture
 def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """In each copy of the replays made from now on, something happens."""
+    """In each copy that is prepared from now on, something happens."""
 
     def arrange(happens: Callable[[], None]) -> None:
-        monkeypatch.setattr(
-            "rtagent.learning.replay.frame_gather", lambda ring: Interrupted(ring, happens)
-        )
+        def prepare(*args: Any) -> NumpyGather:
+            gather = NumpyGather(*args)
+            gather._frames = Passing(gather._frames, happens)  # type: ignore[assignment]
+            return gather
+
+        for user in ("batch", "replay"):
+            monkeypatch.setattr(f"rtagent.learning.{user}.prepare_gather", prepare)
 
     return arrange
 

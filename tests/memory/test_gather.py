@@ -10,7 +10,7 @@ import pytest
 
 from rtagent.compiled import compiled
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.gather import FrameGather, NumpyGather, frame_gather
+from rtagent.memory.gather import Gather, NumpyGather, prepare_gather
 from tests.conftest import make_blueprint
 from tests.forked import Forked
 
@@ -47,18 +47,22 @@ def publish(ring: FrameRing, stop: int, episode: int = 25) -> None:
         )
 
 
-def gather(ring: FrameRing, numbers: Any, length: int, way: FrameGather | None = None) -> Any:
+def gather(
+    ring: FrameRing, numbers: Any, length: int, prepare: Callable[..., Gather] = prepare_gather
+) -> Any:
     """Frames and which are right."""
     numbers = np.array(numbers, np.int64)
     out = np.zeros((len(numbers), length, *ring.frames.shape[1:]), ring.frames.dtype)
-    gathering = (way or frame_gather(ring)).prepare(numbers, out)
-    whole = gathering.run()
-    assert whole == gathering.right.all()
-    return out, gathering.right
+    prepared = prepare(ring, numbers, out)
+    whole = prepared.run()
+    assert whole == prepared.right.all()
+    return out, prepared.right
 
 
 def test_it_is_done_the_way_that_is_meant(either_way: str, make_ring: Any) -> None:
-    assert isinstance(frame_gather(make_ring()), NumpyGather) == (either_way == "numpy")
+    numbers, out = np.zeros(1, np.int64), np.zeros((1, STACK, 4, 4), np.uint8)
+    prepared = prepare_gather(make_ring(), numbers, out)
+    assert isinstance(prepared, NumpyGather) == (either_way == "numpy")
     assert (compiled("rtagent_gather") is None) == (either_way == "numpy")
 
 
@@ -109,7 +113,7 @@ def test_many_runs_of_any_frames(
     numbers = rng.integers(45, 96, count)
     for length in (1, STACK, STACK + 1, 2 * STACK):
         out, right = gather(ring, numbers, length)
-        plain_out, plain_right = gather(ring, numbers, length, NumpyGather(ring))
+        plain_out, plain_right = gather(ring, numbers, length, NumpyGather)
         assert right.tolist() == plain_right.tolist()
         assert right.any() or count == 1
         assert (out[right] == plain_out[right]).all()
@@ -125,15 +129,15 @@ def test_it_looks_anew_each_time(make_ring: Any) -> None:
     ring = make_ring()
     publish(ring, 20)
     numbers, out = np.array([5]), np.zeros((1, STACK, 4, 4), np.uint8)
-    gathering = frame_gather(ring).prepare(numbers, out)
-    assert gathering.run()
+    prepared = prepare_gather(ring, numbers, out)
+    assert prepared.run()
     assert out[0, :, 0, 0].tolist() == [2, 3, 4, 5]
     numbers[0] = 15
-    assert gathering.run()
+    assert prepared.run()
     assert out[0, :, 0, 0].tolist() == [12, 13, 14, 15]
     ring.raise_floor(13)
-    assert not gathering.run()
-    assert gathering.right.tolist() == [[False, True, True, True]]
+    assert not prepared.run()
+    assert prepared.right.tolist() == [[False, True, True, True]]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +155,7 @@ def test_memory_that_does_not_fit_is_refused(
     numbers: np.ndarray, out: np.ndarray, make_ring: Any
 ) -> None:
     with pytest.raises(ValueError, match="no room for"):
-        frame_gather(make_ring()).prepare(numbers, out)
+        prepare_gather(make_ring(), numbers, out)
 
 
 @pytest.mark.process
@@ -174,15 +178,15 @@ def test_beside_a_writer_nothing_torn_is_told_to_be_right(
     runs = 64
     rng, lost, right = np.random.default_rng(0), 0, 0
     numbers, out = np.zeros(runs, np.int64), np.zeros((runs, STACK, 64, 64), np.uint8)
-    gathering = frame_gather(ring).prepare(numbers, out)
+    prepared = prepare_gather(ring, numbers, out)
     for _ in range(MOST_ROUNDS):
         numbers[:] = np.maximum(0, ring.newest - rng.integers(30, 44, runs))
-        gathering.run()
+        prepared.run()
         starts = numbers - numbers % 30
         wanted = np.maximum(starts[:, None], numbers[:, None] + np.arange(1 - STACK, 1))
         whole = (out == (wanted % PATTERNS)[:, :, None, None]).all(axis=(2, 3))
-        assert whole[gathering.right].all()
-        right += np.count_nonzero(gathering.right)
+        assert whole[prepared.right].all()
+        right += np.count_nonzero(prepared.right)
         lost += np.count_nonzero(~whole)
         if min(right, lost) >= LEAST_SEEN:
             break
