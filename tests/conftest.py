@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +17,10 @@ import pytest
 from rtagent import Runtime, load_config
 from rtagent.compiled import compiled
 from rtagent.memory.blueprint import Blueprint, TensorSpec
+
+
+# A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def make_blueprint(**changes: object) -> Blueprint:

@@ -20,17 +20,20 @@ def test_it_prints_its_address_serves_and_ends_on_ctrl_c() -> None:
          "--fps", "30"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("rtagent donkey-sim: 127.0.0.1:")
-        port = int(line.split(":")[2].split(",")[0])
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
-            greeting = json.loads(sock.makefile("rb").readline())
-        assert greeting["msg_type"] == "scene_selection_ready"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("rtagent donkey-sim: 127.0.0.1:")
+            port = int(line.split(":")[2].split(",")[0])
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+                greeting = json.loads(sock.makefile("rb").readline())
+            assert greeting["msg_type"] == "scene_selection_ready"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
 
 
 @pytest.mark.process
