@@ -18,7 +18,6 @@ from rtagent import Runtime, load_config
 from rtagent.compiled import compiled
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 
-
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
