@@ -7,6 +7,7 @@ can then be held against it.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import zlib
@@ -38,6 +39,20 @@ NANO = 1e9
 Rows = npt.NDArray[np.void]
 
 
+def ledger_file(folder: str) -> str:
+    """The link to the ledger among a process's descriptors, some of which come and go.
+
+    Raises:
+        FileNotFoundError: the process has no ledger.
+    """
+    for name in os.listdir(folder):
+        path = f"{folder}/{name}"
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(path).startswith(ARENA):
+                return path
+    raise FileNotFoundError(f"no ledger in {folder}")
+
+
 class Ledger:
     """Rows of a daemon's ledger, each read once, in order.
 
@@ -51,12 +66,7 @@ class Ledger:
     """
 
     def __init__(self, supervisor: int, capacity: int) -> None:
-        folder = f"/proc/{supervisor}/fd"
-        found = [
-            f"{folder}/{name}" for name in os.listdir(folder)
-            if os.readlink(f"{folder}/{name}").startswith(ARENA)
-        ]
-        descriptor = os.open(found[0], os.O_RDONLY)
+        descriptor = os.open(ledger_file(f"/proc/{supervisor}/fd"), os.O_RDONLY)
         try:
             size = HEAD_BYTES + capacity * ROW.itemsize
             self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
