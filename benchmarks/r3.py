@@ -191,7 +191,7 @@ def returns_at_leisure(cells: list[dict[str, Any]]) -> dict[str, list[float]]:
     """The return of each run that had one and a half times the time, or more, by mode.
 
     Alone or busy makes no difference to what is learned: all count, for single runs of CartPole
-    differ.
+    differ widely.
     """
     leisure = [cell for cell in cells if cell["share"] >= LEISURE]
     return {

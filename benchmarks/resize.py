@@ -92,8 +92,10 @@ def write(handles: WorldHandles, shared: Any, hz: float) -> None:
 
 
 class Checker:
-    """Compares batches with what the frames must show, in memory of its own: no page fault of the
-    comparison counts as a pause."""
+    """Compares batches with what the frames must show.
+
+    It keeps its memory, so that no page fault of the comparison counts as a pause.
+    """
 
     def __init__(self) -> None:
         self._pictures = pictures()
