@@ -33,20 +33,19 @@ def events(runtime: Runtime, kind: str) -> list[dict[str, Any]]:
     return [each for each in runtime.status()["events"] if each["kind"] == kind]
 
 
+def leave_room(pid: int, room: int) -> None:
+    """Let the address space of a process end so many bytes above what it is now."""
+    size = _field(f"/proc/{pid}/status", "VmSize:")
+    resource.prlimit(pid, resource.RLIMIT_AS, (size + room, resource.RLIM_INFINITY))
+
+
 def test_a_learner_out_of_memory_goes_on_with_smaller_batches(run: Runtimes) -> None:
     with run(*GAME) as runtime:
         learns(runtime, count=5)
         first = runtime.world.ledger.newest
         learner = role(runtime, "learner 0")
-        size = int(
-            next(
-                line.split()[1]
-                for line in Path(f"/proc/{learner['pid']}/status").read_text().splitlines()
-                if line.startswith("VmSize:")
-            )
-        ) * 1024
-        # Room for batches of some hundred transitions, not for thousands.
-        resource.prlimit(learner["pid"], resource.RLIMIT_AS, (size + (96 << 20),) * 2)
+        # Room for batches of some tens of transitions, not for thousands.
+        leave_room(learner["pid"], 96 << 20)
         runtime.set_learning(batch_size=8192)
         eventually(
             lambda: runtime.stats()["r3"]["oom_events"] >= 1, 60, "a batch does not fit"
@@ -58,6 +57,19 @@ def test_a_learner_out_of_memory_goes_on_with_smaller_batches(run: Runtimes) -> 
         assert events(runtime, "out_of_memory")
         whole(runtime, first)
         assert all(each["restarts"] == 0 for each in runtime.status()["roles"])
+
+
+def test_a_checkpoint_for_which_there_is_no_memory_is_reported(run: Runtimes) -> None:
+    with run(*GAME) as runtime:
+        learns(runtime, count=5)
+        learner = role(runtime, "learner 0")
+        leave_room(learner["pid"], 40 << 20)
+        with pytest.raises(UserError, match="bytes cannot be had"):
+            runtime.checkpoint()
+        leave_room(learner["pid"], 400 << 20)
+        assert runtime.checkpoint()["updates"] >= 5
+        learns(runtime, count=5)
+        assert role(runtime, "learner 0")["pid"] == learner["pid"]
 
 
 def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:

@@ -22,8 +22,9 @@ from rtagent.config import Config
 from rtagent.learning import state as states
 from rtagent.learning.algorithms import algorithm_for
 from rtagent.learning.batch import Batch
+from rtagent.learning.batch_memory import BatchMemory
 from rtagent.learning.horizon import HorizonKeeper
-from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
+from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
 from rtagent.learning.prefetch import Prefetcher
 from rtagent.learning.replay import Replay
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
@@ -45,6 +46,8 @@ LEASE_UPDATES = 4
 """A turn's lease lasts at least as long as this many of its holder's updates."""
 STREAM = 0x74643321
 """Keeps the noise of target actions apart from the choice of transitions."""
+CHECKPOINT_COPIES = 3
+"""Of what is learned, in memory while it is written: one of ours, two of the library's."""
 NANO = 1e9
 
 
@@ -96,6 +99,7 @@ class Learner:
         algorithm = algorithm_for(_build(world, config), self._learning, self._generator())
         self._update = SharedUpdate(algorithm, world.learner, world.weights, self._learning)
         self._keeper = HorizonKeeper(world.horizon, config.r3)
+        self._memory = BatchMemory(self._measure_batch)
         self._replay = Replay(world.frames, world.ledger, self._learning, world.priorities)
         self._turns = TurnTaker(
             world.turns,
@@ -114,6 +118,7 @@ class Learner:
     def run(self) -> None:
         """Take over the shared state, then learn until told to stop."""
         context = self._context
+        self._record["updates_per_s"][0] = math.nan
         self._take_over()
         self._warm_up()
         self._prefetcher = self._new_prefetcher()
@@ -121,7 +126,6 @@ class Learner:
         clock = context.clock
         next_checkpoint = clock.now() + context.config.run.checkpoint_every_s
         self._rate_since = (clock.now(), int(self._record["applied"][0]))
-        self._record["updates_per_s"][0] = math.nan
         try:
             while self._beat():
                 if not self._learn():
@@ -180,7 +184,7 @@ class Learner:
         size = self._context.orders.batch_size
         while True:
             try:
-                needed = self._measure_batch(size)
+                needed = self._memory.measure(size)
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or size == 1:
@@ -211,6 +215,8 @@ class Learner:
         size = self._keeper.batch_size(orders)
         clock = self._context.clock
         try:
+            # While the prefetcher is asked for no more than it has.
+            self._memory.require(size)
             batch = self._take(size)
             progress = None if batch is None else self._update.refresh()
             if batch is None or progress is None:
@@ -346,18 +352,20 @@ class Learner:
         asked = context.orders.checkpoint
         context.beat()
         started = context.clock.now()
-        with self._turns.hold():
-            self._update.publish()
-            snapshot = states.take(self._update.state)
-        progress, version = snapshot.progress, self._note_version()
-        counters = checkpoints.Counters(progress.updates, progress.samples, version)
-        context.beat()
-        network = self._update.algorithm.network
         try:
+            # safetensors ends the process where memory is refused to it.
+            ask_for(CHECKPOINT_COPIES * states.snapshot_bytes(self._update.state))
+            with self._turns.hold():
+                self._update.publish()
+                snapshot = states.take(self._update.state)
+            progress, version = snapshot.progress, self._note_version()
+            counters = checkpoints.Counters(progress.updates, progress.samples, version)
+            context.beat()
+            network = self._update.algorithm.network
             arrays = states.to_arrays(snapshot, context.blueprint.learned_tensors, network)
             saved = checkpoints.Checkpoint(self._signature, counters, arrays)
             path = checkpoints.save(context.checkpoint_dir, saved, progress=context.beat)
-        except checkpoints.CheckpointError as error:
+        except (checkpoints.CheckpointError, MemoryError) as error:
             record["checkpoint_failures"][0] += 1
             context.event("checkpoint_failed", reason=str(error), request=asked)
         else:

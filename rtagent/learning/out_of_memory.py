@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import mmap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,32 @@ def release() -> None:
         trim(0)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
+
+
+def ask_for(count: int) -> None:
+    """Make sure that memory can be had, without using any.
+
+    What is not in use is given back if that is what it takes. A cgroup's limit is met only by using
+    memory, and is not seen here: `coordinator.py` watches the pressure.
+
+    Args:
+        count: bytes.
+
+    Raises:
+        MemoryError: it cannot be had.
+    """
+    try:
+        _map(count)
+    except OSError:
+        release()
+        try:
+            _map(count)
+        except OSError as error:
+            raise MemoryError(f"{count} bytes cannot be had: {error.strerror}") from error
+
+
+def _map(count: int) -> None:
+    mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
 
 
 def measure_peak(run: Callable[[], object], process: Path = Path("/proc/self")) -> int:

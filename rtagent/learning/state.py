@@ -45,6 +45,12 @@ def take(state: LearnerState) -> Snapshot:
     )
 
 
+def snapshot_bytes(state: LearnerState) -> int:
+    """Memory of what `take` gives."""
+    now = state.current
+    return now.weights.nbytes + now.mean.nbytes + now.square.nbytes + state.target.nbytes
+
+
 def put(snapshot: Snapshot, state: LearnerState) -> None:
     """Make a snapshot the shared state. Under the apply lock."""
     target = state.begin_target()

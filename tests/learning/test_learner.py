@@ -325,6 +325,62 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
     assert {kind for kind, _ in context.events} == {"checkpoint_failed"}
 
 
+def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
+    make_world: Any, play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def ask_for(count: int) -> None:
+        asked.append(count)
+        if len(asked) < 3:
+            raise MemoryError("not so many bytes")
+
+    monkeypatch.setattr(learner, "ask_for", ask_for)
+    world = make_world()
+    context = FakeContext(world, tmp_path)
+    context.on_beat = lambda _: setattr(context, "stopping", context.clock.now() > 350.0)
+    learner.run(context)
+    record = context.record
+    assert (int(record["checkpoint_failures"][0]), int(record["checkpoints"][0])) == (2, 1)
+    reasons = [details["reason"] for kind, details in context.events if kind != "checkpoint"]
+    assert reasons == ["not so many bytes"] * 2
+    # Weights, target network, both moments; once as copied, twice as written.
+    assert asked == [4 * 4 * world.blueprint.learned_parameters * 3] * 3
+
+
+def test_a_new_size_is_asked_for_before_it_is_taken(
+    make_world: Any, play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world()
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    took: list[int] = []
+    take = learner.Learner._take
+
+    def note(self: Any, size: int) -> Any:
+        took.append(size)
+        return take(self, size)
+
+    def require(self: Any, size: int) -> None:
+        if size > 4:
+            raise MemoryError
+
+    monkeypatch.setattr(learner.Learner, "_take", note)
+    monkeypatch.setattr(learner.BatchMemory, "require", require)
+
+    def on_beat(count: int) -> None:
+        assert count < 2000, "the loop does not get there"
+        if context.updates == 10:
+            context.orders.batch_size = 32
+        context.stopping = context.updates >= 20
+
+    context.on_beat = on_beat
+    learner.run(context)
+    assert set(took) == {4}
+    sizes = [each["batch_size"] for kind, each in context.events if kind == "out_of_memory"]
+    assert sizes == [32, 16, 8]
+
+
 def published(world: Any) -> np.ndarray:
     flat = np.empty(world.blueprint.parameters, np.float32)
     assert world.weights.read(flat) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import resource
 import subprocess
 import sys
 import threading
@@ -65,6 +66,34 @@ def test_other_words_for_it(error: RuntimeError) -> None:
 )
 def test_other_errors_are_not_mistaken_for_it(error: Exception) -> None:
     assert not is_out_of_memory(error)
+
+
+def asks_with_little_room(voice: Connection) -> None:
+    """What is answered to three demands where the address space ends 64 MiB above what is used."""
+    # Freed, it makes malloc keep up to 62 MiB of what is free in the end of its heap.
+    np.ones(31 * MIB, np.uint8).sum()
+    blocks = [bytearray(4096) for _ in range(SIZE // 4096)]
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 64 * MIB,) * 2)
+    del blocks
+    answers = []
+    for count in (32 * MIB, 256 * MIB, 96 * MIB):
+        before = resident()
+        try:
+            out_of_memory.ask_for(count)
+            answers.append("there is")
+        except MemoryError as error:
+            answers.append(str(error))
+        assert resident() < before + MIB
+    voice.send(answers)
+
+
+@pytest.mark.process
+def test_asking_for_memory_uses_none_and_gives_back_what_is_not_used(
+    answer_of: Callable[..., Any],
+) -> None:
+    refused = f"{256 * MIB} bytes cannot be had: Cannot allocate memory"
+    assert answer_of(asks_with_little_room) == ["there is", refused, "there is"]
 
 
 def test_release_gives_back_what_malloc_keeps() -> None:
