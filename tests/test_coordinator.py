@@ -514,6 +514,7 @@ def hog(ready: int) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.alone
 @pytest.mark.parametrize("acts", [True, False])
 def test_memory_is_given_up_before_the_kernel_kills(group: Path, acts: bool) -> None:
     """With the coordinator both programs live; without it the kernel ends one of them."""

@@ -72,6 +72,7 @@ def test_a_checkpoint_for_which_there_is_no_memory_is_reported(run: Runtimes) ->
         assert role(runtime, "learner 0")["pid"] == learner["pid"]
 
 
+@pytest.mark.alone
 def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
     with run(*GAME, "env.rate_hz=480") as runtime:
         learns(runtime, count=5)

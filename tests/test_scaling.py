@@ -35,6 +35,7 @@ def test_a_given_number_is_not_touched() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.alone
 def test_it_grows_until_the_agent_acts_on_every_tick(run: Runtimes) -> None:
     with run(
         "env.id=CartPole-v1", "env.rate_hz=60", "inference.processes=auto",

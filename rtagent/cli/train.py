@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import signal
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -128,11 +127,12 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         _prepare(args.out)
     clock = MonotonicClock()
-    # Leaving the runtime writes the last checkpoint; a second Ctrl-C must not cut that short.
-    with wish_to_end() as wish, Runtime(config) as runtime:
-        _wait_ready(runtime, clock, wish)
-        outcome = follow(runtime, goal, clock, wish)
-    results = write_results(config, runtime.run_dir, args.out, outcome.history)
+    # A second Ctrl-C must not cut short the last checkpoint, nor the results.
+    with wish_to_end() as wish:
+        with Runtime(config) as runtime:
+            _wait_ready(runtime, clock, wish)
+            outcome = follow(runtime, goal, clock, wish)
+        results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome) | _returns(results.episodes_file)
     if args.json:
         print_json({"run_id": runtime.run_id, **summary, **_paths(results)})
@@ -177,10 +177,28 @@ def _prepare(out: Path) -> None:
         raise UserError(f"--out {out}: the folder is not empty")
 
 
+class Wish:
+    """Whether somebody wants this to end.
+
+    A `threading.Event` has a lock, which a signal may find taken by the very code it interrupts.
+    """
+
+    def __init__(self) -> None:
+        self._expressed = False
+
+    def set(self) -> None:
+        """Express it. Safe in a signal handler."""
+        self._expressed = True
+
+    def is_set(self) -> bool:
+        """Whether it was expressed."""
+        return self._expressed
+
+
 @contextmanager
-def wish_to_end() -> Iterator[threading.Event]:
-    """Inside, Ctrl-C and SIGTERM set the event and do nothing else."""
-    wish = threading.Event()
+def wish_to_end() -> Iterator[Wish]:
+    """Inside, Ctrl-C and SIGTERM express the wish and do nothing else."""
+    wish = Wish()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: wish.set()) for number in numbers]
     try:
@@ -190,7 +208,7 @@ def wish_to_end() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _wait_ready(runtime: Runtime, clock: Clock, wish: threading.Event) -> None:
+def _wait_ready(runtime: Runtime, clock: Clock, wish: Wish) -> None:
     """Wait until the agent acts; a wish to end before that leaves nothing to write down."""
     deadline = clock.now() + BOOT_S
     with stderr().status("starting"):
@@ -203,14 +221,14 @@ def _wait_ready(runtime: Runtime, clock: Clock, wish: threading.Event) -> None:
     raise KeyboardInterrupt
 
 
-def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: threading.Event) -> Outcome:
+def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
     """Show how training goes, until it is over, is to end, or cannot go on.
 
     Args:
         runtime: that acts.
         goal: when it is over.
         clock: time.
-        wish: set when it is to end.
+        wish: expressed when it is to end.
     """
     history, stats, applied = curves.History(SAMPLE_S), runtime.stats(), 0
     columns = (

@@ -204,6 +204,22 @@ def test_a_signal_ends_it_and_the_results_are_written(
     assert (runtime.run_dir / "learning.png").exists()
 
 
+@pytest.mark.usefixtures("handlers")
+def test_a_second_signal_does_not_keep_the_results_from_being_written(
+    run: Run, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = train.write_results
+
+    def impatient(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return write(*arguments)
+
+    monkeypatch.setattr(train, "write_results", impatient)
+    runtime.at[5] = lambda: os.kill(os.getpid(), signal.SIGINT)
+    assert run("train", "--seconds", "1000").code == 0
+    assert (runtime.run_dir / "learning.png").exists()
+
+
 def test_a_signal_before_it_acts_leaves_nothing(run: Run, runtime: FakeRuntime) -> None:
     runtime.ready = False
     runtime.wait_ready = lambda timeout: os.kill(  # type: ignore[method-assign]

@@ -77,6 +77,7 @@ def test_no_name_is_left(make_arena: Callable[..., Arena]) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.alone
 def test_memory_is_free_after_the_owner_is_killed(
     make_arena: Callable[..., Arena], forked: Forked
 ) -> None:
