@@ -38,8 +38,8 @@ LONGEST_PART = 1 / 8
 DEAD_BAND = 0.005
 """Mode `step` leaves the size alone while the ratios differ by less: a new size makes the batches
 that were prepared ahead useless."""
-PERIOD_NS = 4_000_000
-"""Updates that follow one another faster are accounted for together: the controller's ten
+PERIOD_NS = 8_000_000
+"""Updates that follow one another faster are accounted for together: the controller's thirty
 microseconds must not become a burden on a small network."""
 RECOVER_NS = 30 * NANO
 """After memory ran out, the largest safe batch grows by a quarter so often."""
