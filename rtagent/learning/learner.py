@@ -367,7 +367,9 @@ class Learner:
             path = checkpoints.save(context.checkpoint_dir, saved, progress=context.beat)
         except (checkpoints.CheckpointError, MemoryError) as error:
             record["checkpoint_failures"][0] += 1
-            context.event("checkpoint_failed", reason=str(error), request=asked)
+            # Python's own MemoryError has no text.
+            reason = str(error) or "out of memory"
+            context.event("checkpoint_failed", reason=reason, request=asked)
         else:
             seconds = context.clock.now() - started
             record["checkpoints"][0] += 1
