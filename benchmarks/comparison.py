@@ -1,25 +1,31 @@
-"""What comparisons of staggered with sequential inference share: contenders, runs, intervals.
+"""What benchmarks of learning share: contenders, runs side by side, intervals, kept results.
 
 Each run is a whole daemon in a process of its own, which is killed with the program that began it:
-nothing goes on playing after an interruption.
+nothing goes on playing after an interruption. Discount and n-step count ticks, so staggered and
+sequential inference have the same horizon in seconds, and differ in what they do alone.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.config import GAME_BOY_HZ
+from rtagent.errors import UserError
 from rtagent.realtime import die_with_parent
 from rtagent.staggering.figures import processes_needed
+from rtagent.whole_file import appearing
 
 COLOURS = {"sequential": "tab:red", "staggered": "tab:blue"}
 """The contenders, as pictures show them."""
@@ -90,3 +96,42 @@ def side_by_side(
             else:
                 reason = f"{type(error).__name__}: {error}"
                 print(f"{names[future]}: failed: {reason}", file=sys.stderr)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """What every benchmark of learning takes for its results."""
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--save", type=Path, help="every run, as JSON, after each")
+    parser.add_argument("--resume", action="store_true", help="skip the runs that --save holds")
+    parser.add_argument("--json", action="store_true")
+
+
+def save(path: Path | None, record: Mapping[str, Any]) -> None:
+    """Replace the file as a whole, if there is to be one: an interruption leaves the old one."""
+    if path is not None:
+        with appearing(path, f".{path.name}-") as write:
+            write(json.dumps(record).encode())
+
+
+def saved_runs(args: argparse.Namespace, conditions: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The runs of an earlier call, if they are to be gone on with.
+
+    Args:
+        args: with `save` and `resume`.
+        conditions: under which a run can be compared with others, as they are saved beside `runs`.
+
+    Raises:
+        UserError: `--resume` without `--save`, or the runs were made under other conditions.
+    """
+    if not args.resume:
+        return []
+    if args.save is None:
+        raise UserError("--resume needs --save")
+    if not args.save.exists():
+        return []
+    record = json.loads(args.save.read_text())
+    theirs = {name: record.get(name) for name in conditions}
+    if theirs != dict(conditions):
+        raise UserError(f"{args.save} holds runs with {theirs}, not with {dict(conditions)}")
+    runs: list[dict[str, Any]] = record["runs"]
+    return runs

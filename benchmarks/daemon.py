@@ -28,6 +28,7 @@ class RunningDaemon:
         state_dir: where its state is; none: a folder that is removed at the end.
         environ: more variables of its environment.
         ready: wait at the start until it acts.
+        stderr: descriptor of its log; none: a file, which `said` reads.
         under: a command that takes the daemon's as its arguments, and becomes it.
     """
 
@@ -38,18 +39,20 @@ class RunningDaemon:
         environ: Mapping[str, str] | None = None,
         under: Sequence[str] = (),
         ready: bool = True,
+        stderr: int | None = None,
     ) -> None:
         self._arguments = arguments
         self._under = under
         self._state_dir = state_dir
         self._environ = {**os.environ, **(environ or {})}
         self._ready = ready
+        self._stderr = stderr
         self.started = 0.0
 
     def __enter__(self) -> RunningDaemon:
         self._folder = tempfile.TemporaryDirectory()
         self.state_dir = self._state_dir or Path(self._folder.name)
-        # A pipe that nobody reads would fill up and stop the daemon.
+        # A pipe that nobody reads fills up, and what is said then is lost.
         self._said = tempfile.TemporaryFile()
         self.started = time.monotonic()
         command = [
@@ -57,7 +60,8 @@ class RunningDaemon:
             "--state-dir", str(self.state_dir), *self._arguments,
         ]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=self._said, env=self._environ
+            command, stdout=subprocess.DEVNULL, stderr=self._stderr or self._said,
+            env=self._environ,
         )
         self._client = self._connect()
         if self._ready:

@@ -22,6 +22,7 @@ import numpy as np
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.environment import DonkeyCar
+from rtagent.wake_ahead import WakeAhead
 
 RATES = (20.0, 60.0)
 MOST_DEVIATION = 0.005
@@ -38,7 +39,7 @@ class Ticks:
     def __init__(self, env: DonkeyCar) -> None:
         self.env = env
         env.paced = True
-        self.clock = MonotonicClock(spin=True)
+        self.clock = MonotonicClock(WakeAhead(1.0 / env.rate_hz))
         _, self.info = env.reset(seed=0)
         self._start, self._tick = self.clock.now(), 0
         self.late: list[float] = []

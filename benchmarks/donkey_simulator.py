@@ -69,13 +69,14 @@ def stream(fps: float, seconds: float) -> dict[str, Any]:
     decoder, sizes = LineDecoder(), []
     try:
         simulator.ensure_running()
-        with socket.create_connection(simulator.address) as sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        family, name = simulator.address
+        with socket.socket(family) as sock:
+            sock.connect(name)
             sock.sendall(from_client({"msg_type": "load_scene", "scene_name": "generated_track"}))
             end = None
             while end is None or clock.now() < end:
                 for message in decoder.feed(sock.recv(1 << 16)):
-                    if message["msg_type"] != "telemetry":
+                    if message is None or message["msg_type"] != "telemetry":
                         continue
                     now = clock.now()
                     end = end or now + WARM_UP_S + seconds

@@ -3,12 +3,15 @@
 For each seed two whole daemons play the game of progress on the wall clock and learn, one with as
 many staggered inference processes as the latency needs, the other with a single one, everything
 else alike, side by side, so that both see the same machine. An encounter won or caught counts as
-won, and leads to the next. Both begin with the same demonstration in their replay, as the paper's
-Tetris does: a scripted player, as late as they are (`--demonstrated 0`: without). The picture shows
-the wins over time, mean and 95 % interval over the seeds, as Fig. 3 of paper 004 does.
+won, and leads to the next. Both begin with a demonstration in their replay, as Tetris does in
+Riemer et al., Realtime Reinforcement Learning, App. C: a scripted player, as late as they are and
+deciding as seldom as they do (`--demonstrated 0`: without). So demonstrations have the same share
+in what each of them learns from, at any time, and both look equally far ahead, since gamma and
+n-step count ticks. The picture shows the wins over time, mean and 95 % interval over the seeds, as
+their Fig. 3 does.
 
-    python -m benchmarks.duel [--minutes M] [--seeds S ...] [--jobs N]
-        [--demonstrated TICKS] [--picture PATH] [--save PATH] [--set SECTION.KEY=VALUE ...] [--json]
+    python -m benchmarks.duel [--minutes M] [--seeds S ...] [--jobs N] [--demonstrated TICKS]
+        [--picture PATH] [--save PATH] [--resume] [--set SECTION.KEY=VALUE ...] [--json]
     python -m benchmarks.duel --policies [--games N] [--json]
 
 With `--policies` nothing is learned and no clock runs: scripted players show what the encounters
@@ -26,7 +29,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +38,11 @@ import rtagent
 from benchmarks.comparison import (
     COLOURS,
     TICK_S,
+    add_output,
     half_interval,
     processes_of,
+    save,
+    saved_runs,
     settings_of,
     side_by_side,
 )
@@ -46,8 +52,13 @@ from benchmarks.learning import learn
 from rtagent.cli.jitter import measure_jitter
 from rtagent.demonstration import SUFFIX
 from rtagent.env.duel import ENCOUNTERS, Duel
+from rtagent.errors import UserError
 
 TICKS_OF_LATENCY = 5
+DELAY_TICKS = TICKS_OF_LATENCY + 1
+SELDOM = DELAY_TICKS
+"""Ticks between two decisions of the player for the single process, which itself decides at every
+fifth: one more, so that it sees what its last key has done, and does not press it again."""
 # An encounter lasts some hundred ticks and is rewarded at its end: long sums, a discount that sees
 # so far, and a distribution rather than a mean, which would hide how little a single tick matters.
 COMMON = (
@@ -55,7 +66,7 @@ COMMON = (
     "learning.algorithm=c51",
     "learning.v_min=-1.0",
     "learning.v_max=1.0",
-    "learning.gamma=0.997",
+    "learning.gamma=0.997",  # per tick: a horizon of 333 ticks, 5.6 s
     "learning.n_step=32",
     "policy.epsilon_steps=2500",
     # Whoever is stuck in a menu comes out of it.
@@ -77,8 +88,22 @@ GROUPS = ((1, 4), (5, 8), (9, 16), (17, 32), (33, 48), (49, 64))
 LONGEST_SEQUENCE = 80_000
 
 
+class Shown(NamedTuple):
+    """What a contender is shown.
+
+    Attributes:
+        path: a demonstration.
+        interval: ticks from one decision in it to the next.
+        decisions: how many those are, about.
+    """
+
+    path: Path
+    interval: int
+    decisions: int
+
+
 def run_one(
-    name: str, seed: int, minutes: float, shown: Path | None, overrides: list[str]
+    name: str, seed: int, minutes: float, shown: Shown | None, overrides: list[str]
 ) -> dict[str, Any]:
     """Play and learn; the seconds at which an encounter was won, and a few figures.
 
@@ -86,10 +111,13 @@ def run_one(
         name: of the contender.
         seed: of the run.
         minutes: how long.
-        shown: demonstration to begin with.
+        shown: to begin with.
         overrides: `SECTION.KEY=VALUE`, stronger than the run's own.
     """
-    begin = () if shown is None else (f"learning.demonstrations={shown}", *SHOWN)
+    begin = () if shown is None else (
+        f"learning.demonstrations={shown.path}",
+        f"learning.demonstration_interval={shown.interval}", *SHOWN,
+    )
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(
             overrides=[
@@ -101,6 +129,7 @@ def run_one(
         run = learn(config, minutes, f"{name:11} seed {seed}: ")
     returns = [value for _, value in run["episodes"]]
     won = [second for second, value in run["episodes"] if value > 0]
+    decisions = 0 if shown is None else shown.decisions
     late = [second for second in won if second > 60.0 * (minutes - LAST_MINUTES)]
     return {
         "contender": name,
@@ -111,6 +140,7 @@ def run_one(
         "won_per_minute": len(won) / minutes,
         "won_per_minute_at_the_end": len(late) / min(minutes, LAST_MINUTES),
         "inaction_fraction": run["inaction_fraction"],
+        "demonstrated_share": decisions / (decisions + run["decisions"]),
         "updates": run["updates"],
         "took_s": time.monotonic() - begun,
     }
@@ -154,16 +184,23 @@ def draw(runs: list[dict[str, Any]], minutes: float, path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
+    pyplot.close(figure)
 
 
-def demonstrate(folder: Path, seed: int, ticks: int) -> Path | None:
-    """What both contenders of a seed are shown; none if that is nothing."""
+def demonstrate(folder: Path, name: str, seed: int, ticks: int) -> Shown | None:
+    """What a contender is shown; none if that is nothing.
+
+    Who decides at every fifth tick is shown as many decisions as it makes in the time in which the
+    other one makes `ticks`.
+    """
     if not ticks:
         return None
-    path = folder / f"{seed}{SUFFIX}"
-    won = record(path, ticks, TICKS_OF_LATENCY + 1, seed)
-    print(f"seed {seed}: shown {won:.1f} won per minute", file=sys.stderr)
-    return path
+    interval = SELDOM if processes_of(name, TICKS_OF_LATENCY) == 1 else 1
+    decisions = ticks if interval == 1 else ticks // TICKS_OF_LATENCY
+    path = folder / f"{name}-{seed}{SUFFIX}"
+    won = record(path, decisions * interval, DELAY_TICKS, seed, interval)
+    print(f"{name}, seed {seed}: shown {won:.1f} won per minute", file=sys.stderr)
+    return Shown(path, interval, decisions)
 
 
 def describe(run: dict[str, Any]) -> str:
@@ -173,35 +210,41 @@ def describe(run: dict[str, Any]) -> str:
         f"({run['won_per_minute']:.2f} per minute, "
         f"{run['won_per_minute_at_the_end']:.2f} at the end), lost {run['lost']}, "
         f"out of time {run['out_of_time']}, {run['updates']} updates, "
+        f"{100 * run['demonstrated_share']:.0f} % demonstrated, "
         f"inaction {100 * run['inaction_fraction']:.1f} %, {run['took_s']:.0f} s"
     )
 
 
 def compare(args: argparse.Namespace) -> int:
     """Run every seed of both contenders; 1 if staggering does not win more encounters."""
+    conditions = {
+        "minutes": args.minutes, "demonstrated": args.demonstrated, "overrides": args.overrides
+    }
+    runs = saved_runs(args, conditions)
+    kept = {**conditions, "runs": runs}
     print(f"machine floor (bare loop): {measure_jitter(3.0)}", file=sys.stderr)
-    runs: list[dict[str, Any]] = []
+    done = {(run["contender"], run["seed"]) for run in runs}
     with tempfile.TemporaryDirectory() as folder:
         for first in range(0, len(args.seeds), args.jobs):
-            wave = args.seeds[first : first + args.jobs]
-            shown = {seed: demonstrate(Path(folder), seed, args.demonstrated) for seed in wave}
+            seeds = args.seeds[first : first + args.jobs]
+            wave = [pair for pair in product(COLOURS, seeds) if pair not in done]
             calls = {
                 f"{name}, seed {seed}": partial(
-                    run_one, name, seed, args.minutes, shown[seed], args.overrides
+                    run_one, name, seed, args.minutes,
+                    demonstrate(Path(folder), name, seed, args.demonstrated), args.overrides,
                 )
-                for seed, name in product(wave, COLOURS)
+                for name, seed in wave
             }
-            for run in side_by_side(calls):
+            for run in side_by_side(calls) if calls else ():
                 runs.append(run)
                 print(describe(run), file=sys.stderr)
-                if args.save:
-                    args.save.write_text(json.dumps({"minutes": args.minutes, "runs": runs}))
+                save(args.save, kept)
                 if args.picture:
                     draw(runs, args.minutes, args.picture)
     passed, line = judge(runs, args.seeds)
     print(f"{line}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
     if args.json:
-        print(json.dumps({"minutes": args.minutes, "runs": runs, "passed": passed}))
+        print(json.dumps({**kept, "passed": passed}))
     return int(not passed)
 
 
@@ -285,14 +328,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="seeds that run side by side")
     parser.add_argument("--demonstrated", type=int, default=32_000, metavar="TICKS")
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--save", type=Path, help="every run, as JSON")
+    add_output(parser)
     parser.add_argument("--policies", action="store_true", help="scripted players, offline")
     parser.add_argument("--games", type=int, default=10, help="per player and group")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     args = parser.parse_args()
-    return show_policies(args) if args.policies else compare(args)
+    try:
+        return show_policies(args) if args.policies else compare(args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

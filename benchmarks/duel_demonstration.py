@@ -1,7 +1,8 @@
 """A demonstration of Duel: a scripted player that sees what the agent will see, as late as it will.
 
 Every episode is one encounter, drawn from all of them. The player keeps a key down until it sees
-the effect; now and then a key is pressed at random, so that there is something to compare with.
+the effect, or, if it may decide at every n-th tick alone, presses it for that tick; now and then a
+key is pressed at random, so that there is something to compare with.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from rtagent.memory.ledger import TERMINATED, TRUNCATED
 
 ENVIRONMENT = "rtagent/Duel-v0"
 RANDOM_KEYS = 0.03
-"""Share of the ticks."""
+"""Share of the decisions."""
 
 
-def record(path: Path, ticks: int, delay: int, seed: int) -> float:
+def record(path: Path, ticks: int, delay: int, seed: int, interval: int = 1) -> float:
     """Play and write a demonstration.
 
     Args:
@@ -28,6 +29,7 @@ def record(path: Path, ticks: int, delay: int, seed: int) -> float:
         ticks: its length, at least; the last episode is played to its end.
         delay: in ticks, from what the player sees to what it does.
         seed: decides encounters and random keys.
+        interval: ticks from one decision of the player to the next; in between it does nothing.
 
     Returns:
         Encounters won per minute of it.
@@ -44,10 +46,13 @@ def record(path: Path, ticks: int, delay: int, seed: int) -> float:
         writer.add(frame, env.noop_action, 0.0, 0, episode)
         view, over = DelayedView(env, delay), False
         view.look()
+        begun = writer.ticks
         while not over:
-            action = fighter(view, writer.ticks)
-            if rng.random() < RANDOM_KEYS:
-                action = int(rng.integers(actions))
+            action = env.noop_action
+            if (writer.ticks - begun) % interval == 0:
+                action = fighter(view, writer.ticks)
+                if rng.random() < RANDOM_KEYS:
+                    action = int(rng.integers(actions))
             frame, reward, decided, truncated, _ = env.step(action)
             view.look()
             won += reward > 0.0

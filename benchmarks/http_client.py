@@ -173,6 +173,7 @@ class _Load:
             "per_s": len(latencies) / (time.monotonic() - self._begun),
             "latency_p50_ms": 1e3 * latencies[len(latencies) // 2] if latencies else None,
             "latency_p99_ms": 1e3 * latencies[len(latencies) * 99 // 100] if latencies else None,
+            "latency_max_ms": 1e3 * latencies[-1] if latencies else None,
             "streamed_bytes": self._streamed,
         }
 

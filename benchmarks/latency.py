@@ -4,9 +4,10 @@ At each latency the whole daemon plays the built-in game on the wall clock and l
 many staggered inference processes as the latency needs and once with a single one, everything else
 as by default. The figure of a run is the mean return of the episodes that end in its last third,
 exploration included. The random policy and the one that does nothing play the same game, offline.
-The picture is the counterpart to Fig. 4 of paper 004.
+The picture is the counterpart to Fig. 4 of Riemer et al., Realtime Reinforcement Learning. Both
+contenders look equally far ahead in seconds: gamma and n-step count ticks.
 
-    python -m benchmarks.latency [--ticks 0.5 2 5 10 20 30] [--minutes 8] [--seeds 0] [--jobs 2]
+    python -m benchmarks.latency [--ticks 0.5 2 5 10 20 30] [--minutes 8] [--seeds 0 1 2] [--jobs 2]
         [--picture PATH] [--save PATH] [--resume] [--set SECTION.KEY=VALUE ...] [--json]
 
 The spread is the standard deviation of the returns of doing nothing. It passes if, at every latency
@@ -31,11 +32,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rtagent
-from benchmarks.comparison import COLOURS, half_interval, settings_of, side_by_side
+from benchmarks.comparison import (
+    COLOURS,
+    add_output,
+    half_interval,
+    save,
+    saved_runs,
+    settings_of,
+    side_by_side,
+)
 from benchmarks.learning import learn, play
 from rtagent.cli.jitter import measure_jitter
 from rtagent.errors import UserError
-from rtagent.whole_file import appearing
 
 LAST_PART = 1.0 / 3.0
 JUDGED_FROM_TICKS = 5.0
@@ -243,30 +251,6 @@ def table(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def save(path: Path, record: dict[str, Any]) -> None:
-    """Replace the file as a whole: an interruption leaves the old one."""
-    with appearing(path, f".{path.name}-") as write:
-        write(json.dumps(record).encode())
-
-
-def saved_runs(path: Path, minutes: float, overrides: list[str]) -> list[dict[str, Any]]:
-    """The runs of an earlier call; none where there is no file.
-
-    Raises:
-        UserError: they were made under other conditions.
-    """
-    if not path.exists():
-        return []
-    record = json.loads(path.read_text())
-    if (record["minutes"], record["overrides"]) != (minutes, overrides):
-        raise UserError(
-            f"{path} holds runs of {record['minutes']:g} minutes with {record['overrides']}, not "
-            f"of {minutes:g} minutes with {overrides}"
-        )
-    runs: list[dict[str, Any]] = record["runs"]
-    return runs
-
-
 def measure(args: argparse.Namespace, runs: list[dict[str, Any]], keep: Callable[[], None]) -> None:
     """Go through what is left of the plan; a run that fails is told, and the others go on.
 
@@ -294,28 +278,24 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ticks", type=float, nargs="+", default=[0.5, 2, 5, 10, 20, 30])
     parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side: 1, or even")
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--save", type=Path, help="every run, as JSON, after each")
-    parser.add_argument("--resume", action="store_true", help="skip the runs that --save holds")
-    parser.add_argument("--json", action="store_true")
+    add_output(parser)
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     args = parser.parse_args()
     if min(args.ticks) <= 0.0 or args.minutes <= 0.0:
         parser.error("--ticks and --minutes must be positive")
     if args.jobs != 1 and (args.jobs < 1 or args.jobs % 2):
         parser.error("--jobs must be 1 or even: both contenders of a latency run side by side")
-    if args.resume and not args.save:
-        parser.error("--resume needs --save")
     return args
 
 
 def main() -> int:
     """Run what is left; exit code 1 if a claim does not hold."""
     args = arguments()
+    conditions = {"minutes": args.minutes, "overrides": args.overrides}
     try:
-        runs = saved_runs(args.save, args.minutes, args.overrides) if args.resume else []
+        runs = saved_runs(args, conditions)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -330,13 +310,10 @@ def main() -> int:
     }
     for name, baseline in baselines.items():
         print(f"{name:10}  mean {baseline.mean:.2f}  sd {baseline.spread:.2f}", file=sys.stderr)
-    record = {
-        "minutes": args.minutes, "overrides": args.overrides, "baselines": returns, "runs": runs
-    }
+    record = {**conditions, "baselines": returns, "runs": runs}
 
     def keep() -> None:
-        if args.save:
-            save(args.save, record)
+        save(args.save, record)
         if args.picture:
             draw(runs, baselines, args.picture)
 

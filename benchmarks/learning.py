@@ -7,7 +7,7 @@ that does nothing play the same game, offline, for some hundred episodes. A pict
 curves.
 
     python -m benchmarks.learning [--minutes M] [--seeds S ...] [--picture PATH] [--save PATH]
-        [--set SECTION.KEY=VALUE ...] [--json]
+        [--resume] [--set SECTION.KEY=VALUE ...] [--json]
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rtagent
+from benchmarks.comparison import add_output, save, saved_runs
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
+from rtagent.errors import UserError
 from rtagent.memory.board import recent_episodes
 
 LAST_EPISODES = 20
@@ -72,6 +74,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         "updates": stats["learning"]["updates"],
         "inaction_fraction": stats["actions"]["inaction_fraction"],
         "ticks": stats["clock"]["ticks"],
+        "decisions": stats["actions"]["agent"],
     }
 
 
@@ -107,7 +110,10 @@ def play(config: Config, choose: Callable[[np.random.Generator, int], int]) -> l
     return returns
 
 
-def draw(runs: list[dict[str, Any]], baselines: dict[str, list[float]], path: Path) -> None:
+def draw(
+    runs: list[dict[str, Any]], baselines: dict[str, list[float]], path: Path,
+    title: str = "Starfall at 59.7275 Hz, default configuration, two cores",
+) -> None:
     """The learning curves: mean return of the last 20 episodes over time."""
     import matplotlib
 
@@ -125,11 +131,12 @@ def draw(runs: list[dict[str, Any]], baselines: dict[str, list[float]], path: Pa
     for name, returns_of in baselines.items():
         axes.axhline(float(np.mean(returns_of)), color="grey", linestyle=styles[name], label=name)
     axes.set(xlabel="minutes of wall-clock time", ylabel=f"mean return of {LAST_EPISODES} episodes")
-    axes.set_title("Starfall at 59.7275 Hz, default configuration, two cores")
+    axes.set_title(title)
     axes.legend()
     axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
+    pyplot.close(figure)
 
 
 def main() -> int:
@@ -137,12 +144,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--picture", type=Path)
-    parser.add_argument("--save", type=Path, help="every episode, as JSON")
-    parser.add_argument("--json", action="store_true")
+    add_output(parser)
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     args = parser.parse_args()
-    runs: list[dict[str, Any]] = []
+    conditions = {"minutes": args.minutes, "overrides": args.overrides}
+    try:
+        runs = saved_runs(args, conditions)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     base = rtagent.load_config(overrides=args.overrides)
     baselines = {
         "random": play(base, lambda rng, actions: int(rng.integers(actions))),
@@ -150,7 +160,10 @@ def main() -> int:
     }
     for name, returns in baselines.items():
         print(f"{name:10}  mean {np.mean(returns):6.2f}  sd {np.std(returns):.2f}", file=sys.stderr)
+    record = {**conditions, "baselines": baselines, "runs": runs}
     for seed in args.seeds:
+        if any(run["seed"] == seed for run in runs):
+            continue
         with tempfile.TemporaryDirectory() as folder:
             config = rtagent.load_config(
                 overrides=[*args.overrides, f"run.seed={seed}", f"run.state_dir={folder}"]
@@ -163,8 +176,7 @@ def main() -> int:
             f"inaction {100 * run['inaction_fraction']:.3f} %",
             file=sys.stderr,
         )
-        if args.save:
-            args.save.write_text(json.dumps({"baselines": baselines, "runs": runs}))
+        save(args.save, record)
         if args.picture:
             draw(runs, baselines, args.picture)
     # Clearly: above the best baseline by twice its spread.
@@ -172,7 +184,7 @@ def main() -> int:
     passed = all(run["mean_return_last_20"] > max(bars) for run in runs)
     print(f"bar {max(bars):.2f}: {'ok' if passed else 'MISSED'}", file=sys.stderr)
     if args.json:
-        print(json.dumps({"baselines": baselines, "runs": runs, "passed": passed}))
+        print(json.dumps({**record, "passed": passed}))
     return int(not passed)
 
 

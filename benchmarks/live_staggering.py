@@ -23,7 +23,7 @@ import numpy as np
 import rtagent
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
-from rtagent.stats import StatsReader
+from rtagent.staggering.figures import interaction
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,15 @@ def measure(case: Case, quick: bool) -> dict[str, Any]:
             runtime.wait_ready(60)
             time.sleep(case.warm_up)
             world = runtime.world
-            first, since = world.ledger.newest + 1, time.monotonic()
+            first = world.ledger.newest + 1
             overwritten_before = runtime.stats()["actions"]["overwritten"]
             time.sleep(case.seconds / 3 if quick else case.seconds)
             rows = world.ledger.read(first, world.ledger.newest + 1)
             actions = runtime.stats()["actions"]
-            gaps = StatsReader(world).interaction_since(since)
     default = rows["source"] == Source.DEFAULT
     reused = rows["source"] == Source.REUSED
+    new = rows["source"] == Source.AGENT
+    between = interaction(rows["time_ns"][new] * world.blueprint.rate_hz / 1e9)
     delays = (rows["tick"] - rows["observed"])[~default]
     return {
         "case": case.name,
@@ -110,7 +111,8 @@ def measure(case: Case, quick: bool) -> dict[str, Any]:
         "algorithm": config.inference.algorithm,
         "inaction_percent": 100.0 * float(default.mean()),
         "strict_inaction_percent": 100.0 * float((default | reused).mean()),
-        "gap_cv": gaps["cv"],
+        "interaction_ticks": between.mean,
+        "gap_cv": between.cv,
         "delay_mean": float(delays.mean()) if len(delays) else None,
         "overwritten": actions["overwritten"] - overwritten_before,
         "ticks": len(rows),
@@ -147,7 +149,8 @@ def main() -> int:
                 f"{case.name:17} {case.what:20} {result['algorithm']:14} "
                 f"inaction {result['inaction_percent']:6.2f} % "
                 f"(strict {result['strict_inaction_percent']:6.2f} %)  "
-                f"gap CV {result['gap_cv']:.3f}  delay {result['delay_mean']:.2f}  "
+                f"interaction {result['interaction_ticks']:.2f} ticks "
+                f"(CV {result['gap_cv']:.3f})  delay {result['delay_mean']:.2f}  "
                 f"overwritten {result['overwritten']:5d}  "
                 f"lateness p99 {result['lateness_p99_us']:.0f} us  {verdict}",
                 flush=True,

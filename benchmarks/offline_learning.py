@@ -3,11 +3,14 @@
 Plays the configured environment tick by tick, with no wall clock and no processes: each action is
 executed a fixed number of ticks after its frame, and the learner gets a fixed number of updates
 per tick, as many as one core of the machine in mind would reach. With a delay of 0 the world waits
-for the agent, as in textbooks. Replay, transitions and updates are the program's own, over buffers
-in this process. Prints returns as it goes.
+for the agent, as in textbooks. With `--every 5 --delay 5` it decides as seldom as a single process
+that needs five ticks. Replay, transitions and updates are the program's own, over buffers in this
+process. Prints returns as it goes.
 
     python -m benchmarks.offline_learning --ticks 54000 --updates-per-tick 0.33 \
         --set learning.n_step=8 --set policy.width=1
+    python -m benchmarks.offline_learning --config examples/cartpole.toml --ticks 30000 \
+        --updates-per-tick 1 --every 5 --delay 5
 
 `--policy random` and `--policy noop` give the returns to beat.
 """
@@ -20,6 +23,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -87,6 +91,7 @@ class Offline:
         updates_per_tick: the learner's share.
         chooser: `learned`, `random` or `noop`.
         learner: makes of a network what trains it.
+        every: ticks from one decision to the next; in between the default behaviour acts.
     """
 
     config: Config
@@ -94,6 +99,7 @@ class Offline:
     updates_per_tick: float
     chooser: str = "learned"
     learner: Callable[[nn.Module, LearningConfig], Update] = LocalUpdate
+    every: int = 1
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
 
@@ -121,6 +127,7 @@ class Offline:
             (shapes.frame_stack, *shapes.frame_shape), shapes.frame_dtype
         )
         self.noop: Any = self.adapter.noop_action
+        self.executed = self.noop
         self.pending: deque[tuple[int, Any]] = deque()
         self.number = 0
         self.credit = self.window = 0.0
@@ -141,6 +148,7 @@ class Offline:
     def _begin_episode(self, seed: int | None = None) -> None:
         frame = self.adapter.reset(seed)
         self.start, self.total, self.length = self.number, 0.0, 0
+        self.executed = self.noop
         if self.delay == 0:
             self.pending.clear()
             self._put(Step(frame, 0.0, False, False), -1, self.noop)
@@ -148,6 +156,9 @@ class Offline:
     def _tick(self) -> None:
         due = len(self.pending) >= max(1, self.delay)
         observed, action = self.pending.popleft() if due else (-1, self.noop)
+        if observed < 0 and self.config.env.default_action == "repeat":
+            action = self.executed
+        self.executed = action
         step = self.adapter.step(action)
         self._put(step, observed, action)
         self.total += step.reward
@@ -163,7 +174,10 @@ class Offline:
         self.frames.publish(self.number, step.frame, self.start)
         flags = TERMINATED * step.terminated | TRUNCATED * step.truncated
         self._write(self.number, observed, action, step.reward, len(self.returns), flags)
-        self.pending.append((self.number, self._choose(self.number)))
+        decides = (self.number - self.start) % self.every == 0
+        self.pending.append(
+            (self.number, self._choose(self.number)) if decides else (-1, self.noop)
+        )
         self.number += 1
 
     def _choose(self, tick: int) -> Any:
@@ -228,17 +242,21 @@ def _memory(size: int) -> memoryview:
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--ticks", type=int, default=54_000)
     parser.add_argument("--delay", type=int, default=2)
+    parser.add_argument("--every", type=int, default=1, help="ticks from decision to decision")
     parser.add_argument("--updates-per-tick", type=float, default=0.33)
     parser.add_argument("--report-every", type=int, default=3000)
     parser.add_argument("--policy", choices=["learned", "random", "noop"], default="learned")
     parser.add_argument("--json", action="store_true", help="every episode at the end")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    config = load_config(None, options.set, {})
-    offline = Offline(config, options.delay, options.updates_per_tick, options.policy)
+    config = load_config(options.config, options.set, {})
+    offline = Offline(
+        config, options.delay, options.updates_per_tick, options.policy, every=options.every
+    )
     offline.run(options.ticks, options.report_every, MonotonicClock())
     if options.json:
         print(json.dumps({"returns": offline.returns, "lengths": offline.lengths}))

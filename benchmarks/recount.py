@@ -1,249 +1,339 @@
-"""The tick ledger of a running daemon, read and counted by somebody else.
+"""Recount: every figure of /v1/stats counted again from outside, in five configurations.
 
-Nothing of the program is used here: the layout of a row is written down a second time, the memory
-is found through `/proc`, and every figure is computed from the rows alone. What `/v1/stats` says
-can then be held against it.
+Each configuration runs the whole daemon on the wall clock. While it acts, learns, is rescaled and
+has processes killed, a witness follows its ledger, its board, its processes and its memory
+(`witness.py`). Several times the daemon is asked for its figures, between two looks of the witness;
+a figure is true if a second count (`recounted.py`, which knows nothing of how the program counts)
+gives the same at a moment between the looks: within 0.5 %, or one count for what grows with ticks
+and actions. So the world need not be stopped to be counted.
+
+    python -m benchmarks.recount [--json] [CONFIGURATION ...]
 """
 
 from __future__ import annotations
 
-import contextlib
-import mmap
+import argparse
+import json
 import os
-import zlib
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
 
-ARENA = "/memfd:rtagent-ledger"
-HEAD_BYTES = 64
-DEFAULT, AGENT, REUSED = 0, 1, 2
-ROW = np.dtype(
-    [
-        ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
-        ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
-        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("crc", "<u4"), ("action", "<i4"),
-    ]
+from benchmarks.agreement import Found, OneOf, agrees, merged
+from benchmarks.daemon import RunningDaemon
+from benchmarks.recounted import NOT_RECOUNTED, of_moment, of_rows
+from benchmarks.recounted_episodes import against_windows
+from benchmarks.recounted_learning import evaluation
+from benchmarks.witness import EVERY_S, Witness
+
+CAPACITY = 20_000
+WORLD = (
+    "--quiet", "--set", "env.id=CartPole-v1", "--set", f"replay.capacity={CAPACITY}",
+    "--set", "learning.learning_starts=100",
 )
-"""A row of a world with discrete actions."""
-SUMMED = slice(8, 56)
-"""The bytes of a row that its checksum covers, before the action."""
-WINDOW_S = 60.0
-KEPT_S = 70.0
-EPISODES = 100
-JUMP_NS = 1_000_000
-"""Due times that are further apart than a tick and this: the clock was anchored anew."""
-NANO = 1e9
-
-Rows = npt.NDArray[np.void]
-
-
-def ledger_file(folder: str) -> str:
-    """The link to the ledger among a process's descriptors, some of which come and go.
-
-    Raises:
-        FileNotFoundError: the process has no ledger.
-    """
-    for name in os.listdir(folder):
-        path = f"{folder}/{name}"
-        with contextlib.suppress(FileNotFoundError):
-            if os.readlink(path).startswith(ARENA):
-                return path
-    raise FileNotFoundError(f"no ledger in {folder}")
+GROWING = re.compile(
+    r"clock\.ticks|actions\.(agent|reused|default|overwritten)|regret\.inaction\.value"
+    r"|inference\.workers.*\.inferences|replay\.(size|bytes)|episodes\.count"
+)
+"""Figures of which one count more or less may be told: they are read one after the other."""
+ALONE_S = 0.1
+"""Figures are handed out again for 45 ms: the next answer must be a new one."""
+DIVIDED_S = 0.5
+"""From the end of an episode until memory is divided anew, at most."""
+SETTLED_S = 30.0
+TRIALS = 3
+"""A figure that may change several times between two looks, such as a loss, is looked at again."""
 
 
-class Ledger:
-    """Rows of a daemon's ledger, each read once, in order.
-
-    Args:
-        supervisor: pid of the daemon.
-        capacity: `replay.capacity`.
+@dataclass(frozen=True)
+class Line:
+    """One figure.
 
     Attributes:
-        lost: ticks that were overwritten before they were read.
-        torn: rows whose checksum was wrong.
+        figure: its path.
+        said: by the daemon.
+        counted: by us; two numbers: it must lie between them.
+        verdict: same, differs, or why it was not counted.
     """
 
-    def __init__(self, supervisor: int, capacity: int) -> None:
-        descriptor = os.open(ledger_file(f"/proc/{supervisor}/fd"), os.O_RDONLY)
-        try:
-            size = HEAD_BYTES + capacity * ROW.itemsize
-            self._map = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
-        finally:
-            os.close(descriptor)
-        self._newest = np.frombuffer(self._map, "<i8", 1)
-        self._rows = np.frombuffer(self._map, ROW, capacity, HEAD_BYTES)
-        self._capacity = capacity
-        self._next = 0
-        self.lost = 0
-        self.torn = 0
-
-    @property
-    def newest(self) -> int:
-        """Number of the newest tick; -1 before the first."""
-        return int(self._newest[0])
-
-    def skip(self) -> None:
-        """Leave out what has not been read yet."""
-        self._next = self.newest + 1
-
-    def read(self) -> Rows:
-        """The rows since the last call."""
-        numbers = np.arange(self._next, self.newest + 1)
-        # A reader that was away for too long finds newer rows in the slots.
-        rows: Rows = self._rows[numbers % self._capacity]
-        self.lost += int((rows["tick"] != numbers).sum())
-        rows = rows[rows["tick"] == numbers]
-        self.torn += sum(_checksum(row) != int(row["crc"]) for row in rows)
-        self._next = int(numbers[-1]) + 1 if len(numbers) else self._next
-        return rows
+    figure: str
+    said: Any
+    counted: Any
+    verdict: str
 
 
-def _checksum(row: np.void) -> int:
-    content = row.tobytes()
-    return zlib.crc32(content[SUMMED] + content[60:64], int(row["tick"]) & 0xFFFFFFFF)
-
-
-class Recount:
-    """Every figure that the ledger settles, counted from its rows.
+class Run:
+    """A daemon and who watches it.
 
     Args:
-        ledger: read from its first tick on.
+        daemon: running.
+        witness: of it.
         rate_hz: ticks per second.
-
-    Attributes:
-        slips: times the clock was anchored anew, those of a replaced environment included.
-        deaths: of the environment.
     """
 
-    def __init__(self, ledger: Ledger, rate_hz: float) -> None:
-        self._ledger = ledger
-        self._rate_hz = rate_hz
-        self._sources = np.zeros(3, np.int64)
-        self._recent = np.zeros(0, ROW)
-        self._last_due: int | None = None
-        self._slipped: list[tuple[int, float]] = []
-        self._died_at: set[int] = set()
-        self._total, self._length = 0.0, 0
-        self._episodes = 0
-        self._finished: list[tuple[float, int]] = []
-        self.deaths = 0
+    def __init__(self, daemon: RunningDaemon, witness: Witness, rate_hz: float) -> None:
+        self.daemon = daemon
+        self.rate_hz = rate_hz
+        self.witness = witness
 
-    @property
-    def slips(self) -> int:
-        """Times the clock was anchored anew, those of a replaced environment included."""
-        return len(self._slipped)
+    def kill(self, role: str, index: int) -> None:
+        """Kill a process and wait until all are there again."""
+        until = time.monotonic() + SETTLED_S
+        while not self._kill(role, index):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{role} {index} does not live")
+            time.sleep(EVERY_S)
+        time.sleep(0.3)
+        self.settle()
 
-    @property
-    def missed(self) -> float:
-        """Ticks that the clock gave up while its environment process lived."""
-        alive = [ns for tick, ns in self._slipped if tick - 1 not in self._died_at]
-        return sum(alive) * self._rate_hz / NANO
+    def _kill(self, role: str, index: int) -> bool:
+        """Kill a process; whether the one that was seen last still lived."""
+        self.witness.view()
+        try:
+            os.kill(self.witness.lives[role, index][-1], signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
-    def follow(self) -> Rows:
-        """Take in the rows since the last call; returns them."""
-        rows = self._ledger.read()
-        for row in rows:
-            self._take(row)
-        recent = np.concatenate([self._recent, rows])
-        newest_ns = recent["time_ns"][-1] if len(recent) else 0
-        self._recent = recent[recent["time_ns"] >= newest_ns - KEPT_S * NANO]
-        return rows
+    def settle(self) -> None:
+        """Wait until every process runs."""
+        until = time.monotonic() + SETTLED_S
+        while not self._runs():
+            if time.monotonic() > until:
+                raise TimeoutError("not every process runs")
+            time.sleep(0.2)
 
-    def note_death(self) -> None:
-        """The environment has just died: the episode it was playing was not finished."""
-        self.follow()
-        self.deaths += 1
-        self._died_at.add(int(self._recent["tick"][-1]))
-        self._total, self._length = 0.0, 0
+    def _runs(self) -> bool:
+        status = self.daemon.status()
+        states = {role["state"] for role in status["roles"]}
+        return status["state"] == "running" and states == {"running"}
 
-    def _take(self, row: np.void) -> None:
-        self._sources[row["source"]] += 1
-        due = int(row["time_ns"]) - int(row["lateness_ns"])
-        if self._last_due is not None:
-            late = due - self._last_due - NANO / self._rate_hz
-            if late > JUMP_NS:
-                self._slipped.append((int(row["tick"]), late))
-        self._last_due = due
-        self._total += float(row["reward"])
-        self._length += 1
-        if row["flags"]:
-            self._episodes += 1
-            self._finished = [*self._finished, (self._total, self._length)][-EPISODES:]
-            self._total, self._length = 0.0, 0
+    def compare(self) -> list[Line]:
+        """What the daemon says now, line by line."""
+        lines = self._compare()
+        for _ in range(TRIALS - 1):
+            wrong = {line.figure for line in lines if line.verdict == "differs"}
+            if not wrong:
+                break
+            again = {line.figure: line for line in self._compare()}
+            lines = [again.get(line.figure, line) if line.figure in wrong else line
+                     for line in lines]
+        return lines
 
-    def untrue(self, stats: dict[str, Any], asked: float, answered: float) -> list[str]:
-        """What `/v1/stats` says otherwise than the ledger, while the world stands still.
+    def _compare(self) -> list[Line]:
+        config = self._config()
+        time.sleep(ALONE_S)
+        before = self.witness.view()
+        with self.witness.losses() as losses:
+            stats = self.daemon.stats()
+        after = self.witness.view()
+        events = self.daemon.get("/v1/events?limit=1000")["events"]
+        # A tick may be run while the figures are read one after the other.
+        ticks = stats["clock"]["ticks"]
+        found = [of_rows(after.until(ticks + more), self.rate_hz) for more in (-1, 0, 1)]
+        found += [
+            of_moment(view, self.witness, config, self.rate_hz) for view in (before, after)
+        ]
+        found.append(evaluation(events))
+        found.append(against_windows(after, config["r3"]["window"], before.at - DIVIDED_S))
+        found.append({"learning.loss": OneOf(tuple(losses))})
+        # Sentences about the figures.
+        stats.pop("verdicts", None)
+        return [self._line(path, said, found) for path, said in leaves(stats)]
 
-        Args:
-            stats: the answer.
-            asked, answered: seconds on the monotonic clock, before and after the call.
-        """
-        wrong = _differences(self._counters(), stats)
-        if not self.slips <= stats["clock"]["slips"] <= self.slips + self.deaths:
-            wrong.append(f"clock.slips: {stats['clock']['slips']}, counted {self.slips}")
-        return wrong + min(
-            (_differences(_windowed(rows), stats) for rows in self._windows(asked, answered)),
-            key=len,
-        )
+    def _line(self, path: str, said: Any, found: list[Found]) -> Line:
+        reason = NOT_RECOUNTED.get(re.sub(r"\[\d+\]", "[]", path))
+        counted = [each[path] for each in found if path in each]
+        # What the daemon does not know yet, it need not say.
+        if not counted or (said is None and reason):
+            return Line(path, said, None, reason or "not counted")
+        bounds = merged(counted)
+        slack = 1 if GROWING.fullmatch(path) else 0
+        return Line(path, said, bounds, "same" if agrees(said, counted, slack) else "differs")
 
-    def _counters(self) -> dict[str, float | None]:
-        default, agent, reused = map(int, self._sources)
-        ticks = default + agent + reused
-        recent = self._finished
-        return {
-            "clock.ticks": ticks,
-            "actions.agent": agent,
-            "actions.reused": reused,
-            "actions.default": default,
-            "actions.inaction_fraction": default / ticks,
-            "actions.strict_inaction_fraction": (default + reused) / ticks,
-            "episodes.count": self._episodes,
-            "episodes.last_return": recent[-1][0] if recent else None,
-            "episodes.mean_return_100": _mean([each[0] for each in recent]),
-            "episodes.mean_length_100": _mean([each[1] for each in recent]),
+    def _config(self) -> dict[str, Any]:
+        config = self.daemon.get("/v1/config")
+        config["learning"]["paused"] = self.daemon.get("/v1/learning")["paused"]
+        return config
+
+
+def leaves(figures: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every figure with its dotted path; of a list, with the index."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}{name}.")
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                yield from leaves(each, f"{path}{name}[{index}].")
+        else:
+            yield path + name, value
+
+
+def steady(run: Run) -> Iterator[None]:
+    """Two staggered processes, a learner, a checkpoint, evaluations."""
+    time.sleep(3.0)
+    yield
+    run.daemon.post("/v1/checkpoints")
+    time.sleep(2.0)
+    yield
+
+
+def in_step(run: Run) -> Iterator[None]:
+    """Five processes without staggering: one action in five is executed."""
+    time.sleep(5.0)
+    yield
+
+
+def killed(run: Run) -> Iterator[None]:
+    """Processes are killed while slots are kept."""
+    time.sleep(2.0)
+    for role, index in (("inference", 1), ("learner", 0), ("inference", 1)):
+        run.kill(role, index)
+        time.sleep(0.5)
+    yield
+
+
+def rescaled(run: Run) -> Iterator[None]:
+    """More and fewer processes and learners, and another algorithm, while it runs."""
+    time.sleep(1.0)
+    for inference, learners in (
+        ({"processes": 5}, 2), ({"processes": 3}, 1), ({"algorithm": "maximum-time"}, 2)
+    ):
+        run.daemon.patch_inference(**inference)
+        run.daemon.patch("/v1/learning", processes=learners)
+        run.witness.dismiss("inference", inference.get("processes", 3))
+        run.witness.dismiss("learner", learners)
+        run.settle()
+        time.sleep(1.5)
+        yield
+
+
+def horizons(run: Run) -> Iterator[None]:
+    """Three learners in turn, with a deadline and a budget of data."""
+    time.sleep(4.0)
+    yield
+    time.sleep(2.0)
+    yield
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A daemon and what happens to it.
+
+    Attributes:
+        settings: beside `WORLD`.
+        script: what is done; it yields where the figures are compared.
+        rate_hz: ticks per second.
+    """
+
+    settings: tuple[str, ...]
+    script: Callable[[Run], Iterator[None]]
+    rate_hz: float = 100.0
+
+
+CONFIGURATIONS = {
+    "steady": Configuration(
+        ("inference.processes=2", "learning.evaluation_every_s=2", "run.checkpoint_every_s=3600"),
+        steady,
+    ),
+    "unstaggered": Configuration(
+        (
+            "inference.processes=5", "inference.algorithm=unstaggered", "learning.processes=0",
+            f"inference.injected_latency_ms={4.9 * 1e3 / 60}",
+        ),
+        in_step,
+        60.0,
+    ),
+    "killed": Configuration(("inference.processes=3", "inference.algorithm=maximum-time"), killed),
+    "rescaled": Configuration(("inference.injected_latency_ms=25",), rescaled),
+    "horizons": Configuration(
+        (
+            "learning.processes=3", "r3.mode=step", "r3.deadline_s=2", "r3.data_budget=4000",
+            "r3.memory_budget_mb=2000",
+        ),
+        horizons,
+    ),
+}
+
+
+def measure(name: str) -> list[list[Line]]:
+    """Run a configuration: a list of lines for each time that it was asked."""
+    chosen = CONFIGURATIONS[name]
+    settings = [f"env.rate_hz={chosen.rate_hz}", *chosen.settings]
+    arguments = [each for setting in settings for each in ("--set", setting)]
+    with (
+        RunningDaemon(*WORLD, *arguments, ready=False) as daemon,
+        witness_of(daemon) as witness,
+    ):
+        run = Run(daemon, witness, chosen.rate_hz)
+        run.settle()
+        return [run.compare() for _ in chosen.script(run)]
+
+
+def witness_of(daemon: RunningDaemon) -> Witness:
+    """Who watches a daemon from the moment on at which it has laid out its memory."""
+    until = time.monotonic() + SETTLED_S
+    while True:
+        try:
+            return Witness(daemon.process.pid, CAPACITY)
+        except (FileNotFoundError, ValueError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(EVERY_S)
+
+
+def show(name: str, lines: list[Line]) -> None:
+    """Print one comparison."""
+    table = Table("figure", "said", "counted", "verdict", title=name)
+    for line in lines:
+        counted = line.counted
+        if isinstance(counted, list):
+            counted = " to ".join(f"{each:.6g}" for each in counted)
+        style = "red" if line.verdict == "differs" else None
+        table.add_row(line.figure, _shown(line.said), _shown(counted), line.verdict, style=style)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "unknown" if value is None else str(value)
+
+
+def main() -> int:
+    """Recount; exit code 1 if a figure differs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help="none: all")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    unknown = set(args.names) - set(CONFIGURATIONS)
+    if unknown:
+        parser.error(f"no configuration {sorted(unknown)}; there are {', '.join(CONFIGURATIONS)}")
+    started = time.monotonic()
+    found = {name: measure(name) for name in args.names or CONFIGURATIONS}
+    if args.json:
+        answer = {
+            name: [[asdict(line) for line in lines] for lines in each]
+            for name, each in found.items()
         }
-
-    def _windows(self, asked: float, answered: float) -> list[Rows]:
-        """The last minute; at which instant between the two it was taken is not known."""
-        rows = self._recent[-round(WINDOW_S * self._rate_hz) - 1 :]
-        first, last = (
-            int(np.searchsorted(rows["time_ns"], (at - WINDOW_S) * NANO))
-            for at in (asked, answered)
-        )
-        return [rows[start:] for start in range(first, last + 1)]
-
-
-def _windowed(rows: Rows) -> dict[str, float | None]:
-    acted = rows["source"] != DEFAULT
-    delays = (rows["tick"] - rows["observed"])[acted]
-    late = rows["lateness_ns"] / 1e3
-    span = (int(rows["time_ns"][-1]) - int(rows["time_ns"][0])) / NANO
-    return {
-        "clock.rate_hz": (len(rows) - 1) / span,
-        "clock.lateness_us.p50": float(np.percentile(late, 50)),
-        "clock.lateness_us.p99": float(np.percentile(late, 99)),
-        "clock.lateness_us.max": float(late.max()),
-        "actions.inaction_fraction_60s": float((~acted).mean()),
-        "actions.delay_ticks.mean": _mean(delays),
-        "actions.delay_ticks.max": float(delays.max()) if len(delays) else None,
-    }
+        print(json.dumps({"seconds": time.monotonic() - started, "configurations": answer}))
+    else:
+        for name, comparisons in found.items():
+            for number, lines in enumerate(comparisons, start=1):
+                show(f"{name}, {number} of {len(comparisons)}", lines)
+    differs = [
+        line for each in found.values() for lines in each for line in lines
+        if line.verdict == "differs"
+    ]
+    return int(bool(differs))
 
 
-def _differences(counted: dict[str, float | None], stats: dict[str, Any]) -> list[str]:
-    wrong = []
-    for name, value in counted.items():
-        said: Any = stats
-        for key in name.split("."):
-            said = said[key]
-        same = said == value
-        if said is not None and value is not None:
-            same = bool(np.isclose(said, value, rtol=1e-6, atol=1e-9))
-        if not same:
-            wrong.append(f"{name}: {said}, counted {value}")
-    return wrong
-
-
-def _mean(values: Any) -> float | None:
-    return float(np.mean(values)) if len(values) else None
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,10 @@ publishes the frame (or puts it into the queue) has returned, and, as the second
 call begins. Ours ends when the cell is written, since the environment reads it without a wait; the
 peer's when the action is out of its queue.
 
-    python -m benchmarks.registration [--frames N] [--json]
+Beside them stands the machine's floor, how late a bare sleep of one tick ends, with how long before
+a frame the inference process chose to wake up for it, and what share of a core it spent awake so.
+
+    python -m benchmarks.registration [--frames N] [--realtime auto|off] [--json]
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import queue
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +32,15 @@ import numpy as np
 
 from rtagent.clock import MonotonicClock
 from rtagent.config_reading import load_config
-from rtagent.inference.process import Driver, Weights
+from rtagent.inference.process import Driver
+from rtagent.inference.weights import Weights
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.control import Orders
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
-from rtagent.realtime import sharpen_timers
+from rtagent.realtime import prefer_acting, sharpen_timers
 from rtagent.staggering.arbiter import Deposited
+from rtagent.wake_ahead import WakeAhead
 from rtagent.worker import Assignment, WorkerContext
 
 PERIOD_S = 1 / 60
@@ -42,14 +48,21 @@ LIMIT_US = 150.0
 LEAST_RATIO = 5.0
 BLOCKS = 6
 SKIPPED = 20
+FLOOR_SLEEPS = 60
+"""Bare sleeps measured before each block."""
 STACK = (4, 84, 84)
 
 
 class InstantPolicy:
-    """Answers without a forward pass."""
+    """Answers without a forward pass, and takes no notice of weights."""
 
-    def load(self, values: Any) -> None:
-        """Take no notice of weights."""
+    pieces = 1
+
+    def fill(self, piece: int, values: Any) -> None:
+        """Nothing is filled."""
+
+    def swap(self) -> None:
+        """Nothing is swapped."""
 
     def values(self, observation: np.ndarray) -> np.ndarray:
         """The same values for every observation."""
@@ -82,15 +95,17 @@ def blueprint() -> Blueprint:
     )
 
 
-def drive(handles: WorldHandles, folder: str, written: Any) -> None:
+def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> None:
     """Body of the inference process; notes in `written` when it wrote the action for each frame."""
     sharpen_timers()
+    prefer_acting(realtime)
     world = World(handles)
     assignment = Assignment("inference", 0, "", handles, Path(folder))
     record = world.board.record("inference", 0)
     context = WorkerContext(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
     policy = InstantPolicy()
-    driver = Driver(context, policy, Weights(context, policy))  # type: ignore[arg-type]
+    weights = Weights(world.weights, 1, policy, context.clock)
+    driver = Driver(context, policy, weights)  # type: ignore[arg-type]
     deposit = world.actions.deposit
 
     def timed(item: Deposited) -> None:
@@ -113,11 +128,45 @@ Span = tuple[float, float]
 """Microseconds from the return of the publishing call, and from its beginning."""
 
 
-def measure(count: int) -> tuple[list[Span], list[Span]]:
-    """Each frame's spans: ours, and over queues."""
+@dataclass
+class Measured:
+    """Each frame's spans, and what the machine had to do with them.
+
+    Attributes:
+        ours, theirs: spans of the driver, and over queues.
+        sleeps_us: lateness of bare sleeps of one tick.
+        ahead_us: the time ahead that the driver chose in the end.
+        share: of a core that it spent awake ahead of frames.
+    """
+
+    ours: list[Span]
+    theirs: list[Span]
+    sleeps_us: list[float]
+    ahead_us: float = 0.0
+    share: float = 0.0
+
+
+def bare_sleeps() -> list[float]:
+    """Microseconds by which sleeps of a tick end late, in this process."""
+    late = []
+    for _ in range(FLOOR_SLEEPS):
+        wake = time.monotonic() + PERIOD_S
+        time.sleep(PERIOD_S)
+        late.append((time.monotonic() - wake) * 1e6)
+    return late
+
+
+def measure(count: int, realtime: str = "auto") -> Measured:
+    """Run both, in turns.
+
+    Args:
+        count: frames for each.
+        realtime: auto asks for the priority that an inference process gets; off does not.
+    """
     context = multiprocessing.get_context("spawn")
-    ours: list[Span] = []
-    theirs: list[Span] = []
+    sharpen_timers()
+    found = Measured([], [], [])
+    awake_ns = waited = 0
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(load_config(overrides=["replay.capacity=4096"]), blueprint())
         world = World(memory.handles)
@@ -127,44 +176,58 @@ def measure(count: int) -> tuple[list[Span], list[Span]]:
         frames, actions = context.Queue(), context.Queue()
         written = context.RawArray("d", 2 * count + BLOCKS * SKIPPED)
         driver = context.Process(
-            target=drive, args=(memory.handles, folder, written), daemon=True
+            target=drive, args=(memory.handles, folder, written, realtime), daemon=True
         )
         peer = context.Process(target=answer, args=(frames, actions), daemon=True)
         driver.start()
         peer.start()
         frames.put((-1, np.zeros(STACK, np.uint8)))
         actions.get(timeout=60)
-        ticks = Ticks()
         number = 0
+        record = world.board.record("inference", 0)
         for _ in range(BLOCKS):
+            found.sleeps_us += bare_sleeps()
+            ticks = Ticks()
+            ticks.announce(world.board.environment, number)
             for index in range(SKIPPED + count // BLOCKS):
                 took = _ours(world, number, ticks, written)
                 number += 1
+                if index == SKIPPED:
+                    awake_ns -= int(record["awake_ns"][0])
                 if index >= SKIPPED and took is not None:
-                    ours.append(took)
+                    found.ours.append(took)
+            awake_ns += int(record["awake_ns"][0])
+            waited += count // BLOCKS - 1
             for index in range(SKIPPED + count // BLOCKS):
                 took = _over_queues(frames, actions, index, ticks)
                 if index >= SKIPPED and took is not None:
-                    theirs.append(took)
+                    found.theirs.append(took)
+        found.ahead_us = int(record["ahead_ns"][0]) / 1e3
+        found.share = awake_ns / 1e9 / (waited * PERIOD_S)
         frames.put(None)
         peer.join()
         driver.kill()
         driver.join()
         memory.close()
-    return ours, theirs
+    return found
 
 
 class Ticks:
     """Due times without drift, waited for as the environment process does."""
 
     def __init__(self) -> None:
-        self._clock = MonotonicClock(spin=True)
-        self._due = self._clock.now()
+        self._clock = MonotonicClock(WakeAhead(PERIOD_S))
+        self.due = self._clock.now()
+
+    def announce(self, environment: Any, number: int) -> None:
+        """Put the clock on the board: the next tick is due as number `number`."""
+        environment["anchor_tick"] = number
+        environment["anchor_ns"] = round((self.due + PERIOD_S) * 1e9)
 
     def wait(self) -> float:
         """Wait for the next tick; the time then, seconds."""
-        self._due += PERIOD_S
-        self._clock.sleep_until(self._due)
+        self.due += PERIOD_S
+        self._clock.sleep_until(self.due)
         return self._clock.now()
 
 
@@ -172,6 +235,7 @@ def _ours(world: World, number: int, ticks: Ticks, written: Any) -> Span | None:
     """Until the action cell is written; takes one tick."""
     frame = np.full(STACK[1:], number % 256, np.uint8)
     start = ticks.wait()
+    world.board.environment["behind_ns"] = round((start - ticks.due) * 1e9)
     world.frames.publish(number, frame, 0)
     published = time.monotonic()
     time.sleep(0.5 * PERIOD_S)
@@ -197,10 +261,17 @@ def main() -> int:
     """Print both distributions and their ratio; exit code 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frames", type=int, default=600)
+    parser.add_argument("--realtime", choices=("auto", "off"), default="auto")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    ours, theirs = (np.array(spans) for spans in measure(args.frames))
-    result: dict[str, Any] = {"frames": len(ours)}
+    measured = measure(args.frames, args.realtime)
+    ours, theirs = np.array(measured.ours), np.array(measured.theirs)
+    result: dict[str, Any] = {
+        "frames": len(ours),
+        "sleep_late_us": np.percentile(measured.sleeps_us, (50, 99)).tolist(),
+        "ahead_us": measured.ahead_us,
+        "awake_share": measured.share,
+    }
     for column, name in enumerate(("from_return", "from_call")):
         result[name] = {
             "ours_us": np.percentile(ours[:, column], (50, 99)).tolist(),
@@ -212,6 +283,11 @@ def main() -> int:
     if args.json:
         print(json.dumps(result, indent=2))
     else:
+        p50, p99 = result["sleep_late_us"]
+        print(
+            f"a bare sleep of one tick ends p50 {p50:.0f}, p99 {p99:.0f} us late; awake "
+            f"{measured.ahead_us:.0f} us ahead of a frame, {measured.share:.1%} of a core"
+        )
         for name in ("from_return", "from_call"):
             (p50, p99), (queue_p50, queue_p99) = result[name]["ours_us"], result[name]["queue_us"]
             print(

@@ -40,7 +40,7 @@ from benchmarks.process_figures import (
     proportional_bytes,
     threads,
 )
-from benchmarks.recount import Ledger, Recount
+from benchmarks.raw_ledger import Ledger, Recount
 
 ROUND_S = 10.0
 BETWEEN_DEATHS_S = 16.0

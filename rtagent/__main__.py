@@ -1,10 +1,24 @@
-"""`python -m rtagent`."""
+"""The installed program, and `python -m rtagent`."""
 
 from __future__ import annotations
 
 import sys
 
-from rtagent.cli import main
+from rtagent.interrupts import hold_standard_streams, leave_at_ctrl_c
+
+
+def main() -> int:
+    """Run one command; the exit code."""
+    leave_at_ctrl_c()
+    hold_standard_streams()
+    # Takes a moment.
+    from rtagent.cli import main as run
+
+    try:
+        return run()
+    finally:
+        leave_at_ctrl_c()
+
 
 if __name__ == "__main__":
     sys.exit(main())

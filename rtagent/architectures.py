@@ -47,6 +47,9 @@ class PolicyModule(nn.Module):
         if torch.is_autocast_enabled(device):
             # A byte is exact in bfloat16 already; float32 in between would be one pass more.
             dtype = torch.get_autocast_dtype(device)
+        if observations.ndim == 5:
+            # (B, stack, height, width, colours): each colour of each frame is a channel.
+            observations = observations.permute(0, 1, 4, 2, 3).flatten(1, 2)
         # Bytes are laid out before they grow: torch does both at once, but at half the speed.
         inputs = observations.contiguous(memory_format=self._format).to(dtype)
         return inputs if self._scale == 1.0 else inputs * self._scale

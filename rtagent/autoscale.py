@@ -34,8 +34,9 @@ FALLING_S = 15.0
 """While fewer and fewer are needed, one step at the end is better than many on the way."""
 MARGIN = 1.15
 """Fewer processes must do even if inference took so many times as long."""
-LATE = 1.02
-"""Interaction times up to so many deadlines are within the deadline: machines hold up a little."""
+LATE = 1.05
+"""Interaction times up to so many deadlines are within the deadline: one new action in twenty may
+be missing, for machines hold up a little, and re-use bridges a slow inference."""
 SLOWER = 1.2
 """More processes that share cores make inference so many times as slow, or more."""
 STEADY = 0.15
@@ -54,7 +55,7 @@ class Measured:
         mean_s: inference time.
         longest_s: inference time but for a few hold-ups.
         samples: inferences behind these figures.
-        interaction_s: mean time between two actions taking effect; None: unknown.
+        interaction_s: mean time between two new actions being executed; None: unknown.
         inaction: share of default ticks; None: unknown.
     """
 
@@ -349,12 +350,11 @@ def _look(now: float, current: int, measured: Measured, limits: Limits) -> _Seen
     if measured.interaction_s is not None:
         ratio = measured.interaction_s / (LATE * limits.deadline_s)
         late = ratio > 1.0
-        # Where actions are promised for ticks, they come no more often than these: how much is to
-        # spare cannot be seen. Elsewhere N processes act N times as often as one.
-        if late or limits.algorithm not in PROMISING:
+        # New actions are executed once a tick at most: how much is to spare cannot be seen.
+        # Where nobody keeps a distance, processes in step act no more often than one.
+        if late and limits.algorithm in LIVE:
             seen = min(limits.most, max(1, math.ceil(current * ratio - 1e-9)))
-            wanted = max(wanted, seen if late else 1)
-            roomy = max(roomy, seen)
+            wanted, roomy = max(wanted, seen), max(roomy, seen)
     return _Seen(now, measured.mean_s, late, computed, wanted, roomy)
 
 

@@ -10,13 +10,15 @@ check a checkpoint before it starts anything.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -27,21 +29,31 @@ from safetensors.numpy import save as to_bytes
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.usage import memory_levels
+from rtagent.regular_file import open_regular
 from rtagent.whole_file import appearing
 
 FORMAT = 1
 KEEP = 3
+BEST = "best.safetensors"
+"""A second name of the checkpoint with the best score so far, which is never removed."""
 WRITE_STEP = 8 << 20
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 _NAME = re.compile(r"checkpoint-(?:(\d{6,})-)?(\d{12,})\.safetensors")
 """Number of the checkpoint (older versions gave none), updates behind it."""
+_UNEXPECTED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+"""What is raised over values of which nothing is known."""
 _ADVICE = "move it away, or start with --set run.resume=false"
 
 
 class CheckpointError(UserError):
     """A checkpoint cannot be written, read or used."""
+
+
+class CorruptCheckpoint(CheckpointError):
+    """It is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,28 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class Score:
+    """How well the policy of a checkpoint played just before it was written.
+
+    Attributes:
+        mean_return: of the last episodes, undiscounted.
+        episodes: how many they are.
+        kind: `evaluation`: greedy, in a paused world, by weights that are up to
+            `learning.evaluation_every_s` older; `live`: on the wall clock, with exploration.
+    """
+
+    mean_return: float
+    episodes: int
+    kind: str
+
+    def beats(self, other: Score | None) -> bool:
+        """Whether it is at least as good; what was evaluated always beats what was live."""
+        if other is None or self.kind != other.kind:
+            return other is None or self.kind == "evaluation"
+        return self.mean_return >= other.mean_return
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint in memory.
 
@@ -84,11 +118,15 @@ class Checkpoint:
         signature: what it fits.
         counters: how far it is.
         tensors: `online.<name>`, `target.<name>` and the optimizer's, as numpy arrays.
+        score: None: not known.
+        run: what the run was made of, see `run_record.py`; {}: not known.
     """
 
     signature: Signature
     counters: Counters
     tensors: Arrays
+    score: Score | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
 
 
 def signature(config: Config, blueprint: Blueprint) -> Signature:
@@ -128,6 +166,8 @@ def save(
             "format": FORMAT,
             "signature": asdict(checkpoint.signature),
             "counters": asdict(checkpoint.counters),
+            "score": None if checkpoint.score is None else asdict(checkpoint.score),
+            "run": checkpoint.run,
         },
         sort_keys=True,
     )
@@ -139,6 +179,8 @@ def save(
         number = 1 + max((order for order, _, _ in _numbered(folder)), default=0)
         path = folder / f"checkpoint-{number:06d}-{checkpoint.counters.updates:012d}.safetensors"
         _write_whole(path, payload, progress)
+        if checkpoint.score is not None and checkpoint.score.beats(_best_score(folder)):
+            _name_best(path)
         for _, _, old in _numbered(folder)[: -max(1, keep)]:
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -150,7 +192,8 @@ def save(
 
 
 def listing(folder: Path) -> list[dict[str, Any]]:
-    """The checkpoints of a folder, newest first: file, updates, bytes, age_s."""
+    """The checkpoints of a folder, newest first: file, updates, bytes, age_s, best."""
+    best = folder / BEST
     # A file's time is on the wall clock, so its age can only be told from there.
     now = time.clock_gettime(time.CLOCK_REALTIME)
     listed = []
@@ -164,6 +207,7 @@ def listing(folder: Path) -> list[dict[str, Any]]:
                     "updates": updates,
                     "bytes": about.st_size,
                     "age_s": max(0.0, now - about.st_mtime),
+                    "best": best.exists() and best.samefile(path),
                 }
             )
     return listed
@@ -173,6 +217,32 @@ def newest(folder: Path) -> Path | None:
     """The checkpoint written last; none if there is none."""
     found = _numbered(folder)
     return found[-1][2] if found else None
+
+
+def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is whole; older ones are tried where it is not.
+
+    Args:
+        folder: of the checkpoints.
+        wanted: of this run.
+
+    Returns:
+        The checkpoint, None if there is none; and why newer ones were passed over.
+
+    Raises:
+        CheckpointError: it belongs to something else, or not one is whole.
+    """
+    passed: list[str] = []
+    for _, _, path in reversed(_numbered(folder)):
+        try:
+            check(path, wanted)
+        except CorruptCheckpoint as error:
+            passed.append(str(error))
+        else:
+            return path, passed
+    if passed:
+        raise CorruptCheckpoint(passed[0])
+    return None, passed
 
 
 def load(path: Path) -> Checkpoint:
@@ -185,18 +255,23 @@ def load(path: Path) -> Checkpoint:
         CheckpointError: it is corrupt, or of another version of the format.
     """
     try:
+        # Whoever opens a pipe waits, and a file with holes may claim any size.
+        open_regular(path, min(level.available for level in memory_levels())).close()
         with safe_open(str(path), framework="np") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         about = metadata["rtagent"]
         crc = int(metadata["crc32"], 16)
     except FileNotFoundError:
-        raise CheckpointError(f"the checkpoint {path} is gone; {_ADVICE}") from None
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"the checkpoint {path} is corrupt ({reason}); {_ADVICE}") from error
+        raise CorruptCheckpoint(f"the checkpoint {path} is gone; {_ADVICE}") from None
+    except (OSError, SafetensorError, MemoryError, *_UNEXPECTED) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        reason = text.splitlines()[0] if text else type(error).__name__
+        raise CorruptCheckpoint(
+            f"the checkpoint {path} is corrupt ({reason}); {_ADVICE}"
+        ) from error
     if _checksum(about, tensors) != crc:
-        raise CheckpointError(f"the checkpoint {path} is corrupt (wrong checksum); {_ADVICE}")
+        raise CorruptCheckpoint(f"the checkpoint {path} is corrupt (wrong checksum); {_ADVICE}")
     try:
         values = json.loads(about)
         if values["format"] != FORMAT:
@@ -204,11 +279,39 @@ def load(path: Path) -> Checkpoint:
                 f"the checkpoint {path} has format {values['format']}, and this version reads "
                 f"{FORMAT}; {_ADVICE}"
             )
-        return Checkpoint(
-            Signature(**values["signature"]), Counters(**values["counters"]), tensors
+        # Older versions wrote neither.
+        score, run = values.get("score"), values.get("run", {})
+        checkpoint = Checkpoint(
+            Signature(**values["signature"]), Counters(**values["counters"]), tensors,
+            None if score is None else Score(**score), run,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint {path} is corrupt ({error}); {_ADVICE}") from error
+        _check_values(checkpoint)
+        return checkpoint
+    except _UNEXPECTED as error:
+        raise CorruptCheckpoint(
+            f"the checkpoint {path} is corrupt ({error}); {_ADVICE}"
+        ) from error
+
+
+def _check_values(checkpoint: Checkpoint) -> None:
+    """Raise a ValueError for what no version of this program writes."""
+    counters = asdict(checkpoint.counters)
+    score = checkpoint.score or Score(0.0, 0, "live")
+    expected: list[tuple[str, Any, type | UnionType]] = [
+        *((name, value, str) for name, value in asdict(checkpoint.signature).items()),
+        *((name, value, int) for name, value in counters.items()),
+        ("mean_return", score.mean_return, float | int), ("episodes", score.episodes, int),
+        ("kind", score.kind, str), ("run", checkpoint.run, dict),
+    ]
+    for name, value, kind in expected:
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} is a {type(value).__name__}")
+    for name, value in counters.items():
+        if not 0 <= value < 2**63:
+            raise ValueError(f"{name} = {value}")
+    for name, tensor in checkpoint.tensors.items():
+        if tensor.dtype != np.float32 and tensor.dtype.kind not in "iub":
+            raise ValueError(f"the tensor {name[:80]!r} is of type {tensor.dtype}")
 
 
 def check(path: Path, wanted: Signature) -> Checkpoint:
@@ -222,6 +325,21 @@ def check(path: Path, wanted: Signature) -> Checkpoint:
         CheckpointError: it is corrupt, or belongs to something else.
     """
     checkpoint = load(path)
+    match(checkpoint, wanted, path)
+    return checkpoint
+
+
+def match(checkpoint: Checkpoint, wanted: Signature, path: Path) -> None:
+    """Refuse a checkpoint that does not fit.
+
+    Args:
+        checkpoint: read from `path`.
+        wanted: of this run.
+        path: for the error.
+
+    Raises:
+        CheckpointError: it belongs to something else.
+    """
     for name, mine in asdict(wanted).items():
         theirs = getattr(checkpoint.signature, name)
         if theirs != mine:
@@ -229,7 +347,6 @@ def check(path: Path, wanted: Signature) -> Checkpoint:
                 f"the checkpoint {path} belongs to the {name} {theirs}, not {mine}; use another "
                 "--state-dir, or start with --set run.resume=false"
             )
-    return checkpoint
 
 
 def _numbered(folder: Path) -> list[tuple[int, int, Path]]:
@@ -242,6 +359,24 @@ def _numbered(folder: Path) -> list[tuple[int, int, Path]]:
     except FileNotFoundError:
         return []
     return sorted((int(name[1] or 0), int(name[2]), path) for name, path in found if name)
+
+
+def _best_score(folder: Path) -> Score | None:
+    """The score of the best checkpoint so far; None if there is none that can be read."""
+    try:
+        open_regular(folder / BEST).close()
+        with safe_open(str(folder / BEST), framework="np") as file:
+            return Score(**json.loads((file.metadata() or {})["rtagent"])["score"])
+    except (OSError, SafetensorError, *_UNEXPECTED):
+        return None
+
+
+def _name_best(path: Path) -> None:
+    """Give a checkpoint the name of the best one, at once."""
+    draft = path.with_name(f".best-{path.name}")
+    draft.unlink(missing_ok=True)
+    os.link(path, draft)
+    os.replace(draft, path.with_name(BEST))
 
 
 def _write_whole(path: Path, payload: bytes, progress: Callable[[], None]) -> None:

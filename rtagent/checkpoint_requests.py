@@ -55,7 +55,9 @@ class CheckpointRequests:
     def note(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """Take in what a learner says about a checkpoint; without the request's number."""
         details = dict(outcome)
-        self._written[details.pop("request")] = details
+        request = details.pop("request", None)
+        if isinstance(request, int):
+            self._written[request] = details
         return details
 
     def _outcome(self, number: int, replay: bool) -> dict[str, Any] | None:

@@ -1,12 +1,15 @@
 """One supervised process: its state, its pipe, and when it is started, ended or given up.
 
-States after supervisord's: starting -> running -> (backoff -> starting | failed), and
-stopping -> stopped when it is told to leave.
+States after supervisord's: starting -> running -> backoff -> starting, and stopping -> stopped when
+it is told to leave. `failed` is a long backoff: after several deaths in a row the process is still
+tried, every half minute, and shown as failed until it runs. One that cannot work as configured
+(`UserError`) stays failed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -14,12 +17,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rtagent import launch
 from rtagent.restart import RestartPolicy
+from rtagent.shortening import short_error
+from rtagent.voice import Voice, voices
 
 TERM_AFTER_S = 2.0
 KILL_AFTER_S = 5.0
-ERROR_LINES = 30
 
 
 class State(StrEnum):
@@ -33,8 +36,8 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-Starter = Callable[[Any], Any]
-"""Spawns the process, given its end of the pipe."""
+Starter = Callable[[Voice], Any]
+"""Spawns the process, given its end of the line."""
 
 
 @dataclass
@@ -47,11 +50,13 @@ class Child:
         start_process: spawns it.
         state: see `State`.
         process: the process object of its present life.
-        voice: the supervisor's end of its pipe.
+        voice: the supervisor's end of the line to it.
+        misunderstood: whether it has said something in this life that makes no sense.
         since: when the present state began, seconds.
         restarts: lives after the first.
         last_error: the traceback or reason of the last death.
         boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
+        busy: what it is doing, where that takes long: stepping or resetting, of the environment.
     """
 
     role: str
@@ -60,10 +65,12 @@ class Child:
     state: State = State.STOPPED
     process: Any = None
     voice: Any = None
+    misunderstood: bool = False
     since: float = 0.0
     restarts: int = 0
     last_error: str | None = None
     boot_error: bool = False
+    busy: str | None = None
     _has_run: bool = False
     _start_at: float = 0.0
     _killed_for: str | None = None
@@ -77,30 +84,56 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
-        alive = self.process is not None and self.state not in (State.STOPPED, State.FAILED)
-        return int(self.process.pid) if alive and self.state is not State.BACKOFF else None
+        """Of the process, while there is one and the fork server has told."""
+        pid: int | None = self.process.pid if self.alive else None
+        return pid
+
+    @property
+    def failing(self) -> bool:
+        """Whether it counts as failed: it is, or it is being tried again after that."""
+        return self.state is State.FAILED or (
+            self.state is State.STARTING and self._policy.failing
+        )
+
+    @property
+    def start_at(self) -> float:
+        """When a dead process is started again, seconds; infinite: no start mends it."""
+        return self._start_at
 
     @property
     def alive(self) -> bool:
         """Whether a process of this child exists."""
         return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
 
-    def start(self, now: float) -> None:
-        """Spawn the process."""
+    def start(self, now: float, jitter: float = 1.0) -> None:
+        """Spawn the process. If the system refuses that, it counts as a life that ended at once."""
         self._killed_for = self._said = None
-        self.boot_error = False
-        self.voice, theirs = launch.pipe()
-        self.process = self.start_process(theirs)
-        theirs.close()
-        self._enter(State.STARTING, now)
+        self.boot_error = self.misunderstood = False
+        try:
+            self.process, self.voice = self._spawned()
+        except OSError as error:
+            self.last_error = f"no process: {error.strerror}"
+            self._await_next_life(now, 0.0, jitter)
+        else:
+            self._enter(State.STARTING, now)
 
-    def start_if_due(self, now: float) -> bool:
-        """Spawn again when the backoff is over; whether it did."""
-        if self.state is not State.BACKOFF or now < self._start_at:
+    def _spawned(self) -> tuple[Any, Voice]:
+        """A new process, and our end of the line to it."""
+        ours, theirs = voices()
+        try:
+            return self.start_process(theirs), ours
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+
+    def start_if_due(self, now: float, jitter: float = 1.0) -> bool:
+        """Spawn again when the backoff is over; whether it tried."""
+        if self.state not in (State.BACKOFF, State.FAILED) or now < self._start_at:
             return False
         self.restarts += 1
-        self.start(now)
+        self.start(now, jitter)
         return True
 
     def mark_ready(self, now: float) -> None:
@@ -113,8 +146,13 @@ class Child:
         """Expect the process to leave; `enforce_stop` helps it."""
         if self.alive and self.state is not State.STOPPING:
             self._enter(State.STOPPING, now)
-        elif self.state is State.BACKOFF:
+        elif self.state in (State.BACKOFF, State.FAILED):
             self._enter(State.STOPPED, now)
+
+    def postpone(self, seconds: float) -> None:
+        """Give a process that should leave more time: it was paused for so long."""
+        if self.state is State.STOPPING:
+            self.since += seconds
 
     def enforce_stop(self, now: float) -> None:
         """SIGTERM, then SIGKILL, for a process that should have left."""
@@ -132,12 +170,17 @@ class Child:
     def signal(self, number: int) -> None:
         """Send a signal to the process, if it still exists."""
         if self.process is not None and self.process.exitcode is None:
+            pid = self.process.pid
+            if pid is None:
+                # The fork server has not answered yet, and may be stopped: call it off.
+                self.process.kill()
+                return
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, number)
+                os.kill(pid, number)
 
     def reap(self, now: float, jitter: float) -> None:
         """Account for the death of the process and decide what comes next."""
-        code = self.process.exitcode
+        code, failure = self.process.exitcode, self.process.failure
         self.process.join()
         # A process that has left may never be wanted again: it must not keep descriptors open.
         self.process.close()
@@ -147,20 +190,19 @@ class Child:
             self._enter(State.STOPPED, now)
             return
         died = f"killed by {_signal_name(-code)}" if code < 0 else f"left with code {code}"
-        self.last_error = self._killed_for or self._said or died
-        due = None if self.boot_error else self._policy.next_start(now, jitter)
-        if due is None:
-            self._enter(State.FAILED, now)
-        else:
-            self._start_at = due
-            self._enter(State.BACKOFF, now)
+        self.last_error = self._killed_for or self._said or failure or died
+        ran_s = now - self.since if self.state is State.RUNNING else 0.0
+        self._await_next_life(now, ran_s, jitter)
+
+    def _await_next_life(self, now: float, ran_s: float, jitter: float) -> None:
+        due = self._policy.next_start(now, ran_s, jitter)
+        self._start_at = math.inf if self.boot_error else due
+        failed = self.boot_error or self._policy.failing
+        self._enter(State.FAILED if failed else State.BACKOFF, now)
 
     def note_error(self, text: str, *, boot: bool) -> None:
         """Remember what the process said when it died."""
-        lines = text.strip().splitlines()
-        if len(lines) > ERROR_LINES:
-            lines = [lines[0], "  ...", *lines[-ERROR_LINES:]]
-        self._said = "\n".join(lines)
+        self._said = short_error(text)
         self.boot_error = boot and not self._has_run
 
     def describe(self) -> dict[str, Any]:
@@ -170,7 +212,8 @@ class Child:
             "role": self.role,
             "index": self.index,
             "pid": self.pid,
-            "state": str(self.state),
+            "state": str(State.FAILED if self.failing else self.state),
+            "busy": self.busy if self.state is State.RUNNING else None,
             "restarts": self.restarts,
             "last_error": self.last_error,
         }

@@ -6,10 +6,10 @@ Only the monotonic clock is used: a change of the wall clock must have no effect
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-SPIN_S = 200e-6
-"""The last part of a precise wait, spent spinning: a sleep wakes up to 100 microseconds late."""
+if TYPE_CHECKING:
+    from rtagent.wake_ahead import WakeAhead
 
 
 class Clock(Protocol):
@@ -28,23 +28,49 @@ class MonotonicClock:
     """The machine's monotonic clock.
 
     Args:
-        spin: whether `sleep_until` spins for the last `SPIN_S` seconds. Only the environment
-            process, which has a core's attention, should.
+        ahead: how long before the end of a wait the sleep ends; the rest is spun. Only the
+            environment process, which has a core's attention, should. None: no spinning, and waits
+            end as late as sleeps do.
     """
 
-    def __init__(self, *, spin: bool = False) -> None:
-        self._spin_s = SPIN_S if spin else 0.0
+    def __init__(self, ahead: WakeAhead | None = None) -> None:
+        self.ahead = ahead
+        self._newest: tuple[float, float, float] | None = None
 
     def now(self) -> float:
         return time.monotonic_ns() * 1e-9
 
     def sleep_until(self, when: float) -> None:
-        rest = when - self.now() - self._spin_s
-        while rest > 0:
+        if self.ahead is None:
+            self._sleep_until(when)
+            return
+        # The last wake-up is looked at here, and not when its event was there.
+        if self._newest is not None:
+            self.ahead.note(*self._newest)
+            self._newest = None
+        self.ahead.choose()
+        wake = when - self.ahead.seconds
+        slept = self._sleep_until(wake)
+        end = woke = self.now()
+        while end < when:
+            end = self.now()
+        if slept:
+            self._newest = (woke - wake, woke - wake, end - woke)
+
+    def _sleep_until(self, when: float) -> bool:
+        """Sleep without precision; False if there was no time to."""
+        slept = False
+        while (rest := when - self.now()) > 0:
             time.sleep(rest)
-            rest = when - self.now() - self._spin_s
-        while self._spin_s and self.now() < when:
-            pass
+            slept = True
+        return slept
+
+
+def suspended_s() -> float:
+    """Seconds that this machine has slept since it was started; no process's time passes then."""
+    boot, awake = (time.clock_gettime(each) for each in (time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC))
+    # The two are read one after the other.
+    return round(boot - awake, 2)
 
 
 class VirtualClock:

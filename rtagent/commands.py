@@ -17,8 +17,10 @@ from typing import Any
 
 from rtagent.child import Child, State
 from rtagent.errors import UserError
+from rtagent.shortening import short_text
 
 CHANGE_LIMIT_S = 30.0
+REFUSAL_BYTES = 8 << 10
 
 Result = Future[dict[str, Any]]
 InForce = Callable[[], dict[str, Any] | None]
@@ -62,8 +64,12 @@ class Inbox:
         self.wake()
         return command.result
 
-    def put_from_service(self, message: dict[str, Any], send: Callable[[Any], None]) -> None:
-        """Hand in a command that came through a pipe, and answer it there.
+    def put_back(self, command: Command) -> None:
+        """Have a command taken again at the next step."""
+        self._queue.put(command)
+
+    def put_from_service(self, message: dict[str, Any], send: Callable[[Any], object]) -> None:
+        """Hand in a command that came over a line, and answer it there.
 
         Args:
             message: {"id", "name", "arguments", "by"}.
@@ -72,7 +78,11 @@ class Inbox:
 
         def answer(result: Result) -> None:
             error = result.exception()
-            outcome = {"refused": str(error)} if error else {"result": result.result()}
+            if error is None:
+                outcome: dict[str, Any] = {"result": result.result()}
+            else:
+                outcome = {"refused": short_text(str(error), REFUSAL_BYTES)}
+            # Where the service does not read, it tells its clients that nobody answered.
             with contextlib.suppress(OSError):
                 send({"id": message["id"]} | outcome)
 
@@ -128,6 +138,12 @@ class PendingChanges:
         """
         self._pending.append((result, in_force, now + limit))
 
+    def postpone(self, seconds: float) -> None:
+        """Wait longer: nothing could come into force for so long."""
+        self._pending = [
+            (result, in_force, deadline + seconds) for result, in_force, deadline in self._pending
+        ]
+
     def settle(self, now: float) -> None:
         """Resolve what has come into force, failed, or taken too long.
 
@@ -163,7 +179,7 @@ def running(workers: Sequence[Child], count: int) -> bool:
         count: how many of them should run.
 
     Raises:
-        UserError: one of them has failed for good.
+        UserError: one of them has failed.
     """
     for child in workers:
         if child.state is State.FAILED:

@@ -1,7 +1,7 @@
-"""The few functions that are written in C because most of a learner's own time is spent in them.
+"""The few functions that are written in C: most of a learner's own time is spent in them.
 
 They are compiled when rtagent is installed (pyproject.toml, `ext-modules`). Where there was no C
-compiler, each caller does the same with NumPy.
+compiler, each caller does the same in Python.
 """
 
 from __future__ import annotations
@@ -27,6 +27,21 @@ def compiled(name: str) -> Function | None:
     function.argtypes = (ctypes.c_void_p,)
     function.restype = ctypes.c_int64
     found: Function = function
+    return found
+
+
+def compiled_fence() -> Callable[[], object] | None:
+    """`rtagent_fence` of the compiled library; none if it was not compiled.
+
+    The interpreter's lock is kept: to let go of it would take longer than the fence.
+    """
+    library = _library()
+    if library is None:
+        return None
+    function = ctypes.PyDLL(library._name, handle=library._handle).rtagent_fence
+    function.argtypes = ()
+    function.restype = None
+    found: Callable[[], object] = function
     return found
 
 

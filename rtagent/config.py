@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 GAME_BOY_HZ = 59.7275
 MAX_INFERENCE_PROCESSES = 256
 MAX_LEARNERS = 64
+MOST_PROCESSES = MAX_INFERENCE_PROCESSES + MAX_LEARNERS
 LONGEST_DEADLINE_S = 366 * 86_400.0
 MOST_SAMPLES = 10**15
 MOST_MEMORY_MB = 1 << 30
@@ -23,6 +24,9 @@ Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
 LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51", "td3"]
 LearningOrder = Literal["round-robin", "first-come"]
 R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
+Host = Annotated[
+    str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")
+]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
 
 
@@ -56,6 +60,24 @@ class EnvConfig(Section):
     max_catch_up_ticks: int = Field(
         5, ge=0, le=100, description="Ticks caught up with the default behaviour after a hold-up; "
         "beyond that the clock re-anchors and counts a slip.",
+    )
+    step_limit_s: float = Field(
+        30.0, gt=0.0, le=3600.0, description="Seconds after which a step that has not come back "
+        "counts as hung, and the environment is started anew; a shorter one is a slip of the "
+        "clock.",
+    )
+    reset_limit_s: float = Field(
+        60.0, gt=0.0, le=3600.0, description="The same for a reset."
+    )
+    image_size: Annotated[int, Field(ge=16, le=512)] | tuple[
+        Annotated[int, Field(ge=16, le=512)], Annotated[int, Field(ge=16, le=512)]
+    ] = Field(
+        84, description="Size to which pictures are shrunk: one side of a square, or [height, "
+        "width]."
+    )
+    grayscale: bool = Field(
+        True, description="Whether pictures become grey levels; false keeps their colours, in "
+        "three times the memory.",
     )
     observation_key: str = Field(
         "auto", min_length=1, description="Entry of a Dict observation that the agent sees; auto: "
@@ -169,8 +191,20 @@ class LearningConfig(Section):
         2, ge=0, le=16, description="Batches that a background thread keeps ready; 0: none."
     )
     learning_rate: float = Field(5e-4, gt=0.0, le=1.0, description="Adam's step size.")
-    gamma: float = Field(0.99, ge=0.0, le=1.0, description="Discount per decision.")
-    n_step: int = Field(8, ge=1, le=1000, description="Decisions summed before bootstrapping.")
+    gamma: float = Field(
+        0.99, ge=0.0, le=1.0, description="Discount per tick: what comes 1 / (1 - gamma) ticks "
+        "later counts a third. Per decision, if discount says so."
+    )
+    n_step: int = Field(
+        8, ge=1, le=1000, description="Ticks summed before bootstrapping: as many decisions as fit "
+        "into them, at least one; who decides seldom needs more ticks. Decisions, if discount says "
+        "so."
+    )
+    discount: Literal["ticks", "decisions"] = Field(
+        "ticks", description="What gamma and n_step count. ticks: the agent looks equally far "
+        "ahead in time with any number of inference processes; decisions: it looks the further "
+        "ahead, the more seldom it decides, for comparison.",
+    )
     target_period: int = Field(
         250, ge=1, description="Updates between two copies of the weights to the target network."
     )
@@ -216,6 +250,11 @@ class LearningConfig(Section):
     demonstration_delay: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
         "auto", description="Ticks from the frame that a demonstrated action is learned for to its "
         "execution; auto: as many as inference.injected_latency_ms makes them, 1 without.",
+    )
+    demonstration_interval: int = Field(
+        1, ge=1, le=1024, description="Ticks from one demonstrated decision to the next, the first "
+        "at the first tick of an episode; what is executed in between counts as the default "
+        "behaviour. For players who decide so seldom.",
     )
     demonstration_margin: float = Field(
         0.0, ge=0.0, description="By how much the value of a demonstrated action is made larger "
@@ -294,7 +333,7 @@ class R3Config(Section):
         None, description="R*: a horizon ends early once enough episodes reach it; none: never."
     )
     target_episodes: int = Field(
-        5, ge=1, le=1000, description="K: consecutive episodes that must reach target_return."
+        10, ge=1, le=1000, description="K: consecutive episodes that must reach target_return."
     )
 
 
@@ -305,6 +344,19 @@ class ServiceConfig(Section):
     port: int = Field(8008, ge=0, le=65_535, description="Port to bind; 0 takes a free one.")
     insecure: bool = Field(
         False, description="Allow a bind to an address other than loopback without TLS."
+    )
+    certificate: Path | None = Field(
+        None, description="PEM file with a certificate and its chain: the service then speaks TLS "
+        "alone; none: without TLS. It is read again when the service is restarted.",
+    )
+    private_key: Path | None = Field(
+        None, description="PEM file with the certificate's key, without a passphrase; none: it is "
+        "in the certificate's file.",
+    )
+    allowed_hosts: list[Host] = Field(
+        default_factory=list, description="Further names under which browsers and programs may "
+        "reach the service, for a reverse proxy or a forwarded port: `name:port`, or `name` at "
+        "service.port, 80 and 443.", examples=[["hub.example", "127.0.0.1:9000"]],
     )
 
 
@@ -318,6 +370,9 @@ class RunConfig(Section):
     checkpoint_every_s: float = Field(
         120.0, ge=1.0, description="Seconds between two checkpoints; one more is made on stop."
     )
+    keep_checkpoints: int = Field(
+        3, ge=1, le=10_000, description="The newest checkpoints that are kept, beside the best one."
+    )
     checkpoint_replay: bool = Field(
         False, description="Save the replay with the checkpoint on stop, and restore it at start."
     )
@@ -325,6 +380,11 @@ class RunConfig(Section):
         True, description="Write the figures of the run for TensorBoard into the state dir."
     )
     resume: bool = Field(True, description="Start from the newest checkpoint of the state dir.")
+    max_processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | Literal["auto"] = Field(
+        "auto", description="Most inference processes and learners together; auto: 16 and 16 more "
+        "for each core, as long as half of the memory that is free at the start has room for "
+        "them, but 8 at least.",
+    )
     realtime: Literal["auto", "on", "off"] = Field(
         "auto", description="SCHED_FIFO and locked memory for the environment process; on: refuse "
         "to start without the permission.",

@@ -10,10 +10,12 @@ Memory may also get short without a budget, or for reasons outside. A learner re
 did not fit; the machine or a control group is nearly full: then both reservations are halved, again
 and again while it lasts, and grow back slowly afterwards.
 
-The bounds are ours. Batches get no more than the largest of them can use (Eq. 1); what they leave
-is the replay's. Eq. 5 multiplies the replay's reservation after every episode that is worse than
-its window, and would in time leave batches nothing: they keep what the largest needs, or their
-first share if that is less. And the replay keeps enough for learning to go on.
+The bounds are ours. Batches get no more than the largest of them can use (Eq. 1), and no less than
+one of the smallest size for each learner; what they leave is the replay's, which keeps enough for
+learning to go on. Between these bounds alpha and beta move the division, away from the one that
+`r3.batch_share` names and back to it within some `r3.window` episodes: Eq. 5 alone only ever adds,
+nearly always to the replay, and would in time leave every batch at the smallest size
+(`r3.scale_reservations`). Without a budget nothing is divided.
 """
 
 from __future__ import annotations
@@ -40,9 +42,6 @@ NANO = 1e9
 RINGS = ("frames", "ledger")
 """Arenas that follow the limit."""
 MEASURE_EVERY_S = 1.0
-MEASURE_AT_LEAST_S = 5.0
-MEASURING_SHARE = 0.01
-"""Share of the supervisor's time that measuring may take, between these bounds."""
 GROWTH = 1.02
 """The replay, and what was given up, grow by this per second at most."""
 SHRINK_EVERY_S = 0.5
@@ -54,6 +53,10 @@ WORTH_TELLING = 0.02
 """A reservation that has changed by less since the last event is no event."""
 TOLERANCE = 1.02
 """The budget counts as exceeded beyond this share of it."""
+
+
+class NotMeasured(Exception):
+    """The memory of the processes has not been measured yet."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Coordinator:
         event: reports something worth remembering: event(kind, **details).
         pids: the processes of the daemon at this moment.
         levels: how full machine and control groups are.
-        private: memory of processes, without what is shared.
+        private: memory of processes, without what is shared; None: it is not known yet.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class Coordinator:
         event: Callable[..., None],
         pids: Callable[[], Iterable[int]],
         levels: Callable[[], Sequence[Level]] = memory_levels,
-        private: Callable[[Iterable[int]], int] = private_bytes,
+        private: Callable[[Iterable[int]], int | None] = private_bytes,
     ) -> None:
         self._memory = memory
         self._world = world
@@ -111,9 +114,11 @@ class Coordinator:
         self._returns: deque[float] = deque(maxlen=config.r3.window)
         self._reservations, self._written = Reservations(), Reservations()
         self._private = -1
+        self._newest: int | None = None
         self._largest_batch = 0
         self._batch: float | None = None
         self._replay: float | None = None
+        self._scales = (1.0, 1.0)
         self._ceiling: float | None = None
         self._accepted = self._excessive = self._urgent = False
         self._calm = True
@@ -168,8 +173,11 @@ class Coordinator:
 
         Raises:
             UserError: it is below what the workers need; nothing has changed.
+            NotMeasured: what they need is not known yet, but will be in a moment.
         """
-        self._private = self._private_bytes(self._pids())
+        if self._newest is None:
+            raise NotMeasured
+        self._private = self._newest
         budget = _bytes(megabytes)
         if budget is not None:
             check_budget(budget, self._needs(orders))
@@ -231,14 +239,17 @@ class Coordinator:
     # ---- measuring
 
     def _measure(self, now: float, orders: Orders) -> bool:
-        """Measure the processes if it is time; whether it was."""
-        if now < self._next_measurement or not self._ready(orders):
+        """Take in a new measurement of the processes, if there is one and all are there."""
+        if now < self._next_measurement:
             return False
-        started = self._clock.now()
-        self._private = self._private_bytes(self._pids())
-        cost = self._clock.now() - started
-        wait = min(max(cost / MEASURING_SHARE, MEASURE_EVERY_S), MEASURE_AT_LEAST_S)
-        self._next_measurement = now + wait
+        private = self._private_bytes(self._pids())
+        if private is None:
+            return False
+        self._next_measurement = now + MEASURE_EVERY_S
+        self._newest = private
+        if not self._ready(orders):
+            return False
+        self._private = private
         if self._budget is not None and not self._accepted:
             check_budget(self._budget, self._needs(orders))
         self._accepted = True
@@ -308,8 +319,7 @@ class Coordinator:
             self._seconds.append(seconds)
             self._returns.append(value)
             self._reservations.alpha, self._reservations.beta = alpha, beta
-            if self._batch is not None and self._replay is not None:
-                self._batch, self._replay = r3.reserve(self._batch, self._replay, alpha, beta)
+            self._scales = r3.scale_reservations(self._scales, alpha, beta, self._r3.window)
         self._episodes = count
         return True
 
@@ -322,15 +332,16 @@ class Coordinator:
             self._batch = self._replay = None
             self._set_order(orders, self._capacity)
             return
-        share = self._r3.batch_share
-        if self._batch is None or self._replay is None:
-            self._batch, self._replay = share * total, (1.0 - share) * total
-        batch, _ = r3.fit(self._batch, self._replay, total)
         largest = self._batch_memory(orders, r3.LARGEST_IN_SMALLEST * orders.batch_size)
-        if self._ceiling is None:
+        if self._ceiling is None or self._batch is None or self._replay is None:
             # A budget is accepted only if it holds batches of the smallest size.
             smallest = self._batch_memory(orders, orders.batch_size)
-            batch = max(batch, min(largest, max(smallest, share * total)))
+            batch = min(max(self._r3.batch_share * total, smallest), largest)
+            more_batch, more_replay = self._scales
+            batch, _ = r3.fit(batch * more_batch, (total - batch) * more_replay, total)
+            batch = max(batch, smallest)
+        else:
+            batch, _ = r3.fit(self._batch, self._replay, total)
         self._batch = min(batch, largest, total - self._sizes.least_bytes)
         # What learners have kept from larger batches cannot hold frames.
         held = self._batch if self._ceiling else max(self._batch, self._batch_held(orders))

@@ -1,10 +1,11 @@
-"""The picture of a training run: returns, loss, batch size, deadlines."""
+"""The picture of a training run: returns, loss, acting in time, batch size, deadlines."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,21 @@ MOST_SAMPLES = 2048
 FIGURES = {
     "updates": "learning.updates",
     "loss": "learning.loss",
+    "inaction": "actions.inaction_fraction_60s",
+    "delay": "actions.delay_ticks.mean",
     "batch_size": "learning.batch_size",
     "time_ratio": "r3.time_ratio",
     "data_ratio": "r3.data_ratio",
 }
 """What a history keeps, and where it stands in the figures."""
+PANELS = {
+    "inaction": "inaction, last 60 s",
+    "delay": "delay (ticks)",
+    "batch_size": "batch size",
+}
+"""Figures with a panel of their own; a batch size that never changes has none."""
+MOST_TICKS = 5
+"""Labels at the axis of the loss."""
 
 
 @dataclass(frozen=True)
@@ -119,26 +130,21 @@ def draw(path: Path, title: str, episodes: Episodes, history: History) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    ratios = len(history.series("time_ratio")[0]) > 0
-    panels = 4 if ratios else 3
-    figure = Figure(figsize=(8.0, 2.2 * panels), layout="constrained")
+    panels = [partial(_draw_returns, episodes=episodes), partial(_draw_loss, history=history)]
+    for name, label in PANELS.items():
+        if name != "batch_size" or len(np.unique(history.series(name)[1])) > 1:
+            panels.append(partial(_draw_series, history=history, name=name, label=label))
+    if len(history.series("time_ratio")[0]):
+        panels.append(partial(_draw_ratios, history=history))
+    figure = Figure(figsize=(8.0, 2.2 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes: Sequence[Any] = figure.subplots(panels, 1, sharex=True)
+    axes: Sequence[Any] = figure.subplots(len(panels), 1, sharex=True)
     figure.suptitle(title)
-    _draw_returns(axes[0], episodes)
-    _draw_series(axes[1], history, "loss", "loss")
-    _draw_series(axes[2], history, "batch_size", "batch size")
-    if np.all(history.series("loss")[1] > 0.0):
-        axes[1].set_yscale("log")
-    axes[2].set_ylim(bottom=0.0)
-    if ratios:
-        for name, label in (("time_ratio", "time"), ("data_ratio", "data")):
-            axes[3].plot(*history.series(name), label=label, linewidth=1.0)
-        axes[3].set_ylabel("share of the horizon")
-        axes[3].legend(loc="upper left")
+    for axis, panel in zip(axes, panels, strict=True):
+        panel(axis)
+        axis.grid(alpha=0.3)
     axes[-1].set_xlabel("seconds")
-    for each in axes:
-        each.grid(alpha=0.3)
+    figure.align_ylabels()
     figure.savefig(path, dpi=120)
 
 
@@ -150,9 +156,33 @@ def _draw_returns(axis: Any, episodes: Episodes) -> None:
     axis.legend(loc="upper left")
 
 
+def _draw_loss(axis: Any, history: History) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    seconds, losses = history.series("loss")
+    axis.plot(seconds, losses, linewidth=1.0)
+    axis.set_ylabel("loss")
+    # In less than a decade a logarithmic axis may have no label at all.
+    if len(losses) and losses.max() >= 10.0 * losses.min() > 0.0:
+        axis.set_yscale("log")
+        # Labels of the minor ticks stand on top of each other.
+        axis.yaxis.set_major_locator(LogLocator(numticks=MOST_TICKS))
+        axis.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _draw_series(axis: Any, history: History, name: str, label: str) -> None:
     axis.plot(*history.series(name), linewidth=1.0)
     axis.set_ylabel(label)
+    axis.set_ylim(bottom=0.0)
+    if name == "inaction":
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+
+
+def _draw_ratios(axis: Any, history: History) -> None:
+    for name, label in (("time_ratio", "time"), ("data_ratio", "data")):
+        axis.plot(*history.series(name), label=label, linewidth=1.0)
+    axis.set_ylabel("share of the horizon")
+    axis.legend(loc="upper left")
 
 
 def _at(figures: Mapping[str, Any], path: str) -> float:

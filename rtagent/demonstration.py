@@ -262,7 +262,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Outline, str]]:
         raise UserError(
             f"the demonstration {path} cannot be read: {error.strerror or error}"
         ) from error
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (
+        AttributeError, SafetensorError, KeyError, TypeError, ValueError, RecursionError
+    ) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the demonstration {path} is damaged ({reason})") from error
 

@@ -3,6 +3,8 @@
 A demonstrated action counts as computed from the frame that was seen some ticks before it was
 executed: as many as will lie between the policy's own observations and actions. So what is learned
 is the worth of an action at the delay at which the policy acts, whatever the player reacted to.
+Where a player decides at every n-th tick alone, the ticks in between count as the default
+behaviour, as they do where a policy acts so seldom.
 
 Why it is correct. Nothing else runs yet, so this process may write what belongs to the environment,
 and does so as the environment does, row by row. The first ticks of an episode, whose frame would be
@@ -103,6 +105,7 @@ def load(
     *,
     delay: int,
     time_ns: int,
+    interval: int = 1,
     keep: int | None = None,
     progress: Callable[[float], None] = lambda done: None,
 ) -> int:
@@ -115,6 +118,7 @@ def load(
         ledger: an empty ledger.
         delay: ticks from the frame that an action is learned for to its execution.
         time_ns: when; the rows say that they happened then.
+        interval: ticks from one decision of the player to the next.
         keep: most ticks; none: as many as the rings can show.
         progress: told the fraction that is done.
 
@@ -135,7 +139,8 @@ def load(
         demonstration = load_demonstration(path)
         if demonstration.outline != outline:
             raise UserError(f"the demonstration {path} has changed since it was found")
-        rows = _Rows(_fitting(path, demonstration, blueprint), end - outline.ticks, delay, episode)
+        fitting = _fitting(path, demonstration, blueprint)
+        rows = _Rows(fitting, end - outline.ticks, delay, interval, episode)
         for first in range(max(lowest, rows.first), end, PIECE_TICKS):
             rows.write(first, min(first + PIECE_TICKS, end), frames, ledger, time_ns)
             progress((first - lowest) / (stop - lowest))
@@ -152,15 +157,21 @@ class _Rows:
         demonstration: the ticks.
         first: number of the first one.
         delay: ticks from the frame that an action is learned for to its execution.
+        interval: ticks from one decision of the player to the next.
         episode: number of the first episode.
     """
 
-    def __init__(self, demonstration: Demonstration, first: int, delay: int, episode: int) -> None:
+    def __init__(
+        self, demonstration: Demonstration, first: int, delay: int, interval: int, episode: int
+    ) -> None:
         numbers = demonstration.episodes
         self.first = first
         self._demonstration = demonstration
         self._starts = first + np.searchsorted(numbers, numbers)
-        self._observed = first + np.arange(len(numbers)) - delay
+        ticks = first + np.arange(len(numbers))
+        self._observed = ticks - delay
+        # Nothing is decided for the reset, which is the first row of an episode.
+        self._decided = (ticks - self._starts - 1) % interval == 0
         self._episodes = episode + np.unique(numbers, return_inverse=True)[1]
         self.next_episode = int(self._episodes[-1]) + 1
 
@@ -172,7 +183,7 @@ class _Rows:
         for tick in range(start, stop):
             at = tick - self.first
             begin, observed = int(self._starts[at]), int(self._observed[at])
-            known = observed >= begin
+            known = observed >= begin and bool(self._decided[at])
             ledger.write(
                 tick,
                 observed=observed if known else -1,

@@ -1,9 +1,12 @@
 """Evaluation: how good the newest policy is, without exploration and without the wall clock.
 
 A process of its own plays episodes in an environment of its own. Its world is paused while the
-policy thinks: no tick passes without an action and no action is late. So the returns measure the
-policy, not the realtime agent; what delay and inaction cost is the difference to the returns of
-the live world.
+policy thinks: no tick passes without an action and no action is late.
+
+The difference to the returns of the live world is not what delay and inaction cost. It contains
+that, and three things more: live play explores; the policy was trained on actions that come late,
+and here they come at once, which it has never seen; and the mean of the last episodes is that of
+older weights. The second may make the paused world the worse one.
 """
 
 from __future__ import annotations
@@ -64,11 +67,14 @@ class Evaluator:
         shape = (adapter.frame_stack, *adapter.frame_shape)
         self._observation = np.zeros(shape, adapter.frame_dtype)
 
-    def play_episode(self, seed: int) -> Played | None:
+    def play_episode(
+        self, seed: int, film: Callable[[npt.NDArray[np.uint8] | None], None] | None = None
+    ) -> Played | None:
         """Play one episode; none if it was told to end.
 
         Args:
             seed: of the environment's randomness.
+            film: given what the environment shows, before each tick.
         """
         observation, total = self._observation, 0.0
         # As the frame ring shows the start of an episode: its first frame, repeated.
@@ -76,6 +82,8 @@ class Evaluator:
         for tick in range(1, self._longest + 1):
             if not self._go_on():
                 return None
+            if film is not None:
+                film(self._adapter.picture())
             action = greedy_action(self._values(observation), self._adapter.action_space)
             step = self._adapter.step(action)
             observation[:-1] = observation[1:].copy()

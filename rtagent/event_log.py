@@ -29,8 +29,8 @@ EVENTS_FILE = "events.sqlite"
 """In the run's folder."""
 CAPACITY = 10_000
 """Events that wait for the disk; then the oldest are dropped."""
-MOST_KEPT = 1_000_000
-"""Events in the file, a few hundred MB: a run that lasts for years must not fill the disk."""
+MOST_KEPT = 100_000
+"""Events in the file, 8 kB each at most: a run that lasts for years must not fill the disk."""
 BATCH = 500
 PAUSE_S = 0.1
 """Between two batches: a burst of events is then few transactions."""
@@ -39,7 +39,8 @@ HANG_S = 10.0
 """How long the disk may take before that counts as a failure."""
 BUSY_S = 1.0
 
-_KEYS = ("id", "at", "uptime_s", "kind", "source")
+KEYS = ("id", "at", "uptime_s", "kind", "source")
+"""What every event has; whatever else it holds are its details."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY,
@@ -242,7 +243,7 @@ def read_events(
                 "ORDER BY id DESC LIMIT ?",
                 (*values, limit),
             ).fetchall()
-        return [{**dict(zip(_KEYS, row, strict=False)), **json.loads(row[-1])} for row in rows]
+        return [{**dict(zip(KEYS, row, strict=False)), **json.loads(row[-1])} for row in rows]
     except (OSError, TypeError, ValueError, sqlite3.Error) as error:
         raise UserError(
             f"cannot read the events in {path}: {_reason(error)}; move the file away if it stays so"
@@ -250,8 +251,8 @@ def read_events(
 
 
 def _row(event: dict[str, Any]) -> tuple[Any, ...]:
-    details = {key: value for key, value in event.items() if key not in _KEYS}
-    return (*(event[key] for key in _KEYS), json.dumps(details))
+    details = {key: value for key, value in event.items() if key not in KEYS}
+    return (*(event[key] for key in KEYS), json.dumps(details))
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ from rtagent.memory.world import World
 
 
 def follow_crew(world: World, crew: Iterable[Child], orders: Orders, now: float) -> None:
-    """Let exactly the processes that act, or will within moments, take part.
+    """Let exactly the processes that act take part; while there is none, whoever did before.
 
     Args:
         world: the shared memory.
@@ -23,11 +23,7 @@ def follow_crew(world: World, crew: Iterable[Child], orders: Orders, now: float)
         orders: name the algorithm and the number of processes.
         now: seconds.
     """
-    acting = {
-        child.index
-        for child in crew
-        if child.state is State.RUNNING or (child.state is State.STARTING and not child.restarts)
-    }
+    acting = {child.index for child in crew if child.state is State.RUNNING}
     stagger, lock = world.stagger, world.claim_lock
     members = stagger.membership
     same_algorithm = members.algorithm == orders.algorithm

@@ -170,6 +170,10 @@ def build_convolutional(
     Raises:
         UserError: the observations are no images, or too small.
     """
+    if len(shape) == 4:
+        # Colours are channels like those of other frames, see `PolicyModule`.
+        stack, *sides, colours = shape
+        shape = (stack * colours, *sides)
     if len(shape) != 3:
         raise UserError(
             f"policy.network = {name!r} needs images, and the observations have the shape "

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from multiprocess.connection import Connection
 
-from rtagent import checkpoint
+from rtagent import checkpoint, run_record
 from rtagent.actor_critic import acting_part, build_learned
 from rtagent.config import Config
 from rtagent.env.adapter import Adapter, open_environment
@@ -57,22 +57,27 @@ def probe(config: Config) -> Blueprint:
             tensors=tensors[:acting],
             screen=adapter.screen,
             critics=tensors[acting:],
+            reward_range=adapter.reward_range,
+            sight=adapter.sight,
         )
     finally:
         adapter.close()
 
 
-def run_probe(config: Config, checkpoint_dir: Path, voice: Connection) -> None:
-    """Body of the probe process: sends ("blueprint", Blueprint, resume) or ("failed", text)."""
+def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, voice: Connection) -> None:
+    """Body of the probe process: sends ("found", and what `boot.Found` has) or ("failed", text)."""
     start_life("probe")
     torch.set_num_threads(1)
     answer: tuple[Any, ...]
     try:
         blueprint = probe(config)
-        resume = checkpoint.newest(checkpoint_dir) if config.run.resume else None
-        if resume is not None:
-            checkpoint.check(resume, checkpoint.signature(config, blueprint))
-        answer = ("blueprint", blueprint, resume)
+        resume, events = _resume(config, blueprint, checkpoint_dir)
+        events.append(("observations", {"seen": blueprint.sight}))
+        try:
+            run_record.write(run_dir, run_record.describe_run(config))
+        except OSError as error:
+            events.append(("run_record_failed", {"reason": str(error)}))
+        answer = ("found", blueprint, resume, events)
     except UserError as error:
         answer = ("failed", str(error))
     except Exception:
@@ -80,6 +85,17 @@ def run_probe(config: Config, checkpoint_dir: Path, voice: Connection) -> None:
     voice.send(answer)
     voice.close()
     os._exit(0)
+
+
+def _resume(
+    config: Config, blueprint: Blueprint, folder: Path
+) -> tuple[Path | None, list[tuple[str, dict[str, Any]]]]:
+    """The checkpoint to go on from, and what is to be told of others."""
+    if not config.run.resume:
+        return None, []
+    wanted = checkpoint.signature(config, blueprint)
+    resume, passed = checkpoint.newest_usable(folder, wanted)
+    return resume, [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
 
 
 def _head(config: Config, adapter: Adapter) -> OutputHead:

@@ -16,6 +16,10 @@ from rtagent.errors import UserError
 FIFO_PRIORITY = 50
 ACTING_NICE = -10
 """Not `SCHED_FIFO`: policies that keep every core busy would shut the service out."""
+SUPERVISOR_NICE = -15
+"""Above acting, or the supervisor could not end processes that are too many; it needs little."""
+SERVICE_NICE = -11
+"""Hardly above acting: whoever can send requests must not be able to stop it."""
 TIMER_SLACK_NS = 1000
 
 _PR_SET_PDEATHSIG = 1
@@ -104,11 +108,53 @@ def prefer_acting(mode: str) -> bool:
     Returns:
         Whether this process is preferred now.
     """
-    if mode == "off":
+    return mode != "off" and _take_nice(ACTING_NICE)
+
+
+def prefer_service() -> bool:
+    """Let a service be heard beside inference processes that keep every core busy.
+
+    Returns:
+        Whether this process is preferred now.
+    """
+    return _take_nice(SERVICE_NICE) or _take_nice(ACTING_NICE)
+
+
+def prefer_supervisor() -> bool:
+    """Go before all but the environment, where that is permitted; what is started does not inherit.
+
+    Returns:
+        Whether this thread is preferred now.
+    """
+    if not (_take_nice(SUPERVISOR_NICE) or _take_nice(ACTING_NICE)):
         return False
+    policy = os.sched_getscheduler(0) | os.SCHED_RESET_ON_FORK
+    os.sched_setscheduler(0, policy, os.sched_getparam(0))
+    return True
+
+
+def _take_nice(nice: int) -> bool:
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, ACTING_NICE)
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
     except PermissionError:
+        return False
+    return True
+
+
+def spare_or_sacrifice(score: int) -> bool:
+    """Tell the kernel whom to end when memory is short.
+
+    Args:
+        score: -1000 (never this process) to 1000 (this one first). Less than what it was inherited
+            with takes the right `CAP_SYS_RESOURCE`.
+
+    Returns:
+        Whether that was permitted.
+    """
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(score))
+    except OSError:
         return False
     return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ import zstandard
 
 from rtagent.checkpoint import Signature
 from rtagent.memory.frames import FrameRing
+from rtagent.regular_file import read_regular
 from rtagent.whole_file import appearing
 
 FORMAT = 1
@@ -33,6 +35,9 @@ DRAFT = ".replay-"
 
 Header = Mapping[str, str | int]
 
+LAST_TICK = 2**62
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAGIC = b"rtreplay"
 _HEAD = struct.Struct("<8sI")
 _CRC = struct.Struct("<I")
@@ -57,6 +62,28 @@ class Chunk:
     first: int
     stop: int
     bytes: int
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], suffix: str) -> Chunk:
+        """What a manifest says of a file.
+
+        Args:
+            values: by the names of the attributes.
+            suffix: how the file's name ends.
+
+        Raises:
+            ValueError: it is no plain name, or a number is none.
+            TypeError: something is missing, or too much.
+        """
+        chunk = cls(**values)
+        if not isinstance(chunk.file, str) or not _PLAIN.fullmatch(chunk.file):
+            raise ValueError(f"{str(chunk.file)[:80]!r} is no file of a replay")
+        if not chunk.file.endswith(suffix):
+            raise ValueError(f"{chunk.file!r} is no file of a replay")
+        for number in (chunk.first, chunk.stop, chunk.bytes):
+            if type(number) is not int or not 0 <= number < LAST_TICK:
+                raise ValueError(f"{chunk.file}: a number is wrong")
+        return chunk
 
 
 @contextmanager
@@ -93,14 +120,15 @@ class Reader:
     Args:
         path: the file.
         about: what it must have been written with.
+        size: its bytes.
 
     Raises:
         Corrupt: it is gone, damaged, or something else.
     """
 
-    def __init__(self, path: Path, about: Header) -> None:
+    def __init__(self, path: Path, about: Header, size: int) -> None:
         try:
-            content = memoryview(path.read_bytes())
+            content = memoryview(read_regular(path, size))
         except OSError as error:
             raise Corrupt(error.strerror or str(error)) from error
         body, tail = content[: -_CRC.size], content[-_CRC.size :]
@@ -110,7 +138,11 @@ class Reader:
         start = _HEAD.size + length
         if magic != _MAGIC:
             raise Corrupt("not a file of a replay")
-        if json.loads(bytes(body[_HEAD.size : start])) != about:
+        try:
+            found = json.loads(bytes(body[_HEAD.size : start]))
+        except (ValueError, RecursionError):
+            found = None
+        if found != about:
             raise Corrupt("of another format, or of something else")
         self._stream = zstandard.ZstdDecompressor().stream_reader(body[start:])
 

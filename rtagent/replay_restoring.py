@@ -94,8 +94,12 @@ def restore(
     if manifest.priorities is not None:
         try:
             about = header(signature, manifest.oldest, stop)
-            reader = Reader(folder / manifest.priorities.file, about)
+            chunk = manifest.priorities
+            reader = Reader(folder / chunk.file, about, chunk.bytes)
             values = reader.take("<f8", (stop - manifest.oldest,))[oldest - manifest.oldest :]
+            if not (np.isfinite(values) & (values >= 0.0)).all():
+                values = None
+                raise Corrupt("a priority is negative or not finite")
         except Corrupt as error:
             problem = problem or f"{manifest.priorities.file}: {error}; priorities are left out"
     return RestoreReport(oldest, manifest.newest, problem, values)
@@ -112,7 +116,7 @@ def _fill(
     """Restore the ticks of a chunk from `lowest` on; nothing of it can be read on failure."""
     count, skipped = chunk.stop - chunk.first, max(0, lowest - chunk.first)
     about = header(signature, chunk.first, chunk.stop, str(ledger.dtype.descr))
-    reader = Reader(folder / chunk.file, about)
+    reader = Reader(folder / chunk.file, about, chunk.bytes)
     rows = reader.take(ledger.dtype, (count,))
     slots = np.arange(chunk.first, chunk.stop) % frames.capacity
     step = piece_ticks(frames)

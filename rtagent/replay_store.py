@@ -28,6 +28,7 @@ from rtagent.checkpoint import Signature
 from rtagent.errors import UserError
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger, Rows
+from rtagent.regular_file import read_regular
 from rtagent.replay_files import (
     DRAFT,
     FORMAT,
@@ -42,6 +43,8 @@ from rtagent.whole_file import appearing
 
 CHUNK_TICKS = 4096
 MANIFEST = "manifest.json"
+LARGEST_MANIFEST = 1 << 22
+"""Bytes: a chunk takes some 130 of them."""
 SUFFIX = ".chunk"
 
 Doubles = npt.NDArray[np.float64]
@@ -154,7 +157,7 @@ def find(folder: Path, signature: Signature) -> Manifest | None:
         ReplayError: it belongs to something else, or its manifest is corrupt.
     """
     try:
-        values = json.loads((folder / MANIFEST).read_text())
+        values = json.loads(read_regular(folder / MANIFEST, LARGEST_MANIFEST))
         content = values["replay"]
         if int(values["crc32"], 16) != _crc(content):
             raise ValueError("wrong checksum")
@@ -167,20 +170,37 @@ def find(folder: Path, signature: Signature) -> Manifest | None:
         manifest = Manifest(
             content["oldest"],
             content["newest"],
-            tuple(Chunk(**each) for each in content["chunks"]),
-            None if extra is None else Chunk(**extra),
+            tuple(Chunk.read(each, SUFFIX) for each in content["chunks"]),
+            None if extra is None else Chunk.read(extra, SUFFIX),
         )
+        _check_ranges(manifest)
+        theirs = {name: theirs[name] for name in common(signature)}
     except FileNotFoundError:
         return None
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ReplayError(f"the replay {folder} is corrupt ({error}); {_ADVICE}") from error
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ReplayError(f"the replay {folder} is corrupt ({reason}); {_ADVICE}") from error
     for name, mine in common(signature).items():
-        if theirs.get(name) != mine:
+        if theirs[name] != mine:
             raise ReplayError(
-                f"the replay {folder} belongs to the {name} {theirs.get(name)}, not {mine}; use "
+                f"the replay {folder} belongs to the {name} {theirs[name]}, not {mine}; use "
                 "another --state-dir, or start with --set run.checkpoint_replay=false"
             )
     return manifest
+
+
+def _check_ranges(manifest: Manifest) -> None:
+    """Raise a ValueError unless the chunks hold the ticks that the manifest names."""
+    oldest, newest, chunks = manifest.oldest, manifest.newest, manifest.chunks
+    ends = [chunk.stop for chunk in chunks]
+    if [chunk.first for chunk in chunks[1:]] != ends[:-1]:
+        raise ValueError("its chunks do not follow each other")
+    if any(not 0 < chunk.stop - chunk.first <= CHUNK_TICKS for chunk in chunks):
+        raise ValueError(f"a chunk does not hold 1 to {CHUNK_TICKS} ticks")
+    if type(oldest) is not int or type(newest) is not int or not chunks:
+        raise ValueError("it names no ticks")
+    if not chunks[0].first <= oldest < chunks[0].stop or newest + 1 != ends[-1]:
+        raise ValueError("its chunks hold other ticks than it names")
 
 
 class _Window:
@@ -218,12 +238,11 @@ class _Window:
         ring = self._frames
         for start in range(first, stop, piece_ticks(ring)):
             ticks = np.arange(start, min(start + piece_ticks(ring), stop))
-            slots = ticks % ring.capacity
-            pixels, starts = ring.frames[slots], ring.episode_starts[slots]
-            numbers, held = ring.numbers[slots], self.held()
+            pixels, starts, whole = ring.read(ticks)
+            held = self.held()
             if held > start:
                 self.oldest = max(self.oldest, held)
-            yield start - first, (pixels, np.where(numbers == ticks, ticks, -1), starts)
+            yield start - first, (pixels, np.where(whole, ticks, -1), starts)
 
 
 class _Saving:

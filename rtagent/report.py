@@ -1,10 +1,11 @@
 """What the supervisor tells the world: the state of the run, its processes, and what happened.
 
-Why it is correct. Only the supervisor's thread tells. Events leave for the disk through a queue
-that never makes it wait (`event_log.py`); whether they arrive there is one attribute, which the
-log's thread sets and the supervisor's thread reads. The newest events also stand in the status
-cell, so they are seen when the disk is full. The wall clock is read once, at the start: the times
-of events follow the monotonic clock from there, whatever is done to the other.
+Why it is correct. Only the supervisor's thread tells. Events leave for the disk and for the log
+through queues that never make it wait (`event_log.py`, `log_lines.py`); whether they reach the disk
+is one attribute, which its thread sets and the supervisor's thread reads. The newest events also
+stand in the status cell, so they are seen when the disk is full. The wall clock is read once, at
+the start: the times of events follow the monotonic clock and the time of sleep from there, whatever
+is done to the other.
 """
 
 from __future__ import annotations
@@ -19,12 +20,18 @@ from typing import Any
 
 from rtagent import __version__
 from rtagent.child import Child, State
-from rtagent.clock import Clock
+from rtagent.clock import Clock, suspended_s
 from rtagent.config import Config
-from rtagent.event_log import EventLog
-from rtagent.memory.cells import JsonCell
+from rtagent.event_levels import level_of
+from rtagent.event_log import KEYS, EventLog
+from rtagent.log_format import event_text
+from rtagent.log_lines import LogLines
+from rtagent.memory.cells import JsonCell, TooLong
+from rtagent.shortening import EVENT_BYTES, short_details, short_text
 
 EVENTS_SHOWN = 50
+SHORTER = (2000, 500, 100)
+"""Bytes of an error and of an event, tried one after the other where the whole does not fit."""
 CLOSE_LIMIT_S = 1.0
 
 _log = logging.getLogger("rtagent")
@@ -44,6 +51,7 @@ class Report:
         url: of the HTTP service, if there is one.
         events: file to keep the events in; none: they are not kept.
         time_of_day: read once.
+        suspended: seconds that the machine has slept; the monotonic clock stands still meanwhile.
     """
 
     def __init__(
@@ -53,17 +61,20 @@ class Report:
         url: str | None = None,
         events: Path | None = None,
         time_of_day: Callable[[], datetime] = wall_clock,
+        suspended: Callable[[], float] = suspended_s,
     ) -> None:
         self._run_id = run_id
         self._url = url
         self._clock = clock
         self._started = clock.now()
-        self._began = time_of_day()
+        self._suspended = suspended
+        self._began = time_of_day() - timedelta(seconds=suspended())
         self._count = 0
         self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS_SHOWN)
         self._written: dict[str, Any] = {}
         self._lost: str | None = None
         self._known_lost: str | None = None
+        self._lines = LogLines(_log_event)
         self._kept = None if events is None else EventLog(events, self._note_loss)
 
     def event(self, kind: str, source: str | None = None, **details: Any) -> None:
@@ -72,13 +83,16 @@ class Report:
         Args:
             kind: of event.
             source: the process, or the section of the settings.
-            details: plain values.
+            details: plain values; what is too long is shortened.
         """
+        own = {name: value for name, value in details.items() if name not in KEYS}
+        details = short_details(own, EVENT_BYTES)
         uptime_s = round(self._clock.now() - self._started, 3)
         self._count += 1
+        at = self._began + timedelta(seconds=uptime_s + self._suspended())
         event = {
             "id": self._count,
-            "at": (self._began + timedelta(seconds=uptime_s)).isoformat(timespec="milliseconds"),
+            "at": at.isoformat(timespec="milliseconds"),
             "uptime_s": uptime_s,
             "kind": kind,
             "source": source,
@@ -87,10 +101,7 @@ class Report:
         self._events.appendleft(event)
         if self._kept is not None:
             self._kept.put(event)
-        said = ([] if source is None else [f"source={source}"]) + [
-            f"{key}={value}" for key, value in details.items()
-        ]
-        _log.info("%s: %s", kind, ", ".join(said))
+        self._lines.put(event)
 
     def write(
         self, cell: JsonCell, children: Sequence[Child], config: Config, state: str
@@ -114,19 +125,21 @@ class Report:
             "pid": os.getpid(),
             "url": self._url,
             "state": state,
+            "shortened": False,
             "started_s": self._started,
             "roles": [child.describe() for child in shown if child.state is not State.STOPPED],
             "events": list(self._events),
             "config": config.model_dump(mode="json"),
         }
         if status != self._written:
-            cell.write(status)
+            _write(cell, status)
             self._written = status
 
     def close(self) -> None:
         """Let the events reach the disk, if it takes them soon."""
         if self._kept is not None:
             self._kept.close(CLOSE_LIMIT_S)
+        self._lines.close(CLOSE_LIMIT_S)
 
     def _note_loss(self, reason: str | None) -> None:
         """Why events do not reach the disk; None: they do again. From the log's thread."""
@@ -143,9 +156,42 @@ def run_state(children: Sequence[Child], ticks: int, *, stopping: bool) -> str:
     """
     if stopping:
         return "stopping"
-    if any(child.state is State.FAILED for child in children):
+    if any(child.failing for child in children):
         return "failed"
     if not ticks or any(c.state is State.STARTING and not c.restarts for c in children):
         return "starting"
     settled = (State.RUNNING, State.STOPPED, State.STOPPING)
     return "running" if all(child.state in settled for child in children) else "degraded"
+
+
+def _log_event(event: dict[str, Any], dropped: int) -> None:
+    """Log an event; the formatters of `log_format.py` find it whole in the record."""
+    extra = {"event": event, "dropped": dropped}
+    _log.log(level_of(event["kind"]), "%s", event_text(event), extra=extra)
+
+
+def _write(cell: JsonCell, status: dict[str, Any]) -> None:
+    """Write a status, shortened where the cell cannot hold it: hundreds of errors may come at once.
+    """
+    for most in (None, *SHORTER):
+        try:
+            cell.write(status if most is None else _shortened(status, most))
+        except TooLong:
+            continue
+        return
+    without = {**status, "roles": [], "events": [], "shortened": True}
+    cell.write(without)
+
+
+def _shortened(status: dict[str, Any], most: int) -> dict[str, Any]:
+    roles = [
+        each if each["last_error"] is None
+        else {**each, "last_error": short_text(each["last_error"], most)}
+        for each in status["roles"]
+    ]
+    events = []
+    for event in status["events"]:
+        details = {name: value for name, value in event.items() if name not in KEYS}
+        always = {name: event[name] for name in KEYS}
+        events.append(always | short_details(details, most))
+    return {**status, "roles": roles, "events": events, "shortened": True}

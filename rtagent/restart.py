@@ -1,39 +1,42 @@
 """When a dead process is started again: pure arithmetic on times.
 
-At most `MOST_RESTARTS` within `WINDOW_S`, the pause before each growing with jitter; after that
-the process is given up. A process that ran well for a while starts from the shortest pause again.
+The pause before each start doubles, with jitter, from `FIRST_PAUSE_S` to `LONGEST_PAUSE_S`, and
+stays there: a process is tried for ever, since what it lacks (memory, a disk, a simulator) may come
+back. After `MOST_RESTARTS` in vain it counts as failed meanwhile. A process that has run for
+`WELL_S` starts from the shortest pause again.
 """
 
 from __future__ import annotations
 
-from collections import deque
-
 MOST_RESTARTS = 5
-WINDOW_S = 60.0
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 5.0
+WELL_S = 10.0
+FIRST_PAUSE_S = 0.3
+LONGEST_PAUSE_S = 30.0
 
 
 class RestartPolicy:
     """Decides when one process may be started again."""
 
     def __init__(self) -> None:
-        self._restarts: deque[float] = deque()
+        self._deaths = 0
 
-    def next_start(self, now: float, jitter: float) -> float | None:
-        """When to start a process that has just died.
+    @property
+    def failing(self) -> bool:
+        """Whether it has died too often for anybody to expect that the next start succeeds."""
+        return self._deaths > MOST_RESTARTS
+
+    def next_start(self, now: float, ran_s: float, jitter: float) -> float:
+        """When to start a process that has just died, seconds.
 
         Args:
             now: seconds.
+            ran_s: how long it had worked before it died, seconds; 0: it never got so far.
             jitter: uniform in [0, 1).
-
-        Returns:
-            Seconds, or None if it has died too often.
         """
-        while self._restarts and self._restarts[0] <= now - WINDOW_S:
-            self._restarts.popleft()
-        if len(self._restarts) >= MOST_RESTARTS:
-            return None
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** len(self._restarts))
-        self._restarts.append(now)
+        if ran_s >= WELL_S:
+            self._deaths = 0
+        # A power of two beyond a float's range is never needed.
+        doublings = min(self._deaths, 32)
+        self._deaths += 1
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**doublings)
         return now + pause * (0.5 + 0.5 * jitter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from pathlib import Path
@@ -32,21 +33,29 @@ class Runtime:
         run_id: name of the run; new at every start.
 
     Raises:
-        UserError: on entry, if the state directory is not free or cannot be used.
+        UserError: on entry, if the state directory is not free or cannot be used; from every
+            method, if the run has not begun, has ended, or could not be started as configured.
+        TimeoutError: on exit, if the run does not end.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._clock = MonotonicClock()
         self._error: BaseException | None = None
         self._reader: StatsReader | None = None
+        self._begun: tuple[Supervisor, threading.Thread] | None = None
 
     def __enter__(self) -> Runtime:
-        self._clock = MonotonicClock()
-        self._state_dir = StateDir(self._config.state_dir)
+        if self._begun is not None:
+            raise UserError("a Runtime runs once: make another one")
+        state_dir = StateDir(self._config.state_dir)
         self.run_id = secrets.token_hex(4)
-        self._supervisor = Supervisor(self._config, self._clock, self.run_id)
-        self._thread = threading.Thread(target=self._supervise, name="rtagent-supervisor")
-        self._thread.start()
+        supervisor = Supervisor(self._config, self._clock, self.run_id)
+        thread = threading.Thread(
+            target=self._supervise, args=(supervisor, state_dir), name="rtagent-supervisor"
+        )
+        self._begun = supervisor, thread
+        thread.start()
         return self
 
     def __exit__(
@@ -55,16 +64,24 @@ class Runtime:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._supervisor.request_stop()
-        saves = self._config.run.checkpoint_replay
-        self._thread.join(CHECKPOINT_LIMIT_S if saves else STOP_LIMIT_S)
-        self._state_dir.release()
+        supervisor, thread = self._run()
+        supervisor.request_stop()
+        limit_s = CHECKPOINT_LIMIT_S if self._config.run.checkpoint_replay else STOP_LIMIT_S
+        thread.join(limit_s)
+        if thread.is_alive() and error is None:
+            raise TimeoutError(
+                f"the run has not ended after {limit_s:.0f} s; it still holds "
+                f"{self._config.state_dir}"
+            )
 
-    def _supervise(self) -> None:
+    def _supervise(self, supervisor: Supervisor, state_dir: StateDir) -> None:
         try:
-            self._supervisor.run()
+            supervisor.run()
         except BaseException as error:
             self._error = error
+        finally:
+            # Not before: until here somebody writes into it.
+            state_dir.release()
 
     def wait_ready(self, timeout: float = 30.0) -> None:
         """Wait until the world ticks and every inference process acts.
@@ -78,13 +95,38 @@ class Runtime:
         """
         deadline = self._clock.now() + timeout
         while not self._acting():
-            self._check()
             if self._clock.now() > deadline:
                 raise TimeoutError(f"not ready after {timeout:.0f} s: {self.status()}")
             self._clock.sleep_until(self._clock.now() + POLL_S)
 
+    def wait(self, *, updates: int | None = None, seconds: float | None = None) -> dict[str, Any]:
+        """Let it run until so many updates have been applied, or so long; what comes first.
+
+        Args:
+            updates: applied in this run, by all learners.
+            seconds: from now.
+
+        Returns:
+            The figures at the end, as `stats`.
+
+        Raises:
+            UserError: neither is given, or the run has failed.
+        """
+        if updates is None and seconds is None:
+            raise UserError("wait: say how many updates, or how many seconds")
+        deadline = math.inf if seconds is None else self._clock.now() + seconds
+        wanted = math.inf if updates is None else updates
+        while self._clock.now() < deadline and self._applied() < wanted:
+            self._clock.sleep_until(min(deadline, self._clock.now() + POLL_S))
+        return self.stats()
+
+    def _applied(self) -> int:
+        """Updates applied in this run."""
+        world = self._running().world
+        return 0 if world is None else int(world.board.learners["applied"].sum())
+
     def _acting(self) -> bool:
-        world = self._supervisor.world
+        world = self._running().world
         if world is None or world.ledger.newest < world.first_tick:
             return False
         acting = world.board.inference["deposits"][: world.control.orders.processes] > 0
@@ -129,7 +171,7 @@ class Runtime:
     def checkpoint(
         self, replay: bool = False, timeout: float = CHECKPOINT_LIMIT_S
     ) -> dict[str, Any]:
-        """Write a checkpoint now; returns when it is written: file, updates, replay, seconds.
+        """Write a checkpoint now; returns when it is written: path, file, updates, replay, seconds.
 
         Args:
             replay: save the replay too.
@@ -138,41 +180,57 @@ class Runtime:
         Raises:
             UserError: it cannot be written.
         """
-        return self._ask("checkpoint", {"replay": replay}, timeout)
+        written = self._ask("checkpoint", {"replay": replay}, timeout)
+        return {"path": self._running().checkpoint_dir / written["file"], **written}
 
     def _ask(self, command: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
-        self._check()
-        return self._supervisor.submit(command, arguments).result(timeout)
+        return self._running().submit(command, arguments).result(timeout)
 
     def stats(self) -> dict[str, Any]:
         """Every figure, as `GET /v1/stats`.
 
         Raises:
-            UserError: it could not be started as configured, or is not ready yet.
+            UserError: it does not run, or is not ready yet.
         """
-        self._check()
-        if self._supervisor.world is None:
+        world = self._running().world
+        if world is None:
             raise UserError("no figures yet: call wait_ready first")
         if self._reader is None:
-            self._reader = StatsReader(self._supervisor.world)
+            self._reader = StatsReader(world)
         return self._reader.collect()
 
     def status(self) -> dict[str, Any]:
         """State of the run and its processes, as `GET /v1/status`; {} before the start."""
-        self._check()
-        world = self._supervisor.world
+        world = self._running().world
         return {} if world is None else dict(world.status.read())
 
     @property
     def run_dir(self) -> Path:
-        """Where the records of this run are written."""
-        return self._supervisor.run_dir
+        """Where the records of this run are written; known once it has begun."""
+        return self._run()[0].run_dir
 
     @property
     def world(self) -> Any:
         """The shared memory, for measurements."""
-        return self._supervisor.world
+        return self._run()[0].world
 
-    def _check(self) -> None:
+    def _run(self) -> tuple[Supervisor, threading.Thread]:
+        if self._begun is None:
+            raise UserError("the run has not begun: write `with Runtime(config) as runtime:`")
+        return self._begun
+
+    def _running(self) -> Supervisor:
+        """The supervisor, as long as there is something to ask it for.
+
+        Raises:
+            UserError: the run has not begun, has ended, or could not be started as configured.
+        """
+        supervisor, thread = self._run()
+        if supervisor.ended:
+            # It may still say why.
+            thread.join(STOP_LIMIT_S)
         if self._error is not None:
             raise self._error
+        if supervisor.ended:
+            raise UserError("the run has ended: ask for figures inside its `with` block")
+        return supervisor

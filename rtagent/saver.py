@@ -15,8 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from multiprocess.connection import Connection
-
 from rtagent.checkpoint import signature
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.demonstration_loading import Demonstrations, delay_ticks, load
@@ -25,7 +23,9 @@ from rtagent.memory.world import World, WorldHandles
 from rtagent.realtime import enter_idle
 from rtagent.replay_restoring import restore
 from rtagent.replay_store import ReplayError, find, save
-from rtagent.worker import start_life
+from rtagent.shortening import EVENT_BYTES, short_details, short_error
+from rtagent.voice import Voice
+from rtagent.worker import LAST_WORDS_S, start_life
 
 PROGRESS_EVERY_S = 0.2
 NANO = 1_000_000_000
@@ -41,7 +41,7 @@ class Progress:
         clock: time.
     """
 
-    def __init__(self, voice: Connection, clock: Clock) -> None:
+    def __init__(self, voice: Voice, clock: Clock) -> None:
         self._voice, self._clock = voice, clock
         self._next = clock.now()
 
@@ -52,7 +52,7 @@ class Progress:
             self._next = self._clock.now() + PROGRESS_EVERY_S
 
 
-def save_replay(handles: WorldHandles, folder: Path, voice: Connection) -> None:
+def save_replay(handles: WorldHandles, folder: Path, voice: Voice) -> None:
     """Save the replay at idle priority; SIGTERM ends it between two pieces.
 
     Args:
@@ -83,7 +83,7 @@ def save_replay(handles: WorldHandles, folder: Path, voice: Connection) -> None:
 
 
 def restore_replay(
-    handles: WorldHandles, folder: Path, voice: Connection, keep: int | None = None
+    handles: WorldHandles, folder: Path, voice: Voice, keep: int | None = None
 ) -> None:
     """Restore the replay, before any other process of the run starts.
 
@@ -116,7 +116,7 @@ def restore_replay(
 
 
 def load_demonstrations(
-    handles: WorldHandles, past: Demonstrations, voice: Connection, keep: int | None = None
+    handles: WorldHandles, past: Demonstrations, voice: Voice, keep: int | None = None
 ) -> None:
     """Fill the replay with demonstrations, before any other process of the run starts.
 
@@ -133,6 +133,7 @@ def load_demonstrations(
         delay = delay_ticks(world.config, world.blueprint)
         ticks = load(
             past, world.blueprint, world.frames, world.ledger, delay=delay,
+            interval=world.config.learning.demonstration_interval,
             time_ns=round(MonotonicClock().now() * NANO), keep=keep, progress=progress,
         )
         return {
@@ -143,20 +144,21 @@ def load_demonstrations(
     _answer("loaded", work, voice)
 
 
-def _answer(kind: str, work: Callable[[Progress], Details], voice: Connection) -> None:
+def _answer(kind: str, work: Callable[[Progress], Details], voice: Voice) -> None:
     """Do the work, say how it went, and end the process."""
     clock = MonotonicClock()
     started = clock.now()
     answer: tuple[str, Any]
     try:
         details = work(Progress(voice, clock))
-        answer = kind, {**details, "seconds": round(clock.now() - started, 3)}
+        seconds = round(clock.now() - started, 3)
+        answer = kind, {**short_details(details, EVENT_BYTES), "seconds": seconds}
     except UserError as error:
-        answer = "failed", str(error)
+        answer = "failed", short_error(str(error))
     except Exception:
-        answer = "failed", traceback.format_exc()
+        answer = "failed", short_error(traceback.format_exc())
     # The supervisor may be gone, or have given up.
     with suppress(OSError):
-        voice.send(answer)
+        voice.send(answer, LAST_WORDS_S)
         voice.close()
     os._exit(0)

@@ -19,6 +19,7 @@ from rtagent.config import MAX_INFERENCE_PROCESSES, InferenceConfig
 from rtagent.memory.board import registrations_since
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
+from rtagent.staggering.figures import interaction
 from rtagent.stats import StatsReader
 
 NANO = 1e9
@@ -29,12 +30,15 @@ WINDOW_INFERENCES = 4.0
 """...over at least so many inferences of one process."""
 
 
-def limits_of(inference: InferenceConfig, tick_s: float) -> Limits:
+def limits_of(
+    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES
+) -> Limits:
     """What an automatic number of processes must keep to.
 
     Args:
         inference: deadline, algorithm, injected latency.
         tick_s: tau_M, the deadline where none is set.
+        room: inference processes that the machine has room for.
     """
     deadline = inference.action_deadline_ms
     # Padding is waited out and keeps no core busy.
@@ -42,15 +46,17 @@ def limits_of(inference: InferenceConfig, tick_s: float) -> Limits:
     return Limits(
         deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),
         algorithm=inference.algorithm,
-        most=MAX_INFERENCE_PROCESSES if injected else len(os.sched_getaffinity(0)),
+        most=max(1, room if injected else min(room, len(os.sched_getaffinity(0)))),
     )
 
 
-def first_number(inference: InferenceConfig, tick_s: float) -> int:
+def first_number(
+    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES
+) -> int:
     """Inference processes to start with, before anything is measured."""
     if inference.processes != "auto":
         return inference.processes
-    return first_guess(limits_of(inference, tick_s))
+    return first_guess(limits_of(inference, tick_s, room))
 
 
 class Scaling:
@@ -63,14 +69,22 @@ class Scaling:
 
     def __init__(self, world: World, clock: Clock) -> None:
         self._world = world
-        self._clock = clock
         self._reader = StatsReader(world, clock)
         self._scaler = AutoScaler()
         self._next = self._changed_at = clock.now()
         self._known: tuple[Limits, float] | None = None
 
+    def start_anew(self) -> None:
+        """Forget what was measured: it says nothing about what is now."""
+        self._known = None
+
     def step(
-        self, now: float, inference: InferenceConfig, current: int, workers: Iterable[Child]
+        self,
+        now: float,
+        inference: InferenceConfig,
+        current: int,
+        workers: Iterable[Child],
+        room: int = MAX_INFERENCE_PROCESSES,
     ) -> Move | None:
         """What to change now, if anything.
 
@@ -79,11 +93,12 @@ class Scaling:
             inference: in force.
             current: processes ordered.
             workers: the inference processes.
+            room: inference processes that the machine has room for.
         """
         if inference.processes != "auto" or now < self._next:
             return None
         self._next = now + EVERY_S
-        limits = limits_of(inference, self._world.blueprint.tick_seconds)
+        limits = limits_of(inference, self._world.blueprint.tick_seconds, room)
         if (limits, inference.injected_latency_ms) != self._known:
             self._known, self._changed_at = (limits, inference.injected_latency_ms), now
             self._scaler.reset(now)
@@ -105,21 +120,13 @@ class Scaling:
         if not len(latencies):
             return None
         longest = float(np.percentile(latencies, 99)) / NANO
-        interaction_ms = self._reader.interaction_since(since)["mean"]
+        rows = self._reader.rows_since(since)
+        interaction_s = interaction(rows["time_ns"][rows["source"] == Source.AGENT] / NANO).mean
+        inaction = float((rows["source"] == Source.DEFAULT).mean()) if len(rows) else None
         return Measured(
             mean_s=min(float(latencies.mean()) / NANO, longest),
             longest_s=longest,
             samples=len(latencies),
-            interaction_s=None if interaction_ms is None else interaction_ms / 1e3,
-            inaction=self._inaction(since),
+            interaction_s=interaction_s,
+            inaction=inaction,
         )
-
-    def _inaction(self, since: float) -> float | None:
-        """Share of default ticks since then."""
-        ledger = self._world.ledger
-        newest = ledger.newest
-        ticks = int((self._clock.now() - since) * self._world.blueprint.rate_hz) + 1
-        first = max(newest - ticks, ledger.oldest, self._world.first_tick)
-        rows = ledger.read(first, newest + 1)
-        rows = rows[rows["time_ns"] >= since * NANO]
-        return float((rows["source"] == Source.DEFAULT).mean()) if len(rows) else None

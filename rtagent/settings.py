@@ -22,6 +22,10 @@ CHANGEABLE = {
 }
 
 
+MOST_CONFIG_BYTES = 128 << 10
+"""Of the configuration as JSON: a quarter of the status."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What is wanted.
@@ -56,6 +60,20 @@ def first_orders(config: Config) -> Orders:
         injected_latency_spread=inference.injected_latency_spread,
     )
     return _ordered(config, orders)
+
+
+def check_size(config: Config) -> None:
+    """Refuse a configuration that would leave no room for anything else in the status.
+
+    Raises:
+        UserError: it is too long.
+    """
+    size = len(config.model_dump_json())
+    if size > MOST_CONFIG_BYTES:
+        raise UserError(
+            f"the configuration takes {size} bytes as JSON, {MOST_CONFIG_BYTES} at most are "
+            "possible; put long values of env.kwargs into a file"
+        )
 
 
 def change(settings: Settings, section: str, arguments: dict[str, Any]) -> Settings:

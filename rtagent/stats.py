@@ -2,7 +2,8 @@
 
 What happened in the world in the last minute is counted from the tick ledger and the action cells;
 the counters of the run are those of the environment process, which alone executes. Percentiles and
-means cover the last 60 seconds. What is not known is None, never 0.
+means cover the last 60 seconds, or the time since the inference settings changed, if that is less:
+`clock.window_s` says how long. What is not known is None, never 0.
 """
 
 from __future__ import annotations
@@ -13,20 +14,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent import exploration
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.learning.horizon import batch_in_force
 from rtagent.memory.actions import NANO
-from rtagent.memory.board import Record, recent_episodes, registrations_since
+from rtagent.memory.board import (
+    SAMPLES,
+    Record,
+    applied_rate,
+    recent_episodes,
+    registrations_since,
+    step_lengths,
+)
 from rtagent.memory.ledger import Rows
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
-from rtagent.staggering.figures import processes_needed
-from rtagent.staggering.register import PROMISING
+from rtagent.staggering.figures import interaction, processes_needed
+from rtagent.trend import EPISODES, trend
 
 WINDOW_S = 60.0
 SILENT_S = 10.0
 """A learner that has not beaten for so long has no rate of updates."""
+RATE_OVER_NS = 5 * NANO
+
+UNKNOWN_REGRET: dict[str, Any] = {"value": None, "kind": "unknown", "unit": "reward"}
 
 
 class StatsReader:
@@ -44,28 +54,33 @@ class StatsReader:
     def collect(self) -> dict[str, Any]:
         """The dictionary that `GET /v1/stats` answers."""
         now = self._clock.now()
-        rows = self._recent_rows(now)
+        since = max(now - WINDOW_S, self._world.control.orders.inference_since)
+        minute = self.rows_since(now - WINDOW_S)
+        rows = minute[minute["time_ns"] >= since * NANO]
         status = self._world.status.read()
         return {
-            "clock": self._clock_figures(rows, now),
-            "actions": self._action_figures(rows, now),
-            "inference": self._inference_figures(status, now),
+            "clock": {**self._clock_figures(rows, now), "window_s": now - since},
+            "actions": {
+                **self._action_figures(rows, now), "inaction_fraction_60s": _inaction(minute),
+            },
+            "inference": self._inference_figures(status, since),
             "learning": self._learning_figures(status, now),
             "replay": self._replay_figures(),
             "r3": self._r3_figures(),
-            "regret": self._regret_figures(rows),
+            "regret": self._regret_figures(),
             "episodes": self._episode_figures(),
         }
 
-    def _recent_rows(self, now: float) -> Rows:
-        """The whole ledger rows of the last 60 s."""
-        ledger = self._world.ledger
+    def rows_since(self, since: float) -> Rows:
+        """The whole ledger rows of ticks at `since` s or later."""
+        world, ledger = self._world, self._world.ledger
+        ticks = max(0.0, self._clock.now() - since) * world.blueprint.rate_hz
+        most = math.ceil(ticks) + world.config.env.max_catch_up_ticks
         newest = ledger.newest
-        most = round(WINDOW_S * self._world.blueprint.rate_hz)
         # The rows of a restored replay carry the times of another life.
-        first = max(newest - most, ledger.oldest, self._world.first_tick)
+        first = max(newest - most, ledger.oldest, world.first_tick)
         rows = ledger.read(first, newest + 1)
-        return rows[rows["time_ns"] >= (now - WINDOW_S) * NANO]
+        return rows[rows["time_ns"] >= since * NANO]
 
     def _clock_figures(self, rows: Rows, now: float) -> dict[str, Any]:
         record = self._world.board.environment[0]
@@ -89,8 +104,13 @@ class StatsReader:
             "slips": int(record["slips"]),
             "realtime": bool(record["realtime"]),
             "lateness_us": _spread(rows["lateness_ns"] / 1e3, (50, 99, 99.9)),
-            "step_us": int(record["step_ns"]) / 1e3 if ticks else None,
+            "step_us": _spread(self._step_lengths(rows) / 1e3, (50, 99)),
+            "reset_ms": int(record["reset_ns"]) / 1e6 if ticks else None,
         }
+
+    def _step_lengths(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """How long the environment took for the ticks of these rows, nanoseconds."""
+        return step_lengths(self._world.board.environment, rows["tick"])
 
     def _action_figures(self, rows: Rows, now: float) -> dict[str, Any]:
         record = self._world.board.environment[0]
@@ -108,15 +128,12 @@ class StatsReader:
             "default": default,
             "inaction_fraction": default / ticks if ticks else None,
             "strict_inaction_fraction": (default + reused) / ticks if ticks else None,
-            "inaction_fraction_60s": float((~acted).mean()) if len(rows) else None,
+            "inaction_fraction_window": _inaction(rows),
             "overwritten": max(0, deposits - agent - pending),
-            "interaction_ms": self._interaction(registered),
+            "interaction_ms": interaction(_new_actions_ms(rows))._asdict(),
             "delay_ticks": {"mean": _mean(delays), **_spread(delays, (50, 99))},
+            "disagreement": _disagreement(rows),
         }
-
-    def interaction_since(self, since: float) -> dict[str, float | None]:
-        """Mean (ms) and CV of the time between agent actions registered at `since` s or later."""
-        return self._interaction(self._registered(round(since * NANO)))
 
     def _registered(self, since_ns: int) -> Record:
         """What all inference processes have registered since then, whether executed or not."""
@@ -125,22 +142,9 @@ class StatsReader:
             [registrations_since(records[i : i + 1], since_ns) for i in range(len(records))]
         )
 
-    def _interaction(self, registered: Record) -> dict[str, float | None]:
-        """Time between two agent actions taking effect; see `staggering.figures.gap_cv`."""
-        record, orders = self._world.board.environment[0], self._world.control.orders
-        effects = registered["registered_ns"]
-        if orders.algorithm in PROMISING:
-            period_ns = NANO / self._world.blueprint.rate_hz
-            since_anchor = (registered["tick"] - int(record["anchor_tick"])) * period_ns
-            due = int(record["anchor_ns"]) + np.rint(since_anchor).astype(np.int64)
-            effects = np.maximum(effects, due)
-        gaps = np.diff(np.sort(effects)) / 1e6
-        mean = _mean(gaps)
-        return {"mean": mean, "cv": float(gaps.std()) / mean if mean and len(gaps) > 1 else None}
-
-    def _inference_figures(self, status: dict[str, Any], now: float) -> dict[str, Any]:
+    def _inference_figures(self, status: dict[str, Any], since_s: float) -> dict[str, Any]:
         orders, blueprint = self._world.control.orders, self._world.blueprint
-        since = round((now - WINDOW_S) * NANO)
+        since = round(since_s * NANO)
         workers, taus = [], []
         roles = [role for role in status.get("roles", []) if role["role"] == "inference"]
         for role in roles:
@@ -180,32 +184,24 @@ class StatsReader:
         }
 
     def _learning_figures(self, status: dict[str, Any], now: float) -> dict[str, Any]:
-        config = self._world.config
         records = self._world.board.learners
         orders = self._world.control.orders
         info = self._world.weights.info()
         updates, applied = int(records["updates"].max()), int(records["applied"].sum())
-        learns = updates > 0 or orders.learners > 0
-        silent = now * NANO - records["heartbeat_ns"] > SILENT_S * NANO
-        rates = records["updates_per_s"][(records["pid"] > 0) & ~silent]
-        rates = rates[np.isfinite(rates)]
         roles = [role for role in status.get("roles", []) if role["role"] == "learner"]
-        epsilon = config.policy.epsilon_end
-        if learns:
-            epsilon = exploration.epsilon(info.updates if info else 0, config.policy)
         learned = applied > 0
-        newest = int(records["heartbeat_ns"].argmax())
+        newest = int(records["applied_ns"].argmax())
         return {
             "processes": orders.learners,
             "order": orders.learning_order,
             "paused": orders.learning_paused,
             # Before a learner has taken over a resumed run, its weights say how far it is.
             "updates": max(updates, info.updates if info else 0),
-            "updates_per_s": float(rates.sum()) if len(rates) else None,
+            "updates_per_s": self._update_rate(now),
             "samples_consumed": int(records["samples_consumed"].max()),
             "batch_size": batch_in_force(self._world.horizon.read(), orders),
             "loss": float(records["loss"][newest]) if learned else None,
-            "epsilon": epsilon,
+            "epsilon": self._exploration_rate(),
             "staleness": {
                 "mean": float(records["staleness_sum"].sum()) / applied if learned else None,
                 "max": int(records["staleness_max"].max()) if learned else None,
@@ -226,6 +222,27 @@ class StatsReader:
                 for role in roles
             ],
         }
+
+    def _update_rate(self, now: float) -> float | None:
+        """Of the learners that are not silent, over the last seconds; None: there is none."""
+        records = self._world.board.learners
+        rates = [
+            applied_rate(records[index : index + 1], round(now * NANO), RATE_OVER_NS)
+            for index in range(self._world.control.orders.learners)
+            if now * NANO - records["heartbeat_ns"][index] <= SILENT_S * NANO
+        ]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known else None
+
+    def _exploration_rate(self) -> float | None:
+        """The rate of the newest registered action; unknown before the first."""
+        records = self._world.board.inference[: self._world.control.orders.rows]
+        acted = np.flatnonzero(records["samples"])
+        if not len(acted):
+            return None
+        at = (records["samples"][acted] - 1) % SAMPLES
+        newest = acted[records["recent"]["registered_ns"][acted, at].argmax()]
+        return float(records["epsilon"][newest])
 
     def _evaluation_figures(self) -> dict[str, Any]:
         """Of the greedy policy in a paused world; unknown before the first evaluation."""
@@ -287,46 +304,66 @@ class StatsReader:
             "decisions": self._world.horizon.count,
         }
 
-    def _regret_figures(self, rows: Rows) -> dict[str, Any]:
-        """Theorem 1 of paper 004: what is measured, and what cannot be known is None."""
-        record = self._world.board.environment[0]
-        return {
-            "inaction": {
-                "value": int(record["default"]) if record["ticks"] else None,
-                "kind": "measured",
-                "unit": "default ticks",
-            },
-            "delay": {"value": _disagreement(rows), "kind": "measured", "unit": "disagreement"},
-            "learning": {"value": None, "kind": "bound", "unit": "unknown"},
-        }
+    def _regret_figures(self) -> dict[str, Any]:
+        """Regret in units of reward (Riemer et al., Realtime Reinforcement Learning, Theorem 1).
+
+        Inaction: in the theorem's worst case every default tick loses the whole range of rewards
+        (r_max where the least is 0, as there). The range includes 0, which is what a world pays
+        that is over. Of delay and learning no more is known than that they cost something.
+        """
+        record, declared = self._world.board.environment[0], self._world.blueprint.reward_range
+        low, high = float(record["reward_low"]), float(record["reward_high"])
+        kind = "estimate"
+        if declared is not None and declared[0] <= low <= high <= declared[1]:
+            (low, high), kind = declared, "bound"
+        inaction = dict(UNKNOWN_REGRET)
+        if record["ticks"] and high > low:
+            inaction |= {"value": int(record["default"]) * (high - low), "kind": kind}
+        return {"inaction": inaction, "delay": UNKNOWN_REGRET, "learning": UNKNOWN_REGRET}
 
     def _episode_figures(self) -> dict[str, Any]:
         record = self._world.board.environment
-        recent = recent_episodes(record, 100)
+        newest = recent_episodes(record, EPISODES)
+        recent, found = newest[-100:], trend(newest["return"])
         return {
             "count": int(record["episodes"][0]),
             "faults": int(record["faults"][0]),
             "last_return": float(recent["return"][-1]) if len(recent) else None,
             "mean_return_100": _mean(recent["return"]),
             "mean_length_100": _mean(recent["length"]),
+            "trend": {
+                name: None if found is None else getattr(found, name)
+                for name in ("direction", "change", "episodes", "p_value")
+            },
         }
 
 
-def _disagreement(rows: Rows) -> float | None:
-    """How often the action computed from frame j differs from the one executed at tick j.
+def _inaction(rows: Rows) -> float | None:
+    """Share of these ticks that executed the default behaviour."""
+    return float((rows["source"] == Source.DEFAULT).mean()) if len(rows) else None
 
-    The former is known a few ticks later, when it is executed itself.
+
+def _new_actions_ms(rows: Rows) -> npt.NDArray[np.float64]:
+    """When the ticks that executed a new action of the agent did so, in milliseconds."""
+    at_ms: npt.NDArray[np.float64] = rows["time_ns"][rows["source"] == Source.AGENT] / 1e6
+    return at_ms
+
+
+def _disagreement(rows: Rows) -> float | None:
+    """How often the action computed from frame j differs from the one executed at tick j + 1.
+
+    Tick j produced frame j, so tick j + 1 is the first that could have used an action computed from
+    it; what that action was is known some ticks later, when it is executed itself. Rows of the
+    agent only: what the default behaviour or re-use costs is counted as inaction.
     """
     acted = rows[rows["source"] == Source.AGENT]
     if not len(acted) or rows["action"].ndim > 1:
         return None
-    first = int(rows["tick"][0])
-    inside = acted[acted["observed"] >= first]
-    at = inside["observed"] - first
-    whole = len(rows) == int(rows["tick"][-1]) - first + 1
-    if not whole or not len(inside):
-        return None
-    return float((rows["action"][at] != inside["action"]).mean())
+    first_use = acted["observed"] + 1
+    at = np.minimum(np.searchsorted(acted["tick"], first_use), len(acted) - 1)
+    known = acted["tick"][at] == first_use
+    differs = acted["action"][at] != acted["action"]
+    return _mean(differs[known])
 
 
 def _outcomes(met: int, missed: int, known: bool) -> dict[str, int | None]:

@@ -2,11 +2,13 @@
 
 Why it is correct. A file is written under a temporary name in the same folder, flushed to the disk
 and renamed; a writer that is killed at any instant leaves what had the name before, and at most a
-draft that nobody reads.
+draft that nobody reads. A writer holds a lock on its draft (`flock`), which the kernel frees when
+it dies: so the next writer knows the drafts of the dead, and removes them.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,8 +27,11 @@ def appearing(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memor
     Raises:
         OSError: it cannot be written; what had its name before is as it was.
     """
+    remove_drafts(path.parent, draft_prefix)
     descriptor, draft = tempfile.mkstemp(prefix=draft_prefix, dir=path.parent)
     try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
 
             def write(content: bytes | memoryview) -> None:
@@ -46,3 +51,20 @@ def appearing(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memor
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def remove_drafts(folder: Path, draft_prefix: str) -> None:
+    """Remove what writers that were killed have left.
+
+    Args:
+        folder: where they wrote.
+        draft_prefix: how the names of their drafts begin.
+    """
+    for draft in folder.glob(f"{draft_prefix}*"):
+        with suppress(OSError):
+            descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
+            finally:
+                os.close(descriptor)

@@ -18,6 +18,7 @@ from service import (
     events,
     inference,
     learning,
+    logins,
     operations,
     screen,
     timeline,
@@ -40,6 +41,7 @@ for module, tag in (
     (events, "events"),
     (timeline, "figures"),
     (screen, "figures"),
+    (logins, "logins"),
 ):
     router.include_router(module.router, tags=[tag])
 
@@ -65,6 +67,11 @@ class Role(BaseModel):
         "stopped.",
         examples=["running"],
     )
+    busy: Literal["stepping", "resetting"] | None = Field(
+        None, description="What the environment has been doing for more than a second; null: "
+        "nothing that takes so long.",
+        examples=[None],
+    )
     restarts: int = Field(description="Times it was replaced.", ge=0, examples=[0])
     last_error: str | None = Field(
         description="Why it last died, with its traceback; null: it never has.", examples=[None]
@@ -84,6 +91,10 @@ class Status(BaseModel):
     )
     version: str = Field(description="Version of the program.", examples=["0.1.0"])
     roles: list[Role] = Field(description="Its processes.")
+    shortened: bool = Field(
+        False, description="Whether errors had to be shortened, there being too many.",
+        examples=[False],
+    )
 
 
 @router.get(

@@ -13,14 +13,19 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from service import api, openapi, pages, problems
+from rtagent.clock import MonotonicClock
+from service import api, openapi, pages, problems, reference
 from service.answers import json_answer
+from service.attempts import Attempts
 from service.backend import Backend
 from service.context import Context, Here
+from service.login import Login
 from service.metrics import CONTENT_TYPE, prometheus_text
 from service.openapi import PROBLEM_RESPONSE
 from service.problems import Problem, ProblemMiddleware
 from service.security import SecurityHeaders, SecurityMiddleware
+from service.seldom import Seldom
+from service.sessions import Sessions
 from service.settings import Settings
 
 STATIC = Path(__file__).parent / "static"
@@ -62,20 +67,26 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
         title="rtagent",
         version=_version(),
         description="Control and figures of a realtime reinforcement-learning daemon. Every error "
-        "is an RFC 9457 problem; every call but /livez and /readyz needs the token.",
+        "is an RFC 9457 problem; every call but /livez and /readyz needs the token, or the cookie "
+        "of a session. /docs shows this document as a page.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.context = Context(backend)
+    clock = MonotonicClock()
+    failures = Seldom(lambda line: backend.tell("login_failed", error=line), clock)
+    attempts = Attempts(clock, failures)
+    login = Login(settings, Sessions(settings.token, settings.sessions_file), attempts)
+    app.state.context = Context(backend, login)
     app.include_router(api.router)
     app.include_router(router)
     app.include_router(pages.router)
+    app.include_router(reference.router)
     problems.install(app)
     app.mount("/static", Assets(directory=STATIC), name="static")
     openapi.install(app)
     # The one added last is the outermost.
-    app.add_middleware(SecurityMiddleware, settings=settings)
+    app.add_middleware(SecurityMiddleware, settings=settings, login=login, attempts=attempts)
     app.add_middleware(ProblemMiddleware)
     app.add_middleware(SecurityHeaders)
     return app

@@ -23,12 +23,16 @@ from service.commands import (
     Duplex,
 )
 from service.encoding import Picture
+from service.vector_plot import Vectors, plot_vectors
 
 __all__ = ["Backend", "BackendBusy", "BackendGone", "SharedBackend"]
 
 TIMEOUTS_S = {"checkpoint": 602.0}
 """Commands that may take longer than others: a little more than the supervisor gives them."""
 DECISIONS_SHOWN = 50
+PLOTTED_S = 5.0
+PLOTTED = 168
+"""Observations in the plot of an environment without a picture, at most."""
 PROGRESS = (
     "elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
     "episode_deadlines",
@@ -37,10 +41,6 @@ PROGRESS = (
 
 class Backend(Protocol):
     """The daemon as the HTTP application sees it. Every method may be called from any thread."""
-
-    @property
-    def has_screen(self) -> bool:
-        """Whether the environment has a picture."""
 
     def status(self) -> dict[str, Any]:
         """Run id, state, version and the roles with pid, state, restarts and last error."""
@@ -52,7 +52,7 @@ class Backend(Protocol):
         """The configuration in force, as nested plain values."""
 
     def screen(self) -> Picture | None:
-        """What the agent sees; None if there is no frame yet."""
+        """What the agent sees, or a plot of it; None if there is no frame yet."""
 
     def inference(self) -> dict[str, Any]:
         """processes, algorithm, action_deadline_ms, injected_latency_ms, ready and
@@ -100,6 +100,14 @@ class Backend(Protocol):
             BackendBusy: no answer in time.
         """
 
+    def tell(self, kind: str, **details: Any) -> None:
+        """Have something remembered as an event; does not wait, and may be in vain.
+
+        Args:
+            kind: of event.
+            details: plain values.
+        """
+
 
 class SharedBackend:
     """The running daemon: figures from shared memory, commands over the pipe.
@@ -119,11 +127,6 @@ class SharedBackend:
         # The reader keeps what it has seen; two threads inside it would mix that up.
         self._reading = threading.Lock()
 
-    @property
-    def has_screen(self) -> bool:
-        """Whether the environment has a picture."""
-        return self._world.blueprint.screen
-
     def status(self) -> dict[str, Any]:
         """The supervisor's newest report."""
         with self._reading:
@@ -140,14 +143,26 @@ class SharedBackend:
         return {**config, "inference": {**config["inference"], **self._settings()}}
 
     def screen(self) -> Picture | None:
-        """The newest frame as a picture."""
+        """The newest frame as a picture; vectors are drawn over the last seconds."""
         frames = self._world.frames
-        frame = frames.frame(frames.newest) if self.has_screen else None
-        if frame is None or frame.dtype != np.uint8:
+        frame = frames.frame(frames.newest)
+        if frame is None:
             return None
+        if not self._world.blueprint.screen:
+            return plot_vectors(self._recent_vectors(frame))
         if frame.ndim == 3 and frame.shape[-1] not in (3, 4):
             return frame[0] if frame.shape[0] == 1 else frame[..., 0]
         return frame[..., :3] if frame.ndim == 3 else frame
+
+    def _recent_vectors(self, frame: Vectors) -> Vectors:
+        """Some observations of the last seconds (n, numbers), the newest last."""
+        frames, rate = self._world.frames, self._world.blueprint.rate_hz
+        newest = frames.newest
+        first = max(frames.oldest, self._world.first_tick, newest - round(PLOTTED_S * rate))
+        step = max(1, (newest - first) // PLOTTED)
+        found = [frames.frame(number) for number in range(newest - step, first - 1, -step)]
+        whole = [each for each in reversed(found) if each is not None]
+        return np.stack([*whole, frame]).reshape(len(whole) + 1, -1)
 
     def inference(self) -> dict[str, Any]:
         """The settings in force, how many processes act, how many are recommended."""
@@ -195,8 +210,8 @@ class SharedBackend:
         status = self.status()
         for role in status.get("roles", ()):
             if role["state"] == "failed":
-                lines = str(role.get("last_error") or "it gave no reason").strip().splitlines()
-                return False, f"{role['name']} has failed: {lines[-1]}"
+                # Strangers may ask: why it failed may hold paths, names and values.
+                return False, f"{role['name']} has failed"
         state = status.get("state", "starting")
         if state in ("failed", "stopping"):
             return False, f"the daemon is {state}"
@@ -235,6 +250,10 @@ class SharedBackend:
     ) -> dict[str, Any]:
         """Send a command to the supervisor and wait until it is in force."""
         return self._channel.call(name, arguments, TIMEOUTS_S.get(name), by)
+
+    def tell(self, kind: str, **details: Any) -> None:
+        """Send an event to the supervisor."""
+        self._channel.tell(kind, details)
 
     def _settings(self) -> dict[str, Any]:
         """The settable settings, from the supervisor's orders where they hold them.

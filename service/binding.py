@@ -8,7 +8,8 @@ import socket
 
 from rtagent.errors import UserError
 
-BACKLOG = 512
+BACKLOG = 2048
+"""Those who wait here cost no descriptor; who finds it full tries again after a second."""
 STALLED_MS = 10_000
 """A client that takes nothing for so long loses its connection: the kernel sees to it, whatever is
 being sent."""
@@ -17,13 +18,13 @@ UNSENT_BYTES = 16 << 10
 instead of a queue of old ones."""
 
 
-def bind(host: str, port: int, insecure: bool) -> socket.socket:
+def bind(host: str, port: int, reachable: bool) -> socket.socket:
     """Take the address the service will listen on.
 
     Args:
         host: address or name.
         port: 0 takes a free one; `getsockname()[1]` says which.
-        insecure: allow an address other than loopback, without TLS.
+        reachable: allow an address other than loopback: there is TLS, or the user insists.
 
     Returns:
         A listening socket.
@@ -38,10 +39,10 @@ def bind(host: str, port: int, insecure: bool) -> socket.socket:
     except (socket.gaierror, UnicodeError):
         raise UserError(f"{host} is no address of this machine: choose another --host") from None
     family, kind, protocol, _, address = found[0]
-    if not insecure and not ipaddress.ip_address(address[0]).is_loopback:
+    if not reachable and not ipaddress.ip_address(address[0]).is_loopback:
         raise UserError(
-            f"{host} can be reached from other machines: it needs TLS or --insecure; or bind "
-            f"127.0.0.1 and forward the port with ssh"
+            f"{host} can be reached from other machines: it needs TLS (service.certificate) or "
+            f"--insecure; or bind 127.0.0.1 and forward the port with ssh"
         )
     sock = socket.socket(family, kind, protocol)
     try:
@@ -55,6 +56,11 @@ def bind(host: str, port: int, insecure: bool) -> socket.socket:
         sock.close()
         raise UserError(_bind_failure(error, host, port)) from None
     return sock
+
+
+def is_loopback(sock: socket.socket) -> bool:
+    """Whether only this machine can reach a bound socket."""
+    return ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _bind_failure(error: OSError, host: str, port: int) -> str:

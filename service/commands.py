@@ -11,6 +11,7 @@ of the pipe everybody who waits is told.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from concurrent.futures import Future
@@ -35,8 +36,8 @@ class BackendGone(BackendBusy):
 class Duplex(Protocol):
     """What is used of a `multiprocessing.connection.Connection`."""
 
-    def send(self, obj: Any, /) -> None:
-        """Write one object."""
+    def send(self, message: Any, /) -> object:
+        """Write one object; False: the other end does not read."""
 
     def recv(self) -> Any:
         """Read one object; EOFError at the end of the pipe."""
@@ -95,12 +96,15 @@ class CommandChannel:
             number = next(self._numbers)
             self._unanswered[number] = reply
             try:
-                self._connection.send(
+                sent = self._connection.send(
                     {"id": number, "name": name, "arguments": arguments, "by": by}
                 )
             except OSError:
                 del self._unanswered[number]
                 raise BackendGone("the supervisor is gone; the command was not sent") from None
+            if sent is False:
+                del self._unanswered[number]
+                raise BackendBusy("the supervisor does not read; the command was not sent")
         try:
             return reply.result(limit)
         except FutureTimeout:
@@ -108,6 +112,18 @@ class CommandChannel:
                 f"the supervisor did not answer within {limit:g} s; the change may still "
                 f"come into force, so read the value before trying again"
             ) from None
+
+    def tell(self, kind: str, details: dict[str, Any]) -> None:
+        """Send an event, which nobody answers; not to a supervisor that does not answer at all.
+
+        Args:
+            kind: of event. One every few seconds is what the pipe has room for.
+            details: plain values.
+        """
+        with self._lock:
+            if not self._gone and len(self._unanswered) < MOST_UNANSWERED:
+                with contextlib.suppress(OSError):
+                    self._connection.send(("event", {"kind": kind, **details}))
 
     def _read(self) -> None:
         try:

@@ -8,10 +8,12 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from rtagent.verdicts import verdicts
 from service.backend import Backend
 from service.commands import BackendBusy
 from service.encoding import json_bytes, png_bytes
 from service.fresh import Fresh, FreshByKey
+from service.login import Login
 from service.operating import Operations
 from service.places import Places
 
@@ -30,9 +32,11 @@ class Context:
 
     Args:
         backend: the daemon.
+        login: the sessions of browsers.
 
     Attributes:
         backend: the daemon.
+        login: the sessions of browsers.
         stats_json: the figures, ready to send.
         screen_png: the picture, ready to send; None while there is no frame.
         timelines: by seconds, ready to send.
@@ -44,9 +48,10 @@ class Context:
         stopping: set when the service is about to stop, so that open streams end.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, login: Login) -> None:
         self.backend = backend
-        self.stats_json = Fresh(lambda: json_bytes(backend.stats()), MAX_AGE_S)
+        self.login = login
+        self.stats_json = Fresh(self._stats, MAX_AGE_S)
         self.screen_png = Fresh(self._picture, PICTURE_AGE_S)
         self.timelines: FreshByKey[float, bytes] = FreshByKey(
             lambda seconds: json_bytes(backend.timeline(seconds)), MAX_AGE_S, TIMELINES_KEPT
@@ -67,6 +72,10 @@ class Context:
             await asyncio.wait_for(self.changing.acquire(), CHANGE_WAIT_S)
         except TimeoutError:
             raise BackendBusy("another change is still under way; nothing was changed") from None
+
+    def _stats(self) -> bytes:
+        stats = self.backend.stats()
+        return json_bytes({**stats, "verdicts": verdicts(stats, self.backend.status())})
 
     def _picture(self) -> bytes | None:
         picture = self.backend.screen()

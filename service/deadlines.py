@@ -60,8 +60,8 @@ class Decision(BaseModel):
     consumed: int = Field(description="Samples used of the horizon.", examples=[5000])
     data_budget: int = Field(description="B, in samples; 0: none.", examples=[10_000])
     time_ratio: float | None = Field(
-        description="Share of the horizon's time, as compared; in mode episode as expected at the "
-        "next decision; null: unknown.",
+        description="Share of the time up to the deadline's margin, as compared; in mode episode "
+        "as expected at the next decision; null: unknown.",
         examples=[0.4],
     )
     data_ratio: float | None = Field(

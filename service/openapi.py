@@ -29,6 +29,7 @@ REASONS = {
     401: "The token is missing or wrong.",
     403: "The request comes from a foreign site.",
     404: "There is no such thing.",
+    408: "The body did not come in time.",
     409: "The daemon refuses, and nothing has changed; the detail says why.",
     412: "The settings are no longer those of `If-Match`; nothing has changed.",
     413: "The body is too long.",
@@ -36,6 +37,7 @@ REASONS = {
     421: "The service is not reached under that Host.",
     422: "A value is out of its bounds, or unknown; the errors name each.",
     426: "This is a WebSocket.",
+    429: "Too many logins have failed from this address.",
     500: "The service failed; its log says why.",
     503: "The daemon cannot do it at present.",
     504: "The daemon did not answer in time; whether the change comes into force is not known.",
@@ -47,6 +49,7 @@ TAGS = {
     "checkpoints": "What has been saved.",
     "operations": "Changes and checkpoints that take longer than their answer.",
     "events": "What happened.",
+    "logins": "Sessions of browsers.",
     "health": "For supervisors of services.",
 }
 
@@ -107,15 +110,15 @@ _REGRET = {
     "properties": {
         "value": {
             "type": ["number", "null"], "description": "The regret; null: unknown.",
-            "examples": [80],
+            "examples": [400.0],
         },
         "kind": {
-            "type": ["string", "null"], "enum": ["measured", "estimate", "bound", None],
-            "description": "measured, estimate or bound.", "examples": ["measured"],
+            "type": "string", "enum": ["bound", "estimate", "unknown"],
+            "description": "What is known of it.", "examples": ["bound"],
         },
         "unit": {
-            "type": ["string", "null"], "description": "The value's unit.",
-            "examples": ["default ticks"],
+            "type": "string", "enum": ["reward"], "description": "The value's unit.",
+            "examples": ["reward"],
         },
     },
 }

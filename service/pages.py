@@ -45,8 +45,9 @@ PAGE = Template("""<!doctype html>
 <body class="explained">
 <a class="skip" href="#main">Skip to the figures</a>
 <header><h1>Figures explained</h1><nav aria-label="Pages"><a href="/">Dashboard</a></nav></header>
-<p class="intro">Percentiles and means cover the last 60 seconds unless the text says otherwise;
-counters cover the run. What is not known is shown as unknown, never as 0.</p>
+<p class="intro">Percentiles and means cover the last 60 seconds, or the time since the inference
+settings changed if that is less, unless the text says otherwise; counters cover the run. What is
+not known is shown as unknown, never as 0.</p>
 <nav class="contents" aria-label="Sections">$contents</nav>
 <main id="main" tabindex="-1">
 $sections
@@ -76,12 +77,13 @@ class Section:
 
 
 REGRET_MEANING = {
-    "inaction": "What ticks without an action cost: the number of ticks that were executed with "
-    "the default behaviour.",
-    "delay": "What old actions cost: how often the action computed from a frame differs from the "
-    "one that was executed at that frame.",
-    "learning": "What a policy costs that has not learned everything: no more than a bound can be "
-    "given.",
+    "inaction": "What the run's default ticks (actions.default) can have cost: their number times "
+    "the range of rewards, 0 among them, which the environment declares (bound) or which was "
+    "observed (estimate). What a default tick brings about later is not in it.",
+    "delay": "What old actions cost. Unknown: it depends on how predictable the world is. What is "
+    "measured is actions.delay_ticks and actions.disagreement.",
+    "learning": "What a policy costs that has not learned everything. Unknown: the theorem's bound "
+    "has no constant.",
 }
 SECTIONS = [
     Section("clock", "Clock", "The world's clock, which waits for nobody.", "", CLOCK),

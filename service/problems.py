@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from rtagent.errors import UserError
+from rtagent.printable import printable
 from service.commands import BackendBusy, BackendGone
 from service.encoding import json_bytes
 
@@ -94,7 +95,8 @@ class ProblemMiddleware:
         try:
             await self._app(scope, receive, watched)
         except Exception:
-            _log.exception("%s %s failed", scope.get("method", "socket"), scope["path"])
+            path = printable(scope["path"])
+            _log.exception("%s %s failed", scope.get("method", "socket"), path)
             if started:
                 # Half an answer cannot be mended; the server cuts the connection.
                 raise

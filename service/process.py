@@ -4,6 +4,7 @@ Why it is correct. `service.binding` listens before anything is started, so a po
 noticed at once, and a service that is restarted takes the same socket over: clients that connect
 meanwhile wait in its backlog. The heartbeat is stamped from inside the event loop: a loop that
 hangs stops beating. On a stop the open streams are told first, since the server waits for them.
+Who connects and sends nothing takes nothing from others: `connections.py` and `listening.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import threading
 import traceback
 from collections.abc import Callable, Generator
@@ -21,33 +23,42 @@ from typing import Any
 
 import uvicorn
 
-from rtagent.clock import MonotonicClock
+from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
 from rtagent.memory.world import World, WorldHandles
-from rtagent.worker import EXIT_FAILED, EXIT_USER_ERROR, start_life
+from rtagent.printable import printable
+from rtagent.realtime import prefer_service
+from rtagent.voice import Voice
+from rtagent.worker import EXIT_FAILED, EXIT_USER_ERROR, OUT_OF_MEMORY, say_last, start_life
 from service.app import create_app
 from service.backend import Backend, SharedBackend
+from service.certificate import tls_context
+from service.connections import RESERVED_DESCRIPTORS, Connections, Noticing, descriptor_limit
 from service.context import Context
+from service.listening import Listener
+from service.seldom import seldom_logged
 from service.settings import Settings
 
 BEAT_SECONDS = 0.1
 GRACE_SECONDS = 2
 
 
-def run(handles: WorldHandles, voice: Any, settings: Settings, sock: socket.socket) -> None:
+def run(handles: WorldHandles, voice: Voice, settings: Settings, sock: socket.socket) -> None:
     """The whole life of the service process.
 
     Args:
         handles: of the shared memory.
-        voice: duplex pipe to the supervisor: what this process says, commands and their replies.
+        voice: line to the supervisor: what this process says, commands and their replies.
         settings: token and address.
         sock: from `service.binding.bind`.
     """
-    start_life("service")
+    start_life("service", OUT_OF_MEMORY["service"])
     terminated = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     try:
         world = World(handles)
+        if world.config.run.realtime != "off":
+            prefer_service()
         record, clock = world.board.record("service", 0), MonotonicClock()
         record["pid"], record["ready"] = os.getpid(), 0
 
@@ -63,9 +74,11 @@ def run(handles: WorldHandles, voice: Any, settings: Settings, sock: socket.sock
 
         serve(sock, SharedBackend(world, voice), settings, should_stop, beat)
     except UserError as error:
-        _end(voice, EXIT_USER_ERROR, str(error), boot=True)
+        say_last(voice, str(error), boot=True)
+        os._exit(EXIT_USER_ERROR)
     except BaseException:
-        _end(voice, EXIT_FAILED, traceback.format_exc(), boot=False)
+        say_last(voice, traceback.format_exc(), boot=False)
+        os._exit(EXIT_FAILED)
     os._exit(0)
 
 
@@ -85,12 +98,18 @@ def serve(
         should_stop: asked every `BEAT_SECONDS`.
         beat: called every `BEAT_SECONDS`.
     """
+    clock = MonotonicClock()
+    # One process may have few descriptors; some are left for everything but connections.
+    most = max(2, min(settings.most_connections, descriptor_limit() - RESERVED_DESCRIPTORS))
+    connections = Connections(
+        most, min(most, settings.most_per_address), settings.patience_s
+    )
     app = create_app(backend, settings)
     context: Context = app.state.context
     # What uvicorn has to say is of no use to the user; failures of a request are logged by us.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        app,
+        Noticing(app, connections, clock),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -101,21 +120,70 @@ def serve(
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    asyncio.run(_serve(_Server(config), sock, context.stopping, should_stop, beat))
 
+    def beat_and_tidy() -> None:
+        beat()
+        connections.end_silent(clock.now())
 
-def _end(voice: Any, code: int, error: str, *, boot: bool) -> None:
-    with contextlib.suppress(OSError):
-        voice.send(("failed", {"error": error, "boot": boot}))
-    os._exit(code)
+    certificate = settings.certificate
+    tls = None if certificate is None else tls_context(certificate, settings.private_key)
+    server = _Server(config, connections, tls, clock)
+    asyncio.run(_serve(server, sock, context.stopping, should_stop, beat_and_tidy))
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves the signals to the process it runs in."""
+    """A server that leaves signals to its process, and does not accept whoever comes.
+
+    Args:
+        config: of the server.
+        connections: who is connected.
+        tls: the certificate; none: without TLS.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        connections: Connections,
+        tls: ssl.SSLContext | None,
+        clock: Clock,
+    ) -> None:
+        super().__init__(config)
+        self._connections = connections
+        self._tls = tls
+        self._clock = clock
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept on the sockets."""
+        await self.lifespan.startup()
+        say = seldom_logged(__name__, self._clock)
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: say(_described(context))
+        )
+        listeners: list[Any] = [
+            Listener(sock, self._protocol, self._connections, self._tls, self._clock, say)
+            for sock in sockets or ()
+        ]
+        self.servers = listeners
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+
+def _described(context: dict[str, Any]) -> str:
+    """What the event loop has to say, in one line."""
+    error = context.get("exception")
+    reason = "" if error is None else f": {type(error).__name__}: {error}"
+    return printable(f"{context.get('message', 'event loop')}{reason}")
 
 
 async def _serve(

@@ -43,8 +43,9 @@ Rate = Annotated[
     },
 )
 async def screen(here: Here) -> Response:
-    """The newest frame, enlarged by a whole factor."""
-    _check_screen(here)
+    """The newest frame, enlarged by a whole factor; where observations are vectors, a plot of the
+    last five seconds.
+    """
     picture = await here.screen_png.get()
     if picture is None:
         raise Problem(404, "there is no frame yet", kind="no-frame")
@@ -73,7 +74,6 @@ async def screen_needs_a_socket(here: Here, hz: Rate = 10) -> Response:
 @router.websocket("/screen")
 async def pushed_screen(websocket: WebSocket, here: Here, hz: Rate = 10) -> None:
     """Send pictures until the client goes away or the service stops."""
-    _check_screen(here)
     with here.places.take():
         await websocket.accept()
         tasks = [
@@ -91,11 +91,6 @@ async def pushed_screen(websocket: WebSocket, here: Here, hz: Rate = 10) -> None
             task.result()
         with suppress(RuntimeError, WebSocketDisconnect):
             await websocket.close(GOING_AWAY)
-
-
-def _check_screen(here: Context) -> None:
-    if not here.backend.has_screen:
-        raise Problem(404, "this environment has no picture", kind="no-screen")
 
 
 async def _send(websocket: WebSocket, here: Context, interval: float) -> None:

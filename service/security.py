@@ -2,53 +2,33 @@
 
 * `Host` must name us, or a foreign web page could reach us through a DNS name of its own.
 * `Origin`, where sent, must be ours, or a foreign page could use the visitor's cookie.
-* The bearer token opens everything. A browser trades it at `GET /?token=` for a cookie whose value
-  is derived from the token, so that the token itself stays out of the browser's store; the cookie
-  of one daemon opens no other, and outlives a restart of the service.
+* The bearer token opens everything; a browser has a session instead (`login.py`).
 * A body is read here, before anything else sees it, and no further than the limit.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import asyncio
 import ipaddress
-import re
-import socket
-from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
-from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.attempts import Attempts
+from service.authorities import Authorities
+from service.login import HINT, LOGIN, Login, login_page, same, wants_page, wrong
 from service.problems import Problem, refuse
-from service.settings import WILDCARDS, Settings, bracketed
+from service.settings import Settings
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
-COOKIE_DAYS = 30
+LOGIN_ASSETS = frozenset({f"/static/{name}" for name in ("style.css", "login.css", "icon.svg")})
+"""What the login page is made of, and nothing else."""
 OWN_AGENT = "rtagent/"
 """How the User-Agent of our own commands begins."""
-LOGIN_HINT = (
-    "open the address that `rtagent serve` printed, or send the token of <state-dir>/token as "
-    "`Authorization: Bearer`"
-)
 CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'"
 )
-_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-def session_secret(token: str) -> str:
-    """The cookie's value: whoever learns it cannot work out the token."""
-    return hmac.new(token.encode(), b"rtagent session", hashlib.sha256).hexdigest()
-
-
-def cookie_name(settings: Settings) -> str:
-    """The cookie's name. Cookies know no ports, so the name keeps two daemons apart."""
-    return f"rtagent_session_{settings.port}"
 
 
 class SecurityHeaders:
@@ -63,7 +43,8 @@ class SecurityHeaders:
                 headers = MutableHeaders(scope=message)
                 headers["content-security-policy"] = CONTENT_SECURITY_POLICY
                 headers["x-content-type-options"] = "nosniff"
-                headers["referrer-policy"] = "no-referrer"
+                # With "no-referrer" a browser would send the login form from an origin of "null".
+                headers["referrer-policy"] = "same-origin"
                 headers["cross-origin-resource-policy"] = "same-origin"
             await send(message)
 
@@ -76,14 +57,18 @@ class SecurityMiddleware:
     Args:
         app: the application.
         settings: token, own address, limits.
+        login: the sessions of browsers.
+        attempts: told of requests with a wrong token.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, login: Login, attempts: Attempts
+    ) -> None:
         self._app = app
         self._settings = settings
-        self._secret = session_secret(settings.token)
-        self._cookie = cookie_name(settings)
-        self._names = _own_authorities(settings)
+        self._login = login
+        self._attempts = attempts
+        self._authorities = Authorities(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -91,108 +76,62 @@ class SecurityMiddleware:
             return
         headers = Headers(scope=scope)
         try:
-            self._check_host(scope, headers)
+            self._check_host(headers)
             self._check_origin(headers)
-            login = self._login(scope)
-            if login is not None:
-                await login(scope, receive, send)
+            if scope["path"] == LOGIN:
+                receive = await _bounded(headers, receive, self._settings)
+            answer = await self._login.answer(scope, headers, receive)
+            if answer is not None:
+                await answer(scope, receive, send)
                 return
             cookie = self._check_credentials(scope, headers)
-            scope.setdefault("state", {})["by"] = _asker(headers, scope, cookie=cookie)
+            scope.setdefault("state", {}).update(
+                by=_asker(headers, scope, cookie=cookie), by_session=cookie
+            )
             if scope["type"] == "http":
-                receive = await _bounded(headers, receive, self._settings.max_body_bytes)
+                receive = await _bounded(headers, receive, self._settings)
         except Problem as problem:
+            if problem.status in (401, 429) and wants_page(scope, headers):
+                await login_page(problem)(scope, receive, send)
+                return
             if scope["type"] == "websocket":
                 await receive()
             await refuse(problem, scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _check_host(self, scope: Scope, headers: Headers) -> None:
+    def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
-        scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
-        if len(hosts) != 1 or not self._is_ours(hosts[0], scheme):
-            raise Problem(421, "this service is not reached under that Host", kind="foreign-host")
+        if len(hosts) != 1 or not self._authorities.host_is_ours(hosts[0]):
+            raise Problem(
+                421, "this service is not reached under that Host; service.allowed_hosts of the "
+                "configuration names further ones", kind="foreign-host",
+            )
 
     def _check_origin(self, headers: Headers) -> None:
-        for origin in headers.getlist("origin"):
-            scheme, separator, authority = origin.partition("://")
-            if not separator or not self._is_ours(authority, scheme):
-                raise Problem(403, "requests from other sites are refused", kind="foreign-origin")
-        if headers.get("sec-fetch-site") == "cross-site" and "cookie" in headers:
+        foreign = any(
+            not self._authorities.origin_is_ours(origin) for origin in headers.getlist("origin")
+        )
+        if foreign or (headers.get("sec-fetch-site") == "cross-site" and "cookie" in headers):
             raise Problem(403, "requests from other sites are refused", kind="foreign-origin")
 
-    def _is_ours(self, authority: str, scheme: str) -> bool:
-        match = _AUTHORITY.fullmatch(authority)
-        if match is None or scheme not in _DEFAULT_PORTS:
-            return False
-        host = match["host"].lower()
-        port = int(match["port"] or _DEFAULT_PORTS[scheme])
-        if f"{host}:{port}" in self._names:
-            return True
-        # Bound to every interface we do not know our addresses. An address, unlike a name, cannot
-        # be pointed at us by somebody else's DNS.
-        return (
-            self._settings.host in WILDCARDS
-            and port == self._settings.port
-            and _is_address(host.strip("[]"))
-        )
-
-    def _login(self, scope: Scope) -> Response | None:
-        if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
-            return None
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token")
-        if given is None:
-            return None
-        if not _same(given[0], self._settings.token):
-            raise _unauthorized(f"that token is wrong: {LOGIN_HINT}")
-        response = RedirectResponse("/", 303, {"cache-control": "no-store"})
-        response.set_cookie(
-            self._cookie,
-            self._secret,
-            max_age=COOKIE_DAYS * 86_400,
-            httponly=True,
-            samesite="strict",
-            secure=scope["scheme"] == "https",
-        )
-        return response
-
     def _check_credentials(self, scope: Scope, headers: Headers) -> bool:
-        """Whether it was the cookie that opened."""
-        if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+        """Whether it was a session that opened."""
+        if scope["type"] == "http" and scope["path"] in OPEN_PATHS | LOGIN_ASSETS:
             return False
         authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
-            if scheme.lower() != "bearer" or not _same(token.strip(), self._settings.token):
-                raise _unauthorized(f"that token is wrong: {LOGIN_HINT}")
+            if scheme.lower() != "bearer" or not same(token.strip(), self._settings.token):
+                wait_s = self._attempts.failed((scope.get("client") or ("",))[0])
+                raise wrong(f"that token is wrong: {HINT}", wait_s)
             return False
-        cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
-        if not _same(cookie, self._secret):
-            raise _unauthorized(f"a token is needed: {LOGIN_HINT}")
+        if not self._login.has_session(headers):
+            raise Problem(
+                401, f"a token is needed: {HINT}", kind="unauthorized",
+                headers={"www-authenticate": "Bearer"},
+            )
         return True
-
-
-def _own_authorities(settings: Settings) -> frozenset[str]:
-    names = {"127.0.0.1", "localhost", "[::1]"}
-    if settings.host in WILDCARDS:
-        names.add(socket.gethostname().lower())
-    else:
-        names.add(bracketed(settings.host).lower())
-    own = {f"{name}:{settings.port}" for name in names}
-    for name in settings.allowed_hosts:
-        match = _AUTHORITY.fullmatch(name)
-        if match is not None:
-            own.add(f"{match['host'].lower()}:{match['port'] or settings.port}")
-    return frozenset(own)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_loopback(host: str) -> bool:
@@ -204,40 +143,45 @@ def _is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode(), expected.encode())
-
-
-def _unauthorized(detail: str) -> Problem:
-    return Problem(401, detail, kind="unauthorized", headers={"www-authenticate": "Bearer"})
-
-
-async def _bounded(headers: Headers, receive: Receive, limit: int) -> Receive:
-    """Read the body, at most `limit` bytes, and give back a `receive` that plays it again."""
+async def _bounded(headers: Headers, receive: Receive, settings: Settings) -> Receive:
+    """Read the body, if it is short and comes soon, and give back a `receive` that plays it."""
+    limit, patience_s = settings.max_body_bytes, settings.patience_s
     declared = headers.get("content-length")
     if declared is None and "transfer-encoding" not in headers:
         return receive
-    too_large = Problem(413, f"the body is longer than {limit} bytes", kind="too-large")
     if declared is not None and declared.isdecimal() and int(declared) > limit:
-        raise too_large
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            break
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise too_large
-        if not message.get("more_body", False):
-            break
-    played: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    if message["type"] != "http.request":
-        played = [message]
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(patience_s):
+            played = [await _whole_body(receive, limit)]
+    except TimeoutError:
+        raise Problem(
+            408, f"the body was not complete after {patience_s:g} s", kind="too-slow",
+            headers={"connection": "close"},
+        ) from None
 
     async def replay() -> Message:
         return played.pop() if played else await receive()
 
     return replay
+
+
+async def _whole_body(receive: Receive, limit: int) -> Message:
+    """The body as one message; or that the client has gone."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return message
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, f"the body is longer than {limit} bytes", kind="too-large")
 
 
 def _asker(headers: Headers, scope: Scope, *, cookie: bool) -> str:

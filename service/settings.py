@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 KIB = 1024
 
@@ -15,27 +16,44 @@ class Settings:
         token: the bearer token; see `service.token`.
         host: address the service is bound to.
         port: port the service is bound to (the real one where 0 was asked for).
-        allowed_hosts: further names under which clients may reach the service, `name` (at our
-            port) or `name:port` (behind a proxy or a port forwarding).
+        allowed_hosts: further names under which clients may reach the service: `name:port`, or
+            `name` at our port and at those of HTTP and HTTPS.
+        certificate: PEM file with the certificate and its chain; none: without TLS.
+        private_key: PEM file with its key; none: it is in the certificate's file.
+        sessions_file: where the sessions of browsers are kept; none: in memory.
         max_body_bytes: longest request body.
+        most_connections: open at once, if there are descriptors for them.
+        most_per_address: of one client's address, so that no single one can take them all; behind
+            a reverse proxy everybody has the proxy's.
+        patience_s: how long a connection may wait before it sends a whole request.
     """
 
     token: str = field(repr=False)
     host: str = "127.0.0.1"
     port: int = 8008
     allowed_hosts: frozenset[str] = frozenset()
+    certificate: Path | None = None
+    private_key: Path | None = None
+    sessions_file: Path | None = None
     max_body_bytes: int = 64 * KIB
+    most_connections: int = 512
+    most_per_address: int = 384
+    patience_s: float = 10.0
 
     @property
     def url(self) -> str:
-        """The address for a browser, without the token."""
+        """The address for a browser."""
         host = "127.0.0.1" if self.host in WILDCARDS else self.host
-        return f"http://{bracketed(host)}:{self.port}/"
+        scheme = "http" if self.certificate is None else "https"
+        return f"{scheme}://{bracketed(host)}:{self.port}/"
 
-    @property
-    def login_url(self) -> str:
-        """The address to print: it carries the token, once."""
-        return f"{self.url}?token={self.token}"
+    def login_url(self, code: str) -> str:
+        """The address that opens a session.
+
+        Args:
+            code: from `service.sessions`.
+        """
+        return f"{self.url}?code={code}"
 
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})

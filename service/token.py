@@ -11,18 +11,17 @@ import contextlib
 import os
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from rtagent.errors import UserError
+from rtagent.state_dir import read_private
 
 TOKEN_BYTES = 32
 ENVIRONMENT_NAME = "RTAGENT_TOKEN"
 FILE_NAME = "token"
 _SHAPE = re.compile(r"[A-Za-z0-9._~-]{43,256}")
 """At least 256 bits in base64, of characters that a URL and a header carry as they are."""
-_LONGEST_FILE = 4096
 
 
 def load_or_make_token(state_dir: Path, environ: Mapping[str, str]) -> str:
@@ -43,7 +42,8 @@ def load_or_make_token(state_dir: Path, environ: Mapping[str, str]) -> str:
         return _checked(given, ENVIRONMENT_NAME)
     path = state_dir / FILE_NAME
     try:
-        if not path.exists():
+        # A link that leads nowhere is there, too.
+        if not os.path.lexists(path):
             _make(path)
         return _read(path)
     except OSError as error:
@@ -67,18 +67,7 @@ def _make(path: Path) -> None:
 
 
 def _read(path: Path) -> str:
-    # Without O_NONBLOCK the open of a FIFO put there would wait for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise UserError(f"{path} is not a file: remove it, and a new token is made")
-        if mode & 0o077:
-            raise UserError(
-                f"{path} is open to other users (mode {stat.S_IMODE(mode):04o}): remove it, and a "
-                f"new token is made, or `chmod 600` it"
-            )
-        content = file.read(_LONGEST_FILE)
+    content = read_private(path, "remove it, and a new token is made", secret=True)
     return _checked(content.decode("ascii", "replace").strip(), str(path))
 
 

@@ -84,6 +84,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtimes:
             if wait:
                 runtime.wait_ready(60)
             yield runtime
+            # The supervisor survives its own mistakes; the tests must not.
+            known = {} if runtime._error else runtime.status()
+            assert [e for e in known.get("events", ()) if e["kind"] == "internal_error"] == []
 
     return start
 

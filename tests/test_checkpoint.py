@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,15 @@ import numpy as np
 import pytest
 
 from rtagent import checkpoint as checkpoints
-from rtagent.checkpoint import Checkpoint, CheckpointError, Counters, Signature
+from rtagent.checkpoint import (
+    BEST,
+    Checkpoint,
+    CheckpointError,
+    CorruptCheckpoint,
+    Counters,
+    Score,
+    Signature,
+)
 
 SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")
 
@@ -108,6 +117,65 @@ def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
         assert "run.resume=false" in str(caught.value)
 
 
+def written(path: Path, about: str, header: dict[str, object], body: bytes = b"") -> Path:
+    """A safetensors file with a right checksum over its metadata and no tensors."""
+    crc = f"{checkpoints._checksum(about, {}):08x}"
+    text = json.dumps({"__metadata__": {"rtagent": about, "crc32": crc}, **header}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    return path
+
+
+def test_a_pipe_a_device_and_a_folder_are_no_checkpoints(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match=r"not a regular file|Is a directory"):
+            checkpoints.load(path)
+
+
+def test_a_file_of_holes_is_not_read_into_memory(tmp_path: Path) -> None:
+    tensor = {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}
+    path = written(tmp_path / "sparse.safetensors", "{}", {"online.w": tensor})
+    os.truncate(path, path.stat().st_size + 4 * 10**12)
+    with pytest.raises(CheckpointError, match="are the most"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E5M2", "F8_E4M3", "BF16", "F64", "C64", "F16"])
+def test_tensors_of_other_types_are_one_line(tmp_path: Path, dtype: str) -> None:
+    tensor = {"dtype": dtype, "shape": [0], "data_offsets": [0, 0]}
+    with pytest.raises(CheckpointError, match="is corrupt"):
+        checkpoints.load(written(tmp_path / "x.safetensors", "{}", {"online.w": tensor}))
+
+
+def test_doubles_are_no_weights(tmp_path: Path) -> None:
+    tensors = {"online.w": np.zeros(3)}
+    path = checkpoints.save(tmp_path, Checkpoint(SIGNATURE, Counters(), tensors))
+    with pytest.raises(CheckpointError, match=r"tensor 'online\.w' is of type float64"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        "[" * 100_000, "5", "[]", '{"format": []}', '{"format": 1}',
+        '{"format": 1, "signature": [], "counters": {}}',
+        '{"format": 1, "signature": {"environment": 1, "network": "", "observation": "", '
+        '"action": ""}, "counters": {}}',
+        *(
+            '{"format": 1, "signature": {"environment": "", "network": "", "observation": "", '
+            f'"action": ""}}, "counters": {{"updates": {updates}}}}}'
+            for updates in ("-1", '"x"', "1e999", "1e30", str(2**63))
+        ),
+    ],
+    ids=lambda about: about[-40:],
+)
+def test_metadata_that_nobody_wrote_are_one_line(tmp_path: Path, about: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.load(written(tmp_path / "x.safetensors", about, {}))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("size", [0, 5, 300, 8000])
 def test_a_short_file_is_corrupt(tmp_path: Path, size: int) -> None:
     path = checkpoints.save(tmp_path, make())
@@ -197,3 +265,70 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(path.parent)], capture_output=True, text=True, check=True
     )
     assert json.loads(answer.stdout) == [7, False]
+
+
+# ---- the best one
+
+
+def score(mean_return: float, kind: str = "live") -> Score:
+    return Score(mean_return, 20, kind)
+
+
+def test_score_and_record_of_the_run_come_back(tmp_path: Path) -> None:
+    saved = replace(make(), score=score(1.5), run={"versions": {"torch": "2.6"}})
+    loaded = checkpoints.load(checkpoints.save(tmp_path, saved))
+    assert loaded.score == saved.score
+    assert loaded.run == saved.run
+
+
+def test_the_best_checkpoint_outlives_its_number(tmp_path: Path) -> None:
+    returns = [1.0, 9.0, 3.0, 4.0, 5.0, 6.0]
+    for updates, value in enumerate(returns):
+        checkpoints.save(tmp_path, replace(make(updates, 10), score=score(value)), keep=2)
+    listed = checkpoints.listing(tmp_path)
+    assert [each["updates"] for each in listed] == [5, 4]
+    assert not any(each["best"] for each in listed)
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 1
+    checkpoints.save(tmp_path, replace(make(99, 10), score=score(9.0)), keep=2)
+    assert [each["best"] for each in checkpoints.listing(tmp_path)] == [True, False]
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 99
+
+
+def test_without_a_score_no_checkpoint_is_the_best(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, make())
+    assert not (tmp_path / BEST).exists()
+
+
+def test_an_evaluation_says_more_than_live_episodes(tmp_path: Path) -> None:
+    for updates, each in enumerate([score(50.0), score(5.0, "evaluation"), score(60.0)]):
+        checkpoints.save(tmp_path, replace(make(updates, 10), score=each))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 1
+
+
+def test_a_best_checkpoint_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / BEST).write_bytes(b"no checkpoint")
+    checkpoints.save(tmp_path, replace(make(3), score=score(-1.0)))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 3
+
+
+# ---- older ones where the newest cannot be used
+
+
+def test_an_older_checkpoint_takes_the_place_of_a_corrupt_one(tmp_path: Path) -> None:
+    paths = [checkpoints.save(tmp_path, make(updates)) for updates in (1, 2, 3)]
+    assert checkpoints.newest_usable(tmp_path, SIGNATURE) == (paths[2], [])
+    for path in paths[1:]:
+        path.write_bytes(path.read_bytes()[:-5])
+    usable, passed = checkpoints.newest_usable(tmp_path, SIGNATURE)
+    assert usable == paths[0]
+    assert [path.name in line for path, line in zip(reversed(paths[1:]), passed, strict=True)]
+    paths[0].write_bytes(b"")
+    with pytest.raises(CorruptCheckpoint, match=paths[2].name):
+        checkpoints.newest_usable(tmp_path, SIGNATURE)
+
+
+def test_no_checkpoint_of_something_else_is_passed_over(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, make(1))
+    checkpoints.save(tmp_path, replace(make(2), signature=replace(SIGNATURE, network="mlp")))
+    with pytest.raises(CheckpointError, match="belongs to the network mlp"):
+        checkpoints.newest_usable(tmp_path, SIGNATURE)

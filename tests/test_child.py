@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from typing import Any
 
 import pytest
 
-from rtagent.child import ERROR_LINES, KILL_AFTER_S, TERM_AFTER_S, Child, State
-from rtagent.restart import MOST_RESTARTS, WINDOW_S
+from rtagent.child import KILL_AFTER_S, TERM_AFTER_S, Child, State
+from rtagent.restart import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_RESTARTS, WELL_S
+from rtagent.shortening import ERROR_LINES
 
 
 class FakeProcess:
@@ -18,6 +20,7 @@ class FakeProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.exitcode: int | None = None
+        self.failure: str | None = None
         self.joined = self.closed = False
 
     def join(self) -> None:
@@ -87,7 +90,7 @@ def test_death_is_named_and_mended(stage: Stage, code: int, text: str) -> None:
     stage.die(code, 5.0)
     assert (child.state, child.pid, child.last_error) == (State.BACKOFF, None, text)
     assert not child.start_if_due(5.0)
-    assert child.start_if_due(5.05)
+    assert child.start_if_due(5.0 + FIRST_PAUSE_S)
     assert (child.state, child.pid, child.restarts) == (State.STARTING, 1001, 1)
     assert child.last_error == text
     assert not child.start_if_due(100.0)
@@ -114,7 +117,7 @@ def test_user_error_is_not_mended_by_a_restart(stage: Stage) -> None:
     stage.die(2, 1.0)
     assert (child.state, child.boot_error) == (State.FAILED, True)
     assert child.last_error == "no such environment"
-    assert not child.start_if_due(1e6)
+    assert not child.start_if_due(1e9)
 
 
 def test_user_error_of_a_process_that_has_run_is_no_boot_failure(stage: Stage) -> None:
@@ -127,19 +130,42 @@ def test_user_error_of_a_process_that_has_run_is_no_boot_failure(stage: Stage) -
     assert child.last_error == "the track was unplugged"
 
 
-def test_given_up_after_too_many_deaths(stage: Stage) -> None:
+def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    now = 0.0
+    for _ in range(MOST_RESTARTS):
+        stage.die(1, now)
+        assert (child.state, child.failing) == (State.BACKOFF, False)
+        now = child.start_at
+        assert child.start_if_due(now)
+    for _ in range(100):
+        stage.die(1, now)
+        assert (child.state, child.failing, child.pid) == (State.FAILED, True, None)
+        assert child.start_at - now <= LONGEST_PAUSE_S + 1e-6
+        assert not child.start_if_due(child.start_at - 0.01)
+        now = child.start_at
+        assert child.start_if_due(now)
+        # Nobody is told that it works before it does.
+        assert (child.state, child.describe()["state"]) == (State.STARTING, "failed")
+    child.mark_ready(now)
+    assert (child.failing, child.describe()["state"]) == (False, "running")
+    stage.die(1, now + WELL_S)
+    assert child.state is State.BACKOFF
+
+
+def test_a_failed_process_that_nobody_wants_any_more_is_not_tried(stage: Stage) -> None:
     child = stage.child
     child.start(0.0)
     now = 0.0
     while child.state is not State.FAILED:
         stage.die(1, now)
-        now += 6.0
-        child.start_if_due(now)
-        assert now < WINDOW_S
-    assert child.restarts == MOST_RESTARTS
-    assert (child.pid, child.alive) == (None, False)
+        now = child.start_at
+        if child.state is State.BACKOFF:
+            child.start_if_due(now)
     child.stop(now)
-    assert child.state is State.FAILED
+    assert (child.state, child.failing) == (State.STOPPED, False)
+    assert not child.start_if_due(now + 1e6)
 
 
 def test_hung_process_is_killed_and_started_again(stage: Stage) -> None:
@@ -209,6 +235,56 @@ def test_description(monkeypatch: pytest.MonkeyPatch, role: str, name: str) -> N
     stage = Stage(monkeypatch, role)
     stage.child.start(0.0)
     assert stage.child.describe() == {
-        "name": name, "role": role, "index": 1, "pid": 1000, "state": "starting", "restarts": 0,
-        "last_error": None,
+        "name": name, "role": role, "index": 1, "pid": 1000, "state": "starting", "busy": None,
+        "restarts": 0, "last_error": None,
     }
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EMFILE, errno.ENOMEM])
+def test_a_refused_start_is_a_failed_start_of_one_child(stage: Stage, number: int) -> None:
+    def refuse(theirs: Any) -> None:
+        stage.theirs.append(theirs)
+        raise OSError(number, os.strerror(number))
+
+    child = stage.child
+    child.start_process = refuse
+    before = len(os.listdir("/proc/self/fd"))
+    child.start(10.0)
+    assert (child.state, child.pid, child.alive) == (State.BACKOFF, None, False)
+    assert child.last_error == f"no process: {os.strerror(number)}"
+    assert stage.theirs[0].closed
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert child.start_at > 10.0
+    assert not child.start_if_due(10.0)
+    child.start_process = stage._start
+    assert child.start_if_due(100.0)
+    assert (child.state, child.restarts) == (State.STARTING, 1)
+
+
+def test_no_pipe_is_a_failed_start(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("rtagent.child.voices", refuse)
+    stage.child.start(10.0)
+    assert stage.child.state is State.BACKOFF
+    assert stage.processes == []
+
+
+def test_the_fork_server_says_why_there_is_no_process(stage: Stage) -> None:
+    stage.child.start(10.0)
+    stage.processes[0].failure = "no process: Resource temporarily unavailable"
+    stage.die(71, 10.1)
+    assert stage.child.state is State.BACKOFF
+    assert stage.child.last_error == "no process: Resource temporarily unavailable"
+
+
+def test_a_process_that_is_not_there_yet_is_called_off(stage: Stage) -> None:
+    stage.child.start(10.0)
+    process: Any = stage.processes[0]
+    process.pid = None
+    killed = []
+    process.kill = lambda: killed.append(True)
+    stage.child.kill("no heartbeat")
+    assert killed
+    assert stage.signals == []

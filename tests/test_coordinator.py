@@ -19,7 +19,7 @@ import pytest
 from rtagent.budget import AIM
 from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.config_reading import parse_config
-from rtagent.coordinator import CALM_S, Changes, Coordinator
+from rtagent.coordinator import CALM_S, Changes, Coordinator, NotMeasured
 from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
 from rtagent.memory.board import Board, add_episode
@@ -253,16 +253,49 @@ def test_a_long_bad_episode_moves_memory_as_equation_5_says() -> None:
     assert after.batch_bytes + after.replay_bytes == pytest.approx(total, rel=1e-3)
 
 
-def test_bad_episodes_do_not_take_all_memory_from_the_batches() -> None:
+def test_alpha_and_beta_move_memory_where_there_is_plenty_of_it() -> None:
+    daemon = Daemon(memory_budget_mb=600, base_bytes=10 * MIB)
+    changes = daemon.run(1)
+    assert changes is not None
+    assert changes.batch_bytes == 40 * MIB
+    before = daemon.horizon.reservations
+    total = before.batch_bytes + before.replay_bytes
+    daemon.finish_episode(60, 10.0)
+    daemon.run(0.1)
+    daemon.finish_episode(60, 5.0)
+    changes = daemon.run(0.1)
+    replay = 1.5 * before.replay_bytes
+    expected = total * before.batch_bytes / (before.batch_bytes + replay)
+    assert changes is not None
+    assert changes.batch_bytes == pytest.approx(expected, rel=1e-3)
+    daemon.finish_episode(600, 5.0)
+    changes = daemon.run(0.1)
+    assert changes is not None
+    assert changes.batch_bytes == 40 * MIB
+
+
+def test_the_division_returns_to_the_configured_one() -> None:
+    daemon = Daemon(memory_budget_mb=600, base_bytes=10 * MIB)
+    daemon.run(1)
+    for value in (10.0, 5.0, 2.0):
+        daemon.finish_episode(60, value)
+        daemon.run(0.1)
+    assert daemon.horizon.reservations.batch_bytes < 25 * MIB
+    for _ in range(24):
+        daemon.finish_episode(60, 2.0)
+        daemon.run(0.1)
+    assert daemon.horizon.reservations.batch_bytes == pytest.approx(40 * MIB, rel=0.01)
+
+
+def test_bad_episodes_leave_the_batches_what_the_smallest_needs() -> None:
     daemon = Daemon(memory_budget_mb=600, base_bytes=50 * MIB)
     daemon.run(1)
     shares = []
     for number in range(400):
-        daemon.finish_episode(60, -float(number))
+        daemon.finish_episode(60, -(1.5 ** min(number, 200)))
         daemon.run(0.1)
-        shown = daemon.horizon.reservations
-        shares.append(shown.batch_bytes / (shown.batch_bytes + shown.replay_bytes))
-    assert min(shares) == pytest.approx(0.25, rel=1e-3)
+        shares.append(daemon.horizon.reservations.batch_bytes / MIB)
+    assert min(shares) == pytest.approx(50, abs=0.01)
 
 
 def test_a_return_that_is_no_number_changes_nothing() -> None:
@@ -325,18 +358,23 @@ def test_a_division_is_told_with_its_inputs_when_it_has_really_changed() -> None
     assert second["ticks_limit"] < first["ticks_limit"]
 
 
-def test_measuring_takes_little_of_the_time() -> None:
-    daemon = Daemon()
-    calls = []
+def test_it_measures_once_a_second_and_goes_on_while_it_waits_for_the_figure() -> None:
+    daemon = Daemon(memory_budget_mb=600)
+    asked: list[float] = []
 
-    def slow(pids: object) -> int:
-        calls.append(daemon.clock.now())
-        daemon.clock.advance(0.05)
-        return WORKERS_BYTES
+    def later(pids: object) -> int | None:
+        asked.append(daemon.clock.now())
+        return WORKERS_BYTES if len(asked) % 4 == 0 else None
 
-    daemon.coordinator._private_bytes = slow
+    daemon.coordinator._private_bytes = later
+    daemon.run(0.3)
+    assert daemon.told("memory_division") == []
+    with pytest.raises(NotMeasured):
+        daemon.coordinator.set_budget(700, daemon.orders)
     daemon.run(60)
-    assert np.diff(calls).min() >= 5.0
+    assert daemon.told("memory_division")
+    answered = asked[3::4]
+    assert np.diff(answered) == pytest.approx([1.3] * (len(answered) - 1), abs=0.11)
 
 
 # ---- shortage

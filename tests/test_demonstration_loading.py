@@ -38,12 +38,14 @@ def config(**learning: Any) -> Config:
 
 
 def fill(
-    source: Path, rings: Rings, delay: int, keep: int | None = None, time_ns: int = 77
+    source: Path, rings: Rings, delay: int, keep: int | None = None, time_ns: int = 77,
+    interval: int = 1,
 ) -> int:
     """Load what lies there into rings; how many ticks."""
     past = find_demonstrations(source, config(), rings.blueprint)
     return load(
-        past, rings.blueprint, rings.frames, rings.ledger, delay=delay, time_ns=time_ns, keep=keep
+        past, rings.blueprint, rings.frames, rings.ledger, delay=delay, time_ns=time_ns, keep=keep,
+        interval=interval,
     )
 
 
@@ -72,8 +74,8 @@ def slow(recorded: Demonstration, first: int, delay: int, n_step: int) -> list[F
         together = [each for each in range(tick, tick + n_step) if each in episode]
         total = sum(GAMMA**i * float(recorded.rewards[each]) for i, each in enumerate(together))
         over = together[-1] == episode[-1]
-        # The state of the decision that comes next; behind the last one, the last frame.
-        successor = episode[-1] if over else together[-1] + 1 - delay
+        # The state of the decision that comes next, or would have come.
+        successor = together[-1] + 1 - delay
         terminal = over and bool(recorded.flags[episode[-1]] & TERMINATED)
         found.append(
             (first + tick - delay, int(recorded.actions[tick]), total, first + successor, terminal)
@@ -123,6 +125,26 @@ def test_transitions_are_those_of_a_slow_transcription(
     assert len(wanted) == 51 - 5 * delay
     assert [each[:2] + each[3:] for each in found] == [each[:2] + each[3:] for each in wanted]
     assert [each[2] for each in found] == pytest.approx([each[2] for each in wanted], abs=1e-5)
+
+
+def test_a_player_who_decides_seldom(tmp_path: Path) -> None:
+    """At the ticks 1, 4, 7, 10 of each episode; the first of them saw nothing of it."""
+    recorded = demonstration((9, 14))
+    rings = Rings()
+    fill(saved(tmp_path, recorded), rings, 3, interval=3)
+    go_live(rings)
+    rows = rings.ledger.read(0, 23)
+    decided = [4, 7, *(9 + tick for tick in (4, 7, 10, 13))]
+    assert np.flatnonzero(rows["source"] == Source.AGENT).tolist() == decided
+    assert rows["observed"][decided].tolist() == [tick - 3 for tick in decided]
+    assert rows["action"].tolist() == recorded.actions.tolist()
+    found = transitions(rings, 1)
+    assert [each[0] + 3 for each in found] == decided
+    for state, action, total, _, _ in found:
+        own = range(state + 3, min(state + 6, 9 if state < 9 else 23))
+        assert action == recorded.actions[own[0]]
+        rewards = [GAMMA**i * float(recorded.rewards[tick]) for i, tick in enumerate(own)]
+        assert total == pytest.approx(sum(rewards), abs=1e-5)
 
 
 def test_a_saved_replay_still_knows_what_was_demonstrated(tmp_path: Path) -> None:

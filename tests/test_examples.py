@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,16 +57,67 @@ def test_each_builds_its_world_and_acts_in_it(file: Path) -> None:
         adapter.close()
 
 
+@pytest.mark.usefixtures("_importable")
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_says_how_far_in_seconds_its_discount_looks(file: Path) -> None:
+    config = load_config(file, (), {})
+    adapter = open_environment(config.env)
+    adapter.close()
+    said = re.search(
+        r"^gamma = ([\d.]+) +#.* a horizon of (\d+) ticks, ([\d.]+) s", file.read_text(), re.M
+    )
+    assert said is not None
+    gamma, ticks, seconds = map(float, said.groups())
+    assert (config.learning.gamma, config.learning.discount) == (gamma, "ticks")
+    assert ticks == round(1.0 / (1.0 - gamma))
+    assert seconds == pytest.approx(ticks / adapter.rate_hz, rel=0.03)
+
+
+IMPLEMENTATION = "Sec. 4, Implementation Details"
+SIMULATION = "Sec. 4, Realtime Game Boy Simulation"
+PAPER: dict[str, tuple[object, str]] = {
+    "env.rate_hz": (59.7275, SIMULATION),
+    "env.default_action": ("noop", SIMULATION),
+    "env.frame_stack": (1, IMPLEMENTATION),
+    "policy.network": ("resnet", IMPLEMENTATION),
+    "policy.width": (1, IMPLEMENTATION),
+    "policy.precision": ("float32", "not said"),
+    "policy.epsilon_start": (1.0, "Sec. 4.1, Fig. 3"),
+    "policy.epsilon_end": (0.05, "Sec. 4.1, Fig. 3"),
+    "policy.epsilon_steps": (100_000, "Sec. 4.1, Fig. 3"),
+    "policy.exploration_hold_ticks": (1, "not said"),
+    "inference.processes": ("auto", "Sec. 4, Figs. 3 and 4"),
+    "inference.algorithm": ("maximum-time", "Sec. 4, Figs. 4 and 5; Algorithm 1"),
+    "inference.fill": (0, "Algorithm 1"),
+    "learning.algorithm": ("dqn", IMPLEMENTATION),
+    "learning.order": ("round-robin", "Appendix A"),
+    "learning.learning_rate": (0.001, IMPLEMENTATION),
+    "learning.gamma": (0.99, IMPLEMENTATION),
+    "learning.batch_size": (16, IMPLEMENTATION),
+    "learning.n_step": (1, IMPLEMENTATION),
+    "learning.precision": ("float32", "not said"),
+    "replay.capacity": (1_000_000, IMPLEMENTATION),
+}
+"""What the Realtime RL paper says, and where."""
+
+
 def test_the_paper_s_values() -> None:
-    config = load_config(EXAMPLES / "paper.toml", (), {})
-    assert (config.policy.network, config.policy.width) == ("resnet", 1)
-    epsilon = config.policy
-    assert (epsilon.epsilon_start, epsilon.epsilon_end, epsilon.epsilon_steps) == (1.0, 0.05, 10**5)
-    assert config.policy.exploration_hold_ticks == 1
-    learning = config.learning
-    assert (learning.gamma, learning.learning_rate, learning.batch_size) == (0.99, 1e-3, 16)
-    assert learning.n_step == 1
-    assert config.replay.capacity == 10**6
+    """All of them, nothing else, and beside each the place."""
+    file = EXAMPLES / "paper.toml"
+    config = load_config(file, (), {}).model_dump()
+    places, section = {}, ""
+    for line in file.read_text().splitlines():
+        if heading := re.fullmatch(r"\[(\w+)\]", line):
+            section = heading[1]
+        elif said := re.match(r"(\w+) = .*?# (.*)", line):
+            places[f"{section}.{said[1]}"] = said[2]
+    written = tomllib.loads(file.read_text())
+    keys = {f"{section}.{key}" for section, values in written.items() for key in values}
+    assert keys == set(places) == set(PAPER)
+    for key, (value, place) in PAPER.items():
+        section, name = key.split(".")
+        assert config[section][name] == value, key
+        assert places[key].startswith(place), key
 
 
 def test_injected_latency_is_4_9_ticks() -> None:

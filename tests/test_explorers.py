@@ -25,14 +25,16 @@ def test_discrete_actions_are_the_best_or_the_drawn_one() -> None:
         assert explorer.action(answer) == (1 if drawn is None else drawn)
 
 
-def test_noise_is_scaled_by_the_rate_and_the_range() -> None:
+@pytest.mark.parametrize("rate", [0.01, 0.95])
+def test_noise_is_scaled_by_the_rate_and_the_range(rate: float) -> None:
     explorer = explorer_for(BOX, 5, POLICY)
     assert explorer.outputs == 2
     for tick in range(50):
-        explorer.decide(tick, 0.01)
+        explorer.decide(tick, rate)
         noise = smooth_noise(5, tick, 4, 2)
-        wanted = [0.5 + 0.01 * noise[0] * 2.0, 0.75 + 0.01 * noise[1] * 0.5]
-        np.testing.assert_allclose(explorer.action(ANSWER), wanted, rtol=1e-5)
+        wanted = [0.5 + rate * noise[0] * 2.0, 0.75 + rate * noise[1] * 0.5]
+        within = np.clip(wanted, BOX.low, BOX.high)
+        np.testing.assert_allclose(explorer.action(ANSWER), within, rtol=1e-5, atol=1e-6)
     assert explorer.action(ANSWER).dtype == np.float32
 
 

@@ -100,7 +100,7 @@ def outside(runtime: Runtime) -> int:
     for pid in pids:
         total += _field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:")
         total += _field(f"/proc/{pid}/smaps_rollup", "Pss_File:")
-    return total + sum(runtime._supervisor._memory.pages().values())
+    return total + sum(runtime._running()._memory.pages().values())
 
 
 def _field(path: str, name: str) -> int:

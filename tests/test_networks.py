@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import nn
 
 from rtagent import networks
-from rtagent.architectures import Mlp, NatureCnn
+from rtagent.architectures import Mlp, NatureCnn, ResNet
 from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
 from rtagent.heads import ActionHead, Head, Support
@@ -340,4 +340,21 @@ def test_acting_on_a_gpu_answers_like_the_processor(name: Any) -> None:
     observation = np.random.default_rng(0).integers(0, 256, IMAGES.shape, np.uint8)
     np.testing.assert_allclose(
         there.values(observation), here.values(observation), rtol=1e-2, atol=1e-2
+    )
+
+
+def test_colours_are_channels() -> None:
+    """Of a stack of 2 frames of 48 x 40 pixels in colours."""
+    space = spaces.Box(0, 255, (2, 48, 40, 3), np.uint8)
+    torch.manual_seed(0)
+    network = networks.build(PolicyConfig(network="nature"), space, spaces.Discrete(5))
+    assert isinstance(network, NatureCnn)
+    frames = torch.randint(0, 256, (7, 2, 48, 40, 3), dtype=torch.uint8)
+    channels = torch.cat([frames[:, at, :, :, colour][:, None] for at in range(2)
+                          for colour in range(3)], dim=1)
+    with torch.inference_mode():
+        torch.testing.assert_close(network(frames), network(channels))
+        assert network(frames).shape == (7, 5)
+    assert isinstance(
+        networks.build(PolicyConfig(network="resnet"), space, spaces.Discrete(5)), ResNet
     )

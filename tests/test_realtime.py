@@ -6,6 +6,8 @@ import ctypes
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -15,18 +17,24 @@ from rtagent.errors import UserError
 from rtagent.realtime import (
     ACTING_NICE,
     FIFO_PRIORITY,
+    SERVICE_NICE,
+    SUPERVISOR_NICE,
     die_with_parent,
     enter_idle,
     enter_realtime,
     fifo_permitted,
     prefer_acting,
+    prefer_service,
+    prefer_supervisor,
     sharpen_timers,
+    spare_or_sacrifice,
 )
 from tests.forked import Forked, eventually, forked_children
 
 pytestmark = pytest.mark.process
 NOBODY = 65534
 PR_GET_TIMERSLACK = 30
+PR_SET_DUMPABLE = 4
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -193,3 +201,58 @@ def test_acting_is_preferred_where_that_is_permitted(forked: Forked) -> None:
         assert os.getpriority(os.PRIO_PROCESS, 0) == 0
 
     assert [forked.run(body) for body in (preferred, left_alone, refused)] == [0, 0, 0]
+
+
+def test_whom_the_kernel_ends_first(forked: Forked) -> None:
+    def scored() -> None:
+        assert spare_or_sacrifice(300)
+        with open("/proc/self/oom_score_adj") as file:
+            assert int(file.read()) == 300
+
+    def refused() -> None:
+        if os.geteuid() == 0:
+            os.setuid(NOBODY)
+            ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+        assert spare_or_sacrifice(300)
+        # Back to what it was given: that is permitted; beyond that it is not.
+        assert not spare_or_sacrifice(-900)
+
+    assert [forked.run(body) for body in (scored, refused)] == [0, 0]
+
+
+@as_root
+def test_the_supervisor_goes_first_and_what_it_starts_does_not_inherit(forked: Forked) -> None:
+    def child_s_nice() -> int:
+        command = [sys.executable, "-c", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"]
+        return int(subprocess.run(command, capture_output=True, check=True).stdout)
+
+    def supervisor() -> None:
+        assert prefer_supervisor()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == SUPERVISOR_NICE < ACTING_NICE
+        assert child_s_nice() == 0
+
+    def service() -> None:
+        assert prefer_service()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == SERVICE_NICE < ACTING_NICE
+
+    def permitted_as_much_as_acting() -> None:
+        really = os.setpriority
+
+        def limited(which: int, who: int, nice: int) -> None:
+            if nice < ACTING_NICE:
+                raise PermissionError
+            really(which, who, nice)
+
+        os.setpriority = limited
+        assert prefer_supervisor()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == ACTING_NICE
+
+    def refused() -> None:
+        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+        os.setuid(NOBODY)
+        assert not prefer_supervisor()
+        assert not prefer_service()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+
+    bodies = (supervisor, service, permitted_as_much_as_acting, refused)
+    assert [forked.run(body) for body in bodies] == [0, 0, 0, 0]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rtagent import replay_files
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.replay_store import find
 from tests.stored_replay import (
@@ -51,7 +54,7 @@ def test_a_larger_ring_takes_all(tmp_path: Path) -> None:
     assert content(restored, report.oldest) == content(saved, report.oldest)
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "other"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "other", "pipe", "zeros", "longer"])
 @pytest.mark.parametrize("chunk", [0, 2, 5])
 def test_a_corrupt_chunk_is_left_out_with_everything_older(
     tmp_path: Path, damage: str, chunk: int
@@ -68,6 +71,14 @@ def test_a_corrupt_chunk_is_left_out_with_everything_older(
         path.write_bytes(whole[: 3 * chunk])
     elif damage == "remove":
         path.unlink()
+    elif damage == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif damage == "zeros":
+        path.unlink()
+        path.symlink_to("/dev/zero")
+    elif damage == "longer":
+        path.write_bytes(whole + whole)
     else:
         path.write_bytes((tmp_path / manifest.chunks[1].file).read_bytes())
     restored, report = load(tmp_path)
@@ -127,6 +138,27 @@ def test_priorities_of_a_shifted_window_have_another_file(tmp_path: Path) -> Non
     world.write(3).save(tmp_path, priorities=lambda first, stop: np.ones(stop - first))
     (after,) = tmp_path.glob("priorities*")
     assert before != after
+
+
+@pytest.mark.parametrize("worst", [-1.0, float("nan"), float("inf")])
+def test_priorities_that_are_none_are_left_out(tmp_path: Path, worst: float) -> None:
+    Rings().write(20).save(tmp_path, priorities=lambda first, stop: np.full(stop - first, worst))
+    _, report = load(tmp_path)
+    assert report.ticks == 20
+    assert report.priorities is None
+    assert "a priority is negative or not finite" in (report.problem or "")
+
+
+def test_a_header_that_is_no_json_is_another_files(tmp_path: Path) -> None:
+    """Its checksum is right: somebody wrote it so."""
+    Rings().write(3).save(tmp_path)
+    (path,) = tmp_path.glob("*.chunk")
+    for text in (b"[" * 100_000, b"\xff", b"{"):
+        body = replay_files._HEAD.pack(replay_files._MAGIC, len(text)) + text
+        content = body + replay_files._CRC.pack(zlib.crc32(body))
+        path.write_bytes(content)
+        with pytest.raises(replay_files.Corrupt, match="something else"):
+            replay_files.Reader(path, {}, len(content))
 
 
 def test_corrupt_priorities_are_left_out(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -345,6 +346,64 @@ def test_every_flipped_byte_of_the_manifest_is_found(tmp_path: Path) -> None:
         # White space may have become other white space.
         assert seen == found or "run.checkpoint_replay=false" in refused, at
         assert "\n" not in refused
+
+
+def rewritten(folder: Path, change: Callable[[Any], object]) -> None:
+    """Change the manifest, and its checksum with it."""
+    content = json.loads((folder / MANIFEST).read_text())["replay"]
+    change(content)
+    text = json.dumps({"crc32": f"{replay_store._crc(content):08x}", "replay": content})
+    (folder / MANIFEST).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "file", ["/dev/zero", "../x.chunk", "a/b.chunk", ".hidden.chunk", "x", "x.chunk\0", "", 5, None]
+)
+def test_only_plain_names_in_the_folder_are_files_of_a_replay(tmp_path: Path, file: object) -> None:
+    Rings().write(20).save(tmp_path, priorities=priorities)
+    whole = (tmp_path / MANIFEST).read_text()
+    for place in (lambda of: of["chunks"][0], lambda of: of["priorities"]):
+        (tmp_path / MANIFEST).write_text(whole)
+        rewritten(tmp_path, lambda content, place=place: place(content).update(file=file))
+        with pytest.raises(ReplayError, match="is no file of a replay"):
+            find(tmp_path, SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda of: of.update(oldest=-1), lambda of: of.update(newest=10**15),
+        lambda of: of.update(newest="19"), lambda of: of.update(chunks=[]),
+        lambda of: of.update(chunks=5), lambda of: of.update(signature=[]),
+        lambda of: of["chunks"][0].update(first=-(10**30)),
+        lambda of: of["chunks"][0].update(stop=10**9),
+        lambda of: of["chunks"][0].update(bytes=1.5),
+        lambda of: of["chunks"].reverse(), lambda of: of["chunks"].append(of["chunks"][0]),
+        lambda of: of["chunks"][0].pop("bytes"), lambda of: of.pop("priorities"),
+        lambda of: of.update(priorities=[]), lambda of: of.update(format=[]),
+    ],
+)
+def test_a_manifest_that_nobody_wrote_is_one_line(
+    tmp_path: Path, change: Callable[[Any], object]
+) -> None:
+    Rings().write(20).save(tmp_path)
+    rewritten(tmp_path, change)
+    with pytest.raises(ReplayError) as caught:
+        find(tmp_path, SIGNATURE)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "5", "null", '{"replay": {}}', " " * (5 << 20)])
+def test_a_manifest_of_something_else_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(ReplayError, match="is corrupt"):
+        find(tmp_path, SIGNATURE)
+
+
+def test_a_pipe_is_no_manifest(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / MANIFEST)
+    with pytest.raises(ReplayError, match="not a regular file"):
+        find(tmp_path, SIGNATURE)
 
 
 def test_a_later_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

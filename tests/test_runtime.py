@@ -6,14 +6,17 @@ import gc
 import os
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rtagent import Runtime, UserError, load_config
+from rtagent import Runtime, UserError, checkpoint, load_config, run_record
 from rtagent.memory.ledger import checksum
+from rtagent.restart import MOST_RESTARTS
 from rtagent.staggering.arbiter import Source
+from rtagent.supervisor import Supervisor
 
 from .conftest import Runtimes, eventually, role
 
@@ -72,24 +75,40 @@ def test_processes_come_and_go_while_it_runs(run: Runtimes) -> None:
         assert runtime.stats()["clock"]["slips"] == slips
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"processes": 0}, "inference.processes = 0"),
-        ({"processes": 10_000}, "inference.processes = 10000"),
-        ({"algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
-        ({"fill": 1}, "fill: cannot be changed"),
-    ],
-)
-def test_a_refused_change_leaves_everything_as_it_was(
-    run: Runtimes, change: dict[str, Any], reason: str
-) -> None:
-    with run("env.id=CartPole-v1", "inference.processes=1") as runtime:
-        before = runtime.status()["config"]
-        with pytest.raises(UserError, match=reason):
-            runtime.set_inference(**change)
-        assert runtime.status()["config"] == before
+REFUSED = [
+    ("inference", {"processes": 0}, "inference.processes = 0"),
+    ("inference", {"processes": 10_000}, "inference.processes = 10000"),
+    ("inference", {"algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
+    ("inference", {"fill": 1}, "fill: cannot be changed"),
+    ("inference", {"processes": 2, "algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
+    ("inference", {"injected_latency_ms": 99.0, "fill": 1}, "fill: cannot be changed"),
+    ("learning", {"processes": 65}, "learning.processes = 65"),
+    ("learning", {"batch_size": 0}, "learning.batch_size = 0"),
+    ("learning", {"order": "last"}, "learning.order = 'last'"),
+    ("learning", {"paused": 1}, "learning.paused = 1"),
+    ("learning", {"batch_size": 8, "gamma": 0.5}, "learning.gamma: cannot be changed"),
+]
 
+
+def test_a_refused_change_leaves_everything_as_it_was(run: Runtimes) -> None:
+    with run("env.id=CartPole-v1", "inference.processes=1") as runtime:
+        for number, (section, change, reason) in enumerate(REFUSED):
+            orders, config = runtime.world.control.orders, runtime.status()["config"]
+            with pytest.raises(UserError, match=reason):
+                getattr(runtime, f"set_{section}")(**change)
+            # The status follows a step later; what comes after shows what is in force by then.
+            runtime.set_inference(injected_latency_ms=float(number))
+            # The change that was accepted also lets the figures begin anew.
+            assert replace(runtime.world.control.orders, inference_since=0.0) == replace(
+                orders, injected_latency_ms=float(number), inference_since=0.0
+            )
+            config["inference"]["injected_latency_ms"] = float(number)
+            assert runtime.status()["config"] == config
+        with pytest.raises(UserError, match=r"r3\.memory_budget_mb = 1 "):
+            runtime.set_deadlines(memory_budget_mb=1)
+        runtime.set_inference(injected_latency_ms=0.0)
+        assert runtime.status()["config"]["r3"]["memory_budget_mb"] is None
+        assert role(runtime, "inference 1") == {}
 
 
 def test_a_policy_that_raises_shows_its_traceback_and_the_world_goes_on(
@@ -111,20 +130,25 @@ def test_a_policy_that_raises_shows_its_traceback_and_the_world_goes_on(
         eventually(lambda: acted(runtime, 0) > before, 10, "acts again")
 
 
-def test_a_policy_that_keeps_raising_is_given_up(run: Runtimes, tmp_path: Path) -> None:
+def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
+    run: Runtimes, tmp_path: Path
+) -> None:
     settings = ("env.id=CartPole-v1", "policy.factory=faulty:RaisesWhenTold")
     with run(*settings, "inference.processes=1") as runtime:
         (tmp_path / "switch").touch()
-        eventually(lambda: role(runtime, "inference 0")["state"] == "failed", 30, "given up")
+        eventually(lambda: role(runtime, "inference 0")["state"] == "failed", 30, "failed")
         assert runtime.status()["state"] == "failed"
-        assert role(runtime, "inference 0")["restarts"] == 5
+        assert role(runtime, "inference 0")["restarts"] == MOST_RESTARTS
         start = ticks(runtime)
         eventually(lambda: ticks(runtime) > start + 20, 5, "the world goes on")
+        (tmp_path / "switch").unlink()
+        eventually(lambda: role(runtime, "inference 0")["state"] == "running", 30, "tried again")
 
 
 def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_path: Path) -> None:
     switch = tmp_path / "switch"
-    with run("env.id=faulty:Faulty-v0", "inference.processes=1") as runtime:
+    settings = ("env.id=faulty:Faulty-v0", "inference.processes=1", "env.step_limit_s=2")
+    with run(*settings) as runtime:
         switch.write_text("raise")
         eventually(lambda: role(runtime, "environment")["restarts"] >= 1, 5, "restarted")
         assert "the world was told to fail" in role(runtime, "environment")["last_error"]
@@ -134,10 +158,26 @@ def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_pat
         restarts = role(runtime, "environment")["restarts"]
         switch.write_text("hang")
         eventually(lambda: role(runtime, "environment")["restarts"] > restarts, 10, "replaced")
-        assert "no heartbeat" in role(runtime, "environment")["last_error"]
+        assert "step has not come back for 2 s" in role(runtime, "environment")["last_error"]
         switch.unlink()
         start = ticks(runtime)
         eventually(lambda: ticks(runtime) > start + 20, 10, "ticks again")
+
+
+@pytest.mark.parametrize("call", ["step", "reset"])
+def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path, call: str) -> None:
+    switch = tmp_path / "switch"
+    with run("env.id=faulty:Faulty-v0", "inference.processes=1") as runtime:
+        slips = runtime.stats()["clock"]["slips"]
+        switch.write_text(f"pause {call}")
+        busy = {"step": "stepping", "reset": "resetting"}[call]
+        eventually(lambda: role(runtime, "environment")["busy"] == busy, 10, "it is seen")
+        assert runtime.status()["state"] == "running"
+        eventually(lambda: role(runtime, "environment")["busy"] is None, 10, "it is over")
+        start = ticks(runtime)
+        eventually(lambda: ticks(runtime) > start + 20, 5, "the world goes on")
+        assert role(runtime, "environment")["restarts"] == 0
+        assert runtime.stats()["clock"]["slips"] == slips + 1
 
 
 @pytest.mark.parametrize(
@@ -230,26 +270,6 @@ def _settled(runtime: Runtime) -> bool:
     return applied(runtime) == before
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"processes": 65}, "learning.processes = 65"),
-        ({"batch_size": 0}, "learning.batch_size = 0"),
-        ({"order": "last"}, "learning.order = 'last'"),
-        ({"paused": 1}, "learning.paused = 1"),
-        ({"gamma": 0.5}, "learning.gamma: cannot be changed"),
-    ],
-)
-def test_a_refused_change_of_learning(
-    run: Runtimes, change: dict[str, Any], reason: str
-) -> None:
-    with run("env.id=CartPole-v1", "inference.processes=1") as runtime:
-        before = runtime.status()["config"]
-        with pytest.raises(UserError, match=reason):
-            runtime.set_learning(**change)
-        assert runtime.status()["config"] == before
-
-
 def test_deadlines_change_while_it_runs_or_are_refused(run: Runtimes) -> None:
     with run(*LEARNING) as runtime:
         wanted = {"mode": "step", "deadline_s": 5.0, "data_budget": 4000}
@@ -301,8 +321,28 @@ def test_a_corrupt_checkpoint_is_refused_and_kept(run: Runtimes, tmp_path: Path)
         runtime.wait_ready(60)
     assert "run.resume=false" in str(refusal.value)
     assert broken.read_bytes() == b"not a checkpoint"
-    with run("env.id=CartPole-v1", "run.resume=false") as runtime:
+    with run(*LEARNING, "run.resume=false") as runtime:
         assert ticks(runtime) >= 0
+        eventually(lambda: role(runtime, "learner 0").get("state") == "running", 60, "it learns")
+        assert runtime.wait(updates=3)["learning"]["updates"] >= 3
+        assert runtime.wait(seconds=0.1)["clock"]["ticks"] > 0
+        with pytest.raises(UserError, match="how many updates, or how many seconds"):
+            runtime.wait()
+        written = runtime.checkpoint()
+        whole = written["file"]
+        assert written["path"] == folder / whole
+    # A newer one that is not whole does not hide it.
+    for later in checkpoint.listing(folder):
+        if later["file"] > whole:
+            (folder / later["file"]).unlink()
+    (folder / "checkpoint-000900-000000000009.safetensors").write_bytes(b"not a checkpoint")
+    with run(*LEARNING) as runtime:
+        told = {event["kind"]: event for event in runtime.status()["events"]}
+        assert "checkpoint-000900" in told["checkpoint_corrupt"]["reason"]
+        assert told["observations"]["seen"]
+        assert told["started"]["resumed"] == whole
+        record = run_record.read(runtime.run_dir)
+    assert record["config"]["env"]["id"] == "CartPole-v1"
 
 
 def test_a_state_directory_has_one_daemon(run: Runtimes) -> None:
@@ -348,3 +388,56 @@ def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
     )
     assert done.stdout.split() == ["once", "2"], done.stderr
     assert done.returncode == 0
+
+
+def test_two_runs_in_one_program_do_not_end_each_other(tmp_path: Path) -> None:
+    def configured(name: str) -> Runtime:
+        return Runtime(load_config(overrides=[
+            "env.id=CartPole-v1", "replay.capacity=5000", "learning.processes=0",
+            "run.tensorboard=false", "inference.processes=1", f"run.state_dir={tmp_path / name}",
+        ]))
+
+    with configured("one") as one:
+        one.wait_ready(60)
+        with configured("two") as two:
+            two.wait_ready(60)
+        pids = {each["pid"] for each in one.status()["roles"]}
+        before = ticks(one)
+        eventually(lambda: ticks(one) > before + 30, 10, "the first one goes on")
+        assert {each["pid"] for each in one.status()["roles"]} == pids
+        assert sum(each["restarts"] for each in one.status()["roles"]) == 0
+
+
+def test_outside_its_block_a_run_says_so(run: Runtimes, tmp_path: Path) -> None:
+    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+    for ask in (runtime.stats, runtime.status, runtime.wait_ready, runtime.checkpoint,
+                runtime.set_inference, lambda: runtime.run_dir, lambda: runtime.world):
+        with pytest.raises(UserError, match="has not begun: write `with"):
+            ask()
+    with run("env.id=CartPole-v1", "inference.processes=1") as runtime:
+        runtime.status()
+    for ask in (runtime.stats, runtime.status, runtime.wait_ready, runtime.checkpoint,
+                lambda: runtime.set_inference(processes=2)):
+        with pytest.raises(UserError, match="the run has ended"):
+            ask()
+    assert runtime.run_dir.is_dir()
+    with pytest.raises(UserError, match="runs once"), runtime:
+        pass
+
+
+def test_the_state_directory_is_held_until_the_run_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(Supervisor, "run", lambda self: may_end.wait(60))
+    monkeypatch.setattr("rtagent.runtime.STOP_LIMIT_S", 0.05)
+    config = load_config(overrides=[f"run.state_dir={tmp_path}"])
+    runtime = Runtime(config)
+    with pytest.raises(TimeoutError, match="still holds"), runtime:
+        pass
+    with pytest.raises(UserError, match="held by another daemon"), Runtime(config):
+        pass
+    may_end.set()
+    eventually(lambda: not runtime._run()[1].is_alive(), 10, "it has ended")
+    with Runtime(config):
+        pass

@@ -20,6 +20,8 @@ from rtagent.memory.world import World, WorldMemory
 from rtagent.replay_store import Manifest, find
 from rtagent.saver import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
 from rtagent.staggering.arbiter import Source
+from rtagent.voice import Voice as Line
+from rtagent.voice import voices
 from tests.conftest import make_blueprint
 
 LIMIT_S = 60.0
@@ -49,10 +51,9 @@ def test_progress_is_passed_on_now_and_then() -> None:
 
 
 @pytest.fixture(scope="module")
-def fork_server() -> Iterator[None]:
-    launch.start_fork_server()
-    yield
-    launch.stop_fork_server()
+def fork_server() -> Iterator[launch.ForkServer]:
+    with launch.ForkServer() as fork_server:
+        yield fork_server
 
 
 Worlds = Callable[..., World]
@@ -85,14 +86,16 @@ def make_world() -> Iterator[Worlds]:
         memory.close()
 
 
-def start(body: Any, *arguments: Any) -> tuple[Any, Any]:
-    ours, theirs = launch.pipe()
-    process = launch.spawn(body, *arguments, theirs, name="saver")
+def start(
+    fork_server: launch.ForkServer, body: Any, *arguments: Any
+) -> tuple[Any, Line]:
+    ours, theirs = voices()
+    process = fork_server.spawn(body, *arguments, theirs, name="saver")
     theirs.close()
     return process, ours
 
 
-def answers(process: Any, voice: Any) -> list[Any]:
+def answers(process: Any, voice: Line) -> list[Any]:
     """Everything that a process says, once it has ended."""
     said = []
     try:
@@ -116,10 +119,12 @@ def saved_replay(folder: Path, blueprint: Blueprint = PICTURES) -> Manifest:
 
 
 @pytest.mark.process
-def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: None) -> None:
+def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: launch.ForkServer) -> None:
     world = make_world(ticks=5000)
     folder = tmp_path / "replay"
-    *_, (kind, details) = answers(*start(save_replay, make_world.handles[id(world)], folder))
+    *_, (kind, details) = answers(
+        *start(fork_server, save_replay, make_world.handles[id(world)], folder)
+    )
     assert kind == "saved"
     assert (details["ticks"], details["chunks_written"], details["chunks_kept"]) == (5000, 2, 0)
     assert details["bytes"] > 5000 * 84 * 84 / 2
@@ -131,7 +136,7 @@ def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: None) -> N
     assert later.ledger.newest == 4999
     assert later.ledger.row(4999) is None
     first, *_, (kind, details) = answers(
-        *start(restore_replay, make_world.handles[id(later)], folder)
+        *start(fork_server, restore_replay, make_world.handles[id(later)], folder)
     )
     assert first[0] == "progress"
     assert kind == "restored"
@@ -146,13 +151,13 @@ def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: None) -> N
 
 @pytest.mark.process
 def test_termination_ends_a_save_between_pieces(
-    tmp_path: Path, make_world: Any, fork_server: None
+    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
 ) -> None:
     world = make_world(make_blueprint(), ticks=10)
-    answers(*start(save_replay, make_world.handles[id(world)], tmp_path))
+    answers(*start(fork_server, save_replay, make_world.handles[id(world)], tmp_path))
     before = {path.name for path in tmp_path.iterdir()}
     world = make_world(ticks=20_000)
-    process, voice = start(save_replay, make_world.handles[id(world)], tmp_path)
+    process, voice = start(fork_server, save_replay, make_world.handles[id(world)], tmp_path)
     assert voice.poll(LIMIT_S)
     kind, details = voice.recv()
     assert kind == "progress"
@@ -166,14 +171,16 @@ def test_termination_ends_a_save_between_pieces(
 
 @pytest.mark.process
 def test_a_corrupt_replay_is_said_to_be_one(
-    tmp_path: Path, make_world: Any, fork_server: None
+    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
 ) -> None:
     world = make_world(make_blueprint(), ticks=10)
-    answers(*start(save_replay, make_world.handles[id(world)], tmp_path))
+    answers(*start(fork_server, save_replay, make_world.handles[id(world)], tmp_path))
     (chunk,) = tmp_path.glob("*.chunk")
     chunk.write_bytes(b"")
     later = make_world(make_blueprint(), first_tick=10)
-    *_, (kind, details) = answers(*start(restore_replay, make_world.handles[id(later)], tmp_path))
+    *_, (kind, details) = answers(
+        *start(fork_server, restore_replay, make_world.handles[id(later)], tmp_path)
+    )
     assert (kind, details["ticks"], details["newest"]) == ("restored", 0, 9)
     assert chunk.name in details["problem"]
     assert (later.ledger.newest, later.ledger.oldest) == (9, 10)
@@ -181,15 +188,15 @@ def test_a_corrupt_replay_is_said_to_be_one(
 
 @pytest.mark.process
 def test_what_cannot_be_done_is_one_line(
-    tmp_path: Path, make_world: Any, fork_server: None
+    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
 ) -> None:
     world = make_world(make_blueprint(), ticks=10)
     handles = make_world.handles[id(world)]
-    assert answers(*start(restore_replay, handles, tmp_path / "absent")) == [
-        ("failed", f"the replay {tmp_path / 'absent'} has changed since it was found")
+    assert answers(*start(fork_server, restore_replay, handles, tmp_path / "absent")) == [
+        ["failed", f"the replay {tmp_path / 'absent'} has changed since it was found"]
     ]
     (tmp_path / "file").touch()
-    ((kind, text),) = answers(*start(save_replay, handles, tmp_path / "file"))
+    ((kind, text),) = answers(*start(fork_server, save_replay, handles, tmp_path / "file"))
     assert kind == "failed"
     assert "cannot write the replay" in text
     assert "\n" not in text

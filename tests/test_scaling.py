@@ -29,6 +29,12 @@ def test_cores_are_the_limit_unless_latency_is_injected() -> None:
     assert limits_of(inference("injected_latency_ms=80"), TICK_S).most == 256
 
 
+def test_no_more_than_the_machine_has_room_for() -> None:
+    assert limits_of(inference("injected_latency_ms=80"), TICK_S, 12).most == 12
+    assert limits_of(inference(), TICK_S, 1).most == 1
+    assert limits_of(inference(), TICK_S, -3).most == 1
+
+
 def test_a_given_number_is_not_touched() -> None:
     assert first_number(inference("processes=7"), TICK_S) == 7
     assert 1 <= first_number(inference("processes=auto"), TICK_S) <= 2

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from rtagent import __version__
 from rtagent.errors import UserError
+from rtagent.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
+from rtagent.printable import printable
 
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
@@ -38,7 +39,11 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("rtagent.cli.serve", "run the daemon: world, agent, learner, dashboard", True),
     "train": Command("rtagent.cli.train", "learn for a while, and draw the learning curve", True),
+    "play": Command("rtagent.cli.play", "watch a checkpoint's policy play, live", True),
+    "evaluate": Command("rtagent.cli.evaluate", "how well a checkpoint's policy plays", True),
+    "export": Command("rtagent.cli.export", "a checkpoint's policy as a file: torch, ONNX", True),
     "status": Command("rtagent.cli.status", "how the running daemon is"),
+    "login": Command("rtagent.cli.login", "print an address that opens the dashboard once"),
     "watch": Command("rtagent.cli.watch", "the running daemon, live in the terminal"),
     "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
     "events": Command("rtagent.cli.events", "what happened in the run of the running daemon"),
@@ -77,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"rtagent: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"rtagent: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -100,6 +105,7 @@ def _run(arguments: Sequence[str]) -> int:
             module = _imported(command)
             module.add_arguments(subparser)
     parsed = parser.parse_args(arguments)
+    raise_at_ctrl_c()
     return int(module.run(parsed))
 
 

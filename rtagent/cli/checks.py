@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rtagent.cli.jitter import measure_jitter
+from rtagent.cli.jitter import Jitter
 from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
 from rtagent.cli.verdicts import Check
 from rtagent.compiled import compiled
@@ -144,14 +144,8 @@ def descriptor_access() -> Check:
     )
 
 
-def jitter(seconds: float, progress: Callable[[float], object] = float) -> Check:
-    """A loop at the Game Boy's rate wakes up in time.
-
-    Args:
-        seconds: how long to measure.
-        progress: told now and then for how many seconds it has been going on.
-    """
-    measured = measure_jitter(seconds, progress)
+def jitter(measured: Jitter) -> Check:
+    """A loop at the Game Boy's rate runs its ticks in time."""
     mode = "SCHED_FIFO" if measured["realtime"] else "normal priority"
     found = (
         f"p50 {measured['p50']:.0f}, p99 {measured['p99']:.0f}, max {measured['max']:.0f} us late "
@@ -182,7 +176,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     cpu_governor,
     descriptor_access,
 )
-"""All but the jitter, which takes time."""
+"""All but those of the jitter, which takes time to measure."""
 
 
 def _capable(capability: int) -> bool:

@@ -5,10 +5,42 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rtagent.cli.options import add_config_options, add_json_option, config_of, print_json
+from rtagent.cli.options import (
+    add_config_options,
+    add_json_option,
+    config_of,
+    plain_table,
+    print_json,
+    stdout,
+)
 from rtagent.config import Config
+from rtagent.errors import UserError
+
+FORMATS = ("table", "json", "markdown")
+LEAST_WIDTH = 120
+"""Characters of the table of keys; what is not a terminal would get 80."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the configuration.
+
+    Attributes:
+        section: that it stands in.
+        name: within the section.
+        values: that it may have, in words.
+        default: as in TOML; empty: not set.
+        meaning: one or two sentences.
+    """
+
+    section: str
+    name: str
+    values: str
+    default: str
+    meaning: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,23 +48,117 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=("show", "schema"),
-        help="show: the effective configuration as TOML; schema: every key, as JSON schema",
+        help="show: the effective configuration as TOML; schema: every key with its values, "
+        "default and meaning",
     )
     add_config_options(parser)
+    parser.add_argument(
+        "--format", choices=FORMATS, help="of the schema: table (default), JSON schema, Markdown"
+    )
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the configuration or its schema."""
+    """Print the configuration or its schema.
+
+    Raises:
+        UserError: the options contradict each other, or a setting is not acceptable.
+    """
+    form = args.format or ("json" if args.json else "table")
+    if args.json and form != "json":
+        raise UserError(f"--format {form}: not together with --json")
     if args.action == "schema":
-        print_json(Config.model_json_schema())
+        _show_schema(form)
         return 0
+    if args.format:
+        raise UserError(f"--format {args.format}: of the schema alone; `show` is TOML, or --json")
     values = config_of(args).model_dump(mode="json")
     if args.json:
         print_json(values)
     else:
         print("\n".join(toml_lines(values)))
     return 0
+
+
+def keys_of(schema: Mapping[str, Any]) -> Iterator[Key]:
+    """Every key of the configuration, in its order.
+
+    Args:
+        schema: JSON schema of the configuration.
+    """
+    for section, reference in schema["properties"].items():
+        table = schema["$defs"][reference["$ref"].rpartition("/")[2]]
+        for name, entry in table["properties"].items():
+            default = entry.get("default")
+            yield Key(
+                section, name, _values(entry), "" if default is None else _toml(default),
+                entry["description"],
+            )
+
+
+def _show_schema(form: str) -> None:
+    schema = Config.model_json_schema()
+    if form == "json":
+        print_json(schema)
+    elif form == "markdown":
+        print("\n".join(_markdown(keys_of(schema))))
+    else:
+        table = plain_table("key", "values", "default", "meaning")
+        table.columns[0].no_wrap = True
+        for key in keys_of(schema):
+            table.add_row(f"{key.section}.{key.name}", key.values, key.default, key.meaning)
+        console = stdout()
+        console.width = max(console.width, LEAST_WIDTH)
+        console.print(table)
+
+
+def _markdown(keys: Iterator[Key]) -> Iterator[str]:
+    section = ""
+    for key in keys:
+        if key.section != section:
+            yield from ["", f"## {key.section}", ""] if section else [f"## {key.section}", ""]
+            yield from ["| Key | Values | Default | Meaning |", "| --- | --- | --- | --- |"]
+            section = key.section
+        default = f"`{key.default}`" if key.default else "not set"
+        cells = (f"`{key.name}`", key.values, default, key.meaning)
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _values(entry: Mapping[str, Any]) -> str:
+    """The values that an entry of a JSON schema allows, in words."""
+    if "anyOf" in entry:
+        words = [_values(each) for each in entry["anyOf"] if each.get("type") != "null"]
+        return ", or ".join(words)
+    if "enum" in entry:
+        return " | ".join(map(str, entry["enum"]))
+    if "const" in entry:
+        return str(entry["const"])
+    kind = entry.get("type")
+    if kind == "boolean":
+        return "true | false"
+    if kind == "array":
+        items = [entry["items"]] if entry.get("items") else entry.get("prefixItems", [])
+        return f"list of {_values(items[0])}" if items else "list"
+    if kind == "object":
+        return "table"
+    names = {"string": entry.get("format", "text"), None: "any"}
+    return ", ".join([names.get(kind, str(kind)), *_bounds(entry)])
+
+
+def _bounds(entry: Mapping[str, Any]) -> Iterator[str]:
+    least, most = entry.get("minimum"), entry.get("maximum")
+    if least is not None and most is not None:
+        yield f"{_number(least)} to {_number(most)}"
+        return
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most",
+             "exclusiveMaximum": "below"}
+    for name, word in words.items():
+        if name in entry:
+            yield f"{word} {_number(entry[name])}"
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def toml_lines(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

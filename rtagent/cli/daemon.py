@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from rtagent import __version__
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config_reading import load_config
 from rtagent.errors import UserError
+from rtagent.state_dir import NOTE, check_private, check_unshared, is_held, read_private
 
 TIMEOUT_S = 40.0
 """Longer than the supervisor gives a change to come into force."""
 POLL_S = 0.25
 _TOKEN_VARIABLE = "RTAGENT_TOKEN"
+_REMEDY = "whoever has put it there may mean ill; choose another --state-dir"
 
 
 def add_state_dir_option(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +40,10 @@ class Daemon:
         transport: for tests.
         clock: between two looks at a change that takes long.
         timeout_s: for each answer.
+        certificate: PEM file with the one that the daemon shows; none: it speaks no TLS.
+
+    Raises:
+        UserError: the certificate cannot be read.
     """
 
     def __init__(
@@ -46,6 +53,7 @@ class Daemon:
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
+        certificate: str | None = None,
     ) -> None:
         self.url = url
         self._timeout_s = timeout_s
@@ -58,6 +66,7 @@ class Daemon:
             timeout=timeout_s,
             transport=transport,
             trust_env=False,
+            verify=True if certificate is None else _trusting(certificate),
         )
 
     def get(self, path: str) -> dict[str, Any]:
@@ -80,6 +89,22 @@ class Daemon:
     def close(self) -> None:
         """Give the connections back."""
         self._client.close()
+
+    def post(self, path: str) -> dict[str, Any]:
+        """Have something done or made; returns the answer.
+
+        Raises:
+            UserError: no answer, or a refusal.
+        """
+        return _document(self._request("POST", path))
+
+    def delete(self, path: str) -> dict[str, Any]:
+        """Have something ended; returns the answer.
+
+        Raises:
+            UserError: no answer, or a refusal.
+        """
+        return _document(self._request("DELETE", path))
 
     def patch(self, path: str, change: dict[str, Any]) -> dict[str, Any]:
         """Apply a merge patch; returns what is in force then.
@@ -107,7 +132,12 @@ class Daemon:
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             return self._client.request(method, path, **arguments)
-        except httpx.ConnectError:
+        except httpx.ConnectError as error:
+            if "CERTIFICATE" in str(error):
+                raise UserError(
+                    f"who answers at {self.url} shows another certificate than the daemon's; "
+                    "restart the daemon if it was renewed"
+                ) from None
             raise UserError(f"no daemon answers at {self.url}; start one: rtagent serve") from None
         except httpx.TimeoutException:
             raise UserError(
@@ -129,16 +159,33 @@ def find_daemon(state_dir: Path | None, timeout_s: float = TIMEOUT_S) -> Daemon:
     """
     folder = (state_dir or load_config().state_dir).expanduser()
     note = _note(folder)
-    return Daemon(str(note["url"]), _token(folder), timeout_s=timeout_s)
+    return Daemon(
+        str(note["url"]), _token(folder), timeout_s=timeout_s, certificate=note.get("certificate")
+    )
+
+
+def _trusting(certificate: str) -> ssl.SSLContext:
+    """Trusts the daemon's own certificate and no other, whatever name it is for."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    # The chain need not end at an authority: it is this very certificate that counts.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(certificate)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read the daemon's certificate {certificate}: {reason}") from None
+    return context
 
 
 def _note(folder: Path) -> dict[str, Any]:
     """What `rtagent serve` wrote about itself, if that daemon is still there."""
-    path = folder / "daemon.json"
+    path = folder / NOTE
     none_runs = f"no daemon runs on the state directory {folder}; start one: rtagent serve"
     try:
-        note = json.loads(path.read_text(encoding="utf-8"))
-        alive = Path(f"/proc/{int(note['pid'])}").exists() or not Path("/proc/self").exists()
+        _check_folder(folder)
+        note = json.loads(read_private(path, _REMEDY))
+        alive = _alive(folder, int(note["pid"]))
         str(note["url"])
     except FileNotFoundError:
         raise UserError(none_runs) from None
@@ -151,11 +198,33 @@ def _note(folder: Path) -> dict[str, Any]:
     return dict(note)
 
 
+def _check_folder(folder: Path) -> None:
+    """Refuse a state directory that somebody else could have prepared.
+
+    Raises:
+        UserError: it is one.
+        OSError: it cannot be looked at.
+    """
+    # Root may look after the daemons of other users.
+    if os.geteuid() == 0:
+        check_unshared(folder)
+    else:
+        check_private(folder)
+
+
+def _alive(folder: Path, pid: int) -> bool:
+    """Whether the daemon of a note is still there: by its lock, for a pid may be another's now."""
+    held = is_held(folder)
+    if held is not None:
+        return held
+    return Path(f"/proc/{pid}").exists() or not Path("/proc/self").exists()
+
+
 def _token(folder: Path) -> str:
     given = os.environ.get(_TOKEN_VARIABLE, "")
     path = folder / "token"
     try:
-        return given or path.read_text(encoding="ascii").strip()
+        return given or read_private(path, _REMEDY).decode("ascii").strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise UserError(

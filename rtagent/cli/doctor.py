@@ -8,8 +8,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from rtagent.cli.checks import CHECKS, jitter
+from rtagent.cli.jitter import Jitter, measure_jitter
 from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
-from rtagent.cli.verdicts import Check
+from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
 from rtagent.errors import UserError
 
 DEFAULT_SECONDS = 10.0
@@ -35,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     if not 0.0 < args.seconds <= LONGEST_S:
         raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
     checks = [check() for check in CHECKS]
-    checks.append(_jitter_with_progress(args.seconds))
+    measured = _jitter_with_progress(args.seconds)
+    checks += [jitter(measured), wake_ups(measured), cpu_sleep(measured)]
     if args.json:
         print_json([check.as_dict() for check in checks])
     else:
@@ -47,12 +49,14 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_BAD if any(check.verdict == "bad" for check in checks) else 0
 
 
-def _jitter_with_progress(seconds: float) -> Check:
-    """The check that takes time; a bar meanwhile, if somebody watches."""
+def _jitter_with_progress(seconds: float) -> Jitter:
+    """What takes time; a bar meanwhile, if somebody watches."""
     console = stderr()
     with Progress(
         TextColumn("measuring the jitter"), BarColumn(), TimeRemainingColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task("", total=seconds)
-        return jitter(seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds)))
+        return measure_jitter(
+            seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds))
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import signal
 import sys
 from typing import Any
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clients", type=int, default=16, metavar="N", help="further ones are turned away (16)"
     )
     parser.add_argument(
+        "--allow-quit", action="store_true", help="a client's `quit_app` ends the simulator"
+    )
+    parser.add_argument(
         "--race", type=int, metavar="LAPS", help="each client races against the clock (no race)"
     )
     parser.add_argument(
@@ -56,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, or until a client sends `quit_app`.
+    """Serve until Ctrl-C, or, with `--allow-quit`, until a client sends `quit_app`.
 
     Raises:
         UserError: an option is out of bounds, or the address cannot be had.
@@ -73,9 +77,15 @@ def run(args: argparse.Namespace) -> int:
     clock = MonotonicClock()
     simulator = Simulator(
         listener, clock, fps=args.fps, seed=args.seed, track=args.track, race=race,
-        most_clients=args.clients,
+        most_clients=args.clients, may_quit=args.allow_quit,
     )
     host, port = simulator.address
+    if not ipaddress.ip_address(host).is_loopback:
+        print(
+            f"rtagent donkey-sim: warning: whoever reaches {host}:{port} can drive here; the "
+            "protocol knows no password and no encryption",
+            file=sys.stderr, flush=True,
+        )
     print(
         f"rtagent donkey-sim: {host}:{port}, {args.fps:g} frames per second" + _announced(race),
         flush=True,
@@ -114,7 +124,8 @@ def _shown(clients: int, fps: float, figures: Figures) -> str:
     """The status line; faults only where there are any."""
     faults = {
         "withheld": figures.withheld, "left out": figures.left_out, "malformed": figures.malformed,
-        "refused": figures.refused, "sent away": figures.broken + figures.turned_away,
+        "refused": figures.refused, "turned away": figures.turned_away,
+        "sent away": figures.broken + figures.silent + figures.failed,
     }
     parts = [f"{clients} client{'' if clients == 1 else 's'}, {fps:.1f} frames per second each"]
     return ", ".join(parts + [f"{count} {name}" for name, count in faults.items() if count])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from rich.text import Text
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import UNKNOWN, add_json_option, print_json, stdout
 from rtagent.errors import UserError
+from rtagent.event_levels import level_of
+from rtagent.printable import printable
 
 DEFAULT_LIMIT = 20
 MOST = 1000
@@ -26,7 +29,7 @@ LONGEST = 200
 """Characters of an event's details; `--json` shows all of them."""
 _COMMON = ("id", "at", "uptime_s", "kind", "source")
 _LINE = "{:<20}  {:<22}  {:<14}  {}"
-_BAD = ("failed", "exceeded", "out_of_memory", "missed", "not_kept")
+_STYLES = {logging.ERROR: "red", logging.WARNING: "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +100,8 @@ def _follow(
             new = _since(daemon, place, args.kinds)
         except UserError as error:
             if not lost:
-                print(f"rtagent: {error} (waiting for it)", file=sys.stderr, flush=True)
+                message = printable(f"rtagent: {error} (waiting for it)")
+                print(message, file=sys.stderr, flush=True)
             lost = True
             continue
         lost = False
@@ -139,8 +143,7 @@ def _print(console: Console, events: Sequence[Mapping[str, Any]], as_json: bool)
         if as_json:
             print(json.dumps(event), flush=True)
         else:
-            bad = any(word in event["kind"] for word in _BAD)
-            _print_line(console, line_of(event), "red" if bad else "")
+            _print_line(console, line_of(event), _STYLES.get(level_of(event["kind"]), ""))
 
 
 def _print_line(console: Console, line: str, style: str) -> None:
@@ -165,9 +168,7 @@ def details_of(event: Mapping[str, Any]) -> str:
         change = _change(details.pop("before"), details.pop("after"))
         parts.append(f"{change} by {details.pop('by')}" if "by" in details else change)
     parts += [f"{key}: {_shown(value)}" for key, value in details.items()]
-    text = ", ".join(parts)
-    # What a failing policy says about itself must not reach the terminal as control characters.
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    text = printable(", ".join(parts))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 

@@ -19,9 +19,18 @@ from rtagent.cli.update_time import UpdateTimes, measure_updates
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.memory.actions import ActionCells
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.staggering.arbiter import Deposited
 from rtagent.worker import start_life
 
 LEAST_PASSES = 5
+FRAMES = 64
+LEAST_TAKEOVERS = 3
+TAKEOVER_SHARE = 0.1
+"""Of the time for acting, spent on top of it on measuring how long new weights take."""
 PROGRESS_EVERY_S = 0.1
 
 
@@ -35,7 +44,11 @@ class ForwardTimes:
         precision: of the weights.
         parameters: their number.
         forward_s: seconds of each forward pass.
-        inference_s: the same, padded by the injected latency; equal to `forward_s` without any.
+        inference_s: seconds of all that is done for each action once its frame is there, as an
+            inference process counts it: observation, forward pass, exploration, registration;
+            padded by the injected latency.
+        takeover_s: seconds of each preparation of new weights, which a process makes while it
+            waits; without any idle time it lengthens each inference by `HURRY` at most.
     """
 
     rate_hz: float
@@ -44,6 +57,7 @@ class ForwardTimes:
     parameters: int
     forward_s: npt.NDArray[np.float64]
     inference_s: npt.NDArray[np.float64]
+    takeover_s: npt.NDArray[np.float64]
 
 
 def measure(
@@ -62,9 +76,18 @@ def measure(
     Raises:
         UserError: the environment or the network cannot be built as configured.
     """
-    launch.start_fork_server()
+    with launch.ForkServer() as fork_server:
+        return _measured(fork_server, config, seconds, on_progress)
+
+
+def _measured(
+    fork_server: launch.ForkServer,
+    config: Config,
+    seconds: float,
+    on_progress: Callable[[float], None],
+) -> tuple[ForwardTimes, UpdateTimes | None]:
     ours, theirs = launch.pipe()
-    process = launch.spawn(_measure_here, config, seconds, theirs, name="plan")
+    process = fork_server.spawn(_measure_here, config, seconds, theirs, name="plan")
     theirs.close()
     try:
         while True:
@@ -83,8 +106,8 @@ def measure(
     finally:
         process.kill()
         process.join()
+        process.close()
         ours.close()
-        launch.stop_fork_server()
 
 
 def _measure_here(config: Config, seconds: float, voice: Any) -> None:
@@ -122,7 +145,7 @@ class _Reporter:
 
 
 def _times(
-    config: Config, blueprint: Any, seconds: float, on_progress: Callable[[float], None]
+    config: Config, blueprint: Blueprint, seconds: float, on_progress: Callable[[float], None]
 ) -> ForwardTimes:
     from rtagent.inference.latency import draw
     from rtagent.networks import (
@@ -138,18 +161,23 @@ def _times(
     acting = ActingPolicy(policy, space, blueprint.action_space, head)
     acting.warm_up()
     rng = np.random.default_rng(config.run.seed)
-    observation = np.zeros(space.shape, space.dtype)
+    around = _AroundTheNetwork(config, blueprint)
     clock = MonotonicClock()
     passes: list[float] = []
+    whole: list[float] = []
     start = clock.now()
     before = start
     while before - start < seconds or len(passes) < LEAST_PASSES:
-        acting.values(observation)
+        observation = around.observe()
+        read = clock.now()
+        answer = acting.values(observation)
+        answered = clock.now()
+        around.register(answer, answered)
         after = clock.now()
-        passes.append(after - before)
+        passes.append(answered - read)
+        whole.append(after - before)
         on_progress(min(1.0, (after - start) / seconds))
         before = clock.now()
-    forward = np.array(passes)
     padding = [
         draw(
             inference.injected_latency_ms / 1e3,
@@ -164,6 +192,63 @@ def _times(
         network=describe(policy, space, head),
         precision=str(inference_precision(policy, resolved_name(policy, space))).rpartition(".")[2],
         parameters=blueprint.parameters,
-        forward_s=forward,
-        inference_s=np.maximum(forward, padding),
+        forward_s=np.array(passes),
+        inference_s=np.maximum(whole, padding),
+        takeover_s=takeover_times(acting, blueprint.parameters, seconds),
     )
+
+
+class _AroundTheNetwork:
+    """What an inference process does for an action besides, on memory of its own."""
+
+    def __init__(self, config: Config, blueprint: Blueprint) -> None:
+        from rtagent.explorers import explorer_for
+
+        frames = memoryview(bytearray(FrameRing.size(blueprint, FRAMES)))
+        cells = memoryview(bytearray(ActionCells.size(blueprint)))
+        FrameRing.format(frames)
+        ActionCells.format(cells, blueprint)
+        self._frames = FrameRing(frames, blueprint, FRAMES)
+        self._cells = ActionCells(cells, blueprint)
+        empty = np.zeros(blueprint.frame_shape, blueprint.frame_dtype)
+        for number in range(FRAMES):
+            self._frames.publish(number, empty, 0)
+        self._observation = np.zeros(blueprint.observation_space.shape, blueprint.frame_dtype)
+        self._explorer = explorer_for(blueprint.action_space, config.run.seed, config.policy)
+        self._epsilon = config.policy.epsilon_end
+        self._count = 0
+
+    def observe(self) -> npt.NDArray[Any]:
+        """The stacked frames."""
+        self._frames.observation(FRAMES - 1, self._observation)
+        return self._observation
+
+    def register(self, answer: npt.NDArray[np.float32], now: float) -> None:
+        """Explore, and write the action."""
+        self._count += 1
+        self._explorer.decide(self._count, self._epsilon)
+        action = self._explorer.action(answer)
+        self._cells.deposit(Deposited(0, self._count, self._count + 1, action, 0, now))
+
+
+def takeover_times(acting: Any, parameters: int, seconds: float) -> npt.NDArray[np.float64]:
+    """Seconds of each of some preparations, as a process makes them that has nothing else to do."""
+    from rtagent.inference.standby import Standby
+    from rtagent.inference.weights import Weights
+    from rtagent.networks import flatten_into
+
+    buffers = memoryview(bytearray(WeightBuffers.size(parameters)))
+    WeightBuffers.format(buffers)
+    published, values = WeightBuffers(buffers, parameters), np.zeros(parameters, np.float32)
+    flatten_into(acting.module, values)
+    clock = MonotonicClock()
+    weights = Weights(published, parameters, Standby(acting), clock)
+    times: list[float] = []
+    start = clock.now()
+    while len(times) <= LEAST_TAKEOVERS or clock.now() - start < TAKEOVER_SHARE * seconds:
+        published.publish(values, WeightsInfo(len(times), 0))
+        before = clock.now()
+        weights.take_over()
+        times.append(clock.now() - before)
+    # The first finds memory that nobody has touched.
+    return np.array(times[1:])

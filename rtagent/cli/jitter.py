@@ -18,19 +18,46 @@ from rtagent.config import GAME_BOY_HZ
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.errors import UserError
 from rtagent.realtime import enter_realtime
+from rtagent.wake_ahead import WakeAhead
 
 TOLD_EVERY_S = 0.5
 """Seldom, or telling how far it is would itself keep a core busy."""
 
 
 class Jitter(TypedDict):
-    """Lateness of the wake-ups in microseconds, and whether realtime priority was granted."""
+    """What was measured, in microseconds where nothing else is said.
+
+    Attributes:
+        realtime: whether realtime priority was granted.
+        ticks: how many.
+        p50, p99, max: lateness of the ticks, after sleeping and spinning.
+        sleep_p50, sleep_p99: lateness of the sleeps before them.
+        ahead: how long before a tick the process chose to wake up in the end.
+        share: of a core that was spent awake ahead of ticks.
+    """
 
     realtime: bool
     ticks: int
     p50: float
     p99: float
     max: float
+    sleep_p50: float
+    sleep_p99: float
+    ahead: float
+    share: float
+
+
+class WakeUps(WakeAhead):
+    """Remembers how late every sleep ended."""
+
+    def __init__(self, period_s: float) -> None:
+        super().__init__(period_s)
+        self.late_s: list[float] = []
+
+    def note(self, late_s: float, ready_s: float, awake_s: float) -> None:
+        """Remember a wake-up."""
+        super().note(late_s, ready_s, awake_s)
+        self.late_s.append(late_s)
 
 
 def measure_jitter(seconds: float, progress: Callable[[float], object] = float) -> Jitter:
@@ -67,7 +94,8 @@ def measure_jitter(seconds: float, progress: Callable[[float], object] = float) 
 
 def _measure_here(seconds: float) -> Jitter:
     realtime = enter_realtime("auto")
-    clock = MonotonicClock(spin=True)
+    ahead = WakeUps(1.0 / GAME_BOY_HZ)
+    clock = MonotonicClock(ahead)
     ticks = max(1, int(seconds * GAME_BOY_HZ))
     schedule = TickSchedule(GAME_BOY_HZ, round(clock.now() * NANO), 0, 0)
     late_us = np.zeros(ticks)
@@ -76,8 +104,11 @@ def _measure_here(seconds: float) -> Jitter:
         clock.sleep_until(due / NANO)
         late_us[tick] = (clock.now() * NANO - due) / 1e3
     p50, p99 = np.percentile(late_us, (50, 99))
+    sleep_p50, sleep_p99 = np.percentile(1e6 * np.array(ahead.late_s or [0.0]), (50, 99))
     return Jitter(
-        realtime=realtime, ticks=ticks, p50=float(p50), p99=float(p99), max=float(late_us.max())
+        realtime=realtime, ticks=ticks, p50=float(p50), p99=float(p99), max=float(late_us.max()),
+        sleep_p50=float(sleep_p50), sleep_p99=float(sleep_p99), ahead=1e6 * ahead.seconds,
+        share=ahead.awake_s * GAME_BOY_HZ / ticks,
     )
 
 

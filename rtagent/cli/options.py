@@ -15,9 +15,16 @@ from rtagent.config_reading import load_config
 UNKNOWN = "unknown"
 
 
-def add_config_options(parser: argparse.ArgumentParser) -> None:
-    """`--config FILE` and `--set SECTION.KEY=VALUE`."""
-    parser.add_argument("--config", metavar="FILE", help="a TOML file; none: the built-in game")
+def add_config_options(
+    parser: argparse.ArgumentParser, none: str = "the built-in game"
+) -> None:
+    """`--config FILE` and `--set SECTION.KEY=VALUE`.
+
+    Args:
+        parser: of the command.
+        none: what is configured without a file.
+    """
+    parser.add_argument("--config", metavar="FILE", help=f"a TOML file; none: {none}")
     parser.add_argument(
         "--set",
         metavar="SECTION.KEY=VALUE",

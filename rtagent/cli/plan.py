@@ -108,6 +108,7 @@ def make_plan(
         "parameters": measured.parameters,
         "passes": len(measured.forward_s),
         "forward_ms": _spread(measured.forward_s),
+        "takeover_ms": _spread(measured.takeover_s),
         "injected_latency": injected,
         "inference_ms": _spread(measured.inference_s),
         "inference_ticks": mean / tick,
@@ -201,10 +202,13 @@ def _print(plan: dict[str, Any]) -> None:
     console = stdout()
     table = plain_table("", "", "", "", "")
     table.add_row("milliseconds", "mean", "p50", "p99", "max", style="bold")
-    rows = {"forward pass": plan["forward_ms"]}
     injected = plan["injected_latency"]
-    if injected:
-        rows["with injected latency"] = plan["inference_ms"]
+    whole = "with injected latency" if injected else "all that an action takes"
+    rows = {
+        "forward pass": plan["forward_ms"],
+        whole: plan["inference_ms"],
+        "new weights, while it waits": plan["takeover_ms"],
+    }
     for title, figures in rows.items():
         table.add_row(title, *(f"{value:.3f}" for value in figures.values()))
     console.print(

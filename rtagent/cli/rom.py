@@ -1,11 +1,11 @@
-"""`rtagent rom list|verify|import|record`."""
+"""`rtagent rom list|verify|import|record|search`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from rtagent.cli import rom_record
+from rtagent.cli import rom_record, rom_search
 from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
 from rtagent.config_reading import load_config
@@ -18,7 +18,10 @@ ACTIONS = {
     "verify": "the same, and fail if one is not",
     "import": "copy your own into the state directory",
     "record": "play: save states in which episodes can begin, record demonstrations",
+    "search": "where a game keeps a number, found from a few saved states",
 }
+OTHERS = {"record": rom_record, "search": rom_search}
+"""Actions with a module of their own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
-        declare = rom_record.add_arguments if name == "record" else _add_library_arguments
+        declare = OTHERS[name].add_arguments if name in OTHERS else _add_library_arguments
         declare(action)
 
 
@@ -43,14 +46,14 @@ def _add_library_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the cartridges, import some, or record play.
+    """Print the cartridges, import some, record play, or search a memory.
 
     Raises:
         UserError: `verify`, and a cartridge is another one than it should be, or one that comes
             with rtagent is missing; `import` or `record`, and it cannot be done.
     """
-    if args.action == "record":
-        return rom_record.run(args)
+    if args.action in OTHERS:
+        return int(OTHERS[args.action].run(args))
     folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
     if args.action == "import":
         _import(args, folder)

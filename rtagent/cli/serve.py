@@ -8,24 +8,37 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rtagent import launch
 from rtagent.cli.options import add_config_options
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_reading import load_config
+from rtagent.errors import UserError
+from rtagent.log_format import FORMATS, log_to_stderr
+from rtagent.log_lines import open_standard_streams
 from rtagent.notify import Notifier, Systemd
+from rtagent.realtime import spare_or_sacrifice
 from rtagent.state_dir import StateDir
 from rtagent.supervisor import Supervisor
-from service.binding import bind
+from service.binding import bind, is_loopback
+from service.certificate import check_certificate
+from service.sessions import FILE_NAME as SESSIONS_FILE
+from service.sessions import Sessions
 from service.settings import Settings
 from service.token import load_or_make_token
 
+INSECURE = (
+    "without TLS, whoever is on the way between a client and this machine can read the token; "
+    "service.certificate in the configuration, a reverse proxy or ssh keeps it secret"
+)
 SERVICE_MODULE = "service.process"
+PROTECTED = -500
+"""When memory is short, the kernel shall end others first: without the daemon nothing goes on."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the daemon in good order, with a last checkpoint."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,26 +53,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--insecure", action="store_true", help="allow an address that others can reach"
     )
-    parser.add_argument("--quiet", action="store_true", help="print the address alone")
+    add_log_options(parser)
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """`--log-format` and `--quiet`."""
+    parser.add_argument(
+        "--log-format", choices=FORMATS, default="text",
+        help="of the log on stderr: a line of text or a JSON object for each event (text)",
+    )
+    parser.add_argument(
+        "--quiet", action="store_true", help="print the address, warnings and errors alone"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the daemon until SIGINT or SIGTERM."""
-    config = _configured(args)
-    logging.basicConfig(
-        level=logging.WARNING if args.quiet else logging.INFO,
-        format="%(asctime)s %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
-    )
+    """Run the daemon until SIGINT, SIGTERM or SIGHUP."""
+    return serve(_configured(args), quiet=args.quiet, log_format=args.log_format)
+
+
+def serve(config: Config, *, quiet: bool, log_format: str) -> int:
+    """Run the daemon until SIGINT, SIGTERM or SIGHUP.
+
+    Args:
+        config: what to run.
+        quiet: log warnings and errors alone.
+        log_format: one of `log_format.FORMATS`.
+    """
+    open_standard_streams()
+    log_to_stderr(log_format, logging.WARNING if quiet else logging.INFO)
+    # Whatever the daemon writes is for its user alone.
+    os.umask(0o077)
+    spare_or_sacrifice(PROTECTED)
     state_dir = StateDir(config.state_dir)
     try:
         token = load_or_make_token(config.state_dir, os.environ)
-        with bind(config.service.host, config.service.port, config.service.insecure) as sock:
+        service = config.service
+        certificate = check_certificate(service.certificate, service.private_key)
+        with bind(service.host, service.port, service.insecure or certificate) as sock:
+            if service.insecure and not certificate and not is_loopback(sock):
+                logging.getLogger("rtagent").warning(INSECURE)
             settings = Settings(
-                token=token, host=config.service.host, port=int(sock.getsockname()[1])
+                token=token,
+                host=service.host,
+                port=int(sock.getsockname()[1]),
+                allowed_hosts=frozenset(service.allowed_hosts),
+                certificate=service.certificate,
+                private_key=service.private_key,
+                sessions_file=config.state_dir / SESSIONS_FILE,
             )
-            _supervise(config, settings, sock, state_dir)
+            _supervise(config, settings, sock, state_dir, log_format)
     finally:
         state_dir.release()
     return 0
@@ -79,30 +122,55 @@ def _configured(args: argparse.Namespace) -> Config:
 
 
 def _supervise(
-    config: Config, settings: Settings, sock: socket.socket, state_dir: StateDir
+    config: Config, settings: Settings, sock: socket.socket, state_dir: StateDir, log_format: str
 ) -> None:
     run_id = secrets.token_hex(4)
+    address = f"rtagent {config.env.id}: {settings.login_url(_first_code(settings))}"
     supervisor = Supervisor(
         config,
         MonotonicClock(),
         run_id,
-        service=partial(_start_service, settings, sock),
+        service=partial(_run_service, settings, sock, log_format),
         url=settings.url,
         preload=(SERVICE_MODULE,),
         systemd=Systemd(Notifier.from_environment(os.environ)),
+        # An address behind which nothing can start would be a false promise.
+        probed=lambda: print(address, flush=True),
     )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: supervisor.request_stop())
-    state_dir.announce({"url": settings.url, "pid": os.getpid(), "run_id": run_id})
-    print(f"rtagent {config.env.id}: {settings.login_url}", flush=True)
+    for number in ENDING:
+        # What `nohup` has told us to ignore is ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: supervisor.request_stop())
+    note = {"url": settings.url, "pid": os.getpid(), "run_id": run_id}
+    if settings.certificate is not None:
+        # By which `rtagent status` and `set` know this daemon.
+        note["certificate"] = str(settings.certificate.absolute())
+    state_dir.announce(note)
     supervisor.run()
 
 
-def _start_service(settings: Settings, sock: socket.socket, handles: Any, voice: Any) -> Any:
-    return launch.spawn(_run_service, handles, voice, settings, sock, name="service")
+def _first_code(settings: Settings) -> str:
+    """The code in the address that is printed, which the service finds in the file of sessions.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    sessions = Sessions(settings.token, settings.sessions_file)
+    code = sessions.new_code()
+    try:
+        sessions.write(sessions.content())
+    except OSError as error:
+        raise UserError(
+            f"cannot write {settings.sessions_file}: {error.strerror}; make room, or choose "
+            "another state directory with --state-dir"
+        ) from None
+    return code
 
 
-def _run_service(handles: Any, voice: Any, settings: Settings, sock: socket.socket) -> None:
+def _run_service(
+    settings: Settings, sock: socket.socket, log_format: str, handles: Any, voice: Any
+) -> None:
+    log_to_stderr(log_format, logging.WARNING)
     # FastAPI is for the service's process alone.
     from service.process import run as run_service
 

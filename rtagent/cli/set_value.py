@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, print_json
+from rtagent.config_reading import all_keys, nearest_key
 from rtagent.errors import UserError
 
 SETTABLE = {
@@ -102,9 +102,8 @@ def _refused(error: UserError, done: Sequence[dict[str, Any]]) -> UserError:
 
 
 def _unknown(dotted: str) -> str:
-    near = difflib.get_close_matches(dotted, SETTABLE, 1)
-    if near:
-        return f"{dotted} cannot be changed while the daemon runs; did you mean {near[0]}?"
+    if dotted not in all_keys() and (near := nearest_key(dotted)):
+        return f"{dotted}: unknown key; did you mean {near}?"
     return f"{dotted} cannot be changed while the daemon runs; these can: {', '.join(SETTABLE)}"
 
 

@@ -27,7 +27,8 @@ LARGEST_SPREAD = 100.0
 _EXPLAINED = {
     "inaction_fraction": ("inaction", "ticks on which the world did the default behaviour"),
     "strict_inaction_fraction": ("strict inaction", "the same, counting re-used actions too"),
-    "gap_cv": ("gap CV", "unevenness of the time between actions; 0: perfectly spaced"),
+    "interaction_mean": ("interaction time, mean", "between two new actions that are executed"),
+    "gap_cv": ("gap CV", "unevenness of the interaction time; 0: perfectly even"),
     "delay_mean": ("delay, mean", "ticks from the frame an action saw to its execution"),
     "delay_p99": ("delay, p99", "99 of 100 actions have at most this delay"),
     "overwritten_fraction": ("overwritten", "actions replaced before any tick used them"),

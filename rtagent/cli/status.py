@@ -10,6 +10,7 @@ from rich.console import Console
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stdout
+from rtagent.printable import printable
 
 
 def _mebibytes(value: float) -> str:
@@ -167,14 +168,15 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
         processes.add_row(
             _name(role),
             str(role.get("pid") or "-"),
-            str(role.get("state", UNKNOWN)),
+            str(role.get("busy") or role.get("state", UNKNOWN)),
             str(role.get("restarts", 0)),
         )
     console.print(processes)
     for role in roles:
         if role.get("last_error"):
             console.print(f"\nlast error of {_name(role)}:")
-            console.print(str(role["last_error"]).rstrip())
+            for line in str(role["last_error"]).rstrip().splitlines():
+                console.print(printable(line))
 
 
 def figure_rows(

@@ -29,6 +29,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.config_reading import load_config
 from rtagent.errors import UserError
+from rtagent.event_log import EVENTS_FILE, read_events
 from rtagent.recorder import EPISODES_FILE, TENSORBOARD_DIR
 from rtagent.runtime import Runtime
 
@@ -39,6 +40,7 @@ SAMPLE_S = 1.0
 BOOT_S = 120.0
 LAST_EPISODES = 20
 PICTURE = "learning.png"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NEEDED = ("environment", "inference", "learner")
 """Without these there is no training."""
 
@@ -133,7 +135,8 @@ def run(args: argparse.Namespace) -> int:
             _wait_ready(runtime, clock, wish)
             outcome = follow(runtime, goal, clock, wish)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
-    summary = summary_of(outcome) | _returns(results.episodes_file)
+    summary = summary_of(outcome, updates_written(runtime.run_dir))
+    summary |= _returns(results.episodes_file)
     if args.json:
         print_json({"run_id": runtime.run_id, **summary, **_paths(results)})
     else:
@@ -197,9 +200,10 @@ class Wish:
 
 @contextmanager
 def wish_to_end() -> Iterator[Wish]:
-    """Inside, Ctrl-C and SIGTERM express the wish and do nothing else."""
+    """Inside, Ctrl-C, SIGTERM and SIGHUP express the wish and do nothing else."""
     wish = Wish()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    # What `nohup` has told us to ignore is ignored.
+    numbers = [each for each in ENDING if signal.getsignal(each) is not signal.SIG_IGN]
     before = [signal.signal(number, lambda *_: wish.set()) for number in numbers]
     try:
         yield wish
@@ -257,7 +261,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
 
 
 def failure_in(status: Mapping[str, Any]) -> str | None:
-    """The last words of a process that has been given up, if training needs it."""
+    """The last words of a process that keeps failing, if training needs it."""
     for role in status.get("roles", ()):
         if role["state"] == "failed" and role["role"] in NEEDED:
             lines = str(role.get("last_error") or "it gave no reason").strip().splitlines()
@@ -283,14 +287,29 @@ def live_figures(stats: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def summary_of(outcome: Outcome) -> dict[str, Any]:
-    """What the run came to, as plain values."""
+def updates_written(run_dir: Path) -> int | None:
+    """Updates behind the newest checkpoint that a run has written; None: unknown, or none."""
+    try:
+        events = read_events(run_dir / EVENTS_FILE, 1, kinds=("checkpoint",))
+    except UserError:
+        return None
+    return int(events[0]["updates"]) if events else None
+
+
+def summary_of(outcome: Outcome, written: int | None) -> dict[str, Any]:
+    """What the run came to, as plain values.
+
+    Args:
+        outcome: as it was seen last.
+        written: updates behind the last checkpoint: the learners went on until it was written.
+    """
     stats = outcome.stats
+    later = max(0, (written or 0) - stats["learning"]["updates"])
     return {
         "seconds": stats["clock"]["uptime_s"],
         "ticks": stats["clock"]["ticks"],
-        "updates": stats["learning"]["updates"],
-        "updates_in_this_run": outcome.applied,
+        "updates": stats["learning"]["updates"] + later,
+        "updates_in_this_run": outcome.applied + later,
         "samples": stats["learning"]["samples_consumed"],
         "inaction_fraction": stats["actions"]["inaction_fraction"],
         "horizons": stats["r3"]["horizons"],

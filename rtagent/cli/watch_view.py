@@ -15,18 +15,14 @@ from rich.text import Text
 from rtagent.cli.events import details_of
 from rtagent.cli.lanes import lane, ruler
 from rtagent.cli.options import UNKNOWN
+from rtagent.printable import printable
 
-IN_TIME = 0.01
-"""Inaction up to here is called in time ..."""
-TOO_LATE = 0.10
-"""... and from here on too late."""
-LATE = 1.02
-"""Interaction times up to so many deadlines are in time."""
 SPARKS = "▁▂▃▄▅▆▇█"
 FULL, EMPTY = "█", "░"
 BAR = 20
 _TITLE = 11
 _PROCESS = 50
+_LEVELS = {"good": "green", "watch": "yellow", "bad": "red"}
 _STYLES = {"running": "green", "failed": "red", "stopped": "dim"}
 _ASCII = str.maketrans(f"{SPARKS}{EMPTY}━●·", "_.,-=+*#.=o.")
 
@@ -101,23 +97,11 @@ def frame_lines(
 
 
 def verdict(snapshot: Snapshot) -> tuple[str, str, str]:
-    """Whether the agent acts in time: a word, the reason, and a style."""
-    inaction = _at(snapshot.stats, "actions.inaction_fraction_60s")
-    interaction = _at(snapshot.stats, "actions.interaction_ms.mean")
-    rate = _at(snapshot.stats, "clock.target_rate_hz")
-    deadline = snapshot.inference.get("action_deadline_ms")
-    share = f"inaction {_percent(inaction)} in the last minute"
-    if rate and deadline and deadline > 1e3 / rate:
-        if interaction is None:
-            return "UNKNOWN", "nobody has acted in the last minute", "yellow"
-        reason = f"acts every {interaction:.1f} ms, deadline {deadline:g} ms; {share}"
-        late = interaction > LATE * deadline
-        return ("TOO LATE", reason, "red") if late else ("IN TIME", reason, "green")
-    if inaction is None:
-        return "UNKNOWN", share, "yellow"
-    if inaction <= IN_TIME:
-        return "IN TIME", share, "green"
-    return ("OFTEN LATE", share, "yellow") if inaction < TOO_LATE else ("TOO LATE", share, "red")
+    """Whether the agent acts in time, as the daemon says it: headline, detail, and a style."""
+    found = _at(snapshot.stats, "verdicts.acting") or {}
+    style = _LEVELS.get(str(found.get("level")), "yellow")
+    headline, detail = (printable(str(found.get(part, UNKNOWN))) for part in ("headline", "detail"))
+    return headline, detail, style
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -152,7 +136,7 @@ def _headline(snapshot: Snapshot, lost: str | None) -> Text:
 
 def _verdict_line(snapshot: Snapshot, lost: str | None) -> Text:
     if lost is not None:
-        return Text(f"CONNECTION LOST: {_printable(lost)} (trying again)", "bold red")
+        return Text(f"CONNECTION LOST: {printable(lost)} (trying again)", "bold red")
     word, reason, style = verdict(snapshot)
     return Text(word, f"bold {style}").append(f": {reason}", "none")
 
@@ -297,14 +281,14 @@ def _processes(snapshot: Snapshot, width: int) -> list[Text]:
 def _not_well(snapshot: Snapshot) -> list[Text]:
     lines = []
     for role in snapshot.status.get("roles", ()):
-        state = str(role.get("state", UNKNOWN))
+        state = str(role.get("busy") or role.get("state", UNKNOWN))
         inference = role.get("role") == "inference"
         error = next(reversed(str(role.get("last_error") or "").strip().splitlines()), "")
         if (state == "running" or inference) and not (error and state == "failed"):
             continue
         line = Text(f"{role.get('name', UNKNOWN)!s:<14}")
         line.append(state, _STYLES.get(state, "yellow"))
-        lines.append(line.append(f"  {_printable(error)}" if error else ""))
+        lines.append(line.append(f"  {printable(error)}" if error else ""))
     return lines
 
 
@@ -326,7 +310,7 @@ def _events(snapshot: Snapshot) -> list[Text]:
         when = str(event.get("at", ""))[11:19] or UNKNOWN
         source = str(event.get("source") or "-")
         what = f"{when}  {event.get('kind', UNKNOWN)}  {source}  {details_of(event)}"
-        lines.append(Text(_printable(what).rstrip()))
+        lines.append(Text(printable(what).rstrip()))
     return lines
 
 
@@ -354,8 +338,3 @@ def _duration(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _printable(text: str) -> str:
-    """What a failing policy says about itself must not reach the terminal as control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

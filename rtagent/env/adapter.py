@@ -7,6 +7,7 @@ it, how fast it ticks and what doing nothing means; after that each tick is one 
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -21,12 +22,14 @@ from numpy.typing import NDArray
 from rtagent.config import EnvConfig
 from rtagent.env import atari
 from rtagent.env.actions import Action, Actions, actions_for
-from rtagent.env.preprocess import EnvironmentFault, NotFinite, Observer, observer_for
+from rtagent.env.preprocess import EnvironmentFault, NotFinite, Observer, observer_for, sight
 from rtagent.env.registry import register
 from rtagent.errors import UserError
 
 STACK_OF_PICTURES = 4
 STACK_OF_VECTORS = 1
+MOST_LISTED = 10
+"""Ids in a message."""
 RESETS = 3
 """Resets tried in a row before an environment that begins with NaN is given up."""
 
@@ -54,7 +57,8 @@ class Adapter:
     Actions are indices from 0 (Discrete, whatever its `start`) or flat float32 vectors (Box).
 
     Attributes:
-        frame_shape: shape of one frame: (84, 84) for pictures, (n,) for vectors.
+        frame_shape: shape of one frame: (84, 84) for pictures, or what `env.image_size` and
+            `env.grayscale` say; (n,) for vectors.
         frame_dtype: "uint8" for pictures, "float32" for vectors.
         frame_stack: frames per observation.
         action_space: Discrete(n) from 0, or a flat Box.
@@ -63,7 +67,10 @@ class Adapter:
         action_meanings: a word for each discrete action; empty if unknown.
         noop_action: the action that does nothing, an index or a vector.
         rate_hz: ticks per second.
+        reward_range: least and largest reward of a tick, widened to include 0, as the environment
+            declares them by an attribute `reward_range` or in its metadata; none: it does not.
         screen: whether a frame can be shown as a picture.
+        sight: what the agent sees, in words.
         faults: how often a reward or an observation was not finite. Such a tick ends its episode
             as truncated, with reward 0 and the frame before it; the world goes on.
         last_fault: what the last of them was.
@@ -76,17 +83,23 @@ class Adapter:
             UserError: its spaces, rate or noop cannot be used; the line says which and why.
         """
         self._env = env
-        self._observe: Observer = observer_for(env.observation_space, config.observation_key)
+        size = config.image_size
+        self._observe: Observer = observer_for(
+            env.observation_space, config.observation_key,
+            (size, size) if isinstance(size, int) else size, grayscale=config.grayscale,
+        )
         self._actions: Actions = actions_for(env.action_space)
         self.frame_shape = self._observe.shape
         self.frame_dtype = self._observe.dtype
         self.screen = self._observe.screen
+        self.sight = sight(env.observation_space, self._observe)
         self.action_space: gym.spaces.Discrete | gym.spaces.Box = self._actions.agent_space
         self.action_shape = self._actions.shape
         self.action_dtype = self._actions.dtype
         self.action_meanings = _meanings(env, self.action_space)
         self.noop_action = self._noop()
         self.rate_hz = _rate(env, config)
+        self.reward_range = _reward_range(env)
         self.faults = 0
         self.last_fault = ""
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
@@ -154,6 +167,16 @@ class Adapter:
         """
         return self._actions.accept(value, strict=strict)
 
+    def picture(self) -> NDArray[np.uint8] | None:
+        """What the environment shows now: what it renders, else its newest frame, else None.
+
+        Returns:
+            (height, width, 3) RGB or (height, width).
+        """
+        if self._env.render_mode == "rgb_array":
+            return np.asarray(self._env.render(), np.uint8)
+        return self._frame if self.screen else None
+
     def keep_time(self) -> None:
         """Say that steps come on a clock of ours, to an environment that has one of its own.
 
@@ -192,8 +215,8 @@ def open_environment(config: EnvConfig) -> Adapter:
     """Build the environment that the configuration names.
 
     Args:
-        config: `id` is a registered Gymnasium id or `package.module:EnvId-v0`; `kwargs` go to the
-            environment's constructor.
+        config: `id` is a registered Gymnasium id, `package.module:EnvId-v0`, or
+            `package.module:name` of a class or function; `kwargs` go to its constructor.
 
     Returns:
         The adapter; no episode has begun yet.
@@ -224,6 +247,9 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
 
 def _make(config: EnvConfig) -> gym.Env[Any, Any]:
     try:
+        named = _class_or_function(config.id)
+        if named is not None:
+            return named(**config.kwargs)
         return gym.make(config.id, disable_env_checker=True, **config.kwargs)
     except UserError:
         raise
@@ -240,12 +266,39 @@ def _make(config: EnvConfig) -> gym.Env[Any, Any]:
         raise UserError(line) from error
 
 
+def _class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:
+    """What `package.module:name` names, where that is no registered id; None otherwise."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        return None
+    found: Any = importlib.import_module(module)
+    if attribute in gym.registry:
+        return None
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    return found if callable(found) else None
+
+
 def _hint(name: str) -> str:
     """Ids that look like the unknown one, else how an unregistered environment is named."""
-    near = _near(name.rpartition(":")[2], gym.registry)
+    module, _, wanted = name.rpartition(":")
+    if module and (registered := _registered_by(module)):
+        return f"; {module} registers {', '.join(registered)}"
+    near = _near(wanted, gym.registry)
     if near:
         return f"; did you mean {' or '.join(near)}?"
     return "; an environment of an installed package is named package.module:EnvId-v0"
+
+
+def _registered_by(module: str) -> list[str]:
+    """Ids of the environments of a module or package."""
+    found = []
+    for name, spec in gym.registry.items():
+        entry = spec.entry_point
+        place = entry.partition(":")[0] if isinstance(entry, str) else entry and entry.__module__
+        if place is not None and f"{place}.".startswith(f"{module}."):
+            found.append(name)
+    return sorted(found)[:MOST_LISTED]
 
 
 def _near(name: str, known: Iterable[str]) -> list[str]:
@@ -270,6 +323,16 @@ def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
         if isinstance(rate, Real) and 0 < float(rate) < inf:
             return float(rate)
     raise UserError("the environment does not say how fast it runs; set env.rate_hz")
+
+
+def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
+    declared = getattr(env.unwrapped, "reward_range", env.metadata.get("reward_range"))
+    try:
+        low, high = (float(bound) for bound in declared or ())
+    except (TypeError, ValueError):
+        return None
+    # Gymnasium's old default was the whole real line.
+    return (min(low, 0.0), max(high, 0.0)) if -inf < low <= high < inf else None
 
 
 def _checked_reward(reward: Any) -> float:

@@ -20,9 +20,11 @@ from rtagent.env.gameboy import BUTTON_NAMES, Snapshot
 from rtagent.env.key_script import SUFFIX, Keys, load_keys
 from rtagent.env.machine import Machine, switch_on
 from rtagent.env.preprocess import GREY, to_grey
-from rtagent.env.rewards import Judge, Values, load_rules, over_at
+from rtagent.env.rewards import Judge, Rules, Values, load_rules, over_at
 from rtagent.env.rom_file import RomFile, read_rom
+from rtagent.env.state_trial import check_states
 from rtagent.errors import UserError
+from rtagent.regular_file import read_regular
 from rtagent.whole_file import appearing
 
 PAPER_ACTIONS = ("A", "B", "LEFT", "UP", "RIGHT", "DOWN", "NOOP")
@@ -72,7 +74,8 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
 
         Args:
             rom: file of the cartridge.
-            rewards: reward file, see `rtagent.env.rewards`.
+            rewards: reward file, see `rtagent.env.rewards`; only `rtagent rom record --states`
+                needs none.
             start: file of the state in which every episode begins, as `save_state` or the backend's
                 own tools write it, or a script of keys, whose name ends in `.keys`, that leads to
                 it (see `rtagent.env.key_script`); or a folder of such files, among which `reset`
@@ -98,7 +101,10 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
         self.noop_action = self._buttons.index(()) if () in self._buttons else 0
         self.observation_space = gym.spaces.Box(0, 255, GREY, np.uint8)
         self.action_space = gym.spaces.Discrete(len(self._buttons))
-        self._rules = load_rules(_path("rewards", rewards))
+        # Somebody who walks through a game needs no rewards.
+        walks = FREE_PLAY.get() and not rewards
+        self._rules = Rules({}, {}, {}) if walks else load_rules(_path("rewards", rewards))
+        self._endless = not self._rules.done and not self._max_ticks
         cartridge = read_rom(_path("rom", rom))
         _check_identity(cartridge, str(rom), title, sha1)
         begins = _begins(_path("start", start)) if start else [_Begin("the start")]
@@ -108,10 +114,17 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
         try:
             self._run([(boot_frames, ())])
             booted = self._machine.snapshot()
+            check_states(self._machine, {each.name: each.state for each in begins if each.state})
             self._starts = [self._prepare(booted, each) for each in begins]
         except BaseException:
             self._machine.close()
             raise
+
+    def take_news(self) -> list[str]:
+        """What must be known of this game, once."""
+        endless, self._endless = self._endless, False
+        said = "its reward file has no [done] and max_ticks is 0: no episode ever ends"
+        return [said] if endless else []
 
     def get_action_meanings(self) -> list[str]:
         """A word for each action."""
@@ -249,15 +262,19 @@ def _begins(path: Path) -> list[_Begin]:
     return [
         _Begin(str(each), keys=load_keys(each))
         if each.suffix == SUFFIX
-        else _Begin(str(each), state=_read_state(each))
+        else _Begin(str(each), state=read_state(each))
         for each in paths
     ]
 
 
-def _read_state(path: Path) -> bytes:
+def read_state(path: Path) -> bytes:
+    """The content of a saved state, unpacked.
+
+    Raises:
+        UserError: it cannot be read, or is no state.
+    """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_STATE_BYTES + 1)
+        content = read_regular(path, MAX_STATE_BYTES)
         if content[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(content)) as packed:
                 content = packed.read(MAX_STATE_BYTES + 1)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rtagent.env.gameboy import BUTTON_NAMES
 from rtagent.errors import UserError
+from rtagent.regular_file import read_regular
 
 SUFFIX = ".keys"
 MAX_FILE_BYTES = 1 << 20
@@ -31,14 +32,9 @@ def load_keys(path: Path) -> Keys:
         UserError: it cannot be read, or a line is wrong; the message names it.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        return parse_keys(read_regular(path, MAX_FILE_BYTES).decode())
     except OSError as error:
         raise UserError(f"cannot read the script {path}: {error.strerror}") from None
-    try:
-        if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"more than {MAX_FILE_BYTES} bytes")
-        return parse_keys(content.decode())
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtagent.env.gameboy import GameBoy, Snapshot
+from rtagent.env.rom_file import padded
 from rtagent.errors import UserError
 
 
@@ -65,10 +66,10 @@ def switch_on(backend: str, image: bytes) -> Machine:
         RuntimeError: gambatte, and this process runs one already.
     """
     if backend == "gambatte":
-        return GameBoy(image)
+        return GameBoy(padded(image))
     if backend != "pyboy":
         raise UserError(f"env.kwargs.backend = {backend!r}: expected gambatte or pyboy")
     # Optional, and SDL's bindings come with it.
     from rtagent.env.pyboy_machine import PyBoyMachine
 
-    return PyBoyMachine(image)
+    return PyBoyMachine(padded(image))

@@ -1,6 +1,7 @@
 """From what an environment shows to the frame that the agent sees.
 
-A picture of any size becomes 84 x 84 grey levels; everything else becomes a float32 vector. Which
+A picture of any size becomes 84 x 84 grey levels, or what `env.image_size` and `env.grayscale` say
+instead; everything else becomes a float32 vector. Which
 of the two is decided once, from the observation space; at run time each observation is checked
 against what the space promised, because a wrong one would silently poison the replay.
 
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from rtagent.errors import UserError
 
 SIDE = 84
-"""Height and width of a picture as the agent sees it."""
+"""Height and width of a picture as the agent sees it, unless `env.image_size` says otherwise."""
 
 GREY = (SIDE, SIDE)
 
@@ -87,13 +88,21 @@ class Observer(Protocol):
         ...
 
 
-def observer_for(space: gym.Space[Any], key: str = "auto") -> Observer:
+def observer_for(
+    space: gym.Space[Any],
+    key: str = "auto",
+    size: tuple[int, int] = GREY,
+    *,
+    grayscale: bool = True,
+) -> Observer:
     """Choose how observations of `space` become frames.
 
     Args:
         space: the environment's observation space.
         key: the entry of a Dict that the agent sees; auto: its picture, and among several the
             one of a usual name.
+        size: height and width of the frames of pictures.
+        grayscale: whether these become grey levels.
 
     Returns:
         The observer, whose frames have a fixed shape and type.
@@ -104,7 +113,8 @@ def observer_for(space: gym.Space[Any], key: str = "auto") -> Observer:
     if isinstance(space, gym.spaces.Dict):
         entry = _entry(space, key)
         if entry is not None:
-            return EntryObserver(entry, observer_for(space[entry]))
+            seen = observer_for(space[entry], size=size, grayscale=grayscale)
+            return EntryObserver(entry, seen)
     elif key != "auto":
         raise UserError(f"env.observation_key = {key}: observations are {_shown(space)}, no Dict")
     if isinstance(space, gym.spaces.Discrete):
@@ -112,7 +122,11 @@ def observer_for(space: gym.Space[Any], key: str = "auto") -> Observer:
     if isinstance(space, gym.spaces.Box):
         layout = _layout(space)
         if layout is not None:
-            return PictureObserver(layout)
+            if not grayscale and not layout.colours:
+                raise UserError(
+                    f"env.grayscale = false: {_shown(space)} has no colours; leave it true"
+                )
+            return PictureObserver(layout, size if grayscale else (*size, 3))
         if len(space.shape) <= 2:
             return VectorObserver(space.shape, 1 / 255 if space.dtype == np.uint8 else 1.0)
     elif isinstance(space, _COMPOSED) and _length(space) <= LONGEST_VECTOR:
@@ -124,23 +138,51 @@ def observer_for(space: gym.Space[Any], key: str = "auto") -> Observer:
     )
 
 
-def to_grey(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Shrink a picture to 84 x 84 grey levels.
+def sight(space: gym.Space[Any], observer: Observer) -> str:
+    """What the agent sees of an environment, and what it does not, in words.
+
+    Args:
+        space: of the environment's observations.
+        observer: that `observer_for` chose.
+    """
+    unseen = ""
+    if isinstance(space, gym.spaces.Dict) and isinstance(observer, EntryObserver):
+        others = ", ".join(str(key) for key in space if key != observer.key)
+        if others:
+            unseen = f"; of the Dict only {observer.key}, not {others} (env.observation_key)"
+        space = space[observer.key]
+    if not observer.screen:
+        return f"a vector of {math.prod(observer.shape)} numbers{unseen}"
+    height, width, *colours = observer.shape
+    shown = f"{height}x{width} pixels, {'in colours' if colours else 'grey'}"
+    return (
+        f"pictures of shape {space.shape} as {shown} (env.image_size, env.grayscale){unseen}"
+    )
+
+
+def to_grey(picture: NDArray[np.uint8], size: tuple[int, int] = GREY) -> NDArray[np.uint8]:
+    """Shrink a picture to grey levels.
 
     Args:
         picture: uint8, (H, W), (H, W, 1), RGB (H, W, 3) or RGBA (H, W, 4), whose A is ignored.
+        size: height and width of the result.
 
     Returns:
-        uint8 (84, 84): luminance, each pixel the mean of the area that it covers. A picture that
-        has this shape already is returned as it is.
+        uint8 of that size: luminance, each pixel the mean of the area that it covers. A picture
+        that has this shape already is returned as it is.
     """
     grey: Any = picture
     if picture.ndim == 3:
         code = {3: cv2.COLOR_RGB2GRAY, 4: cv2.COLOR_RGBA2GRAY}.get(picture.shape[2])
         grey = picture[..., 0] if code is None else cv2.cvtColor(picture, code)
-    if grey.shape != GREY:
-        grey = cv2.resize(grey, GREY, interpolation=cv2.INTER_AREA)
-    return cast("NDArray[np.uint8]", grey)
+    return _shrunk(grey, size)
+
+
+def _shrunk(picture: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """(H, W) or (H, W, 3) at another size; each pixel is the mean of the area that it covers."""
+    if picture.shape[:2] != size:
+        picture = cv2.resize(picture, size[::-1], interpolation=cv2.INTER_AREA)
+    return cast("NDArray[np.uint8]", picture)
 
 
 @dataclass(frozen=True)
@@ -160,10 +202,15 @@ class Layout:
     high: float = 255.0
     channels_first: bool = False
 
+    @property
+    def colours(self) -> bool:
+        """Whether it has red, green and blue."""
+        return len(self.shape) == 3 and self.shape[0 if self.channels_first else 2] >= 3
+
 
 @dataclass(frozen=True)
 class PictureObserver:
-    """Pictures as 84 x 84 grey levels."""
+    """Pictures as grey levels (height, width), or in colours (height, width, 3)."""
 
     source: Layout
     shape: tuple[int, ...] = GREY
@@ -185,7 +232,10 @@ class PictureObserver:
             picture = np.ascontiguousarray(np.moveaxis(picture, 0, 2))
         if not exact:
             picture = self._levels(picture)
-        return to_grey(picture)
+        height, width = self.shape[:2]
+        if len(self.shape) == 2:
+            return to_grey(picture, (height, width))
+        return _shrunk(np.ascontiguousarray(picture[..., :3]), (height, width))
 
     def _levels(self, picture: NDArray[Any]) -> NDArray[np.uint8]:
         """Numbers between the space's bounds as 0 to 255."""

@@ -2,15 +2,19 @@
 
 Why it is correct. It is the only writer of frames and ledger, it takes no lock, and it waits for
 nothing but the clock. It reads the action cells, which may be torn or silent, and then executes
-the default behaviour. Everything that it must know after a restart stands in the ledger and on
-the board: it goes on with the next tick number, in a new episode, and marks the last row of its
-predecessor as truncated.
+the default behaviour. Before every call of the world it says on the board what it is about to do:
+a world may take long, or never come back. Everything that it must know after a restart stands in
+the ledger and on the board: it goes on with the next tick number, in a new episode, and marks the
+last row of its predecessor as truncated.
 """
 
 from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from rtagent.clock import Clock
 from rtagent.env.actions import Action
@@ -18,7 +22,7 @@ from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.memory.actions import CELLS, ActionCells
-from rtagent.memory.board import Record, add_episode
+from rtagent.memory.board import Doing, Record, add_episode, add_step, note_doing
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.realtime import enter_realtime
@@ -37,13 +41,11 @@ class Episode:
     Attributes:
         number: counts up over the run.
         start: its first tick.
-        fresh: the environment must be reset before its first step.
         total: sum of its rewards so far.
     """
 
     number: int
     start: int
-    fresh: bool = True
     total: float = 0.0
 
 
@@ -86,8 +88,8 @@ class TickLoop:
         previous = ledger.row(ledger.newest)
         self.tick = ledger.newest + 1
         number = 0 if previous is None else int(previous["episode"]) + 1
-        self._episode = Episode(number, self.tick, fresh=False)
-        self._frame = adapter.reset(seed)
+        self._episode = Episode(number, self.tick)
+        self._frame = self._reset(seed)
         self._action = default.noop
         self._faults = 0
 
@@ -106,13 +108,12 @@ class TickLoop:
         self._run(self.arbiter.choose(self.tick, self._actions), now_ns)
 
     def _run(self, choice: Choice, now_ns: int) -> None:
-        """One tick: execute, write the row, publish the frame."""
+        """One tick: execute, write the row, publish the frame; a new episode begins at once."""
         tick, episode = self.tick, self._episode
-        if episode.fresh:
-            self._frame = self._adapter.reset()
-            episode.fresh = False
         action = self._chosen_action(choice)
+        began_ns = self._note(Doing.STEPPING)
         step = self._adapter.step(action)
+        add_step(self._record, tick, self._note(Doing.WAITING) - began_ns)
         deposit = choice.payload
         self._ledger.write(
             tick,
@@ -128,16 +129,32 @@ class TickLoop:
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
             action=action,
         )
+        # Whoever waits for the next frame wakes up accordingly.
+        self._record["behind_ns"] = self._now_ns() - self._schedule.due_ns(tick)
         # After the row: a successor never gives a number again that somebody has seen a frame of.
         self._frames.publish(tick, step.frame, episode.start)
         self._frame, self._action = step.frame, action
-        self._count(choice, self._now_ns() - now_ns)
+        self._count(choice, step.reward)
         self.tick += 1
         episode.total += step.reward
         if step.terminated or step.truncated:
             length = self.tick - episode.start
             add_episode(self._record, episode.number, tick, length, episode.total)
             self._episode = Episode(episode.number + 1, self.tick)
+            self._frame = self._reset()
+
+    def _reset(self, seed: int | None = None) -> NDArray[Any]:
+        """Begin an episode: right after the tick that ended the last, whose slack it may use."""
+        began_ns = self._note(Doing.RESETTING)
+        frame = self._adapter.reset(seed)
+        self._record["reset_ns"] = self._note(Doing.WAITING) - began_ns
+        return frame
+
+    def _note(self, doing: Doing) -> int:
+        """Say what is done from now on; the time, nanoseconds."""
+        now_ns = self._now_ns()
+        note_doing(self._record, doing, now_ns)
+        return now_ns
 
     def _chosen_action(self, choice: Choice) -> Action:
         if choice.payload is not None:
@@ -145,11 +162,12 @@ class TickLoop:
             return action
         return self._default.action(self._frame, self._action)
 
-    def _count(self, choice: Choice, step_ns: int) -> None:
+    def _count(self, choice: Choice, reward: float) -> None:
         record = self._record
         record[("default", "agent", "reused")[choice.source]] += 1
         record["ticks"] += 1
-        record["step_ns"] = step_ns
+        record["reward_low"] = min(reward, float(record["reward_low"][0]))
+        record["reward_high"] = max(reward, float(record["reward_high"][0]))
         record["faults"] += self._adapter.faults - self._faults
         self._faults = self._adapter.faults
 
@@ -167,6 +185,8 @@ def run(context: WorkerContext) -> None:
     context.record["realtime"] = int(realtime)
     ledger, first = world.ledger, world.ledger.newest + 1
     ledger.truncate_episode()
+    # What its predecessor was doing when it died is no business of this process.
+    note_doing(context.record, Doing.WAITING, round(clock.now() * NANO))
     context.ready()
     while not context.orders.go and not context.stopping:
         context.beat()

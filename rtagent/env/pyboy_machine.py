@@ -21,6 +21,9 @@ from rtagent.errors import UserError
 GREYS = np.array([[0, 0, 0], [80, 84, 80], [168, 168, 168], [248, 252, 248]], np.uint8)
 """The gambatte core's colours for the four greys, the darkest first."""
 
+OLDEST_VERSION = b"\x02"
+"""Of a state's format, its first byte; before, there was none."""
+
 _DARKER_THAN = np.array([42, 119, 204], np.uint8)
 """Bounds between PyBoy's 0, 85, 153 and 255."""
 
@@ -66,6 +69,7 @@ class PyBoyMachine:
         self.ram = PyBoyMemory(self._boy.memory)
         self._held: frozenset[str] = frozenset()
         self._picture: NDArray[np.uint8] | None = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+        self._version = self.snapshot().state[:1]
 
     def press(self, buttons: Iterable[str] = ()) -> None:
         """Hold exactly these buttons from the next frame on.
@@ -106,8 +110,12 @@ class PyBoyMachine:
         """Go back to a snapshot.
 
         Raises:
-            ValueError: the snapshot was not taken from this cartridge.
+            ValueError: the snapshot was not taken from this cartridge, or not by PyBoy.
         """
+        version = snapshot.state[:1]
+        if not OLDEST_VERSION <= version <= self._version:
+            # PyBoy takes it for one without a version, and hangs.
+            raise ValueError("this snapshot was not taken by PyBoy, or by a newer version of it")
         try:
             self._boy.load_state(io.BytesIO(snapshot.state))
         except Exception as error:

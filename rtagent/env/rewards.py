@@ -34,18 +34,18 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rtagent.errors import UserError
+from rtagent.toml_file import read_toml
 
 LOWEST, HIGHEST = 0x8000, 0xFFFF
 """Addresses below are the cartridge's program."""
 
-MAX_FILE_BYTES = 1 << 20
+MAX_FILE_BYTES = 1 << 18
 MAX_COUNT = 256
 """Elements of an array: each is read on every frame."""
 
@@ -190,16 +190,9 @@ def load_rules(path: Path) -> Rules:
             value.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        return parse_rules(read_toml(path, MAX_FILE_BYTES))
     except OSError as error:
         raise UserError(f"cannot read the reward file {path}: {error.strerror}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise UserError(f"{path}: more than {MAX_FILE_BYTES} bytes; this is no reward file")
-    try:
-        return parse_rules(tomllib.loads(content.decode()))
-    except RecursionError:
-        raise UserError(f"{path}: nested too deeply; this is no reward file") from None
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
 

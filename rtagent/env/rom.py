@@ -7,13 +7,15 @@ its rewards would be noise. So the hashes are checked here, each time a cartridg
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rtagent.env.rom_file import LARGEST
 from rtagent.errors import UserError
+from rtagent.regular_file import read_regular
+from rtagent.toml_file import read_toml
 
 BUNDLED = Path(__file__).parent / "roms"
 MANIFEST = "manifest.toml"
@@ -50,7 +52,7 @@ class Rom:
             UserError: the file is missing, or its hashes are not those of the manifest.
         """
         try:
-            image = self.path.read_bytes()
+            image = read_regular(self.path, LARGEST)
         except OSError as error:
             raise UserError(
                 f"the cartridge {self.title} is missing: {self.path}: {error.strerror}"
@@ -93,7 +95,7 @@ def read_manifest(folder: Path) -> Rom:
     """
     path = folder / MANIFEST
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = read_toml(path)
         return _parse(folder, values)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None

@@ -7,16 +7,18 @@ only what a Game Boy itself would start goes on to the emulator, which checks no
 from __future__ import annotations
 
 import hashlib
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from rtagent.errors import UserError
+from rtagent.regular_file import read_regular
 
 HEADER_CHECKSUM = 0x14D
 """Where the checksum of the header lies."""
 SMALLEST, LARGEST = 0x8000, 0x800000
-"""Bytes of the smallest and of the largest cartridge ever made."""
+"""Bytes of the smallest and of the largest cartridge ever made. A file may hold less: what its game
+does not use is left out."""
+HEADER_END = 0x150
 
 _TITLE = slice(0x134, 0x144)
 _COLOUR_FLAG = 0x143
@@ -64,17 +66,23 @@ def header_title(image: bytes) -> str:
 
 def header_fault(image: bytes) -> str:
     """Why a Game Boy would not start this image; empty if it would."""
-    if len(image) < SMALLEST:
-        return f"{len(image)} bytes, and the smallest has {SMALLEST}"
+    if len(image) < HEADER_END:
+        return f"{len(image)} bytes, and its header ends at {HEADER_END}"
     total = header_checksum(image)
     if total != image[HEADER_CHECKSUM]:
         return f"its header's checksum is {image[HEADER_CHECKSUM]:#04x}, it should be {total:#04x}"
     code = image[_SIZE_CODE]
     if code > 8:
         return f"its header gives an unknown size ({code:#04x})"
-    if len(image) < SMALLEST << code:
+    if code and len(image) < SMALLEST << code:
         return f"cut short: {len(image)} of {SMALLEST << code} bytes"
     return ""
+
+
+def padded(image: bytes) -> bytes:
+    """The image as a cartridge holds it: what is left out reads as memory that was never written.
+    """
+    return image.ljust(SMALLEST, b"\xff")
 
 
 def header_checksum(image: bytes | bytearray) -> int:
@@ -87,15 +95,6 @@ def header_checksum(image: bytes | bytearray) -> int:
 
 def _read(path: Path) -> bytes:
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise UserError(f"{path} is no Game Boy cartridge: not a file")
-        if found.st_size > LARGEST:
-            raise UserError(
-                f"{path} is no Game Boy cartridge: {found.st_size} bytes, and the largest has "
-                f"{LARGEST}"
-            )
-        with path.open("rb") as file:
-            return file.read(LARGEST)
+        return read_regular(path, LARGEST)
     except OSError as error:
         raise UserError(f"cannot read the cartridge {path}: {error.strerror}") from None

@@ -52,6 +52,7 @@ class Starfall(gym.Env[NDArray[np.uint8], np.int64]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": GAME_BOY_HZ}  # noqa: RUF012
     rate_hz = GAME_BOY_HZ
     noop_action = 0
+    reward_range = (-1.0, 1.0)
 
     def __init__(
         self, render_mode: str | None = None, starts: int = 64, max_ticks: int = MAX_TICKS

@@ -2,9 +2,10 @@
 
 Why it is correct. The algorithm decides when to look and for which tick to act; this driver waits,
 reads a frame, runs the policy and writes its own action cells, which nobody else writes. Shared
-staggering state is touched only inside the algorithm, under the claim lock. Weights are taken over
-between two inferences, never inside one. Every wait is cut into slices, so that the process beats
-and notices an order within `SLICE_S`, whatever it waits for.
+staggering state is touched only inside the algorithm, under the claim lock. New weights are
+prepared while it waits and adopted between two inferences (`weights.py`). Inference time is
+everything that is done for one action once its frame is there. Every wait is cut into slices, so
+that the process beats and notices an order within `SLICE_S`, whatever it waits for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy.typing as npt
 from rtagent import exploration
 from rtagent.explorers import explorer_for
 from rtagent.inference.latency import draw
+from rtagent.inference.standby import Standby
+from rtagent.inference.weights import Weights
 from rtagent.memory.actions import NANO
 from rtagent.memory.board import add_registration
 from rtagent.networks import ActingPolicy, head_of
@@ -34,46 +37,17 @@ from rtagent.staggering.instructions import (
     WaitUntil,
 )
 from rtagent.staggering.register import ALGORITHMS
+from rtagent.wake_ahead import Forecast, WakeAhead
 from rtagent.worker import WorkerContext
 
 SLICE_S = 0.1
-AWAKE_S = 400e-6
-"""How long before the expected frame a process is awake, to rehearse and then to spin: waking up
-takes up to 100 microseconds, and cold code three times as long as warm code."""
-AWAKE_FRACTION = 0.025
-"""Most of a tick that may be spent so: at high rates a late wake-up is the lesser evil."""
+HURRY = 0.05
+"""Time for new weights before each inference, as a part of its own: out of the wait if there was
+one, else on the way."""
 
 
 class Leaving(Exception):
     """The process has been told to go."""
-
-
-class Weights:
-    """The policy's weights, taken over from the learners.
-
-    Args:
-        context: of this worker.
-        policy: receives them.
-    """
-
-    def __init__(self, context: WorkerContext, policy: ActingPolicy) -> None:
-        self._buffers = context.world.weights
-        self._policy = policy
-        self._flat = np.zeros(context.blueprint.parameters, np.float32)
-        self._publication = -1
-        self.version = -1
-        self.updates = 0
-
-    def refresh(self) -> bool:
-        """Take over what was published since the last call; False if there is nothing at all."""
-        publication = self._buffers.publication
-        if publication != self._publication:
-            info = self._buffers.read(self._flat)
-            if info is not None:
-                self._policy.load(self._flat)
-                self._publication = publication
-                self.version, self.updates = info.version, info.updates
-        return self.version >= 0
 
 
 class Driver:
@@ -90,12 +64,13 @@ class Driver:
         self._clock = context.clock
         self._frames = context.world.frames
         self._cells = context.world.actions
+        self._environment = context.world.board.environment
         self._policy = policy
         self._weights = weights
-        self._tick_seconds = context.blueprint.tick_seconds
-        self._awake_s = min(AWAKE_S, AWAKE_FRACTION * self._tick_seconds)
-        self._arrival = (0.0, 0)
+        self._ahead = WakeAhead(context.blueprint.tick_seconds)
+        self._forecast = Forecast()
         self._latency = 0.0
+        self._idle_s = 0.0
         self._epsilon = 1.0
         self._decided = -1
         self._observation = np.zeros(
@@ -136,8 +111,10 @@ class Driver:
         if isinstance(instruction, Infer):
             return self._infer(instruction.frame)
         if isinstance(instruction, Deposit):
+            start = self._clock.now()
             item = self._deposited(instruction.frame, instruction.tick)
             self._cells.deposit(item)
+            self._latency += self._clock.now() - start
             self._account(item)
         self._check_orders()
         if isinstance(instruction, WaitUntil):
@@ -156,47 +133,94 @@ class Driver:
 
     def _wait_until(self, when: float) -> None:
         while (rest := when - self._clock.now()) > 0:
-            self._clock.sleep_until(self._clock.now() + min(rest, SLICE_S))
+            until = self._clock.now() + min(rest, SLICE_S)
+            self._prepare(until)
+            self._clock.sleep_until(until)
             self._check_orders()
+
+    def _prepare(self, until: float) -> None:
+        """Use a wait for the next weights."""
+        self._idle_s += max(0.0, until - self._clock.now())
+        self._weights.prepare(until)
 
     def _wait_frame(self, frame: int) -> None:
         """One slice at most: the algorithm looks at its plan again and comes back.
 
         Sleeps until just before the frame is expected, rehearses, and spins for a bounded moment.
         """
-        frames, clock = self._frames, self._clock
-        arrived, number = self._arrival
-        expected = arrived + (frame - number) * self._tick_seconds
-        rest = expected - self._awake_s - clock.now()
-        if rest > 0.0 or not arrived:
-            limit = min(SLICE_S, rest) if arrived else SLICE_S
-            if frames.bell.wait_for(lambda: frames.newest >= frame, clock, limit):
-                self._arrival = (clock.now(), frames.newest)
-                return
-            if rest > SLICE_S or not arrived:
-                return
+        clock = self._clock
+        if self._frames.newest >= frame:
+            return
+        expected = self._expected(frame)
+        if expected is None:
+            self._sleep_for(frame, SLICE_S)
+            return
+        self._ahead.choose()
+        wake = expected - self._ahead.seconds
+        self._prepare(wake)
+        rest = wake - clock.now()
+        if rest > SLICE_S:
+            self._sleep_for(frame, SLICE_S)
+            return
+        came = rest > 0.0 and self._sleep_for(frame, rest)
+        woke = clock.now()
+        if came:
+            if woke > wake:
+                self._ahead.note(woke - wake, woke - wake, 0.0)
+            return
         self._rehearse(frame)
-        until = expected + self._awake_s
-        while frames.newest < frame:
-            if clock.now() > until:
-                frames.bell.wait_for(lambda: frames.newest >= frame, clock, SLICE_S)
-                break
-        if frames.newest == frame:
-            self._arrival = (clock.now(), frame)
+        ready = clock.now()
+        seen = self._spin_for(frame, expected + self._ahead.seconds)
+        if rest > 0.0:
+            self._ahead.note(woke - wake, ready - wake, seen - woke)
+        else:
+            self._ahead.awake_s += seen - woke
 
-    def _read(self, frame: int | None) -> int:
-        """Fill the observation; the number of the frame it ends with."""
-        while True:
-            for number in (frame, self._frames.newest):
-                if number is not None and self._frames.observation(number, self._observation):
-                    return number
-            self._wait_frame(self._frames.newest + 1)
-            self._check_orders()
+    def _expected(self, frame: int) -> float | None:
+        """When the frame will come, by the environment's clock; None before that runs."""
+        anchor_ns = int(self._environment["anchor_ns"][0])
+        if not anchor_ns:
+            return None
+        ticks = frame - int(self._environment["anchor_tick"][0])
+        due = anchor_ns / NANO + ticks * self._context.blueprint.tick_seconds
+        return self._forecast.expected(due, int(self._environment["behind_ns"][0]) / NANO)
+
+    def _sleep_for(self, frame: int, seconds: float) -> bool:
+        """Sleep until the frame is there; False: the time is over."""
+        frames = self._frames
+        return frames.bell.wait_for(lambda: frames.newest >= frame, self._clock, seconds)
+
+    def _spin_for(self, frame: int, until: float) -> float:
+        """Spin until the frame is there, or sleep for it if it is not there in time.
+
+        Returns:
+            When spinning ended, seconds.
+        """
+        frames, clock = self._frames, self._clock
+        now = clock.now()
+        while frames.newest < frame:
+            if now > until:
+                self._sleep_for(frame, SLICE_S)
+                return now
+            now = clock.now()
+        return now
+
+    def _read(self, frame: int | None) -> int | None:
+        """Fill the observation; the number of the frame it ends with, None if there is none."""
+        for number in (frame, self._frames.newest):
+            if number is not None and self._frames.observation(number, self._observation):
+                return number
+        return None
 
     def _infer(self, frame: int | None) -> Inferred:
-        self._weights.refresh()
-        number = self._read(frame)
         start = self._clock.now()
+        self._weights.hurry(max(0.0, HURRY * self._latency - self._idle_s))
+        self._weights.adopt()
+        while (number := self._read(frame)) is None:
+            self._wait_frame(self._frames.newest + 1)
+            self._check_orders()
+            start = self._clock.now()
+        self._idle_s = 0.0
         self._action = self._choose(number)
         self._pad(start)
         end = self._clock.now()
@@ -208,7 +232,7 @@ class Driver:
 
         After a tick's sleep the caches are cold, and cold code takes three times as long.
         """
-        self._weights.refresh()
+        self._weights.adopt()
         self._frames.observation(self._frames.newest, self._observation)
         self._select(self._answer, frame)
         self._cells.encode(self._deposited(frame, frame))
@@ -218,7 +242,8 @@ class Driver:
         if self._decided != number:
             config = self._context.config
             epsilon = config.policy.epsilon_end
-            if config.learning.processes:
+            # Learners may come to a run that began without.
+            if config.learning.processes or self._context.orders.learners:
                 epsilon = exploration.epsilon(self._weights.updates, config.policy)
             self._explorer.decide(number, epsilon)
             self._epsilon, self._decided = epsilon, number
@@ -264,6 +289,8 @@ class Driver:
         record["deposits"] += 1
         record["weights_version"] = self._weights.version
         record["epsilon"] = self._epsilon
+        record["ahead_ns"] = round(self._ahead.seconds * NANO)
+        record["awake_ns"] = round(self._ahead.awake_s * NANO)
         add_registration(
             record, round(item.registered_at * NANO), round(self._latency * NANO), item.tick
         )
@@ -280,9 +307,10 @@ def run(context: WorkerContext) -> None:
         head_of(context.config.learning, blueprint.action_space),
     )
     context.beat()
-    policy.warm_up()
-    weights = Weights(context, policy)
-    while not weights.refresh():
+    standby = Standby(policy)
+    standby.warm_up()
+    weights = Weights(context.world.weights, blueprint.parameters, standby, context.clock)
+    while not weights.take_over():
         context.beat()
         if context.stopping:
             return

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from rtagent import checkpoint as checkpoints
-from rtagent import networks
+from rtagent import networks, run_record
 from rtagent.actor_critic import build_learned
 from rtagent.config import Config
 from rtagent.learning import state as states
@@ -27,8 +27,10 @@ from rtagent.learning.horizon import HorizonKeeper
 from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
 from rtagent.learning.prefetch import Prefetcher
 from rtagent.learning.replay import Replay
+from rtagent.learning.score import score
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
 from rtagent.learning.warm_up import empty_batch
+from rtagent.memory.board import add_mark
 from rtagent.memory.turns import TurnTaker
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
 
 IDLE_S = 0.02
 """Longest wait between two looks at the world."""
-RATE_OVER_S = 5.0
-"""Seconds over which the rate of updates is measured."""
+MARK_EVERY_S = 0.25
+"""Seconds between two notes of how many gradients were applied, for the rate of updates."""
 CREDIT_TICKS = 60.0
 """Ticks whose share of updates may be saved up."""
 LEASE_UPDATES = 4
@@ -105,7 +107,7 @@ class Learner:
             world.turns,
             context.index,
             context.clock,
-            ring=lambda: context.orders.learner_ring,
+            ring=self._ring,
             order=lambda: context.orders.learning_order,
             lease_s=self._lease_s,
             progress_ns=lambda index: int(world.board.learners["heartbeat_ns"][index]),
@@ -118,23 +120,24 @@ class Learner:
     def run(self) -> None:
         """Take over the shared state, then learn until told to stop."""
         context = self._context
-        self._record["updates_per_s"][0] = math.nan
+        # A predecessor may have been killed while it wrote.
+        self._record["writing"][0] = 0
         self._take_over()
         self._warm_up()
         self._prefetcher = self._new_prefetcher()
         context.ready()
         clock = context.clock
         next_checkpoint = clock.now() + context.config.run.checkpoint_every_s
-        self._rate_since = (clock.now(), int(self._record["applied"][0]))
+        self._marked_at = -math.inf
         try:
             while self._beat():
+                self._note_rate()
                 if not self._learn():
                     clock.sleep_until(clock.now() + IDLE_S)
                 if clock.now() >= next_checkpoint or self._asked_for_checkpoint():
                     if self._is_first():
                         self._write_checkpoint()
                     next_checkpoint = clock.now() + context.config.run.checkpoint_every_s
-                self._note_rate()
         finally:
             self._prefetcher.close()
         if self._is_first():
@@ -265,6 +268,7 @@ class Learner:
         record["staleness_sum"][0] += stale
         record["staleness_max"][0] = max(stale, int(record["staleness_max"][0]))
         record["loss"][0] = gradient.loss
+        record["applied_ns"][0] = int(self._context.clock.now() * NANO)
         record["updates"][0] = after.updates
         record["samples_consumed"][0] = after.samples
         self._note_version()
@@ -320,6 +324,11 @@ class Learner:
         context.beat()
         return not context.stopping and context.index < context.orders.learners
 
+    def _ring(self) -> list[int]:
+        """The learners that take turns now; one that writes a checkpoint holds nobody up."""
+        writing = self._context.world.board.learners["writing"]
+        return [index for index in self._context.orders.learner_ring if not writing[index]]
+
     def _lease_s(self, index: int) -> float:
         update_s = float(self._context.world.board.learners["update_ns"][index]) / NANO
         return max(self._learning.lease_s, LEASE_UPDATES * update_s)
@@ -332,11 +341,10 @@ class Learner:
         return version
 
     def _note_rate(self) -> None:
-        since, before = self._rate_since
-        now, applied = self._context.clock.now(), int(self._record["applied"][0])
-        if now - since >= RATE_OVER_S:
-            self._record["updates_per_s"][0] = (applied - before) / (now - since)
-            self._rate_since = (now, applied)
+        now = self._context.clock.now()
+        if now - self._marked_at >= MARK_EVERY_S:
+            add_mark(self._record, int(now * NANO))
+            self._marked_at = now
 
     # ---- checkpoints
 
@@ -361,10 +369,16 @@ class Learner:
             progress, version = snapshot.progress, self._note_version()
             counters = checkpoints.Counters(progress.updates, progress.samples, version)
             context.beat()
+            record["writing"][0] = 1
             network = self._update.algorithm.network
             arrays = states.to_arrays(snapshot, context.blueprint.learned_tensors, network)
-            saved = checkpoints.Checkpoint(self._signature, counters, arrays)
-            path = checkpoints.save(context.checkpoint_dir, saved, progress=context.beat)
+            saved = checkpoints.Checkpoint(
+                self._signature, counters, arrays, score(context.world.board), self._run_record()
+            )
+            path = checkpoints.save(
+                context.checkpoint_dir, saved, keep=context.config.run.keep_checkpoints,
+                progress=context.beat,
+            )
         except (checkpoints.CheckpointError, MemoryError) as error:
             record["checkpoint_failures"][0] += 1
             # Python's own MemoryError has no text.
@@ -378,8 +392,17 @@ class Learner:
                 "checkpoint", file=path.name, updates=counters.updates, request=asked,
                 seconds=round(seconds, 3),
             )
+        finally:
+            record["writing"][0] = 0
         self._update.state.served[0] = asked
         context.beat()
+
+
+    def _run_record(self) -> dict[str, Any]:
+        """What the run is made of, with the settings in force now."""
+        context = self._context
+        record = run_record.read(context.run_dir)
+        return record | {"config": context.world.status.read().get("config", {})}
 
 
 def _build(world: World, config: Config) -> nn.Module:

@@ -6,12 +6,10 @@
 struct job {
     const int64_t *frames;
     const char *rows;
-    const float *discounts;
     const int64_t *serials;
     int64_t *frame_out, *next_frame_out;
     char *rows_out;
-    float *discount_out;
-    int64_t capacity, row_bytes, shift_at, steps_at, count;
+    int64_t capacity, row_bytes, shift_at, count;
 };
 
 /* Does the job; frames from state to successor if that is the same for all, else 0. */
@@ -22,13 +20,10 @@ int64_t rtagent_look_up(const struct job *job)
         int64_t slot = job->serials[i] % job->capacity;
         char *row = job->rows_out + i * job->row_bytes;
         int32_t shift;
-        uint16_t steps;
         memcpy(row, job->rows + slot * job->row_bytes, (size_t)job->row_bytes);
         memcpy(&shift, row + job->shift_at, sizeof shift);
-        memcpy(&steps, row + job->steps_at, sizeof steps);
         job->frame_out[i] = job->frames[slot];
         job->next_frame_out[i] = job->frame_out[i] + shift;
-        job->discount_out[i] = job->discounts[steps];
         common = i == 0 || shift == common ? shift : 0;
     }
     return common;

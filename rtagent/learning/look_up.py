@@ -28,10 +28,10 @@ class Transitions:
     Attributes:
         frame: the newest frame of the state.
         next_frame: the newest frame of the successor.
-        discount: gamma to the number of decisions taken together.
         rows: the other columns, which are views of it.
         action: what was executed; (n, *action_shape).
-        reward: discounted sum over these decisions.
+        reward: discounted sum of what came until the successor.
+        discount: what the successor's value counts; not defined where it is terminal.
         shift: frames from state to successor.
         terminal: the successor has no value.
         demonstrated: the action is a demonstration's, and not the policy's.
@@ -40,10 +40,10 @@ class Transitions:
     def __init__(self, count: int, row: np.dtype[Any]) -> None:
         self.frame: Ints = np.empty(count, np.int64)
         self.next_frame: Ints = np.empty(count, np.int64)
-        self.discount: npt.NDArray[np.float32] = np.empty(count, np.float32)
         self.rows: npt.NDArray[Any] = np.empty(count, row)
         self.action: npt.NDArray[Any] = self.rows["action"]
         self.reward: npt.NDArray[np.float32] = self.rows["reward"]
+        self.discount: npt.NDArray[np.float32] = self.rows["discount"]
         self.shift: npt.NDArray[np.int32] = self.rows["shift"]
         self.terminal: Flags = self.rows["terminal"]
         self.demonstrated: Flags = self.rows["demonstrated"]
@@ -55,13 +55,13 @@ class Transitions:
 def row_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
     """What is stored of a transition beside its state's frame.
 
-    Fields: `shift` (frames from state to successor), `reward`, `steps` (decisions taken together),
-    `terminal`, `demonstrated` (a byte that alignment would leave empty), `action`.
+    Fields: `shift` (frames from state to successor), `reward`, `discount`, `terminal`,
+    `demonstrated` (a byte that alignment would leave empty), `action`.
     """
     return np.dtype(
         [
-            ("shift", "<i4"), ("reward", "<f4"), ("steps", "<u2"), ("terminal", "?"),
-            ("demonstrated", "?"), ("action", action.base, action.shape),
+            ("shift", "<i4"), ("reward", "<f4"), ("discount", "<f4"),
+            ("terminal", "?"), ("demonstrated", "?"), ("action", action.base, action.shape),
         ],
         align=True,
     )
@@ -73,12 +73,10 @@ class Columns(NamedTuple):
     Attributes:
         frames: (capacity,).
         rows: (capacity,) of a `row_dtype`.
-        discounts: by the number of decisions taken together.
     """
 
     frames: Ints
     rows: npt.NDArray[Any]
-    discounts: npt.NDArray[np.float32]
 
 
 class LookUp(Protocol):
@@ -115,7 +113,6 @@ class NumpyLookUp:
         slots = self._serials % len(columns.frames)
         columns.frames.take(slots, out=out.frame, mode="clip")
         columns.rows.take(slots, out=out.rows, mode="clip")
-        columns.discounts.take(out.rows["steps"], out=out.discount, mode="clip")
         np.add(out.frame, out.shift, out=out.next_frame)
         shift = int(out.shift[0]) if len(out) else 0
         return shift if np.count_nonzero(out.shift == shift) == len(out) else 0
@@ -126,12 +123,9 @@ class _Job(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (
-            "frames", "rows", "discounts", "serials",
-            "frame_out", "next_frame_out", "rows_out", "discount_out",
+            "frames", "rows", "serials", "frame_out", "next_frame_out", "rows_out",
         )),
-        *((name, ctypes.c_int64) for name in (
-            "capacity", "row_bytes", "shift_at", "steps_at", "count",
-        )),
+        *((name, ctypes.c_int64) for name in ("capacity", "row_bytes", "shift_at", "count")),
     )
 
 
@@ -142,15 +136,12 @@ class CompiledLookUp:
         self, function: Function, columns: Columns, serials: Ints, out: Transitions
     ) -> None:
         self._function = function
-        arrays = (
-            columns.frames, columns.rows, columns.discounts, serials,
-            out.frame, out.next_frame, out.rows, out.discount,
-        )
+        arrays = (columns.frames, columns.rows, serials, out.frame, out.next_frame, out.rows)
         fields = columns.rows.dtype.fields
         assert fields is not None
         self._job = _Job(
             *(array.ctypes.data for array in arrays), len(columns.frames), columns.rows.itemsize,
-            fields["shift"][1], fields["steps"][1], len(serials),
+            fields["shift"][1], len(serials),
         )
         self._address = ctypes.addressof(self._job)
         # As long as this object lives, so does the memory that the job points to.

@@ -1,8 +1,8 @@
 """Losses: pure functions of tensors.
 
-B is the number of transitions. What a transition's action is worth is `rewards`, the discounted
-sum over its n decisions, plus `discounts` = gamma**n times the value of its successor; a terminal
-successor has none. A truncated episode is not terminal: it bootstraps from its last frame.
+B is the number of transitions. What a transition's action is worth is `rewards`, the discounted sum
+of what came in its n ticks (or decisions), plus `discounts` = gamma**n times the value of its
+successor; a terminal successor has none. A truncated episode is not terminal: it bootstraps.
 """
 
 from __future__ import annotations

@@ -141,6 +141,27 @@ def reserve(batch: float, replay: float, alpha: float, beta: float) -> tuple[flo
     )
 
 
+def scale_reservations(
+    scales: tuple[float, float], alpha: float, beta: float, window: int
+) -> tuple[float, float]:
+    """By how much both reservations exceed those configured, after an episode (Eq. 5).
+
+    Eq. 5 multiplies the reservations of the episode before. No factor is below 1, and only with
+    alpha above 2 is that of the batches the larger one: applied for ever, it leaves batches
+    nothing. So the scales of before return towards 1, by 1 / window of their logarithm: an episode
+    counts for about as many episodes as the window of Eq. 4 has.
+
+    Args:
+        scales: before: of the batches' reservation, of the replay's; both positive.
+        alpha: of the episode.
+        beta: of the episode.
+        window: gamma, episodes.
+    """
+    kept = 1.0 - 1.0 / window
+    batch, replay = scales
+    return reserve(batch**kept, replay**kept, alpha, beta)
+
+
 def fit(batch: float, replay: float, total: float) -> tuple[float, float]:
     """Both reservations in the same proportion, together exactly the memory there is (Eq. 6).
 

@@ -60,6 +60,7 @@ class Replay:
             learning.gamma,
             learning.n_step,
             learning.transitions,
+            learning.discount,
         )
         self._buffer = self.new_buffer()
 

@@ -112,22 +112,22 @@ class Prioritized:
             self._followed = end
 
     def draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
-        drawn = Drawn(np.full(count, -1), np.empty(count))
-        unknown = np.arange(count)
+        drawn = self._draw(count, index, rng)
         for _ in range(REDRAWS):
+            if drawn is None or drawn.serials.min() >= 0:
+                return drawn
+            unknown = np.flatnonzero(drawn.serials < 0)
             other = self._draw(len(unknown), index, rng)
             if other is None:
                 return None
             drawn.put(unknown, other)
-            unknown = np.flatnonzero(drawn.serials < 0)
-            if not len(unknown):
-                return drawn
         return None
 
     def update(self, frames: Ints, errors: Doubles) -> None:
         known = np.isfinite(errors)
-        priorities = (np.abs(errors[known]) + SMALLEST_ERROR) ** self._exponent
-        self._priorities.update(frames[known], priorities)
+        if not known.all():
+            frames, errors = frames[known], errors[known]
+        self._priorities.update(frames, (np.abs(errors) + SMALLEST_ERROR) ** self._exponent)
 
     def discard(self, frames: Ints) -> None:
         self._priorities.discard(frames)

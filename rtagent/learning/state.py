@@ -112,8 +112,8 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
     """
     parameters = sum(spec.elements for spec in tensors)
     steps, followed = (
-        int(checkpoint.tensors.get(f"optimizer.{name}", np.zeros((), np.int64)))
-        for name in ("steps", "followed")
+        int(_tensor(checkpoint, name, ())) if name in checkpoint.tensors else 0
+        for name in ("optimizer.steps", "optimizer.followed")
     )
     counters = checkpoint.counters
     weights, mean, square, target = np.empty((4, parameters), np.float32)

@@ -1,15 +1,31 @@
 """From ticks to decisions, and from decisions to n-step transitions.
 
-In the delayed semi-Markov process, a decision is an action together with the frame it was computed
-from. It begins at the first row that executes an action computed from a frame newer than that of
-every decision before it in the episode, and lasts until the next one begins: ticks in between,
-re-used or default, belong to it, and so do their rewards. Its successor is the frame that the next
-decision saw.
+In the delayed semi-Markov process (Riemer et al., Definition 1), a decision is an action together
+with the frame it was computed from. It begins at the first row that executes an action computed
+from a frame newer than that of every decision before it in the episode, and lasts until the next
+one begins: ticks in between, re-used or default, belong to it, and so do their rewards. Its
+successor is the frame that the next decision saw.
+
+Time. Let decision j begin at tick e_j, on frame o_j. A transition takes decisions j .. m-1 together
+and leads to frame o_m:
+
+    R = sum over the ticks e_j <= t < e_m of gamma**(t - e_j) r_t,    discount = gamma**(e_m - e_j)
+
+with the largest m for which e_m - e_j <= n, at least j + 1 (Sutton, Precup and Singh, 1999: a
+semi-Markov process discounts by the time that passes). So a value is the sum of all later rewards,
+each discounted by the ticks until it came, however many decisions were made meanwhile. Counted in
+decisions instead, m = j + n, the sum over a decision's own ticks is not discounted, and decision i
+counts gamma**(i - j): then the number of inference processes decides how far the agent looks ahead.
+
+The end. The last decision of an episode, l, is followed by one that was never executed: it would
+have begun at the tick after the last one, T + 1, and as late as the last decision it would have
+seen frame T + 1 - (e_l - o_l). That is the successor after truncation; frame T would be a state
+whose value leaves out what the decisions under way were worth.
 
 What may not become a transition: a decision whose frame is of an earlier episode (the first ones
 after a reset), and a reward that is not finite. A chain of rows that stops without a terminal
-flag (truncation, a restart, a torn row) ends at the last whole row, whose frame is a true
-successor to bootstrap from; the next row begins a new chain.
+flag (truncation, a restart, a torn row) ends at the last whole row; the next row begins a new
+chain.
 """
 
 from __future__ import annotations
@@ -41,30 +57,47 @@ Doubles = npt.NDArray[np.float64]
 class _Chain:
     """The decisions of one unbroken run of rows that are not yet transitions.
 
-    The last decision is still open: its reward grows until the next one begins.
+    Attributes:
+        newest_observed: frame of the newest decision so far.
+        decisions: those that are not yet transitions, of `_decision_dtype`. The last one is open:
+            its reward grows until the next one begins.
+        clock: of the last row, in the unit of `began`.
     """
 
-    first_tick: int
     newest_observed: int
-    frame: Ints
-    action: npt.NDArray[Any]
-    reward: Doubles
-    demonstrated: Flags
+    decisions: npt.NDArray[Any]
+    clock: int = 0
+
+
+def _decision_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
+    """What is kept of a decision until it is a transition.
+
+    Fields: `frame` (its state's), `executed` (its first tick), `began` (when, on the clock that
+    discounts: the tick, or the number of decisions), `reward` (of its own ticks, discounted),
+    `demonstrated`, `action`.
+    """
+    return np.dtype(
+        [
+            ("frame", "<i8"), ("executed", "<i8"), ("began", "<i8"), ("reward", "<f8"),
+            ("demonstrated", "?"), ("action", action.base, action.shape),
+        ]
+    )
 
 
 class DecisionIndex:
     """Ledger rows in, a ring of transitions out. Vectorised, and fed little by little.
 
-    A transition has a serial number, which grows with the number of its state's frame. It takes 24
+    A transition has a serial number, which grows with the number of its state's frame. It takes 28
     bytes if an action is one int32. One thread at a time may use an index.
 
     Args:
         capacity: transitions kept.
         action: dtype and shape of an action, `row_dtype(...)["action"]`.
-        gamma: discount per decision.
-        n_step: decisions per transition.
+        gamma: discount per tick or per decision.
+        n_step: most ticks of a transition of several decisions; or decisions per transition.
         state: `decision`: the state is the frame that the decision saw; `executed`: the frame
             before its execution.
+        discount: what gamma and n_step count.
 
     Attributes:
         skipped: transitions left out because their reward was not finite.
@@ -77,20 +110,22 @@ class DecisionIndex:
         gamma: float,
         n_step: int,
         state: Literal["decision", "executed"] = "decision",
+        discount: Literal["ticks", "decisions"] = "ticks",
     ) -> None:
         self._capacity = capacity
+        self._gamma = float(gamma)
         self._n_step = n_step
         self._executed = state == "executed"
-        self._powers: Doubles = np.power(float(gamma), np.arange(n_step + 1))
+        self._by_ticks = discount == "ticks"
         # Beside the other columns, because it is searched.
         self._frames: Ints = np.empty(capacity, np.int64)
         self._rows = np.empty(capacity, row_dtype(action))
-        self._columns = Columns(self._frames, self._rows, self._powers.astype(np.float32))
+        self._columns = Columns(self._frames, self._rows)
         self._first = 0
         self._end = 0
         self._last_row: np.void | None = None
-        self._no_actions = self._rows["action"][:0]
-        self._chain = self._new_chain(0)
+        self._no_decisions = np.empty(0, _decision_dtype(action))
+        self._chain = _Chain(-1, self._no_decisions)
         self.skipped = 0
 
     def __len__(self) -> int:
@@ -171,15 +206,9 @@ class DecisionIndex:
             self._extend(rows[: edges[0]])
         for start, stop in pairwise(edges):
             self._close()
-            self._chain = self._new_chain(int(rows["tick"][start]))
+            self._chain = _Chain(int(rows["tick"][start]) - 1, self._no_decisions)
             self._last_row = None
             self._extend(rows[start:stop])
-
-    def _new_chain(self, first_tick: int) -> _Chain:
-        return _Chain(
-            first_tick, first_tick - 1, np.empty(0, np.int64), self._no_actions, np.empty(0),
-            np.empty(0, bool),
-        )
 
     def _extend(self, rows: Rows) -> None:
         """Add rows that continue the chain; emit what is complete."""
@@ -189,79 +218,88 @@ class DecisionIndex:
             (rows["source"] != Source.DEFAULT) & (rows["observed"] < ticks), rows["observed"], -1
         )
         newest = np.maximum.accumulate(np.concatenate(([chain.newest_observed], observed)))
-        begins = np.flatnonzero(observed > newest[:-1])
-        rewards = rows["reward"].astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            if len(chain.reward):
-                chain.reward[-1] += rewards[: begins[0] if len(begins) else len(rows)].sum()
-            sums = np.add.reduceat(rewards, begins) if len(begins) else np.empty(0)
-        frames = ticks[begins] - 1 if self._executed else observed[begins]
-        self._chain = _Chain(
-            chain.first_tick,
-            int(newest[-1]),
-            np.concatenate([chain.frame, frames]),
-            np.concatenate([chain.action, rows["action"][begins]]),
-            np.concatenate([chain.reward, sums]),
-            np.concatenate([chain.demonstrated, _demonstrated(rows[begins])]),
-        )
+        begins = observed > newest[:-1]
+        numbers = np.cumsum(begins)
+        clocks = ticks if self._by_ticks else chain.clock + numbers
+        first = rows[begins]
+        added: npt.NDArray[Any] = np.empty(len(first), self._no_decisions.dtype)
+        added["frame"] = first["tick"] - 1 if self._executed else observed[begins]
+        added["executed"] = first["tick"]
+        added["began"] = clocks[begins]
+        added["reward"] = 0.0
+        added["action"] = first["action"]
+        added["demonstrated"] = _demonstrated(first)
+        decisions = np.concatenate([chain.decisions, added])
+        _earn(decisions, len(chain.decisions) - 1 + numbers, clocks, rows["reward"], self._gamma)
+        self._chain = _Chain(int(newest[-1]), decisions, int(clocks[-1]))
         self._last_row = rows[-1].copy()
         self._emit_complete()
         if rows["flags"][-1]:
             self._close()
 
     def _emit_complete(self) -> None:
-        """Emit the decisions that have `n_step` successors."""
-        chain, n = self._chain, self._n_step
-        count = len(chain.frame) - n
-        if count <= 0:
-            return
-        windows = np.lib.stride_tricks.sliding_window_view(chain.reward[:-1], n)
-        self._append(
-            chain.frame[:count],
-            chain.action[:count],
-            _dot(windows, self._powers[:n]),
-            np.full(count, n),
-            chain.frame[n:],
-            np.zeros(count, bool),
-            chain.demonstrated[:count],
-        )
-        chain.frame = chain.frame[count:]
-        chain.action = chain.action[count:]
-        chain.reward = chain.reward[count:]
-        chain.demonstrated = chain.demonstrated[count:]
+        """Emit the decisions whose successor no later row can change."""
+        chain = self._chain
+        frames, began = chain.decisions["frame"], chain.decisions["began"]
+        known = int(np.searchsorted(began, chain.clock - self._n_step, side="right"))
+        count = min(known, len(began) - 1)
+        if count > 0:
+            self._emit(count, frames, began, terminal=False)
+            chain.decisions = chain.decisions[count:]
 
     def _close(self) -> None:
         """Emit what the chain still holds: it ends at the last row."""
         chain, last = self._chain, self._last_row
-        count = len(chain.frame)
-        if count and last is not None:
-            padded = np.concatenate([chain.reward, np.zeros(self._n_step - 1)])
-            windows = np.lib.stride_tricks.sliding_window_view(padded, self._n_step)[:count]
-            steps = np.minimum(self._n_step, count - np.arange(count))
-            self._append(
-                chain.frame,
-                chain.action,
-                _dot(windows, self._powers[: self._n_step]),
-                steps,
-                np.full(count, last["tick"]),
-                np.full(count, bool(last["flags"] & TERMINATED)),
-                chain.demonstrated,
+        if len(chain.decisions) and last is not None:
+            newest = chain.decisions[-1]
+            following = int(newest["frame"]) + int(last["tick"]) + 1 - int(newest["executed"])
+            self._emit(
+                len(chain.decisions),
+                np.append(chain.decisions["frame"], following),
+                np.append(chain.decisions["began"], chain.clock + 1),
+                terminal=bool(last["flags"] & TERMINATED),
             )
-        self._chain = self._new_chain(chain.first_tick)
+        self._chain = _Chain(-1, self._no_decisions)
+
+    def _emit(self, count: int, frames: Ints, began: Ints, *, terminal: bool) -> None:
+        """Append the first of the chain's decisions as transitions.
+
+        Args:
+            count: how many.
+            frames: (k,) where each decision leads from, and the one before it to; k > count.
+            began: (k,) when that is.
+            terminal: the last of the frames has no value.
+        """
+        chosen = self._chain.decisions[:count]
+        firsts, starts = np.arange(count), began[:count]
+        reached = np.searchsorted(began, starts + self._n_step, side="right") - 1
+        ends = np.maximum(reached, firsts + 1)
+        terminals = (ends == len(frames) - 1) & terminal
+        windows = firsts[:, None] + np.arange(int((ends - firsts).max()))
+        inside = windows < ends[:, None]
+        windows[~inside] = 0
+        rewards = self._chain.decisions["reward"][windows]
+        with np.errstate(invalid="ignore", over="ignore"):
+            weighted = rewards * np.power(self._gamma, np.abs(began[windows] - starts[:, None]))
+            sums = weighted.sum(axis=1, where=inside)
+        self._append(
+            chosen, sums, np.power(self._gamma, began[ends] - starts), frames[ends], terminals
+        )
 
     def _append(
-        self, frame: Ints, action: npt.NDArray[Any], reward: Doubles, steps: Ints,
-        next_frame: Ints, terminal: Flags, demonstrated: Flags,
+        self, chosen: npt.NDArray[Any], reward: Doubles, discount: Doubles, next_frame: Ints,
+        terminal: Flags,
     ) -> None:
         with np.errstate(over="ignore"):
             finite = np.isfinite(reward.astype(np.float32))
         self.skipped += int((~finite).sum())
         kept = np.flatnonzero(finite)[-self._capacity :]
         slots = np.arange(self._end, self._end + len(kept)) % self._capacity
-        self._frames[slots] = frame[kept]
+        self._frames[slots] = chosen["frame"][kept]
         columns = {
-            "shift": next_frame - frame, "reward": reward, "steps": steps,
-            "terminal": terminal, "demonstrated": demonstrated, "action": action,
+            "shift": next_frame - chosen["frame"], "reward": reward, "discount": discount,
+            "terminal": terminal, "demonstrated": chosen["demonstrated"],
+            "action": chosen["action"],
         }
         for name, values in columns.items():
             self._rows[name][slots] = values[kept]
@@ -275,8 +313,21 @@ def _demonstrated(rows: Rows) -> Flags:
     return found
 
 
-def _dot(windows: Doubles, weights: Doubles) -> Doubles:
-    """The weighted sum of each window (n, steps)."""
+def _earn(
+    decisions: npt.NDArray[Any], owners: Ints, clocks: Ints, rewards: npt.NDArray[Any], gamma: float
+) -> None:
+    """Add rewards (n,) to their decisions, discounted by the time since the decision began.
+
+    Args:
+        decisions: whose rewards grow.
+        owners: (n,) which decision each reward belongs to, never decreasing; -1: none.
+        clocks: (n,) when it came.
+        rewards: (n,).
+        gamma: discount per unit of the clock.
+    """
+    unowned = int(np.searchsorted(owners, 0))
+    owners, clocks = owners[unowned:], clocks[unowned:]
     with np.errstate(invalid="ignore", over="ignore"):
-        product: Doubles = (windows * weights).sum(axis=1)
-    return product
+        powers = np.power(gamma, clocks - decisions["began"][owners])
+        earned = rewards[unowned:].astype(np.float64) * powers
+        decisions["reward"] += np.bincount(owners, earned, len(decisions))

@@ -2,9 +2,10 @@
 
 Why it is correct. Each inference process has its own row of cells and is the only one to write
 them. The cell for tick k is cell k mod `CELLS` of the row. The writer sets the cell's stamp to -1,
-fills it with its CRC32, and then sets the stamp to k: a writer killed inside leaves a cell that
-the environment skips. A reader checks stamp and CRC of its copy, so it never executes half an
-action. Cells are never cleared: the stamp alone says for which tick a cell is.
+fills it with its CRC32, and then sets the stamp to k, with a fence between each two of these steps
+(`ordering.py`): a writer killed inside leaves a cell that the environment skips. A reader that has
+seen the stamp checks stamp and CRC of its copy, so it never executes half an action. Cells are
+never cleared: the stamp alone says for which tick a cell is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.config import MAX_INFERENCE_PROCESSES
+from rtagent.memory import ordering
 from rtagent.memory.blueprint import Blueprint
 from rtagent.staggering.arbiter import Deposited
 
@@ -29,6 +31,8 @@ LATE_TICKS = 64
 
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqi")
+VERSION_BITS = 0x7FFFFFFF
+"""What cells and ledger keep of a version: a thousand publications a second take 25 days."""
 _CRC = struct.Struct("<I")
 _ACTION_AT = _STAMP.size + _BODY.size + _CRC.size
 
@@ -76,12 +80,14 @@ class ActionCells:
         at = self._offset(item.worker, item.tick)
         content = self.encode(item)
         self._ticks[item.worker, column] = -1
+        ordering.fence()
         self._buffer[at + _STAMP.size : at + self._end] = content
+        ordering.fence()
         self._ticks[item.worker, column] = item.tick
 
     def encode(self, item: Deposited) -> bytes:
         """What a cell holds behind its stamp."""
-        body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version)
+        body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version & VERSION_BITS)
         action = np.asarray(item.action, self._action_dtype).tobytes()
         crc = zlib.crc32(action, zlib.crc32(body, item.tick & 0xFFFFFFFF))
         return body + _CRC.pack(crc) + action
@@ -121,8 +127,11 @@ class ActionCells:
             registered_ns: when.
         """
         columns = ticks % CELLS
+        whole = self._ticks[workers, columns] == ticks
+        ordering.fence()
         cells = self._cells[workers, columns]
-        whole = (cells["tick"] == ticks) & (self._ticks[workers, columns] == ticks)
+        ordering.fence()
+        whole &= self._ticks[workers, columns] == ticks
         whole &= cells["registered_ns"] == registered_ns
         return np.where(whole, cells["frame"], -1)
 
@@ -130,6 +139,7 @@ class ActionCells:
         return (worker * CELLS + tick % CELLS) * self._cell_bytes
 
     def _read(self, worker: int, tick: int) -> Deposited | None:
+        ordering.fence()
         at = self._offset(worker, tick)
         raw = bytes(self._buffer[at : at + self._end])
         body = raw[_STAMP.size : _STAMP.size + _BODY.size]

@@ -13,18 +13,21 @@ a page that is read or written again is there again.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from rtagent.errors import UserError
+from rtagent.memory.usage import memory_levels
 
 PAGE = mmap.PAGESIZE
 FALLOCATE_STEP = 8 << 20
 """Bytes reserved at a time: about 2 ms of work."""
 
+_PR_GET_DUMPABLE = 3
+_PR_SET_DUMPABLE = 4
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
@@ -68,9 +71,13 @@ class Arena:
     def __init__(self, name: str, size: int, *, sparse: bool = False) -> None:
         self.size = -(-max(size, 1) // PAGE) * PAGE
         self.name = name
-        self.descriptor = os.memfd_create(f"rtagent-{name}", os.MFD_CLOEXEC)
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        self.descriptor = os.memfd_create(f"rtagent-{name}", flags)
         try:
             os.ftruncate(self.descriptor, self.size)
+            # A file that shrinks would end with SIGBUS whoever reads what was there.
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            let_children_open()
             if not sparse:
                 self.reserve(0, self.size)
         except BaseException:
@@ -124,13 +131,23 @@ class Arena:
             self.descriptor = -1
 
 
+def let_children_open() -> None:
+    """Let processes of the same user and rights open `/proc/<this process>/fd`.
+
+    A program that is given capabilities by its file, or that has changed its user, is not
+    "dumpable": the kernel then keeps even its own children out.
+    """
+    libc = ctypes.CDLL(None)
+    if libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 1:
+        libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
 def available_memory() -> int:
-    """Bytes that this process may still use: the machine's, or its cgroup's if that is less."""
-    available = 0
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
-    return min([available, *_cgroup_rest(Path("/sys/fs/cgroup"))])
+    """Bytes that this process may still use, of the machine and of every control group around it.
+
+    Cache that the kernel takes back when it likes counts as available.
+    """
+    return max(0, min(level.available for level in memory_levels()))
 
 
 def check_memory(needs: Mapping[str, int]) -> None:
@@ -150,23 +167,3 @@ def check_memory(needs: Mapping[str, int]) -> None:
             f"for {largest}) and {available >> 20} MiB are available; lower replay.capacity"
         )
 
-
-def _cgroup_rest(root: Path) -> list[int]:
-    """Free bytes under the limits of this process's cgroup (version 2) and its ancestors."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    paths = [line.partition("::")[2].lstrip("/") for line in lines if line.startswith("0::")]
-    rests = []
-    for path in paths:
-        group = root / path
-        for folder in [group, *group.parents]:
-            try:
-                limit = (folder / "memory.max").read_text().strip()
-                used = int((folder / "memory.current").read_text())
-                if limit != "max":
-                    rests.append(max(0, int(limit) - used))
-            except (OSError, ValueError):
-                continue
-    return rests

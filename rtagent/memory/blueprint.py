@@ -45,6 +45,8 @@ class Blueprint:
         tensors: the acting network's state in buffer order.
         screen: whether a frame can be shown as a picture.
         critics: what learners train beside it, behind it in their arrays; empty if nothing.
+        reward_range: least and largest reward of a tick, 0 among them; None: not declared.
+        sight: what the agent sees of the environment, in words.
     """
 
     rate_hz: float
@@ -61,6 +63,8 @@ class Blueprint:
     tensors: tuple[TensorSpec, ...]
     screen: bool
     critics: tuple[TensorSpec, ...] = ()
+    reward_range: tuple[float, float] | None = None
+    sight: str = ""
 
     @property
     def frame_bytes(self) -> int:

@@ -1,24 +1,42 @@
 """The metrics board: what each process counts and measures about itself.
 
 Why it is correct. Every process owns one record, and writes nothing else; each field is an aligned
-4- or 8-byte value, which the hardware stores in one piece. The two rings (registrations, episodes)
-are written before their count; a reader that is lapped sees a newer entry, or at worst fields of
-two, which only a figure of the last minute can notice. A killed process's counts stay: its
-successor goes on from them.
+4- or 8-byte value, which the hardware stores in one piece. In the rings (registrations, episodes,
+marks) an entry is written before the count that announces it, with fences around it
+(`ordering.py`); a reader leaves out what the writer may have reached during its copy, by the count
+after it. The length of a step is written before the row of its tick, and looked up by the ticks of
+rows. What the environment does and since when is one word, so that neither is read without the
+other. A killed process's counts stay: its successor goes on from them.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rtagent.config import MAX_INFERENCE_PROCESSES, MAX_LEARNERS
+from rtagent.memory import ordering
 
 SAMPLES = 4096
 """Registrations kept per inference process: a minute at 60 ticks per second, for one alone."""
 EPISODES = 1024
+STEPS = 65_536
+"""Lengths of the environment's steps that are kept: a minute at 1000 ticks per second."""
+
+MARKS = 64
+"""Times at which a learner has noted how many gradients it has applied."""
+
+
+class Doing(IntEnum):
+    """What the environment process is doing."""
+
+    WAITING = 0
+    STEPPING = 1
+    RESETTING = 2
+
 
 _WORKER = [("heartbeat_ns", "<i8"), ("pid", "<i8"), ("ready", "<i8")]
 
@@ -35,10 +53,15 @@ _ENVIRONMENT = np.dtype(
         ("reused", "<i8"),
         ("default", "<i8"),
         ("episodes", "<i8"),
-        ("step_ns", "<i8"),
+        ("behind_ns", "<i8"),
+        ("doing_since", "<i8"),
+        ("reset_ns", "<i8"),
         ("realtime", "<i8"),
         ("faults", "<i8"),
+        ("reward_low", "<f8"),
+        ("reward_high", "<f8"),
         ("recent", _EPISODE, EPISODES),
+        ("steps_ns", "<i8", STEPS),
     ]
 )
 _SAMPLE = np.dtype([("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8")])
@@ -50,17 +73,19 @@ _INFERENCE = np.dtype(
         ("weights_version", "<i8"),
         ("epsilon", "<f8"),
         ("estimate_s", "<f8"),
+        ("ahead_ns", "<i8"),
+        ("awake_ns", "<i8"),
         ("samples", "<i8"),
         ("recent", _SAMPLE, SAMPLES),
     ]
 )
+_MARK = np.dtype([("at_ns", "<i8"), ("applied", "<i8")])
 _LEARNER = np.dtype(
     [
         *_WORKER,
         ("updates", "<i8"),
         ("applied", "<i8"),
         ("dropped", "<i8"),
-        ("updates_per_s", "<f8"),
         ("samples_consumed", "<i8"),
         ("weights_version", "<i8"),
         ("loss", "<f8"),
@@ -70,9 +95,13 @@ _LEARNER = np.dtype(
         ("skipped", "<i8"),
         ("checkpoints", "<i8"),
         ("checkpoint_ns", "<i8"),
+        ("writing", "<i8"),
         ("checkpoint_failures", "<i8"),
         ("out_of_memory", "<i8"),
         ("control_ns", "<i8"),
+        ("applied_ns", "<i8"),
+        ("marked", "<i8"),
+        ("marks", _MARK, MARKS),
     ]
 )
 _EVALUATION = np.dtype(
@@ -158,28 +187,106 @@ def add_registration(record: Record, registered_ns: int, latency_ns: int, tick: 
         latency_ns: its inference time.
         tick: the tick it is meant for.
     """
-    count = int(record["samples"][0])
-    record["recent"][0, count % SAMPLES] = (registered_ns, latency_ns, tick)
-    record["samples"][0] = count + 1
+    _append(record, "samples", (registered_ns, latency_ns, tick))
 
 
 def registrations_since(record: Record, since_ns: int) -> Record:
-    """Registrations at `since_ns` or later: fields registered_ns, latency_ns, tick; in no order."""
-    samples: Record = record["recent"][0, : min(int(record["samples"][0]), SAMPLES)].copy()
+    """Registrations at `since_ns` or later: fields registered_ns, latency_ns, tick."""
+    samples = _newest(record, "samples", SAMPLES)
     chosen: Record = samples[samples["registered_ns"] >= since_ns]
     return chosen
 
 
 def add_episode(record: Record, episode: int, end_tick: int, length: int, total: float) -> None:
     """Append a finished episode to the environment's record. Only the environment process."""
-    count = int(record["episodes"][0])
-    record["recent"][0, count % EPISODES] = (end_tick, length, total, episode)
-    record["episodes"][0] = count + 1
+    _append(record, "episodes", (end_tick, length, total, episode))
+
+
+def note_doing(record: Record, doing: Doing, now_ns: int) -> None:
+    """Say what is done from now on. Only the environment process.
+
+    Args:
+        record: of the environment.
+        doing: what.
+        now_ns: monotonic nanoseconds.
+    """
+    record["doing_since"] = now_ns * len(Doing) + doing
+
+
+def doing_since(record: Record) -> tuple[Doing, int]:
+    """What the environment process is doing, and since when (monotonic nanoseconds)."""
+    since_ns, doing = divmod(int(record["doing_since"][0]), len(Doing))
+    return Doing(doing), since_ns
+
+
+def add_step(record: Record, tick: int, length_ns: int) -> None:
+    """Note how long the environment's step took. Only the environment process, before the row.
+
+    Args:
+        record: of the environment.
+        tick: that the step made.
+        length_ns: nanoseconds.
+    """
+    record["steps_ns"][0, tick % STEPS] = length_ns
+
+
+def step_lengths(record: Record, ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Nanoseconds that the steps of the newest `STEPS` ticks took, in the order of `ticks`."""
+    lengths: npt.NDArray[np.int64] = record["steps_ns"][0][ticks[-STEPS:] % STEPS]
+    return lengths
+
+
+def add_mark(record: Record, at_ns: int) -> None:
+    """Note how many gradients a learner has applied by now. Only its owner."""
+    _append(record, "marked", (at_ns, int(record["applied"][0])), "marks")
+
+
+def applied_rate(record: Record, now_ns: int, over_ns: int) -> float | None:
+    """Gradients that a learner has applied per second.
+
+    Args:
+        record: of the learner.
+        now_ns: monotonic nanoseconds.
+        over_ns: the time before, or since the first note of a learner that has not been there for
+            so long.
+
+    Returns:
+        None if there is no note between a fifth and twice of that time old.
+    """
+    marks = _newest(record, "marked", MARKS, "marks")
+    marks = marks[marks["at_ns"] >= now_ns - 2 * over_ns]
+    if not len(marks):
+        return None
+    since_ns = max(now_ns - over_ns, int(marks["at_ns"][0]))
+    if now_ns - since_ns < over_ns / 5:
+        return None
+    applied = int(record["applied"][0])
+    before = np.interp(since_ns, [*marks["at_ns"], now_ns], [*marks["applied"], applied])
+    return float(applied - before) * 1e9 / (now_ns - since_ns)
 
 
 def recent_episodes(record: Record, most: int) -> Record:
     """The newest finished episodes, oldest first: fields end_tick, length, return, episode."""
-    count = int(record["episodes"][0])
-    wanted = np.arange(max(0, count - min(most, EPISODES)), count) % EPISODES
-    episodes: Record = record["recent"][0][wanted].copy()
-    return episodes
+    return _newest(record, "episodes", most)
+
+
+def _append(
+    record: Record, counter: str, entry: tuple[float, ...], name: str = "recent"
+) -> None:
+    ring, count = record[name][0], int(record[counter][0])
+    # Whoever sees the old entry go sees the count that says so.
+    ordering.fence()
+    ring[count % len(ring)] = entry
+    ordering.fence()
+    record[counter][0] = count + 1
+
+
+def _newest(record: Record, counter: str, most: int, name: str = "recent") -> Record:
+    """Copies of the newest entries, oldest first; fewer if the ring goes on meanwhile."""
+    ring, count = record[name][0], int(record[counter][0])
+    ordering.fence()
+    numbers = np.arange(max(0, count - min(most, len(ring))), count)
+    entries: Record = ring[numbers % len(ring)]
+    ordering.fence()
+    whole: Record = entries[numbers > int(record[counter][0]) - len(ring)]
+    return whole

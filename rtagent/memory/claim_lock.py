@@ -4,7 +4,9 @@ Why it is correct. It is a POSIX record lock on a memfd of its own. The kernel r
 holder dies, however it dies, so no process is ever stopped by a dead one. Such locks belong to the
 process and vanish when the process closes *any* descriptor of the file: that is why this file is
 opened once per process, holds nothing else, and is never mapped. The environment process never
-takes it.
+takes it. Letting go is a release and taking an acquire, on every processor: both calls pass through
+one lock of the kernel's own, and so does the death of a holder. So of what one holder stored, the
+next one sees all that the first had come to.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """What the supervisor tells the workers: settings that change while they run.
 
 Why it is correct. The settings travel in one `JsonCell` that only the supervisor writes; a worker
-compares the sequence word once per cycle and parses the document only when it has changed.
+compares the sequence word once per cycle and parses the document only when it has changed. Orders
+that it finds torn stay unread: it goes on with those it has, and looks again the next time.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rtagent.memory.cells import JsonCell
 
@@ -34,6 +36,8 @@ class Orders:
         data_budget: B of the horizon, samples; none: no budget.
         batch_bytes: memory reserved for batches; none: unlimited.
         checkpoint: number of checkpoints asked for so far.
+        inference_since: when the inference settings last came into force after a change, monotonic
+            seconds; 0: they have not changed.
         go: the world's clock may start.
         learning_paused: the learners wait.
         stop: every worker leaves.
@@ -55,6 +59,7 @@ class Orders:
     data_budget: int | None = None
     batch_bytes: int | None = None
     checkpoint: int = 0
+    inference_since: float = 0.0
     go: bool = False
     learning_paused: bool = False
     stop: bool = False
@@ -65,8 +70,8 @@ class Control:
 
     def __init__(self, buffer: memoryview) -> None:
         self._cell = JsonCell(buffer, CAPACITY)
-        self._sequence = -1
-        self._orders: Orders | None = None
+        self._document: dict[str, Any] | None = None
+        self._orders: Orders
 
     @staticmethod
     def size() -> int:
@@ -80,8 +85,7 @@ class Control:
     @property
     def orders(self) -> Orders:
         """The orders in force; the supervisor writes the first before it starts any worker."""
-        sequence = self._cell.sequence
-        if sequence != self._sequence or self._orders is None:
-            self._orders = Orders(**self._cell.read())
-            self._sequence = sequence
+        document = self._cell.read()
+        if document is not self._document:
+            self._orders, self._document = Orders(**document), document
         return self._orders

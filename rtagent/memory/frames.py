@@ -7,10 +7,9 @@ words beside it hold the number of the frame in the slot and the first frame of 
 writer sets the number to -1, writes pixels and start, then sets the number to k: a writer killed
 inside leaves a slot that no reader accepts. A reader compares the number before and after its
 copy; a slot overwritten meanwhile fails the second comparison. Learners check the whole batch in
-the same way. `newest` is an aligned 8-byte word, set after the slot is whole. (Plain stores are
-ordered on x86; elsewhere the kernel calls between two of them, the futex wake of every tick among
-them, order what a reader can see.) Memory below the ring's floor may have gone back to the system:
-a reader looks at the floor before and after its copy (`ring.py`).
+the same way. `newest` is an aligned 8-byte word, set after the slot is whole. Between each two of
+these steps stands a fence, on both sides (`ordering.py`). Memory below the ring's floor may have
+gone back to the system: a reader looks at the floor before and after its copy (`ring.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.memory import ordering
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ring import CONTROL_BYTES, Ring
 from rtagent.memory.wakeup import Doorbell
 
 Frames = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
 
 
 class FrameRing(Ring):
@@ -82,10 +83,12 @@ class FrameRing(Ring):
         """
         slot = number % self.capacity
         self.numbers[slot] = -1
+        ordering.fence()
         self.frames[slot] = frame
         self.episode_starts[slot] = episode_start
+        ordering.fence()
         self.numbers[slot] = number
-        self._newest[0] = number
+        self._announce(number)
         self.bell.ring()
 
     def observation(self, number: int, out: Frames) -> bool:
@@ -104,6 +107,7 @@ class FrameRing(Ring):
         slot = number % capacity
         if number < self.floor or numbers[slot] != number:
             return False
+        ordering.fence()
         start = int(self.episode_starts[slot])
         if start > number:
             # The slot's next frame, of a later episode, has just replaced this one.
@@ -111,6 +115,7 @@ class FrameRing(Ring):
         wanted = [max(each, start) for each in range(number + 1 - self.stack, number + 1)]
         for index, each in enumerate(wanted):
             out[index] = self.frames[each % capacity]
+        ordering.fence()
         whole = all(numbers[each % capacity] == each for each in wanted)
         return whole and wanted[0] >= self.floor
 
@@ -119,5 +124,22 @@ class FrameRing(Ring):
         slot = number % self.capacity
         if number < self.floor or self.numbers[slot] != number:
             return None
+        ordering.fence()
         frame = self.frames[slot].copy()
+        ordering.fence()
         return frame if self.numbers[slot] == number >= self.floor else None
+
+    def read(self, numbers: Ints) -> tuple[Frames, Ints, npt.NDArray[np.bool_]]:
+        """Copies of several frames.
+
+        Args:
+            numbers: (n,) of frames that have been announced.
+
+        Returns:
+            Frames (n, *frame_shape), the first frames of their episodes (n,), and which are whole.
+        """
+        slots = numbers % self.capacity
+        frames, starts = self.frames[slots], self.episode_starts[slots]
+        ordering.fence()
+        whole = (self.numbers[slots] == numbers) & (numbers >= self.floor)
+        return frames, starts, whole

@@ -3,8 +3,9 @@
 Why it is correct. The environment goes on writing meanwhile, and the supervisor may return memory.
 The writer marks a slot before it touches the pixels, and the floor is raised before memory goes
 (`frames.py`, `ring.py`). So a frame is the wanted one if, after the copy, its slot still carries
-its number, and the number is not below the oldest of the ring. Both ways of copying look in this
-order; the compiled one says so to the compiler and the processor with a fence.
+its number, and the number is not below the oldest of the ring. Both ways of copying have a fence
+between copy and look (`ordering.py`). The frames that are wanted must have been announced before:
+whoever names them has seen `newest`.
 
 Copying is most of what sampling costs, and it is waiting for memory; the compiled one asks for the
 next piece in advance. Where there was no C compiler at the installation, NumPy does it.
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.compiled import Function, compiled
+from rtagent.memory import ordering
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.ring import GUARD_TICKS
 
@@ -82,6 +84,7 @@ class NumpyGather:
         wanted = np.maximum(numbers[:, None] + self._offsets, starts[:, None])
         slots = wanted % ring.capacity
         self._frames.take(slots.ravel(), axis=0, out=self._out, mode="clip")
+        ordering.fence()
         np.equal(ring.numbers.take(slots), wanted, out=self.right)
         self.right &= wanted >= ring.oldest
         return bool(self.right.all())

@@ -7,7 +7,8 @@ writer killed at any instant leaves the state before or the state after, and nev
 counted as met whose samples are still there. A reader copies the current half, and copies again if
 the number has moved meanwhile: the writer returns to a half only after that. Decisions
 lie in a ring, the entry before its count; each carries its number, so that a reader who is lapped
-leaves it out. Nobody waits for anybody.
+leaves it out. Between numbers and contents stands a fence, on both sides (`ordering.py`). Nobody
+waits for anybody.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import struct
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
+
+from rtagent.memory import ordering
 
 UNKNOWN = math.nan
 DECISIONS = 1024
@@ -240,7 +243,9 @@ class HorizonRecord:
         """Append a decision. Under the apply lock only."""
         number = self.count
         decision.number = number
+        ordering.fence()
         _DECISION.store(self._ring, number % DECISIONS * _DECISION.size, decision)
+        ordering.fence()
         self._count[0] = number + 1
 
     def decisions(self, most: int = DECISIONS, since: int = 0) -> list[Decision]:
@@ -251,8 +256,10 @@ class HorizonRecord:
             since: number of the oldest that is wanted.
         """
         newest, found = self.count, []
+        ordering.fence()
         for number in range(newest - 1, max(since, newest - min(most, DECISIONS)) - 1, -1):
             decision = _DECISION.load(self._ring, number % DECISIONS * _DECISION.size)
+            ordering.fence()
             # The writer may be at work on the slot that is the next to be used again.
             if decision.number == number and number > self.count - DECISIONS:
                 found.append(decision)
@@ -295,13 +302,17 @@ class _Halves(Generic[Kind]):
 
     def write(self, record: Kind) -> None:
         number = self._number[0] + 1
+        ordering.fence()
         self._layout.store(self._halves, number % 2 * self._layout.size, record)
+        ordering.fence()
         self._number[0] = number
 
     def read(self) -> Kind:
         for _ in range(READ_ATTEMPTS):
             number = self._number[0]
+            ordering.fence()
             record = self._layout.load(self._halves, number % 2 * self._layout.size)
+            ordering.fence()
             if self._number[0] == number:
                 break
         return record

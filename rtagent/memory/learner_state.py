@@ -6,17 +6,21 @@ meanwhile; it becomes current by one 8-byte store, after its header. A learner k
 instant leaves the current copy whole, and the next one begins the update of that copy anew. The
 target network lies twice in the same way, with the number of updates that it has seen, so a
 learner killed between the two stores leaves a target that is visibly due. Readers take no lock:
-they copy, and accept the copy if its header still carries the number that they wanted; only two
-updates during one copy make them try again. (Plain stores are ordered on x86; elsewhere the lock's
-system calls between two updates order what a reader can see.)
+they copy, and accept the copy if its header still carries the number that they wanted, and the
+checksum of the values; only two updates during one copy make them try again. Fences stand behind
+the -1, before the store that makes a copy current, and around the copy of a reader
+(`ordering.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from rtagent.memory import ordering
+from rtagent.memory.weights import checksum
 
 COPIES = 2
 CONTROL_BYTES = 256
@@ -25,7 +29,7 @@ READ_ATTEMPTS = 8
 _HEADER = np.dtype(
     [
         ("number", "<i8"), ("updates", "<i8"), ("steps", "<i8"), ("samples", "<i8"),
-        ("followed", "<i8"),
+        ("followed", "<i8"), ("checksum", "<u8"),
     ]
 )
 _TARGET_AT = 128
@@ -142,11 +146,13 @@ class LearnerState:
         """The index of the other copy, to be filled; then `commit`."""
         index = (self.number + 1) % COPIES
         self._headers["number"][index] = -1
+        ordering.fence()
         return index
 
     def commit(self, progress: Progress) -> None:
         """Make the copy that `begin` gave the current one."""
-        _publish(self._headers, self._current, progress)
+        values = self.copies[(self.number + 1) % COPIES].weights
+        _publish(self._headers, self._current, progress, values)
 
     @property
     def target(self) -> Floats:
@@ -157,11 +163,13 @@ class LearnerState:
         """The other copy of the target network, to be filled; then `commit_target`."""
         index = (self.target_number + 1) % COPIES
         self._target_headers["number"][index] = -1
+        ordering.fence()
         return self._targets[index]
 
     def commit_target(self, updates: int) -> None:
         """Make the copy that `begin_target` gave the current one."""
-        _publish(self._target_headers, self._target_current, Progress(updates))
+        values = self._targets[(self.target_number + 1) % COPIES]
+        _publish(self._target_headers, self._target_current, Progress(updates), values)
 
     # ---- by anybody
 
@@ -178,9 +186,8 @@ class LearnerState:
             number = self.number
             if number < 0:
                 return None
-            header = self._headers[number % COPIES].copy()
-            np.copyto(out, self.copies[number % COPIES].weights)
-            if header["number"] == self._headers["number"][number % COPIES] == number:
+            header = _copied(self._headers, number, self.copies[number % COPIES].weights, out)
+            if header is not None:
                 return _progress(header)
         return None
 
@@ -197,14 +204,17 @@ class LearnerState:
             number = self.target_number
             if number < 0:
                 return None
-            np.copyto(out, self._targets[number % COPIES])
-            if self._target_headers["number"][number % COPIES] == number:
+            header = _copied(self._target_headers, number, self._targets[number % COPIES], out)
+            if header is not None:
                 return number
         return None
 
 
 def _publish(
-    headers: npt.NDArray[np.void], current: npt.NDArray[np.int64], progress: Progress
+    headers: npt.NDArray[np.void],
+    current: npt.NDArray[np.int64],
+    progress: Progress,
+    values: Floats,
 ) -> None:
     number = int(current[0]) + 1
     header = headers[number % COPIES : number % COPIES + 1]
@@ -212,8 +222,23 @@ def _publish(
     header["steps"] = progress.steps
     header["samples"] = progress.samples
     header["followed"] = progress.followed
+    header["checksum"] = checksum(values, number, *astuple(progress))
     header["number"] = number
+    ordering.fence()
     current[0] = number
+
+
+def _copied(
+    headers: npt.NDArray[np.void], number: int, values: Floats, out: Floats
+) -> np.void | None:
+    """Copy values that `number` has announced; their header, or none if they are not its own."""
+    ordering.fence()
+    header = headers[number % COPIES].copy()
+    np.copyto(out, values)
+    ordering.fence()
+    whole = headers["number"][number % COPIES] == number
+    found = checksum(out, number, *astuple(_progress(header)))
+    return header if whole and found == header["checksum"] else None
 
 
 def _progress(header: np.void) -> Progress:

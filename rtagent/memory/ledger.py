@@ -1,23 +1,29 @@
 """The tick ledger: one row per tick, what really happened.
 
 Why it is correct. Only the environment process writes. Row k lives in slot k mod capacity. The
-writer packs the row with its stamp set to -1, and then sets the stamp to k in one 8-byte store:
-a writer killed inside leaves a row that no reader accepts. Each row also carries a CRC32. `newest`
-is set after the row is whole. Readers copy a range at once, keep clear of the oldest rows (the
-writer's next ones) and drop what does not carry its own number after the copy, or lies below the
-floor by then: that memory may have gone back to the system (`ring.py`).
+writer sets the row's stamp to -1, fills it, and then sets the stamp to k in one 8-byte store: a
+writer killed inside leaves a row that no reader accepts. `newest` is set after the row is whole.
+Fences stand behind the -1 and before `newest` (`ordering.py`). Readers go no further than `newest`,
+copy a range at once, keep clear of the oldest rows (the writer's next ones) and, after a fence,
+drop what does not carry its own number or lies below the floor by then: that memory may have gone
+back to the system (`ring.py`). Each row also carries a CRC32, and a reader drops a copy that does
+not fit it: the newest row may be written anew under its old number (`truncate_episode`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import zlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.compiled import compiled
+from rtagent.memory import ordering
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ring import CONTROL_BYTES, Ring
 from rtagent.staggering.arbiter import Source
@@ -26,6 +32,7 @@ TERMINATED = 1
 TRUNCATED = 2
 
 Rows = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
 
 
 def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
@@ -85,6 +92,7 @@ class Ledger(Ring):
         stop = CONTROL_BYTES + capacity * self.dtype.itemsize
         self._words = buffer[CONTROL_BYTES:stop].cast("q")
         self._action_bytes = _encoder(blueprint)
+        self._check = compiled("rtagent_intact")
 
     @staticmethod
     def size(blueprint: Blueprint, capacity: int) -> int:
@@ -124,9 +132,10 @@ class Ledger(Ring):
         crc = zlib.crc32(body + action_bytes, tick & 0xFFFFFFFF)
         rest = body + _CRC.pack(crc) + action_bytes
         self._words[stamp] = -1
+        ordering.fence()
         self._buffer[start : start + len(rest)] = rest
         self._words[stamp] = tick
-        self._newest[0] = tick
+        self._announce(tick)
 
     def truncate_episode(self) -> None:
         """Mark the newest row as truncated: the environment process that wrote it is gone.
@@ -170,19 +179,33 @@ class Ledger(Ring):
             rows = self._rows[first : last + 1].copy()
         else:
             rows = np.concatenate([self._rows[first:], self._rows[: last + 1]])
-        numbers = np.arange(start, stop)
-        whole = rows["tick"] == numbers
-        slots = numbers % self.capacity
-        whole &= self._rows["tick"][slots] == numbers
-        whole &= numbers >= self.floor
+        ticks = np.arange(start, stop)
+        whole = self._whole(rows, ticks, ticks % self.capacity)
         return rows if whole.all() else rows[whole]
 
-    def at(self, ticks: npt.NDArray[np.int64]) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    def at(self, ticks: Ints) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """Copies of the rows of the given ticks, and which of them are whole."""
+        newest = self.newest
         slots = np.maximum(ticks, self.floor) % self.capacity
         rows = self._rows[slots]
-        whole = (rows["tick"] == ticks) & (self._rows["tick"][slots] == ticks)
-        return rows, whole & (ticks >= self.floor)
+        return rows, self._whole(rows, ticks, slots) & (ticks <= newest)
+
+    def _whole(self, rows: Rows, ticks: Ints, slots: Ints) -> npt.NDArray[np.bool_]:
+        """Which of the rows, just copied from these slots, are those of the given ticks."""
+        ordering.fence()
+        whole: npt.NDArray[np.bool_] = self._rows["tick"][slots] == ticks
+        whole &= ticks >= self.floor
+        whole &= (rows["tick"] == ticks) & self._intact(rows)
+        return whole
+
+    def _intact(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which rows, copied without gaps, carry the CRC32 of what they hold."""
+        if self._check is None:
+            return np.array([checksum(row) == row["crc"] for row in rows], np.bool_)
+        found = np.empty(len(rows), np.bool_)
+        job = _Job(rows.ctypes.data, found.ctypes.data, len(rows), *_places(self.dtype))
+        self._check(ctypes.addressof(job))
+        return found
 
 
 def _encoder(blueprint: Blueprint) -> Callable[[Any], bytes]:
@@ -198,3 +221,23 @@ def checksum(row: np.void) -> int:
     body = row.tobytes()[_STAMP.size : _STAMP.size + _BODY.size]
     action = np.asarray(row["action"]).tobytes()
     return zlib.crc32(action, zlib.crc32(body, int(row["tick"]) & 0xFFFFFFFF))
+
+
+class _Job(ctypes.Structure):
+    """`struct rows` of `intact.c`."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p), ("intact", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in (
+            "count", "row_bytes", "body_at", "crc_at", "action_at", "action_end",
+        )),
+    )
+
+
+@cache
+def _places(dtype: np.dtype[Any]) -> tuple[int, int, int, int, int]:
+    """Where the parts of a row lie: `row_bytes` and what follows it in `_Job`."""
+    assert dtype.fields is not None
+    (_, crc), (action, at) = dtype.fields["crc"][:2], dtype.fields["action"][:2]
+    return dtype.itemsize, _STAMP.size, crc, at, at + action.itemsize
+

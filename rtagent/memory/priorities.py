@@ -13,7 +13,8 @@ followed; who finds it set computes all sums anew.
 
 `inserted` is the newest frame that has been given its first priority: learners find the same
 transitions one after the other, and only the first of them inserts. Everything below `removed` is
-gone. Both words are stored last: what a killed learner leaves half done is done again. Beside each
+gone. Both words are stored last, and the claim lock shows the next holder all that the dead one
+stored: what a killed learner leaves half done is done again. Beside each
 leaf stands its owner's frame. A leaf of 0 has no owner, and a change that comes too late, for a
 transition that is gone or whose leaf has a newer owner, is ignored.
 """
@@ -101,9 +102,9 @@ class Priorities:
             not be had.
         """
         with self._alone() as alone:
-            if not alone or not self._tree.total() > 0.0:
+            slots = self._tree.find(fractions) if alone else None
+            if slots is None:
                 return None
-            slots = self._tree.find(fractions)
             return self._owners[slots], self._tree.leaves[slots]
 
     def update(self, frames: Ints, priorities: Doubles) -> bool:
@@ -119,8 +120,10 @@ class Priorities:
         with self._alone() as alone:
             if alone:
                 slots, live = self._find(frames)
-                self._set(slots[live], priorities[live])
-                self._largest[0] = max(self._largest[0], priorities[live].max(initial=0.0))
+                if not live.all():
+                    slots, priorities = slots[live], priorities[live]
+                self._set(slots, priorities)
+                self._largest[0] = max(self._largest[0], priorities.max(initial=0.0))
             return alone
 
     def discard(self, frames: Ints) -> bool:

@@ -8,13 +8,15 @@ A ring shrinks from below. `floor`, another aligned word, says that every item b
 up; its writer is the supervisor, and it only grows. The supervisor raises it first and returns the
 memory of the slots afterwards, so a reader that has copied a hole finds, when it looks at the floor
 after its copy, that its items lie below. A reader looks before its copy too, because the page of a
-hole comes back, zeroed, as soon as it is read. (All of this leans on loads and stores that keep
-their order, as they do on x86.)
+hole comes back, zeroed, as soon as it is read. `newest` announces, and the floor is a mark of what
+is used again, both in the sense of `ordering.py`.
 """
 
 from __future__ import annotations
 
 import numpy as np
+
+from rtagent.memory import ordering
 
 CONTROL_BYTES = 64
 """Before the slots: `newest`, the bell of the frames, `floor`."""
@@ -52,8 +54,10 @@ class Ring:
 
     @property
     def newest(self) -> int:
-        """Number of the newest whole item; -1 if there is none."""
-        return self._newest[0]
+        """Number of the newest item, -1 if there is none: whole for whoever loads it after this."""
+        newest = self._newest[0]
+        ordering.fence()
+        return newest
 
     @property
     def floor(self) -> int:
@@ -72,6 +76,13 @@ class Ring:
         """
         if floor > self.floor:
             self._floor[0] = floor
+            # Before the memory goes.
+            ordering.fence()
+
+    def _announce(self, newest: int) -> None:
+        """Say that an item is whole. Only the environment process."""
+        ordering.fence()
+        self._newest[0] = newest
 
     def begin(self, newest: int, floor: int) -> None:
         """Start with the items floor <= k <= newest, which are in their slots already.

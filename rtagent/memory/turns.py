@@ -9,7 +9,9 @@ makes no progress goes to the next when its lease is over; should the late one w
 that it is not its turn, and waits. A learner that is stopped *inside* the lock cannot be passed
 over without two writers: the supervisor kills it for its silence, which frees the lock.
 Nobody waits in the kernel for the lock: whoever finds it taken sleeps a moment, beats, and looks
-again. `holder` is one 8-byte word; the bell wakes those who wait for it to change.
+again. `holder` is one 8-byte word; the bell wakes those who wait for it to change. What is read
+without the lock only says when to try: every decision is taken anew under it, and the lock orders
+what is read there (`claim_lock.py`), on ARM64, too.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ takes it back when it likes.
 
 A reading of a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB.
 It does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs time
-here, so it is for whoever can choose how often.
+here, so it is for whoever can choose how often: `meter.py`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Why it is correct. The bell is a 32-bit count in shared memory. A sleeper reads the count, checks
 the condition it waits for, and asks the kernel (futex) to sleep only if the count is still what it
 read: a ring between the check and the sleep makes the call return at once, so no wake-up is lost.
+The ringer stores what was waited for, fence, the count; the sleeper loads the count, fence, looks
+(`ordering.py`). That the count is stored before the ringer looks for sleepers, and the sleeper on
+the list before it looks at the count once more, is the kernel's part of the bargain.
 Every sleep has a time limit, so a ringer that dies delays nobody for ever. Nobody spins.
 """
 
@@ -13,6 +16,7 @@ import platform
 from collections.abc import Callable
 
 from rtagent.clock import Clock
+from rtagent.memory import ordering
 
 _FUTEX_WAIT = 0
 _FUTEX_WAKE = 1
@@ -40,6 +44,7 @@ class Doorbell:
 
     def ring(self) -> None:
         """Count up and wake all who wait. Only the bell's one writer."""
+        ordering.fence()
         self._word.value = (self._word.value + 1) & 0xFFFFFFFF
         self._syscall(_SYS_FUTEX, self._address, _FUTEX_WAKE, _EVERYBODY, None, None, 0)
 
@@ -57,6 +62,7 @@ class Doorbell:
         deadline = clock.now() + timeout
         while True:
             count = self._word.value
+            ordering.fence()
             if condition():
                 return True
             rest = deadline - clock.now()

@@ -5,19 +5,26 @@ the newest publication, which lies in buffer p mod 3. A publisher fills the next
 header says -1 meanwhile, writes the header with a checksum, and sets `current` last, in one 8-byte
 store. Killed at any instant, it leaves the current buffer whole. A reader copies the current
 buffer and compares header and checksum after the copy; only a publisher that laps it twice during
-the copy makes it try again. One process publishes at a time: the one whose turn it is.
+the copy makes it try again. Fences stand behind the -1, before the store of `current`, and around
+the copy of a reader (`ordering.py`). One process publishes at a time: the one whose turn it is.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.memory import ordering
+
 BUFFERS = 3
 CONTROL_BYTES = 256
 READ_ATTEMPTS = 5
+PIECE_VALUES = 65_536
+"""Copied at a time by a `Reading`: an even number, as the checksum needs it."""
 
 _HEADER = np.dtype(
     [("publication", "<i8"), ("version", "<i8"), ("updates", "<i8"), ("checksum", "<u8")]
@@ -78,20 +85,43 @@ class WeightBuffers:
         index = publication % BUFFERS
         header = self._headers[index : index + 1]
         header["publication"] = -1
+        ordering.fence()
         np.copyto(self._buffers[index], values)
         header["version"] = info.version
         header["updates"] = info.updates
-        header["checksum"] = checksum(self._buffers[index])
+        header["checksum"] = checksum(
+            self._buffers[index], publication, info.version, info.updates
+        )
         header["publication"] = publication
+        ordering.fence()
         self._current[0] = publication
 
     def info(self) -> WeightsInfo | None:
         """Of the newest publication; none if there is none or it was lapped just now."""
         publication = self.publication
+        ordering.fence()
         header = self._headers[publication % BUFFERS].copy()
-        if publication < 0 or header["publication"] != publication:
+        ordering.fence()
+        if publication < 0 or self._headers["publication"][publication % BUFFERS] != publication:
             return None
         return WeightsInfo(int(header["version"]), int(header["updates"]))
+
+    def begin(self, out: Floats) -> Reading | None:
+        """Begin to copy the newest weights, a piece at a time.
+
+        Args:
+            out: (parameters,), filled; undefined before the copy is complete.
+
+        Returns:
+            The copy; None if nothing is published, or the publication was lapped just now.
+        """
+        publication = self.publication
+        if publication < 0:
+            return None
+        ordering.fence()
+        index = publication % BUFFERS
+        reading = Reading(self._headers[index : index + 1], self._buffers[index], out, publication)
+        return None if reading.lapped else reading
 
     def read(self, out: Floats) -> WeightsInfo | None:
         """Copy the newest weights.
@@ -107,19 +137,76 @@ class WeightBuffers:
             if publication < 0:
                 return None
             index = publication % BUFFERS
-            before = self._headers[index].copy()
+            ordering.fence()
+            header = self._headers[index].copy()
             np.copyto(out, self._buffers[index])
-            after = self._headers[index].copy()
-            if before["publication"] == after["publication"] == publication and (
-                checksum(out) == after["checksum"]
+            ordering.fence()
+            info = WeightsInfo(int(header["version"]), int(header["updates"]))
+            if self._headers["publication"][index] == publication and (
+                checksum(out, publication, info.version, info.updates) == header["checksum"]
             ):
-                return WeightsInfo(int(after["version"]), int(after["updates"]))
+                return info
         return None
 
 
-def checksum(values: Floats) -> int:
-    """Sum of the values' bits modulo 2**64: finds a torn copy at memory speed."""
-    return int(values.view(np.uint32).sum(dtype=np.uint64))
+class Reading:
+    """A copy of one publication in the making.
+
+    Made by `WeightBuffers.begin`. A publisher that laps it is noticed at the next piece, and a torn
+    copy at the last.
+
+    Args:
+        header: of the buffer, as an array of one.
+        source: the buffer.
+        out: as long.
+        publication: that should stand there.
+
+    Attributes:
+        publication: its number.
+        info: what it says about itself.
+        complete: whether all of it was copied, and is whole.
+    """
+
+    def __init__(self, header: npt.NDArray[Any], source: Floats, out: Floats, publication: int):
+        self._header, self._source, self._out = header, source, out
+        self.publication = publication
+        self.info = WeightsInfo(int(header["version"][0]), int(header["updates"][0]))
+        self.complete = False
+        self._wanted = int(header["checksum"][0])
+        self._sum = checksum(out[:0], publication, self.info.version, self.info.updates)
+        self._at = 0
+
+    @property
+    def lapped(self) -> bool:
+        """Whether the buffer had been given to another publication, at what was read before."""
+        ordering.fence()
+        return int(self._header["publication"][0]) != self.publication
+
+    def copy(self) -> bool:
+        """Copy the next piece; False: the copy is torn, and of no use."""
+        piece = slice(self._at, self._at + PIECE_VALUES)
+        np.copyto(self._out[piece], self._source[piece])
+        if self.lapped:
+            return False
+        self._sum += checksum(self._out[piece])
+        self._at = piece.stop
+        if self._at < len(self._out):
+            return True
+        self.complete = self._sum % 2**64 == self._wanted
+        return self.complete
+
+
+def checksum(values: Floats, *header: int) -> int:
+    """Finds a torn copy, or one with another's header, at memory speed.
+
+    Args:
+        values: (n,), without gaps; their bits are added modulo 2**64, two values at a time.
+        header: numbers that go with them; their CRC32 is added in the upper half.
+    """
+    paired = len(values) // 2 * 2
+    total = int(values[:paired].view(np.uint64).sum())
+    total += int(values[paired:].view(np.uint32).sum())
+    return (total + (zlib.crc32(np.array(header, np.int64).tobytes()) << 32)) % 2**64
 
 
 def _stride(parameters: int) -> int:

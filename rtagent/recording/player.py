@@ -163,6 +163,10 @@ def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
         UserError: one line that says why it cannot be played.
     """
     kwargs = {"render_mode": "rgb_array", **config.kwargs}
+    if demonstrates and config.id == "gameboy" and not kwargs.get("rewards"):
+        raise UserError(
+            "a demonstration has rewards: give a reward file, --set env.kwargs.rewards=FILE.toml"
+        )
     if config.id in GAMES and not demonstrates:
         kwargs.setdefault("actions", every_combination())
     config = config.model_copy(update={"kwargs": kwargs})

@@ -1,7 +1,7 @@
 """Figures of merit, from what was executed and what was registered.
 
 The same functions serve the simulator and the live statistics: a tick record is a row of the tick
-ledger, an action record a deposit with the times the ledger knows.
+ledger, an action record a registered action.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from rtagent.staggering.arbiter import Source
 
@@ -25,12 +26,14 @@ class TickRecord(NamedTuple):
         source: agent, re-used or default.
         delay: ticks between the frame the action was computed from and this one; 0 for default.
         frame: the frame the action was computed from; -1 for default.
+        at: seconds; when it was executed.
     """
 
     tick: int
     source: Source
     delay: int
     frame: int
+    at: float
 
 
 class ActionRecord(NamedTuple):
@@ -38,19 +41,23 @@ class ActionRecord(NamedTuple):
 
     Attributes:
         registered_at: seconds.
-        due_at: seconds; the time of the tick the action was promised for when its inference began
-            (algorithms in `register.PROMISING`), else the same as `registered_at`.
         executed: whether any tick used it.
     """
 
     registered_at: float
-    due_at: float
     executed: bool
 
-    @property
-    def effect_at(self) -> float:
-        """Seconds; when the action takes effect, see `gap_cv`."""
-        return max(self.registered_at, self.due_at)
+
+class Interaction(NamedTuple):
+    """The interaction time tau_I, see `interaction`; None where too few actions say.
+
+    Attributes:
+        mean: in the unit of the times.
+        cv: coefficient of variation, standard deviation over mean; 0: perfectly even.
+    """
+
+    mean: float | None
+    cv: float | None
 
 
 class Figures(TypedDict):
@@ -58,7 +65,8 @@ class Figures(TypedDict):
 
     inaction_fraction: ticks executed with the default behaviour, per tick.
     strict_inaction_fraction: the same, counting re-used ticks too.
-    gap_cv: see `gap_cv`.
+    interaction_mean: ticks; see `interaction`.
+    gap_cv: of the same gaps.
     delay_mean, delay_p99: ticks, over ticks that executed an action (agent or re-used).
     overwritten_fraction: registered actions that no tick used, per registered action.
     converged_s: see `converged_s`.
@@ -66,6 +74,7 @@ class Figures(TypedDict):
 
     inaction_fraction: float | None
     strict_inaction_fraction: float | None
+    interaction_mean: float | None
     gap_cv: float | None
     delay_mean: float | None
     delay_p99: float | None
@@ -87,20 +96,20 @@ def delays(ticks: Sequence[TickRecord]) -> list[int]:
     return [tick.delay for tick in ticks if tick.source != Source.DEFAULT]
 
 
-def gap_cv(actions: Sequence[ActionRecord]) -> float | None:
-    """Coefficient of variation of the time between successive agent actions taking effect.
+def interaction(times: npt.ArrayLike) -> Interaction:
+    """Time between two new actions of the agent reaching the environment, whatever the algorithm.
 
-    Where algorithms act as soon as they can (all but adaptive), an action takes effect when it is
-    registered, overwritten or not: processes in step give many gaps of nothing and one long one.
-    An action promised for a tick takes effect at that tick, however early it was ready, or when it
-    is registered, if that is later.
+    A re-used action is not new, and one that is replaced before its tick never gets there:
+    processes in step register five actions at once, of which one is executed.
+
+    Args:
+        times: of the ticks that executed a new action (`Source.AGENT`), in order; any unit.
     """
-    if len(actions) < 3:
-        return None
-    effects = np.sort([action.effect_at for action in actions])
-    gaps = np.diff(effects)
+    gaps = np.diff(np.asarray(times))
+    if not len(gaps):
+        return Interaction(None, None)
     mean = float(gaps.mean())
-    return float(gaps.std()) / mean if mean > 0.0 else None
+    return Interaction(mean, float(gaps.std()) / mean if len(gaps) > 1 and mean > 0.0 else None)
 
 
 def overwritten_fraction(actions: Sequence[ActionRecord]) -> float | None:
@@ -131,15 +140,17 @@ def figures(
 
     Args:
         ticks: executed in the stretch, in order.
-        actions: those that took effect in the stretch.
+        actions: registered in the stretch.
         tick_seconds: tau_M.
         whole_run: ticks from the start, for `converged_s`; `ticks` if absent.
     """
     delayed = delays(ticks)
+    between = interaction([tick.at / tick_seconds for tick in ticks if tick.source == Source.AGENT])
     return Figures(
         inaction_fraction=inaction_fraction(ticks),
         strict_inaction_fraction=inaction_fraction(ticks, strict=True),
-        gap_cv=gap_cv(actions),
+        interaction_mean=between.mean,
+        gap_cv=between.cv,
         delay_mean=float(np.mean(delayed)) if delayed else None,
         delay_p99=float(np.percentile(delayed, 99)) if delayed else None,
         overwritten_fraction=overwritten_fraction(actions),
@@ -150,8 +161,10 @@ def figures(
 def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = "adaptive") -> int:
     """Inference processes that keep inaction below 0.1 %.
 
-    Remark 2 of paper 004 for the slotted modes. `adaptive` needs the mean too, and a few more,
-    for the frames on which inference times vary: one in ten, one at least where they vary at all.
+    For the slotted modes Remark 2 of Riemer et al., "Realtime Reinforcement Learning: Towards Rapid
+    Asynchronous Deployment of Large Models". `adaptive` needs the mean too, and a few more for the
+    frames on which inference times vary, one in ten, one at least; none more where even the longest
+    takes no more ticks than the mean.
 
     Args:
         mean: inference time in seconds.
@@ -167,7 +180,7 @@ def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = 
     if algorithm == "expected-time":
         return least
     if algorithm == "adaptive":
-        varies = maximum > 1.001 * mean
+        varies = _ceil(maximum / tick) > least
         return least + (max(1, _ceil(least / 10)) if varies else 0)
     raise ValueError(f"algorithm: {algorithm!r} is not a live one")
 

@@ -32,7 +32,7 @@ from rtagent.staggering.instructions import (
     WaitFrame,
     WaitUntil,
 )
-from rtagent.staggering.register import ALGORITHMS, PROMISING
+from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.state import StaggerState
 
 _BLOCK = 4096
@@ -136,13 +136,11 @@ class SimulationResult:
     Attributes:
         config: the run.
         ticks: one record per tick.
-        tick_times: seconds, one per tick.
         actions: one record per registered action, in order of registration.
     """
 
     config: SimulationConfig
     ticks: Sequence[TickRecord]
-    tick_times: Sequence[float]
     actions: Sequence[ActionRecord]
 
     def figures(self, since: float | None = None, until: float | None = None) -> Figures:
@@ -152,19 +150,13 @@ class SimulationResult:
         """
         since = self.config.seconds / 2.0 if since is None else since
         until = self.config.seconds if until is None else until
-        ticks = [
-            r for r, at in zip(self.ticks, self.tick_times, strict=True) if since <= at < until
-        ]
-        actions = [a for a in self.actions if since <= a.effect_at < until]
+        ticks = [record for record in self.ticks if since <= record.at < until]
+        actions = [action for action in self.actions if since <= action.registered_at < until]
         return figures(ticks, actions, self.config.tick_seconds, self.ticks)
 
     def lost(self, since: float = 0.0, until: float = float("inf")) -> tuple[int, int]:
         """Ticks of inaction between two moments: (default, default or re-used)."""
-        sources = [
-            record.source
-            for record, at in zip(self.ticks, self.tick_times, strict=True)
-            if since <= at < until
-        ]
+        sources = [record.source for record in self.ticks if since <= record.at < until]
         default = sources.count(Source.DEFAULT)
         return default, default + sources.count(Source.REUSED)
 
@@ -272,25 +264,16 @@ class Simulation:
         for tick, at in enumerate(self._tick_times):
             self._advance(at)
             choice = arbiter.choose(tick, self._shelf)
-            if choice.payload is None:
-                records.append(TickRecord(tick, choice.source, 0, -1))
-            else:
+            delay = 0 if choice.payload is None else tick - choice.frame
+            records.append(TickRecord(tick, choice.source, delay, choice.frame, at))
+            if choice.payload is not None:
                 self._shelf.executed.add(id(choice.payload))
-                records.append(TickRecord(tick, choice.source, tick - choice.frame, choice.frame))
             self._publish(tick)
-        return SimulationResult(self.config, records, self._tick_times, self._actions())
-
-    def _actions(self) -> list[ActionRecord]:
-        ticks = self._tick_times
-        promising = self.config.algorithm in PROMISING
-        return [
-            ActionRecord(
-                at := deposit.registered_at,
-                ticks[deposit.tick] if promising and deposit.tick < len(ticks) else at,
-                id(deposit) in self._shelf.executed,
-            )
+        actions = [
+            ActionRecord(deposit.registered_at, id(deposit) in self._shelf.executed)
             for deposit in self._shelf.deposits
         ]
+        return SimulationResult(self.config, records, actions)
 
     def _advance(self, until: float) -> None:
         """Everything that happens before the tick at `until`."""

@@ -19,8 +19,9 @@ A holder can be killed anywhere, so whatever it leaves must be recognisable:
   because inference times are whole nanoseconds.
 * Every index is taken modulo its array's length, and no loop runs over a number found here.
 
-The membership may be read without the lock: a torn read is simply not believed. The plan may not
-where a fresh one would mislead, so every algorithm loads it under the lock.
+The membership may be read without the lock: a torn read is simply not believed, whatever the order
+in which its words arrive. The plan may not where a fresh one would mislead, so every algorithm
+loads it under the lock, which orders loads and stores on every processor (`memory/claim_lock.py`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from multiprocess import Pipe
 from multiprocess.connection import Connection
 from multiprocess.reduction import ForkingPickler
 
+from rtagent.config import EnvConfig
 from rtagent.errors import UserError
 from rtagent.testing import verdicts
 from rtagent.testing.findings import Findings
@@ -36,6 +37,8 @@ def check_realtime(
     kwargs: Mapping[str, Any] | None = None,
     seconds: float = 5.0,
     seed: int = 0,
+    step_limit_s: float = EnvConfig().step_limit_s,
+    reset_limit_s: float = EnvConfig().reset_limit_s,
     progress: Callable[[str], object] = str,
 ) -> Report:
     """Check an environment for use in a world that does not wait.
@@ -49,6 +52,8 @@ def check_realtime(
         kwargs: passed on to the constructor, or to the callable.
         seconds: for how long it is stepped on the wall clock.
         seed: of actions and episodes.
+        step_limit_s: as `env.step_limit_s` of the run.
+        reset_limit_s: as `env.reset_limit_s` of the run.
         progress: told what is going on.
 
     Returns:
@@ -61,7 +66,7 @@ def check_realtime(
         raise UserError(f"rate_hz = {rate_hz:g}: must be above 0, at most {HIGHEST_HZ:g}")
     if not 0.0 < seconds <= LONGEST_S:
         raise UserError(f"seconds = {seconds:g}: must be above 0, at most {LONGEST_S:g}")
-    job = Job(make_env, dict(kwargs or {}), rate_hz, seconds, seed)
+    job = Job(make_env, dict(kwargs or {}), rate_hz, seconds, seed, step_limit_s, reset_limit_s)
     pickling = _pickling(job)
     outcome = Outcome(Findings())
     if pickling.verdict != "fail":

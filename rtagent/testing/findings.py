@@ -21,6 +21,7 @@ class Findings:
 
     Attributes:
         rate_hz: ticks per second.
+        sight: what the agent sees of it, in words.
         refusal: why rtagent cannot use the environment.
         error: what a call raised, and which; it ended the trial.
         steps_s: seconds of each step, the frame's preprocessing included.
@@ -40,6 +41,7 @@ class Findings:
     """
 
     rate_hz: float | None = None
+    sight: str = ""
     refusal: str | None = None
     error: str | None = None
     steps_s: list[float] = field(default_factory=list)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
+from rtagent.config import EnvConfig
+
 MakeEnv: TypeAlias = "str | Callable[[], gym.Env[Any, Any]]"
 
 
@@ -21,6 +23,8 @@ class Job:
         rate_hz: ticks per second; None: the environment's own.
         seconds: for how long it is stepped on the wall clock.
         seed: of actions and episodes.
+        step_limit_s: a step that takes longer counts as hung.
+        reset_limit_s: a reset that takes longer does.
     """
 
     make_env: MakeEnv
@@ -28,6 +32,8 @@ class Job:
     rate_hz: float | None = None
     seconds: float = 5.0
     seed: int = 0
+    step_limit_s: float = EnvConfig().step_limit_s
+    reset_limit_s: float = EnvConfig().reset_limit_s
 
     @property
     def name(self) -> str:

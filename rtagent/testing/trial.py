@@ -31,7 +31,7 @@ from rtagent.testing.observing import Watched, digest, inspect
 MAKING_S = 60.0
 """How long the daemon waits for an environment to be made."""
 SILENCE_S = 2.0
-"""How long it waits for one that runs; two ticks more."""
+"""How long it waits for one that is neither stepped nor reset; two ticks more."""
 RESETS = 5
 FEWEST_STEPS = 5
 MOST_STEPS = 5000
@@ -66,6 +66,7 @@ class Trial:
         self._clock = clock
         self._call = ""
         self._limit_s = MAKING_S
+        self._limits = {"step()": job.step_limit_s, "reset()": job.reset_limit_s}
 
     def run(self) -> Findings:
         """Everything; what goes wrong is a finding."""
@@ -109,7 +110,7 @@ class Trial:
         except UserError as error:
             self.found.refusal = str(error)
             return None
-        self.found.rate_hz = adapter.rate_hz
+        self.found.rate_hz, self.found.sight = adapter.rate_hz, adapter.sight
         self.found.nondeterministic = bool(env.spec and env.spec.nondeterministic)
         self._limit_s = SILENCE_S + 2.0 / adapter.rate_hz
         adapter.keep_time()
@@ -231,7 +232,7 @@ class Trial:
 
     def _next(self, call: str, found: Findings | None = None) -> None:
         self._call = call
-        self._announce(call, self._limit_s, found)
+        self._announce(call, self._limits.get(call, self._limit_s), found)
 
 
 def main(descriptor: int, parent: int) -> None:

@@ -74,7 +74,8 @@ def _usable(found: Findings) -> Judged:
         return "fail", found.refusal, "see the README, Your own environment"
     if found.rate_hz is None:
         return "skip", NOT_REACHED
-    return "ok", f"at {found.rate_hz:g} Hz"
+    seen = f"; the agent sees {found.sight}" if found.sight else ""
+    return "ok", f"at {found.rate_hz:g} Hz{seen}"
 
 
 def _errors(found: Findings) -> Judged:

@@ -43,7 +43,6 @@ function showInjected(latency) {
 
 function regretValue({ value, unit }) {
   if (value === null || value === undefined) return UNKNOWN;
-  if (unit === "disagreement") return `${shown(value, "percent")} disagreement`;
   return `${Number.isInteger(value) ? shown(value, "count") : shown(value, "precise")} ${unit ?? ""}`.trim();
 }
 

@@ -36,21 +36,6 @@ export class Series {
   get latest() {
     return this.length ? this.point(this.length - 1) : null;
   }
-
-  // Change of the value from the first to the last third of the last seconds; null: too early.
-  trend(seconds, least) {
-    if (!this.length) return null;
-    const [end] = this.latest;
-    const points = [];
-    for (let i = 0; i < this.length; i += 1) {
-      const [time, value] = this.point(i);
-      if (time >= end - seconds && !Number.isNaN(value)) points.push([time, value]);
-    }
-    if (!points.length || end - points[0][0] < least) return null;
-    const third = Math.max(1, Math.floor(points.length / 3));
-    const mean = (part) => part.reduce((sum, [, value]) => sum + value, 0) / part.length;
-    return mean(points.slice(-third)) - mean(points.slice(0, third));
-  }
 }
 
 // One series for each path, a sample a second.

@@ -101,12 +101,13 @@ const REASONS = {
   recovery: () => "memory allows it again",
 };
 
-// Why the batch size was changed; of the ratios, those the decision compared.
+// Why the batch size was changed; of the ratios, those the decision compared: the time is that up to
+// the deadline's margin.
 export function decisionReason(kind, { before, after, time_ratio, data_ratio }) {
   if (kind in REASONS) return REASONS[kind]();
   const state = after > before ? "behind" : "ahead";
-  return `${state}, with ${shown(time_ratio, "percent")} of the time and ${shown(data_ratio, "percent")} `
-    + "of the data used";
+  return `${state}: ${shown(time_ratio, "percent")} of the time up to the margin against `
+    + `${shown(data_ratio, "percent")} of the data`;
 }
 
 // The newest decision that changed the batch size, in words.

@@ -17,7 +17,7 @@ import { followScreen, showExecuted } from "./screen.js";
 import {
   clearTimeline, secondsNeeded, startTimeline, takeTimeline, takeTimelineMarkers, TIMELINE_POLL_MS,
 } from "./timeline.js";
-import { acting, health, lateness, learning, showNoVerdicts, showVerdict } from "./verdicts.js";
+import { health, showNoVerdicts, showVerdict } from "./verdicts.js";
 
 const STREAM_HZ = 5;
 const STATUS_MS = 1000;
@@ -49,7 +49,7 @@ function lose() {
   document.body.classList.add("lost");
   $("#connection").hidden = false;
   put($("#connection"), unauthorized
-    ? "Not authorised: open the address that “rtagent serve” printed."
+    ? "Not logged in any more: reload this page, which says what to do."
     : "Connection lost: these figures are old. Trying again …");
   put($("#state"), "connection lost");
   $("#state").dataset.state = "lost";
@@ -69,9 +69,8 @@ function takeFigures(figures) {
   stats = figures;
   showFigures(stats);
   showHorizon(stats);
-  showVerdict("acting", acting(stats));
-  showVerdict("lateness", lateness(stats));
-  showVerdict("learning", learning(stats, history.series.get("episodes.mean_return_100")));
+  for (const name of ["acting", "lateness", "learning"]) showVerdict(name, stats.verdicts[name]);
+  showVerdict("health", health(stats.verdicts.health, news()));
   if (history.add(performance.now() / 1000, stats) && !document.hidden) {
     drawCharts(history, markers);
     drawHorizon();
@@ -106,7 +105,6 @@ async function fetchStatus() {
   $("#state").dataset.state = body.state;
   const share = at(stats, "actions.inaction_fraction_60s");
   document.title = `${body.state} · acting ${share === null ? "unknown" : shown(1 - share, "share")} · rtagent`;
-  showVerdict("health", health(body, news()));
   showProcesses(body.roles ?? [], stats.inference?.workers ?? []);
 }
 

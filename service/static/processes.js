@@ -39,7 +39,7 @@ function showProcess(row, role, worker) {
   const cell = (name) => row.querySelector(`td.${name}`);
   row.dataset.state = role.state;
   put(cell("name"), role.name);
-  put(cell("state").lastChild, shown(role.state, "text"));
+  put(cell("state").lastChild, shown(role.busy ?? role.state, "text"));
   put(cell("pid"), role.pid ? String(role.pid) : UNKNOWN);
   for (const [name, path, format] of FROM_WORKER) {
     put(cell(name), worker ? shown(at(worker, path), format) : "");

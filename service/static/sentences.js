@@ -22,16 +22,23 @@ function generic(event) {
 
 const SENTENCES = {
   started: (e) => `Started with ${e.environment}${e.resumed ? `, from ${plain(e.resumed)}` : ""}`,
+  observations: (e) => `The agent sees ${e.seen}`,
   set: (e) => `${e.source}: ${changes(e)}${e.by ? ` (by ${e.by})` : ""}`,
   rescaled: (e) => `Inference processes ${plain(e.before)} → ${plain(e.after)}: ${e.why ?? "automatic"}`,
-  backoff: (e) => `${e.source} died and is started again: ${lastLine(e.error) || "it gave no reason"}`,
-  failed: (e) => `${e.source} has failed and is given up: ${lastLine(e.error) || "it gave no reason"}`,
+  died: (e) => `${e.source} died and is started again: ${lastLine(e.error) || "it gave no reason"}`,
+  failed: (e) => `${e.source} has failed${
+    e.again_in_s === undefined ? "" : ` and is tried again in ${seconds(e.again_in_s)}`
+  }: ${lastLine(e.error) || "it gave no reason"}`,
   restarted: (e) => `${e.source} is back (restart ${plain(e.restarts)})`,
+  paused: (e) => `Everything stood still for ${seconds(e.seconds)}`,
+  internal_error: (e) => `An error of rtagent itself (${e.duty}): ${lastLine(e.error)}`,
   slip: (e) => `The clock gave up on catching up: ${plural(e.slips, "slip", "slips")} so far`,
   environment_fault: (e) =>
     `${plural(e.faults, "episode", "episodes")} cut short so far: ${e.reason}`,
   checkpoint: (e) => `Checkpoint ${e.file} written in ${seconds(e.seconds)}`,
   checkpoint_failed: (e) => `No checkpoint could be written: ${e.reason}`,
+  checkpoint_corrupt: (e) => `A checkpoint was passed over: ${e.reason}`,
+  run_record_failed: (e) => `What this run is made of could not be written down: ${e.reason}`,
   out_of_memory: (e) =>
     `${e.source} ran out of memory: batch size ${plain(e.batch_size)} → ${plain(e.next_batch_size)}`,
   memory_division: (e) =>
@@ -43,7 +50,8 @@ const SENTENCES = {
   horizon: (e) => `Training horizon ${plain(e.horizon)} ${e.outcome.replaceAll("_", " ")} after `
     + `${seconds(e.elapsed_s)} of ${seconds(e.deadline_s)}, ${plain(e.consumed)} of ${plain(e.data_budget)} samples`,
   batch_size: (e) => `Batch size ${plain(e.before)} → ${plain(e.after)}: ${decisionReason(e.why, e)}`,
-  evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}`,
+  evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}, `
+    + "greedy and in a paused world",
   update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}`,
   demonstrations: (e) => {
     if (e.failed) return `No demonstration could be loaded: ${e.failed}`;
@@ -56,15 +64,17 @@ const SENTENCES = {
 };
 
 const GRAVE = new Set([
-  "failed", "checkpoint_failed", "out_of_memory", "memory", "memory_budget_exceeded",
-  "recording_failed", "events_not_kept",
+  "failed", "checkpoint_failed", "checkpoint_corrupt", "run_record_failed", "out_of_memory", "memory",
+  "memory_budget_exceeded", "recording_failed", "events_not_kept", "internal_error",
 ]);
-const NOTABLE = new Set(["backoff", "slip", "update_skipped", "environment_fault"]);
+const NOTABLE = new Set([
+  "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
+]);
 
 const MARKED = {
   set: (e) => changes(e),
   rescaled: (e) => `processes ${plain(e.before)} → ${plain(e.after)}`,
-  backoff: (e) => `${e.source} died`,
+  died: (e) => `${e.source} died`,
   failed: (e) => `${e.source} failed`,
   restarted: (e) => `${e.source} back`,
   out_of_memory: () => "out of memory",

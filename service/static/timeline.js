@@ -13,7 +13,7 @@ const WORST_LAG_MS = 2500;
 const LAG_STEP_MS = 10;
 const MARGIN_MS = 100;
 const FRAME_MS = 30;
-const SUMMARY_MS = 2000;
+const SUMMARY_MS = POLL_MS;
 
 const canvas = $("#timeline");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -117,6 +117,12 @@ function hold() {
   held = held === null && data !== null ? daemonNow() : null;
   button.setAttribute("aria-pressed", String(held !== null));
   put(button, held === null ? "Hold" : "Go on");
+  redraw();
+}
+
+// What is described is what is drawn from now on, not what was drawn a moment ago.
+function redraw() {
+  summarised = -Infinity;
   draw();
 }
 
@@ -124,7 +130,7 @@ export const isHeld = () => held !== null;
 
 export function startTimeline() {
   $("#hold").addEventListener("click", hold);
-  $("#span").addEventListener("change", draw);
+  $("#span").addEventListener("change", redraw);
   new IntersectionObserver((entries) => {
     const before = seen;
     seen = entries.at(-1).isIntersecting;

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.comparison import STUDENT_95, half_interval, processes_of, side_by_side
+from benchmarks.comparison import (
+    COLOURS,
+    STUDENT_95,
+    half_interval,
+    processes_of,
+    save,
+    saved_runs,
+    settings_of,
+    side_by_side,
+)
+from rtagent.config_reading import load_config
+from rtagent.errors import UserError
 
 HANGING = """
 import os, time
@@ -38,7 +51,7 @@ def fail(reason: str) -> int:
     raise ValueError(reason)
 
 
-@pytest.mark.parametrize(("ticks", "processes"), [(0.5, 2), (2, 3), (5, 6), (10, 11), (30, 33)])
+@pytest.mark.parametrize(("ticks", "processes"), [(0.5, 1), (2, 3), (5, 6), (10, 11), (30, 33)])
 def test_the_latency_decides_how_many_processes_are_staggered(ticks, processes):
     assert processes_of("staggered", ticks) == processes
     assert processes_of("sequential", ticks) == 1
@@ -93,3 +106,50 @@ def _lives(pidfd: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.parametrize("ticks", [0.5, 5.0, 30.0])
+def test_contenders_differ_in_how_they_act_alone(ticks: float) -> None:
+    """So in what they are to maximise they do not: discount and n-step count ticks."""
+    staggered, sequential = (
+        load_config(overrides=settings_of(name, ticks)) for name in sorted(COLOURS, reverse=True)
+    )
+    assert (staggered.inference.algorithm, sequential.inference.processes) == ("adaptive", 1)
+    assert staggered.learning == sequential.learning
+    assert staggered.learning.discount == "ticks"
+
+
+CONDITIONS = {"minutes": 8.0, "overrides": []}
+
+
+def test_saved_runs_are_gone_on_with_if_that_is_wanted(tmp_path: Path) -> None:
+    path, runs = tmp_path / "runs.json", [{"seed": 0}]
+    save(path, {**CONDITIONS, "runs": runs})
+    assert saved_runs(Namespace(save=path, resume=True), CONDITIONS) == runs
+    assert saved_runs(Namespace(save=path, resume=False), CONDITIONS) == []
+    assert saved_runs(Namespace(save=tmp_path / "none", resume=True), CONDITIONS) == []
+    with pytest.raises(UserError, match="--resume needs --save"):
+        saved_runs(Namespace(save=None, resume=True), CONDITIONS)
+
+
+@pytest.mark.parametrize("other", [{"minutes": 0.4}, {"overrides": ["replay.capacity=1000"]}])
+def test_runs_under_other_conditions_are_refused(tmp_path: Path, other: dict) -> None:
+    path = tmp_path / "runs.json"
+    save(path, {**CONDITIONS, "runs": []})
+    with pytest.raises(UserError, match=r"runs\.json holds runs with {'minutes': 8.0"):
+        saved_runs(Namespace(save=path, resume=True), {**CONDITIONS, **other})
+
+
+def test_an_interrupted_save_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.json"
+    save(path, {"runs": [1]})
+
+    def interrupted(*paths: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(path, {"runs": [1, 2]})
+    assert json.loads(path.read_text()) == {"runs": [1]}

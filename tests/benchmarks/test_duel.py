@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import duel
 from benchmarks.duel import curves, judge
 from benchmarks.duel_demonstration import record
 from benchmarks.duel_players import DelayedView, view_of
@@ -43,6 +44,34 @@ def test_what_is_shown_wins_and_can_be_loaded(tmp_path):
     assert (shown.rewards > 0).sum() >= 2
     assert (shown.flags[shown.rewards != 0] == TERMINATED).all()
     assert 0 < len(np.unique(shown.episodes)) <= ENCOUNTERS
+
+
+def test_both_are_shown_the_same_share_of_decisions(tmp_path, monkeypatch):
+    """Of what each has decided after any time: the single process decides at every fifth tick."""
+    recorded = {}
+
+    def note(path, ticks, delay, seed, interval):
+        recorded[path.name.partition("-")[0]] = (ticks, delay, interval)
+        return 0.0
+
+    monkeypatch.setattr(duel, "record", note)
+    often, seldom = (
+        duel.demonstrate(tmp_path, name, 0, 32_000) for name in ("staggered", "sequential")
+    )
+    assert recorded == {"staggered": (32_000, 6, 1), "sequential": (6400 * 6, 6, 6)}
+    assert often.decisions == duel.TICKS_OF_LATENCY * seldom.decisions
+    assert (often.interval, seldom.interval) == (1, 6)
+    assert duel.demonstrate(tmp_path, "staggered", 0, 0) is None
+
+
+def test_a_player_who_decides_seldom_does_nothing_in_between(tmp_path):
+    path = tmp_path / "play.demo"
+    assert record(path, 900, 6, 0, interval=6) > 0.0
+    shown = load_demonstration(path)
+    starts = np.searchsorted(shown.episodes, shown.episodes)
+    between = (np.arange(len(starts)) - starts - 1) % 6 != 0
+    assert (shown.actions[between] == Duel().noop_action).all()
+    assert (shown.actions[~between] != Duel().noop_action).mean() > 0.9
 
 
 def test_wins_are_counted_over_time():

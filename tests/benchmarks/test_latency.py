@@ -1,12 +1,11 @@
 """The comparison across latencies: what is run, what is left of it, and what is concluded."""
 
-import json
-import os
+from argparse import Namespace
 
 import pytest
 from matplotlib import pyplot
 
-from benchmarks.comparison import processes_of
+from benchmarks.comparison import processes_of, save, saved_runs
 from benchmarks.latency import (
     Baseline,
     Planned,
@@ -14,14 +13,11 @@ from benchmarks.latency import (
     late_returns,
     over_seeds,
     plan,
-    save,
-    saved_runs,
     table,
     verdict,
     waves,
 )
 from rtagent.config import GAME_BOY_HZ
-from rtagent.errors import UserError
 
 NOTHING = Baseline(-2.0, 0.5)
 
@@ -116,32 +112,10 @@ def test_a_claim_without_its_runs_does_not_hold():
     assert len(missed([run_of("sequential", 30, -2.0)], [30])) == 2
 
 
-def test_saved_runs_are_found_again(tmp_path):
-    runs = pair(0.5, 1.0, 2.0)
-    save(tmp_path / "runs.json", {"minutes": 8.0, "overrides": [], "runs": runs})
-    assert saved_runs(tmp_path / "runs.json", 8.0, []) == runs
-    assert not waves(plan([0.5], [0]), 2, saved_runs(tmp_path / "runs.json", 8.0, []))
-    assert saved_runs(tmp_path / "none.json", 8.0, []) == []
-
-
-@pytest.mark.parametrize(("minutes", "overrides"), [(0.4, []), (8.0, ["replay.capacity=1000"])])
-def test_runs_under_other_conditions_are_refused(tmp_path, minutes, overrides):
-    save(tmp_path / "runs.json", {"minutes": 8.0, "overrides": [], "runs": []})
-    with pytest.raises(UserError, match=r"runs\.json holds runs of 8 minutes"):
-        saved_runs(tmp_path / "runs.json", minutes, overrides)
-
-
-def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "runs.json"
-    save(path, {"runs": [1]})
-
-    def interrupted(*paths):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        save(path, {"runs": [1, 2]})
-    assert json.loads(path.read_text()) == {"runs": [1]}
+def test_saved_runs_are_not_run_again(tmp_path):
+    save(tmp_path / "runs.json", {"runs": pair(0.5, 1.0, 2.0)})
+    args = Namespace(save=tmp_path / "runs.json", resume=True)
+    assert not waves(plan([0.5], [0]), 2, saved_runs(args, {}))
 
 
 def test_the_table_is_ordered_by_latency():

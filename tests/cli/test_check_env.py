@@ -72,3 +72,10 @@ def test_an_unknown_environment_fails_with_a_hint(run: Run) -> None:
     checks = {check["name"]: check for check in json.loads(shown.out)["checks"]}
     assert shown.code == 1
     assert "did you mean CartPole-v1" in checks["usable"]["found"]
+
+
+@pytest.mark.process
+def test_it_says_what_the_agent_sees(run: Run) -> None:
+    told = run("check-env", "CartPole-v1", "--rate-hz", "50", "--seconds", "0.2", "--json").out
+    checks = {check["name"]: check for check in json.loads(told)["checks"]}
+    assert checks["usable"]["found"] == "at 50 Hz; the agent sees a vector of 4 numbers"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rtagent.cli.config import keys_of
 from rtagent.config import Config
 from rtagent.config_reading import load_config
 from tests.cli.conftest import Run
@@ -40,11 +41,52 @@ def test_show_as_json(run: Run) -> None:
 
 
 def test_the_schema_describes_every_key(run: Run) -> None:
-    schema = json.loads(run("config", "schema").out)
+    schema = json.loads(run("config", "schema", "--json").out)
+    assert schema == json.loads(run("config", "schema", "--format", "json").out)
     assert set(schema["properties"]) == set(Config.model_fields)
     for name, section in schema["$defs"].items():
         for key, entry in section["properties"].items():
             assert entry.get("description"), f"{name}.{key}"
+
+
+def all_keys() -> list[str]:
+    return [f"{section}.{key}" for section, table in Config().model_dump().items() for key in table]
+
+
+def test_the_schema_is_a_table_of_every_key(run: Run) -> None:
+    lines = run("config", "schema").out.splitlines()
+    assert lines[0].split() == ["key", "values", "default", "meaning"]
+    assert [line.split()[0] for line in lines[1:] if line[0] != " "] == all_keys()
+
+
+def test_the_schema_as_markdown(run: Run) -> None:
+    lines = run("config", "schema", "--format", "markdown").out.splitlines()
+    assert [line[3:] for line in lines if line.startswith("## ")] == list(Config.model_fields)
+    rows = [line for line in lines if line.startswith("| `")]
+    assert len(rows) == len(all_keys())
+    assert all(len(row.replace("\\|", "").split("|")) == 6 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "default"),
+    [
+        ("inference.processes", "integer, 1 to 256, or auto", "2"),
+        ("inference.action_deadline_ms", "number, above 0, at most 60000", ""),
+        ("env.grayscale", "true | false", "true"),
+        ("learning.discount", "ticks | decisions", '"ticks"'),
+    ],
+)
+def test_what_the_table_says(key: str, values: str, default: str) -> None:
+    found = {f"{each.section}.{each.name}": each for each in keys_of(Config.model_json_schema())}
+    assert (found[key].values, found[key].default) == (values, default)
+
+
+@pytest.mark.parametrize(
+    "options", [("show", "--format", "markdown"), ("schema", "--format", "table", "--json")]
+)
+def test_a_format_that_does_not_fit_is_refused(run: Run, options: tuple[str, ...]) -> None:
+    refused = run("config", *options)
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
 
 
 def test_a_missing_file_is_one_line(run: Run, tmp_path: Path) -> None:

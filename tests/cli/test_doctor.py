@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cli import checks, doctor, memory_checks
-from rtagent.cli.jitter import TOLD_EVERY_S
+from rtagent.cli.jitter import TOLD_EVERY_S, Jitter, measure_jitter
 from rtagent.cli.verdicts import Check
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
@@ -29,7 +29,18 @@ NAMES = [
     "CPU governor",
     "/proc/<pid>/fd",
     "jitter",
+    "wake-ups",
+    "CPU sleep",
 ]
+
+
+def jitter(**changes: float) -> Jitter:
+    """Of a machine that wakes up well."""
+    found = Jitter(
+        realtime=True, ticks=600, p50=2.0, p99=10.0, max=30.0,
+        sleep_p50=60.0, sleep_p99=120.0, ahead=140.0, share=0.005,
+    )
+    return {**found, **changes}  # type: ignore[typeddict-item]
 
 
 @pytest.mark.process
@@ -59,7 +70,7 @@ def test_bad_seconds(run: Run, seconds: str) -> None:
 def test_something_bad_is_told_and_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = Check("memory", "bad", "3 MiB available", "buy some")
     monkeypatch.setattr(doctor, "CHECKS", (lambda: bad,))
-    monkeypatch.setattr(doctor, "jitter", lambda *told: Check("jitter", "ok", "none"))
+    monkeypatch.setattr(doctor, "measure_jitter", lambda *told: jitter())
     done = run("doctor")
     assert done.code == 1
     assert "3 MiB available" in done.out
@@ -69,7 +80,11 @@ def test_something_bad_is_told_and_fails(run: Run, monkeypatch: pytest.MonkeyPat
 @pytest.mark.process
 def test_the_jitter_tells_how_far_it_is() -> None:
     told: list[float] = []
-    assert checks.jitter(3 * TOLD_EVERY_S, told.append).name == "jitter"
+    measured = measure_jitter(3 * TOLD_EVERY_S, told.append)
+    assert 0.0 < measured["sleep_p50"] <= measured["sleep_p99"]
+    assert 0.0 <= measured["p50"] <= measured["p99"] <= measured["max"]
+    assert measured["ahead"] > 0.0
+    assert 0.0 <= measured["share"] < 1.0
     assert len(told) >= 2
     assert told == sorted(told)
 

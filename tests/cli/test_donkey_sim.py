@@ -9,6 +9,7 @@ import pytest
 
 from rtagent.cli import main
 from rtagent.env.donkey.environment import DonkeyCar
+from rtagent.env.donkey.server import Simulator
 from rtagent.env.donkey.session import REPORTED_SCALE
 from rtagent.env.donkey.track import circuit
 
@@ -34,6 +35,28 @@ def test_it_prints_its_address_serves_and_ends_on_ctrl_c() -> None:
             assert process.stderr.read() == ""
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_an_address_that_others_reach_is_warned_of(
+    host: str, warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Simulator, "run", lambda of, go_on=None: of.close())
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main(["donkey-sim", "--port", "0", "--host", host]) == 0
+    assert ("warning" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize("options", [(), ("--allow-quit",)])
+def test_a_client_ends_it_only_where_it_may(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Simulator, "run", lambda of, go_on=None: made.append(of))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    made: list[Simulator] = []
+    assert main(["donkey-sim", "--port", "0", *options]) == 0
+    assert made[0]._may_quit == bool(options)
+    made[0].close()
 
 
 @pytest.mark.process

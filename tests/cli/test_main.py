@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -99,7 +101,7 @@ def test_other_systems_may_simulate(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_closed_pipe_is_quiet() -> None:
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m rtagent config schema | head -n 1"],
+        ["bash", "-c", f"{sys.executable} -m rtagent config schema --json | head -n 1"],
         capture_output=True,
         text=True,
         check=False,
@@ -138,3 +140,11 @@ def test_modules_stay_light(module: str, heavy: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_readme_says_which_commands_take_no_json(run: Run) -> None:
+    without = {name for name in cli.COMMANDS if "--json" not in run(name, "--help").out}
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    said = re.search(r"all but (.*?) take\s+`--json`", readme.replace("\n", " "))
+    assert said is not None
+    assert set(re.findall(r"`([a-z-]+)`", said[1])) == without - {"rom"}, "rom's own commands do"

@@ -28,6 +28,7 @@ def _measured(forward_s: list[float], inference_s: list[float] | None = None) ->
         parameters=1000,
         forward_s=np.array(forward_s),
         inference_s=np.array(inference_s or forward_s),
+        takeover_s=np.array([2e-3]),
     )
 
 
@@ -148,6 +149,7 @@ def test_measures_a_real_network() -> None:
     assert plan["rate_hz"] == 50.0
     assert plan["passes"] >= 5
     assert 0.0 < plan["forward_ms"]["p50"] <= plan["forward_ms"]["p99"] <= plan["forward_ms"]["max"]
+    assert 0.0 < plan["takeover_ms"]["p50"] <= plan["takeover_ms"]["max"]
     assert plan["inference_ms"]["p50"] == pytest.approx(40.0)
     assert plan["inference_ticks"] == pytest.approx(2.0, abs=0.1)
     assert plan["learning"]["gradient_ms"]["mean"] > plan["learning"]["apply_ms"]["mean"] > 0.0

@@ -112,7 +112,7 @@ def test_an_encounter_of_a_papers_game_is_made_from_its_title(
         (["--states", "s", "--port", "1", "--keys", "x"], "--port goes with the keyboard"),
         (["rtagent/Starfal-v0", "--states", "s"], "no such environment; did you mean"),
         (["gameboi", "--states", "s"], "the ROM gameboi is not in"),
-        (["none.gb", "--states", "s"], "env.kwargs.rewards = ''"),
+        (["none.gb", "--states", "s"], "cannot read the cartridge none.gb"),
         (["rtagent/Tetris-v0", "--states", "s"], "the ROM tetris is not in"),
         (["--states", "s"], "rtagent/Starfall-v0 begins at no saved states"),
         (["--states", "/dev/null"], "--states /dev/null: File exists"),
@@ -157,3 +157,14 @@ def test_it_prints_its_address_and_ends_well_on_ctrl_c(tmp_path: Path) -> None:
         assert process.wait(20) == 0
         assert process.stdout.read() == "demonstration: nothing was recorded\n"
         assert process.stderr.read() == ""
+
+
+def test_states_of_a_game_need_no_reward_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "walk.keys").write_text("2 START\n")
+    game = ("rom", "record", str(ROM), "--keys", str(tmp_path / "walk.keys"))
+    done = run(*game, "--states", str(tmp_path / "states"))
+    assert (done.code, done.err) == (0, "")
+    assert (tmp_path / "states" / "starfall-0001.state").is_file()
+    refused = run(*game, "--demonstration", str(tmp_path / "a.demo"))
+    assert refused.code == 2
+    assert "a demonstration has rewards: give a reward file" in refused.err

@@ -12,6 +12,7 @@ from tests.cli.conftest import Run
 KEYS = [
     "inaction_fraction",
     "strict_inaction_fraction",
+    "interaction_mean",
     "gap_cv",
     "delay_mean",
     "delay_p99",

@@ -1,10 +1,11 @@
-"""`rtagent status` and `rtagent set`, against a small imitation of the daemon."""
+"""`rtagent status`, `set` and `login`, against a small imitation of the daemon."""
 
 from __future__ import annotations
 
 import copy
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,6 +44,7 @@ class FakeDaemon:
         injected_ms: injected latency of its configuration.
         processes: inference processes of its configuration.
         last_error: of inference process 0.
+        busy: what inference process 0 has been doing for long.
         seen: method, path and body of each authorized request.
     """
 
@@ -61,10 +63,17 @@ class FakeDaemon:
         self.injected_ms = 0.0
         self.processes: int | str = 2
         self.last_error: str | None = None
+        self.busy: str | None = None
         self.seen: list[tuple[str, str, Any]] = []
         daemon = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self._respond(None)
+
+            def do_DELETE(self) -> None:
+                self._respond(None)
+
             def do_GET(self) -> None:
                 self._respond(None)
 
@@ -95,7 +104,8 @@ class FakeDaemon:
         """Status and document."""
         self.seen.append((method, path, body))
         role = {"name": "inference 0", "role": "inference", "index": 0, "pid": 41,
-                "state": "running", "restarts": 3, "last_error": self.last_error}
+                "state": "running", "restarts": 3, "last_error": self.last_error,
+                "busy": self.busy}
         if method == "PATCH":
             if body.get("processes", 1) == 10_000:
                 return 422, {"detail": "processes = 10000: must be at most 256", "status": 422}
@@ -105,6 +115,8 @@ class FakeDaemon:
             "/v1/stats": (200, self.figures),
             "/v1/config": (200, {"inference": {"injected_latency_ms": self.injected_ms,
                                                "processes": self.processes}}),
+            "/v1/logins": (201, {"url": f"{self.url}?code=abc", "expires_in_s": 600.0}),
+            "/v1/sessions": (200, {"ended": 2}),
             **{each: (200, settings) for each, settings in self._settings.items()},
         }.get(path, (500, b"not json"))
 
@@ -146,6 +158,12 @@ def test_status_shows_figures_and_processes(run: Run) -> None:
     assert "82.00 ms\n" in "\n".join(line.rstrip() for line in shown.out.splitlines())
 
 
+def test_status_says_what_a_process_is_busy_with(run: Run, daemon: FakeDaemon) -> None:
+    assert re.search(r"inference 0 +41 +running", run("status").out)
+    daemon.busy = "resetting"
+    assert re.search(r"inference 0 +41 +resetting", run("status").out)
+
+
 @pytest.mark.usefixtures("daemon")
 def test_what_is_unknown_is_called_so(run: Run) -> None:
     assert "0 updates, unknown, epsilon 1.000" in run("status").out
@@ -161,6 +179,14 @@ def test_injected_latency_is_named(run: Run, daemon: FakeDaemon) -> None:
 def test_the_last_traceback_is_shown_whole(run: Run, daemon: FakeDaemon) -> None:
     daemon.last_error = 'Traceback:\n  File "policy.py", line 3\nValueError: [bold]no[/bold]'
     assert f"last error of inference 0:\n{daemon.last_error}\n" in run("status").out
+
+
+def test_an_error_reaches_the_terminal_without_control_characters(
+    daemon: FakeDaemon, run: Run
+) -> None:
+    daemon.last_error = "ValueError: \x1b]0;title\x07\x1b[2J\x9b31m gone\nand \u202emore"
+    shown = run("status").out
+    assert "ValueError:  ]0;title  [2J 31m gone\nand  more\n" in shown
 
 
 def test_learners_replay_and_what_is_paused(run: Run, daemon: FakeDaemon) -> None:
@@ -312,7 +338,8 @@ def test_status_tells_an_automatic_number_from_a_chosen_one(run: Run, daemon: Fa
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("learning.gamma=0.9", "learning.gamma cannot be changed while the daemon runs"),
+        ("learning.gamma=0.9", "learning.gamma cannot be changed while the daemon runs; these can"),
+        ("learning.gama=0.9", "learning.gama: unknown key; did you mean learning.gamma?"),
         ("inference.procesess=3", "did you mean inference.processes?"),
         ("inference.processes=", "expected SECTION.KEY=VALUE"),
         ("inference.processes", "expected SECTION.KEY=VALUE"),
@@ -358,6 +385,13 @@ def test_a_stale_note_is_recognised(run: Run, tmp_path: Path) -> None:
     assert f"the last one, pid {2**22 + 1}, is gone" in refused.err
 
 
+def test_the_lock_decides_and_not_the_pid(run: Run, tmp_path: Path) -> None:
+    _announce(tmp_path, "http://127.0.0.1:9/", os.getpid())
+    (tmp_path / "lock").touch()
+    refused = run("status", "--state-dir", str(tmp_path))
+    assert f"the last one, pid {os.getpid()}, is gone" in refused.err
+
+
 def test_a_port_that_nobody_answers(run: Run, tmp_path: Path) -> None:
     _announce(tmp_path, "http://127.0.0.1:9/", os.getpid())
     refused = run("status", "--state-dir", str(tmp_path))
@@ -371,3 +405,35 @@ def test_a_damaged_note(run: Run, tmp_path: Path, text: str) -> None:
     refused = run("status", "--state-dir", str(tmp_path))
     assert refused.code == 2
     assert "daemon.json is damaged" in refused.err
+
+
+def test_a_state_directory_that_others_can_write_is_not_believed(
+    daemon: FakeDaemon, tmp_path: Path, run: Run
+) -> None:
+    tmp_path.chmod(0o777)
+    ran = run("status")
+    assert ran.code == 2
+    assert "others can write into the state directory" in ran.err
+    assert daemon.seen == []
+
+
+def test_a_token_that_is_a_link_is_sent_to_nobody(
+    daemon: FakeDaemon, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "token").rename(tmp_path / "elsewhere")
+    (tmp_path / "token").symlink_to(tmp_path / "elsewhere")
+    ran = run("status")
+    assert ran.code == 2
+    assert "token is a link" in ran.err
+    assert daemon.seen == []
+
+
+def test_login_prints_an_address(daemon: FakeDaemon, run: Run) -> None:
+    assert run("login").out == f"{daemon.url}?code=abc\n"
+    assert json.loads(run("login", "--json").out)["expires_in_s"] == 600.0
+    assert daemon.seen[-1][:2] == ("POST", "/v1/logins")
+
+
+def test_login_ends_all_sessions(daemon: FakeDaemon, run: Run) -> None:
+    assert run("login", "--end-all").out == "2 ended\n"
+    assert daemon.seen[-1][:2] == ("DELETE", "/v1/sessions")

@@ -24,6 +24,7 @@ from rtagent.cli.train import Goal, failure_in, live_figures, wish_to_end
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.event_log import EVENTS_FILE, EventLog
 from tests.cli.conftest import Run
 
 STATS: dict[str, Any] = {
@@ -168,6 +169,17 @@ def test_it_ends_after_the_seconds_and_says_where_everything_is(
                  runtime.run_dir / "tensorboard", runtime.config.state_dir / "checkpoints"):
         assert str(path) in done.out, path
     assert (runtime.run_dir / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("runtime")
+def test_the_updates_are_those_of_the_checkpoint(run: Run, tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "state" / "runs" / "r1" / EVENTS_FILE, lambda reason: None)
+    for number, updates in enumerate((500, 754)):
+        log.put({"id": number, "at": "2030-01-01T12:00:00+00:00", "uptime_s": 1.0,
+                 "kind": "checkpoint", "source": "learner 0", "updates": updates})
+    log.close(5.0)
+    done = json.loads(run("train", "--seconds", "3", "--json").out)
+    assert (done["updates"], done["updates_in_this_run"]) == (754, 30 + 54)
 
 
 def test_it_ends_after_the_updates(run: Run, runtime: FakeRuntime) -> None:
@@ -330,6 +342,7 @@ def test_a_real_training(tmp_path: Path) -> None:
     done = json.loads(text)
     assert done["updates_in_this_run"] >= 60
     assert Path(done["checkpoint"]).parent == out
+    assert Path(done["checkpoint"]).stem.endswith(f"{done['updates']:012d}")
     with open(out / "episodes.csv", newline="") as file:
         episodes = list(csv.DictReader(file))
     assert len(episodes) == done["episodes"] > 0

@@ -35,7 +35,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
 def test_one_frame_where_stdout_is_no_terminal(run: Run, arguments: tuple[str, ...]) -> None:
     shown = run("watch", *arguments)
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out.count("IN TIME") == 1
+    assert shown.out.count("In time") == 1
     assert "inference 1" in shown.out
     assert "●" in shown.out
     assert "\x1b" not in shown.out
@@ -43,6 +43,7 @@ def test_one_frame_where_stdout_is_no_terminal(run: Run, arguments: tuple[str, .
 
 def test_as_json(run: Run, service: RunningService) -> None:
     shown = json.loads(run("watch", "--json").out)
+    assert shown["stats"].pop("verdicts")["acting"]["level"] == "good"
     assert shown["stats"] == service.backend.figures
     assert shown["status"]["run_id"] == "20250101-abcd"
     assert shown["events"] == []
@@ -67,7 +68,8 @@ def test_live_until_ctrl_c(
         out.seek(0)
         out.truncate()
         if len(looks) == 1:
-            service.backend.figures["actions"]["inaction_fraction_60s"] = 0.5
+            for name in ("60s", "window"):
+                service.backend.figures["actions"][f"inaction_fraction_{name}"] = 0.5
             assert eventually(lambda: shown_inaction(service) == 0.5)
         elif len(looks) == 2:
             service.stop()
@@ -78,7 +80,7 @@ def test_live_until_ctrl_c(
 
     monkeypatch.setattr(watch, "sleep", sleep)
     assert run("watch", "--interval", "0.2").code == 0
-    for shown, said in zip(looks, ("IN TIME", "TOO LATE", "CONNECTION LOST", "TOO LATE"),
+    for shown, said in zip(looks, ("In time", "Too late", "CONNECTION LOST", "Too late"),
                            strict=True):
         assert said in shown
     assert "\x1b[?1049h" in looks[0], "the alternate screen"
@@ -103,7 +105,7 @@ def test_a_daemon_without_timeline_and_events(
     monkeypatch.setattr(watch.Daemon, "get_if_known", lambda self, path: None)
     shown = run("watch", "--once")
     assert shown.code == 0
-    assert "IN TIME" in shown.out
+    assert "In time" in shown.out
     assert "●" not in shown.out
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from rtagent.cli.options import UNKNOWN
 from rtagent.cli.watch_view import Frame, Snapshot, bar, frame_lines, sparkline, verdict
+from rtagent.verdicts import verdicts
 from tests.service.conftest import FakeBackend, example_stats, example_timeline, role
 
 EVENT = {"id": 3, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 31.2, "kind": "restarted",
@@ -23,12 +24,18 @@ def snapshot(**changes: Any) -> Snapshot:
     backend = FakeBackend()
     return replace(
         Snapshot(
-            url="http://127.0.0.1:8008/", status=backend.report, stats=example_stats(),
+            url="http://127.0.0.1:8008/", status=backend.report,
+            stats=judged(example_stats(), backend.report),
             inference=backend.inference(), timeline=example_timeline(), events=[EVENT],
             returns=[1.0, 2.0, 4.0],
         ),
         **changes,
     )
+
+
+def judged(stats: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    """Figures as the daemon answers them."""
+    return {**stats, "verdicts": verdicts(stats, status)}
 
 
 def changed(path: str, value: Any, **changes: Any) -> Snapshot:
@@ -39,7 +46,7 @@ def changed(path: str, value: Any, **changes: Any) -> Snapshot:
     for section in sections:
         place = place[section]
     place[key] = value
-    return snapshot(stats=stats, **changes)
+    return snapshot(stats=judged(stats, FakeBackend().report), **changes)
 
 
 def text(shown: Snapshot, width: int = 120, height: int | None = None, lost: str = "") -> str:
@@ -60,7 +67,7 @@ def test_the_main_figures() -> None:
     shown = text(snapshot())
     for part in (
         "rtagent 20250101-abcd", "running", "up 5 min 1 s",
-        "IN TIME: inaction 0.20% in the last minute",
+        "In time: acting on 99.8 % of ticks: Inaction 0.2 % in the last minute",
         "59.727 of 59.727 Hz, late p99 95 us, slips 0, drift 0.1 ms",
         "every 16.8 ms, delay 5.2 ticks (p99 6), default 80, re-used 120, gap CV 0.06",
         "2 of 2 act, 82.0 ms each, recommended 5, adaptive",
@@ -92,20 +99,17 @@ def test_without_a_timeline_or_events_the_rest_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inaction", "word"),
-    [(0.0, "IN TIME"), (0.05, "OFTEN LATE"), (0.8, "TOO LATE"), (None, "UNKNOWN")],
+    ("inaction", "headline", "style"),
+    [
+        (0.0, "In time: acting on 100.0 % of ticks", "green"),
+        (0.05, "Often late: acting on 95.0 % of ticks", "yellow"),
+        (0.8, "Too late: acting on 20.0 % of ticks", "red"),
+        (None, "Not known yet", "yellow"),
+    ],
 )
-def test_the_verdict(inaction: float | None, word: str) -> None:
-    assert verdict(changed("actions.inaction_fraction_60s", inaction))[0] == word
-
-
-@pytest.mark.parametrize(
-    ("interaction", "word"), [(49.0, "IN TIME"), (60.0, "TOO LATE"), (None, "UNKNOWN")]
-)
-def test_a_longer_deadline_is_what_counts(interaction: float | None, word: str) -> None:
-    settings = FakeBackend().inference() | {"action_deadline_ms": 50.0}
-    shown = changed("actions.interaction_ms.mean", interaction, inference=settings)
-    assert verdict(shown)[0] == word
+def test_the_verdict_is_the_daemons(inaction: float | None, headline: str, style: str) -> None:
+    found = verdict(changed("actions.inaction_fraction_window", inaction))
+    assert (found[0], found[2]) == (headline, style)
 
 
 def test_nothing_known_is_called_unknown() -> None:
@@ -148,10 +152,16 @@ def test_processes_that_are_not_well() -> None:
     assert "\nenvironment" not in shown
 
 
+def test_a_world_that_resets_for_long_is_named() -> None:
+    resetting = role("environment", 0) | {"busy": "resetting"}
+    shown = text(snapshot(status=FakeBackend().report | {"roles": [resetting]}))
+    assert "\nenvironment   resetting" in shown
+
+
 def test_a_lost_connection_stands_instead_of_the_verdict() -> None:
     shown = text(snapshot(), lost="no daemon answers")
     assert "CONNECTION LOST: no daemon answers (trying again)" in shown
-    assert "IN TIME" not in shown
+    assert "In time" not in shown
     assert "as it was last seen" in shown
 
 
@@ -181,7 +191,7 @@ def test_a_terminal_without_unicode() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     Console(file=out, width=120, highlight=False).print(Frame(snapshot()))
     out.flush()
-    assert b"IN TIME" in out.buffer.getvalue()  # type: ignore[attr-defined]
+    assert b"In time" in out.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 def test_bars_and_sparklines() -> None:

@@ -33,7 +33,7 @@ def filled(figures: list[Figure], source: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def metrics() -> dict[str, set[str]]:
     """Labels by metric, of a daemon that knows everything."""
-    regret = {"value": 1.0, "kind": "measured", "unit": "ticks"}
+    regret = {"value": 1.0, "kind": "bound", "unit": "reward"}
     stats = filled(FIGURES, {"regret": dict.fromkeys(REGRETS, regret)})
     stats["inference"]["workers"] = [filled(INFERENCE_WORKER, {})]
     stats["learning"]["workers"] = [filled(LEARNER_WORKER, {})]

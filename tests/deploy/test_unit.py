@@ -12,7 +12,7 @@ import pytest
 
 from rtagent.child import KILL_AFTER_S
 from rtagent.cli.serve import add_arguments
-from rtagent.realtime import ACTING_NICE, FIFO_PRIORITY
+from rtagent.realtime import FIFO_PRIORITY, SUPERVISOR_NICE
 
 FILE = Path(__file__).parents[2] / "deploy" / "rtagent.service"
 MOST_EXPOSURE = 2.0
@@ -48,7 +48,7 @@ def unit() -> dict[str, list[str]]:
         ("StateDirectoryMode", "0700"),
         ("UMask", "0077"),
         ("LimitRTPRIO", str(FIFO_PRIORITY)),
-        ("LimitNICE", str(ACTING_NICE)),
+        ("LimitNICE", str(SUPERVISOR_NICE)),
         ("LimitMEMLOCK", "infinity"),
         ("NoNewPrivileges", "yes"),
         ("CapabilityBoundingSet", ""),

@@ -45,6 +45,25 @@ def test_cartpole():
     adapter.close()
 
 
+@pytest.mark.parametrize(
+    ("declared", "known"),
+    [
+        ((-1, 2), (-1.0, 2.0)), ((1.0, 5.0), (0.0, 5.0)), ((-3.0, -1.0), (-3.0, 0.0)),
+        ((-np.inf, np.inf), None), ((2.0, 1.0), None), ("high", None), (None, None),
+    ],
+)
+def test_the_range_of_rewards_is_what_the_environment_declares(declared, known):
+    adapter, world = wrap(reward_range=declared)
+    assert adapter.reward_range == known
+    world.metadata["reward_range"] = declared
+    del world.reward_range
+    assert Adapter(world, EnvConfig()).reward_range == known
+
+
+def test_the_range_of_rewards_is_unknown_where_nothing_is_declared():
+    assert wrap()[0].reward_range is None
+
+
 def test_pendulum_takes_flat_clipped_vectors():
     adapter = open_environment(EnvConfig(id="Pendulum-v1"))
     assert (adapter.action_shape, adapter.action_dtype) == ((1,), "float32")
@@ -342,9 +361,27 @@ def test_package_module_ids_import_the_module():
     assert adapter.rate_hz == 33.0
 
 
+def test_a_class_that_nobody_registered_is_named_by_its_module():
+    adapter = open_environment(EnvConfig(id="stub_worlds:World", kwargs={"fps": 33}))
+    assert adapter.rate_hz == 33.0
+    assert "no such environment" in refusal(id="stub_worlds:Wurld")
+
+
+def test_size_and_colours_of_pictures_are_configured():
+    adapter, _ = wrap(EnvConfig(image_size=48, grayscale=False), observations=PICTURE)
+    assert (adapter.frame_shape, adapter.frame_stack, adapter.screen) == ((48, 48, 3), 4, True)
+    assert adapter.reset(seed=1).shape == (48, 48, 3)
+    assert adapter.picture().shape == (48, 48, 3)
+    adapter, _ = wrap(EnvConfig(image_size=[60, 80]), observations=PICTURE)
+    assert adapter.frame_shape == (60, 80)
+
+
 def test_unknown_ids_suggest_near_ones():
     assert "did you mean CartPole-v1" in refusal(id="cartpol-v1")
     assert "did you mean rtagent/Starfall-v0" in refusal(id="rtagent/Starfal-v0")
+    assert "; rtagent.env.starfall registers rtagent/Starfall-v0" in refusal(
+        id="rtagent.env.starfall:Nothing-v0"
+    )
     assert "package.module:EnvId-v0" in refusal(id="elsewhere/Whirlpool-v5")
 
 

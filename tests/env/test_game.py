@@ -74,6 +74,17 @@ def test_an_episode_is_truncated_and_the_next_one_is_the_same(game: Game) -> Non
     assert game.render().shape == (144, 160, 3)
 
 
+def test_a_game_whose_episodes_never_end_says_so_once(rewards: Path, tmp_path: Path) -> None:
+    endless = tmp_path / "endless.toml"
+    endless.write_text(REWARDS.partition("[done]")[0])
+    for file, ticks, told in ((endless, 0, 1), (endless, 100, 0), (rewards, 0, 0)):
+        game = Game(ROM, file, max_ticks=ticks, backend="pyboy")
+        news = [*game.take_news(), *game.take_news()]
+        game.close()
+        assert len(news) == told
+        assert all("no episode ever ends" in line for line in news)
+
+
 def test_a_start_can_be_saved_and_used(game: Game, rewards: Path, tmp_path: Path) -> None:
     game.reset()
     play(game, (2, START), (30, NOOP))

@@ -24,7 +24,7 @@ def test_a_script() -> None:
         (b"1 FIRE", "line 1: 'FIRE' is no button; there are B, SELECT"),
         (b"100000\n" * 3, "more than 200000 frames"),
         (b"\xff", "game.keys"),
-        (b"#" * (2 << 20), "more than 1048576 bytes"),
+        (b"#" * (2 << 20), "2097152 bytes, and 1048576 are the most"),
     ],
 )
 def test_a_bad_script_is_one_line(tmp_path: Path, content: bytes, reason: str) -> None:

@@ -1,8 +1,11 @@
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.env.preprocess import SIDE, observer_for, to_grey
+from rtagent.env.preprocess import SIDE, observer_for, sight, to_grey
+from rtagent.errors import UserError
 
 
 def slow_area_mean(grey):
@@ -74,3 +77,60 @@ def test_small_arrays_of_floats_are_vectors():
 def test_opacity_is_ignored():
     picture = np.random.default_rng(5).integers(0, 256, (30, 40, 4), dtype=np.uint8)
     np.testing.assert_array_equal(to_grey(picture), to_grey(picture[..., :3].copy()))
+
+
+# ---- other sizes, and colours
+
+
+@pytest.mark.parametrize("shape", [(120, 160, 3), (3, 120, 160), (120, 160, 4)])
+def test_colours_stay_where_they_are_wanted(shape):
+    first = shape[0] == 3
+    picture = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    observe = observer_for(gym.spaces.Box(0, 255, shape, np.uint8), size=(60, 80), grayscale=False)
+    assert (observe.shape, observe.dtype, observe.screen) == ((60, 80, 3), "uint8", True)
+    frame = observe(picture)
+    rgb = np.moveaxis(picture, 0, 2) if first else picture[..., :3]
+    means = rgb.reshape(60, 2, 80, 2, 3).mean(axis=(1, 3))
+    assert np.abs(frame - means).max() <= 1.0
+
+
+def test_pictures_of_another_size():
+    space = gym.spaces.Box(0, 255, (120, 160, 3), np.uint8)
+    observe = observer_for(space, size=(60, 80))
+    assert observe.shape == (60, 80)
+    picture = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(observe(picture), to_grey(picture, (60, 80)))
+    assert observe(picture).shape == (60, 80)
+    inside = observer_for(gym.spaces.Dict(camera=space), size=(30, 40), grayscale=False)
+    assert inside.shape == (30, 40, 3)
+    assert inside({"camera": picture}).shape == (30, 40, 3)
+
+
+def test_where_there_are_no_colours_none_can_be_kept():
+    with pytest.raises(UserError, match=r"env.grayscale = false: Box.*has no colours"):
+        observer_for(gym.spaces.Box(0, 255, (120, 160), np.uint8), grayscale=False)
+
+
+BOX = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+SPEED = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+RESIZED = "pictures of shape (210, 160, 3) as 84x84 pixels, grey (env.image_size, env.grayscale)"
+
+
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (BOX, RESIZED),
+        (gym.spaces.Dict(camera=BOX, speed=SPEED),
+         f"{RESIZED}; of the Dict only camera, not speed (env.observation_key)"),
+        (gym.spaces.Dict(camera=BOX), RESIZED),
+        (SPEED, "a vector of 2 numbers"),
+        (gym.spaces.Dict(a=SPEED, b=SPEED), "a vector of 4 numbers"),
+    ],
+)
+def test_what_the_agent_sees_is_told(space: gym.Space[Any], told: str) -> None:
+    assert sight(space, observer_for(space)) == told
+
+
+def test_colours_and_sizes_are_told() -> None:
+    observer = observer_for(BOX, size=(60, 80), grayscale=False)
+    assert "as 60x80 pixels, in colours" in sight(BOX, observer)

@@ -19,7 +19,14 @@ from rtagent.env.process import TickLoop
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.memory.actions import ActionCells
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.board import Board, recent_episodes
+from rtagent.memory.board import (
+    Board,
+    Doing,
+    doing_since,
+    note_doing,
+    recent_episodes,
+    step_lengths,
+)
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
@@ -43,22 +50,32 @@ class StubWorld:
         self.received: list[Any] = []
         self.resets: list[int | None] = []
         self.ends: dict[int, int] = {}
-        self.step_s = 0.0
+        self.step_s = self.reset_s = 0.0
+        self.record: Any = None
+        self.doing: list[tuple[str, Doing, float]] = []
         self.faults = 0
 
     def reset(self, seed: int | None = None) -> np.ndarray:
         self.resets.append(seed)
+        self.note("reset")
+        self.clock.advance(self.reset_s)
         return np.zeros((6, 5), np.uint8)
 
     def step(self, action: Any) -> Step:
         number = len(self.received)
         self.received.append(action)
+        self.note("step")
         self.clock.advance(self.step_s)
         flags = self.ends.get(number, 0)
         return Step(
             np.full((6, 5), number + 1, np.uint8), number / 2,
             bool(flags & TERMINATED), bool(flags & TRUNCATED),
         )
+
+    def note(self, call: str) -> None:
+        """What the board says while the world is called, and for how long it has said so."""
+        doing, since_ns = doing_since(self.record)
+        self.doing.append((call, doing, self.clock.now() - since_ns / NANO))
 
     def accept(self, value: Any, *, strict: bool = False) -> Any:
         return value
@@ -94,6 +111,7 @@ class Run:
         self.memory = memory
         self.clock = VirtualClock(start_s)
         self.world = StubWorld(self.clock)
+        self.world.record = memory.record
         first = memory.ledger.newest + 1
         self.schedule = TickSchedule(RATE_HZ, round(anchor_s * NANO), first, most)
         behaviour = DefaultBehaviour(EnvConfig(default_action=default), self.world)  # type: ignore[arg-type]
@@ -142,7 +160,7 @@ def test_ticks_are_due_for_ever_without_drift(run: Run) -> None:
     assert (rows["lateness_ns"] == 0).all()
     assert run.memory.record["slips"][0] == 0
     assert run.memory.record["ticks"][0] == 200
-    assert run.memory.record["step_ns"][0] == pytest.approx(0.013 * NANO, abs=2)
+    assert step_lengths(run.memory.record, rows["tick"]) == pytest.approx(0.013 * NANO, abs=2)
 
 
 def test_without_actions_the_default_behaviour_runs(run: Run) -> None:
@@ -174,6 +192,16 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     assert [checksum(row) for row in rows] == rows["crc"].tolist()
     counts = [int(run.memory.record[name][0]) for name in ("agent", "reused", "default")]
     assert counts == [3, 2, 0]
+
+
+def test_the_board_holds_the_range_of_rewards_with_nought_in_it(memory: Memory) -> None:
+    run = Run(memory)
+    run.ticks(1)
+    record = run.memory.record
+    assert (record["reward_low"][0], record["reward_high"][0]) == (0.0, 0.0)
+    run.ticks(4)
+    assert run.rows()["reward"].max() == record["reward_high"][0] > 0.0
+    assert record["reward_low"][0] == 0.0
 
 
 def test_strictly_one_action_per_tick(memory: Memory) -> None:
@@ -278,6 +306,51 @@ def test_episodes(run: Run, flags: int) -> None:
     assert episodes["return"].tolist() == [0.0 + 0.5 + 1.0 + 1.5, 2.0 + 2.5]
 
 
+def test_the_board_says_what_the_environment_is_doing(run: Run) -> None:
+    run.world.ends = {1: TERMINATED}
+    run.ticks(3)
+    assert [(call, doing) for call, doing, _ in run.world.doing] == [
+        ("reset", Doing.RESETTING), ("step", Doing.STEPPING), ("step", Doing.STEPPING),
+        ("reset", Doing.RESETTING), ("step", Doing.STEPPING),
+    ]
+    assert all(age_s == pytest.approx(0.0, abs=1e-6) for *_, age_s in run.world.doing)
+    assert doing_since(run.memory.record) == (Doing.WAITING, round(run.clock.now() * NANO))
+
+
+@pytest.mark.parametrize(("reset_s", "slips"), [(0.5 * PERIOD_S, 0), (4.0, 1)])
+def test_a_reset_uses_the_slack_of_its_tick_and_a_long_one_is_a_slip(
+    run: Run, reset_s: float, slips: int
+) -> None:
+    run.world.ends = {1: TERMINATED}
+    run.world.reset_s = reset_s
+    run.ticks(2)
+    ended_s = run.clock.now()
+    run.ticks(2)
+    rows, record = run.rows(), run.memory.record
+    assert record["reset_ns"][0] == pytest.approx(reset_s * NANO, abs=2)
+    assert record["slips"][0] == slips
+    # The first tick of the episode happens when the world is there, and says so.
+    begins_s = ended_s if slips else ANCHOR_S + 2 * PERIOD_S
+    assert rows["time_ns"][2] == pytest.approx(begins_s * NANO, abs=2)
+    assert rows["lateness_ns"][2] == 0
+    assert rows["time_ns"][3] - rows["time_ns"][2] == pytest.approx(PERIOD_S * NANO, abs=2)
+    # No step was as long as the reset.
+    assert step_lengths(record, rows["tick"]).tolist() == [0] * 4
+
+
+def test_a_long_step_is_a_slip(run: Run) -> None:
+    run.ticks(1)
+    run.world.step_s = 7.0
+    run.ticks(1)
+    run.world.step_s = 0.0
+    run.ticks(2)
+    rows, record = run.rows(), run.memory.record
+    assert record["slips"][0] == 1
+    assert (rows["lateness_ns"] == 0).all()
+    lengths = step_lengths(record, rows["tick"])
+    assert lengths.tolist() == pytest.approx([0, 7 * NANO, 0, 0], abs=2)
+
+
 def test_repeat(memory: Memory) -> None:
     run = Run(memory, default="repeat", fill=0)
     run.deposit(2, action=2)
@@ -329,7 +402,9 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
     monkeypatch.setattr(process, "gc", SimpleNamespace(collect=int, freeze=int))
     memory = Memory(make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=1))
 
-    def live(ticks: int, start_s: float) -> SimpleNamespace:
+    def live(
+        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None
+    ) -> SimpleNamespace:
         last = memory.ledger.newest + ticks
 
         class Context(SimpleNamespace):
@@ -345,7 +420,7 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         context = Context(
             config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
             world=memory, clock=VirtualClock(start_s), record=memory.record,
-            orders=SimpleNamespace(go=True, rows=1), ready=lambda: None, events=[],
+            orders=SimpleNamespace(go=True, rows=1), ready=ready, events=[],
         )
         context.event = lambda kind, **said: context.events.append((kind, said))
         process.run(context)  # type: ignore[arg-type]
@@ -353,6 +428,16 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
 
     live.memory = memory  # type: ignore[attr-defined]
     return live
+
+
+def test_body_forgets_what_its_predecessor_was_doing(
+    body: Callable[..., SimpleNamespace],
+) -> None:
+    seen: list[Doing] = []
+    record = body.memory.record  # type: ignore[attr-defined]
+    note_doing(record, Doing.RESETTING, 3 * NANO)
+    body(1, start_s=5.0, ready=lambda: seen.append(doing_since(record)[0]))
+    assert seen == [Doing.WAITING]
 
 
 def test_body_marks_its_end_as_truncated(body: Callable[..., SimpleNamespace]) -> None:

@@ -81,7 +81,15 @@ def test_several_at_once_and_each_goes_back_to_its_own(image: bytes, pyboy: PyBo
     other.close()
     other.close()
     with pytest.raises(ValueError, match="not taken from this cartridge"):
-        pyboy.restore(Snapshot(b"none", title.picture))
+        pyboy.restore(Snapshot(title.state[:100], title.picture))
+
+
+@pytest.mark.parametrize("state", [b"", b"none", b"\0\1\0\0\0a", b"\1", b"\xff"])
+def test_a_state_of_another_emulator_is_refused_before_pyboy_takes_it(
+    pyboy: PyBoyMachine, state: bytes
+) -> None:
+    with pytest.raises(ValueError, match="not taken by PyBoy"):
+        pyboy.restore(Snapshot(state, pyboy.screen()))
 
 
 def test_held_buttons_are_not_part_of_a_snapshot(pyboy: PyBoyMachine) -> None:

@@ -102,8 +102,8 @@ def test_a_bad_file_is_one_line(tmp_path: Path, old: str, new: str, reason: str)
     [
         (b"", "reward: at least one term"),
         (b"\xff\xfe", "rewards.toml"),
-        (b"x" * (2 << 20), "this is no reward file"),
-        (b"x = " + b"[" * 100_000, "this is no reward file"),
+        (b"x" * (2 << 20), "2097152 bytes, and 262144 are the most"),
+        (b"x = " + b"[" * 100_000, "nested too deeply"),
         (b"reward = 3", "reward = 3: expected a table"),
     ],
 )

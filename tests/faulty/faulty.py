@@ -12,6 +12,9 @@ import gymnasium
 import numpy as np
 import torch
 
+PAUSE_S = 3.0
+"""Longer than a process may be silent."""
+
 
 class Linear(torch.nn.Module):
     """A small honest policy."""
@@ -79,7 +82,7 @@ class DeafWhenTold(Linear):
 
 
 class World(gymnasium.Env[Any, Any]):
-    """A picture that changes; raises or hangs while the file named by FAULTY_SWITCH says so."""
+    """A picture that changes; raises, hangs or pauses as the file named by FAULTY_SWITCH says."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
@@ -91,17 +94,25 @@ class World(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """A new episode."""
         super().reset(seed=seed)
+        self._obey("reset")
         return self._picture(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One tick."""
         self._count += 1
-        switch = Path(os.environ["FAULTY_SWITCH"])
-        if switch.exists():
-            if switch.read_text() == "hang":
-                time.sleep(3600)
-            raise ValueError("the world was told to fail")
+        self._obey("step")
         return self._picture(), 1.0, self._count % 200 == 0, False, {}
+
+    def _obey(self, call: str) -> None:
+        switch = Path(os.environ["FAULTY_SWITCH"])
+        match switch.read_text().split() if switch.exists() else []:
+            case ["hang"]:
+                time.sleep(3600)
+            case ["raise"] if call == "step":
+                raise ValueError("the world was told to fail")
+            case ["pause", what] if what == call:
+                switch.unlink()
+                time.sleep(PAUSE_S)
 
     def _picture(self) -> Any:
         return np.full((84, 84), self._count % 256, np.uint8)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import Config, LearningConfig, PolicyConfig
-from rtagent.exploration import smooth_noise
+from rtagent.exploration import explores, smooth_noise
 from rtagent.inference import process
-from rtagent.inference.process import SLICE_S, Driver, Weights
+from rtagent.inference.process import HURRY, SLICE_S, Driver
+from rtagent.inference.weights import Weights
 from rtagent.memory.actions import NANO, ActionCells
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.board import Board, registrations_since
@@ -47,13 +50,18 @@ class StubPolicy:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.weights = np.zeros(PARAMETERS, np.float32)
+        self.weights = self.idle = np.zeros(PARAMETERS, np.float32)
+        self.pieces, self.piece_s = 1, 0.0
         self.seen: list[list[int]] = []
         self.during: Callable[[], None] = lambda: None
         self.answers: np.ndarray | None = None
 
-    def load(self, values: np.ndarray) -> None:
-        self.weights = values.copy()
+    def fill(self, piece: int, values: np.ndarray) -> None:
+        self.clock.advance(self.piece_s)
+        self.idle = values.copy()
+
+    def swap(self) -> None:
+        self.weights = self.idle
 
     def values(self, observation: np.ndarray) -> np.ndarray:
         self.seen.append([int(frame.flat[0]) for frame in observation])
@@ -110,7 +118,8 @@ class Bench:
         self.frames = FrameRing(frames, blueprint, CAPACITY)
         self.frames.bell = self.bell = ImpatientBell(self.clock)  # type: ignore[assignment]
         self.cells = ActionCells(cells, blueprint)
-        self.record = Board(memory(Board.size())).record("inference", INDEX)
+        self.board = Board(memory(Board.size()))
+        self.record = self.board.record("inference", INDEX)
         self.orders = Orders(4, 4, "script", 2, 0.0, "constant", 0.0, go=True)
         self.beats = 0
         self.stopping = False
@@ -130,14 +139,15 @@ class Bench:
             config=Config(policy=ALWAYS_THE_POLICY, learning=LearningConfig(processes=0)),
             beat=self._beat,
             world=SimpleNamespace(
-                frames=self.frames, actions=self.cells, weights=self.buffers,
+                frames=self.frames, actions=self.cells, weights=self.buffers, board=self.board,
                 stagger=SimpleNamespace(algorithm="script"), claim_lock=nullcontext(),
             ),
         )
         self.policy = StubPolicy(self.clock)
-        self.weights = Weights(self.context, self.policy)  # type: ignore[arg-type]
+        self.weights = Weights(self.buffers, PARAMETERS, self.policy, self.clock)
         self._monkeypatch = monkeypatch
         self.publish(0)
+        self.weights.take_over()
 
     def _beat(self) -> None:
         self.beats += 1
@@ -163,7 +173,9 @@ class Bench:
             yield Now()
 
         self._monkeypatch.setattr(process, "ALGORITHMS", {"script": script})
-        Driver(self.context, self.policy, self.weights).run()  # type: ignore[arg-type]
+        driver = Driver(self.context, self.policy, self.weights)  # type: ignore[arg-type]
+        driver.run()
+        self.awake = driver._ahead.seconds, driver._ahead.awake_s
         return replies
 
 
@@ -236,6 +248,7 @@ def test_first_frame_is_waited_for(bench: Bench, asked: int | None) -> None:
 def test_action_is_deposited(bench: Bench) -> None:
     bench.show(0, 1, 2)
     bench.publish(7, best=2)
+    bench.weights.take_over()
     replies = bench.follow(Infer(2), Deposit(9, 2))
     (found,) = bench.cells.at(9)
     assert found == Deposited(INDEX, 2, 9, 2, 7, found.registered_at)
@@ -282,6 +295,39 @@ def test_continuous_actions_explore_alike_in_every_process(
     assert bench.record["epsilon"][0] == 0.5
 
 
+def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> None:
+    """Not the frames: here a hundred updates lie between two of them."""
+    policy = PolicyConfig(
+        epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=1000, exploration_hold_ticks=1
+    )
+    bench.context.config = Config(policy=policy, learning=LearningConfig(processes=1))
+    numbers = range(200, 211)
+    bench.show(*range(190, 211))
+    for version, number in enumerate(numbers):
+        bench.publish(10 * version)
+        bench.weights.take_over()
+        bench.stopping = False
+        bench.follow(Infer(number), Deposit(number + 1, number))
+        rate = 1.0 - version / 10
+        assert bench.record["epsilon"][0] == pytest.approx(rate)
+        random = explores(0, number, 1, rate, PARAMETERS)
+        (deposited,) = bench.cells.at(number + 1)
+        assert deposited.frame == number
+        assert deposited.action == (1 if random is None else random)
+
+
+def test_a_run_explores_by_schedule_once_it_has_learners(bench: Bench) -> None:
+    bench.context.config = Config(
+        policy=PolicyConfig(epsilon_end=0.5), learning=LearningConfig(processes=0)
+    )
+    bench.show(0, 1)
+    bench.follow(Infer(0), Deposit(1, 0))
+    assert bench.record["epsilon"][0] == 0.5
+    bench.orders = replace(bench.orders, learners=1)
+    bench.follow(Infer(1), Deposit(2, 1))
+    assert bench.record["epsilon"][0] == 1.0
+
+
 def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:
     bench.show(0)
     versions = iter(range(1, 10))
@@ -293,21 +339,114 @@ def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:
     assert (second.version, second.action) == (1, 2)
 
 
-def test_unchanged_weights_are_not_loaded_again(bench: Bench) -> None:
-    assert bench.weights.refresh()
-    loaded = bench.policy.weights
-    assert bench.weights.refresh()
-    assert bench.policy.weights is loaded
-    bench.publish(1)
-    assert bench.weights.refresh()
-    assert bench.policy.weights is not loaded
-    assert (bench.weights.version, bench.weights.updates) == (1, 10)
+IDLE_S = 0.05
+PIECES, PIECE_S = 20, 1e-3
 
 
-def test_without_any_weights(bench: Bench) -> None:
-    WeightBuffers.format(memoryview(bench.buffers._current.base).cast("B"))
-    assert not bench.weights.refresh()
-    assert bench.weights.version == -1
+def latencies_s(bench: Bench, publishing: bool, idle_s: float = IDLE_S) -> list[float]:
+    """Of 50 inferences with large weights, and with a publication in each of them."""
+    bench.show(0)
+    bench.policy.pieces, bench.policy.piece_s = PIECES, PIECE_S
+    versions = itertools.count(1)
+    if publishing:
+        bench.policy.during = lambda: bench.publish(next(versions), best=2)
+    wait = [WaitUntil(START_S + k * (TAU_S + idle_s)) for k in range(1, 51)]
+    script = [each for due in wait for each in (Infer(0), Deposit(1, 0), due)]
+    taus = [reply.tau for reply in bench.follow(*script) if isinstance(reply, Inferred)]
+    samples = registrations_since(bench.record, 0)["latency_ns"] / NANO
+    np.testing.assert_allclose(samples, taus, atol=1e-4)
+    return taus
+
+
+def test_publications_do_not_lengthen_inferences_where_there_is_idle_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    p99 = [
+        np.percentile(latencies_s(Bench(monkeypatch), publishing), 99)
+        for publishing in (False, True)
+    ]
+    assert p99[1] == pytest.approx(p99[0], abs=1e-4)
+
+
+def test_weights_prepared_in_a_wait_act_from_the_next_inference_on(bench: Bench) -> None:
+    latencies_s(bench, publishing=True)
+    assert bench.weights.version == 49
+
+
+def test_without_idle_time_latency_covers_what_new_weights_take(bench: Bench) -> None:
+    taus = np.array(latencies_s(bench, publishing=True, idle_s=-TAU_S))
+    # The first inference knows no duration, nor has anything been published before it.
+    assert taus[0] == pytest.approx(TAU_S, abs=1e-4)
+    extra = taus[1:] - TAU_S
+    assert PIECE_S < extra.max() <= HURRY * taus.max() + 2 * PIECE_S
+    # A snapshot every second inference or so, although there is never any idle time.
+    assert bench.weights.version >= 49 - 4
+    assert bench.policy.weights[2] == 1.0 + bench.weights.version
+
+
+def test_waiting_for_frames_is_idle_time(bench: Bench) -> None:
+    """The driver knows from the environment's clock when the next one comes."""
+    tick_s = bench.context.blueprint.tick_seconds
+    bench.policy.pieces, bench.policy.piece_s = 10, 1e-3
+    bench.show(0)
+    bench.board.environment["anchor_ns"] = round(START_S * NANO)
+    bench.bell.during = lambda: bench.show(bench.frames.newest + 1)
+    beat = bench.context.beat
+
+    def publish_first() -> None:
+        if bench.beats == 1:
+            bench.publish(1, best=2)
+        beat()
+
+    bench.context.beat = publish_first
+    first, second, answer = bench.follow(WaitFrame(1), WaitFrame(3), Infer(None))
+    assert second.now - first.now < 3.1 * tick_s
+    assert (bench.weights.version, answer.tau) == (1, pytest.approx(TAU_S, rel=1e-3))
+
+
+class World:
+    """Frames that come on a steady clock, and a bell that wakes whoever waits `late_s` late."""
+
+    def __init__(self, bench: Bench, late_s: float) -> None:
+        self.bench = bench
+        self.late_s = late_s
+        bench.frames.bell = self  # type: ignore[assignment]
+        self.tick_s = bench.context.blueprint.tick_seconds
+        self.start_s = START_S + 0.001
+        bench.board.environment["anchor_ns"] = round(self.start_s * NANO)
+        look = bench.clock.now
+        bench.clock.now = lambda: self._show(look())  # type: ignore[method-assign]
+
+    def due(self, frame: int) -> float:
+        return self.start_s + frame * self.tick_s
+
+    def _show(self, now: float) -> float:
+        while self.due(self.bench.frames.newest + 1) <= now:
+            self.bench.show(self.bench.frames.newest + 1)
+        return now
+
+    def ring(self) -> None:
+        pass
+
+    def wait_for(self, condition: Callable[[], bool], clock: Any, timeout: float) -> bool:
+        end = clock.now() + timeout
+        while not condition() and clock.now() < end:
+            clock.sleep_until(min(end, self.due(self.bench.frames.newest + 1)))
+        clock.advance(self.late_s)
+        return clock.now() > 0.0 and condition()
+
+
+@pytest.mark.parametrize("late_s", [30e-6, 600e-6])
+def test_the_driver_is_awake_when_a_frame_comes(bench: Bench, late_s: float) -> None:
+    """Also on a machine that wakes up later than any constant time ahead had it."""
+    frames = 120
+    world = World(bench, late_s)
+    replies = bench.follow(*[WaitFrame(frame) for frame in range(frames)])
+    seen_late = [reply.now - world.due(frame) for frame, reply in enumerate(replies)][40:]
+    assert max(seen_late) < 30e-6
+    ahead_s, awake_s = bench.awake
+    assert late_s < ahead_s < late_s + 150e-6
+    assert awake_s < 0.03 * frames * world.tick_s
 
 
 @pytest.mark.parametrize("instruction", [Now(), WaitUntil(START_S + 1e6), WaitFrame(9)])

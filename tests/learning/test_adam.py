@@ -44,6 +44,15 @@ def test_follows_the_equation(step: int) -> None:
         assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.parametrize("size", [1e-9, 1e-8, 1e-7])
+def test_tiny_slopes_are_damped_by_epsilon(size: float) -> None:
+    zeros = np.zeros(3, np.float32)
+    new, slope = Arrays(zeros.copy(), zeros.copy(), zeros.copy()), torch.full((3,), size)
+    FlatAdam(new, 0.01).step(slope, 0)
+    wanted, _, _ = transcription(0.0, 0.0, 0.0, size, 1, 0.01)
+    np.testing.assert_allclose(new.weights, wanted, rtol=1e-3)
+
+
 def test_two_copies_taking_turns_are_one_optimizer() -> None:
     parameter = torch.nn.Parameter(torch.randn(50))
     optimizer = torch.optim.Adam([parameter], lr=3e-3)

@@ -13,15 +13,17 @@ import pytest
 from gymnasium import spaces
 
 from rtagent import checkpoint as checkpoints
-from rtagent import networks
+from rtagent import networks, run_record
 from rtagent.actor_critic import acting_part, build_learned
-from rtagent.clock import VirtualClock
+from rtagent.clock import Clock, MonotonicClock, VirtualClock
 from rtagent.config import Config, PolicyConfig
 from rtagent.config_reading import parse_config
 from rtagent.learning import learner
+from rtagent.learning.warm_up import empty_batch
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.board import Board
+from rtagent.memory.board import Board, applied_rate
+from rtagent.memory.cells import JsonCell
 from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
@@ -48,9 +50,9 @@ class FakeContext:
     def __init__(self, world: Any, folder: Path, resume: Path | None = None) -> None:
         self.world, self.config, self.blueprint = world, world.config, world.blueprint
         self.index = 0
-        self.clock = VirtualClock(100.0)
+        self.clock: Clock = VirtualClock(100.0)
         self.record = world.board.record("learner", 0)
-        self.checkpoint_dir, self.resume = folder, resume
+        self.checkpoint_dir, self.resume, self.run_dir = folder, resume, folder
         self.orders = SimpleNamespace(
             learning_paused=False, learners=1, learner_ring=[0], learning_order="round-robin",
             batch_size=world.config.learning.batch_size, batch_bytes=None, checkpoint=0,
@@ -119,6 +121,7 @@ def make_world(
             horizon=HorizonRecord(horizon),
             turns=Turns(shared_bytes(Turns.size()), ClaimLock(arenas[-1].handle)),
             board=Board(memoryview(bytearray(Board.size()))), priorities=None,
+            status=JsonCell(shared_bytes(JsonCell.size(4096)), 4096),
         )
 
     yield make
@@ -154,6 +157,8 @@ def test_it_learns_publishes_and_leaves_a_checkpoint(
 ) -> None:
     world = make_world()
     play(world, 200)
+    world.status.write({"config": {"run": {"seed": 5}}})
+    run_record.write(tmp_path, {"config": {}, "versions": {"torch": "2.6"}})
     context = FakeContext(world, tmp_path)
     stop_at(context, 23)
     learner.run(context)
@@ -165,7 +170,9 @@ def test_it_learns_publishes_and_leaves_a_checkpoint(
     assert 0.0 < float(record["loss"][0]) < 10.0
     newest = checkpoints.newest(tmp_path)
     assert newest is not None
-    assert checkpoints.load(newest).counters == checkpoints.Counters(23, 92, 6)
+    written = checkpoints.load(newest)
+    assert written.counters == checkpoints.Counters(23, 92, 6)
+    assert written.run == {"config": {"run": {"seed": 5}}, "versions": {"torch": "2.6"}}
     assert [kind for kind, _ in context.events] == ["checkpoint"]
 
 
@@ -226,6 +233,118 @@ def test_updates_per_tick_are_bounded(
     context.on_beat = on_beat
     learner.run(context)
     assert context.updates == pytest.approx(rate * 100, abs=rate + 1)
+
+
+def test_the_correction_for_priorities_grows_to_the_full_one(
+    make_world: Any, play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(importance_exponent=0.4, importance_steps=20)
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    sample, betas = learner.Replay.sample, []
+
+    def note(self: Any, count: int, rng: Any, beta: float, out: Any) -> Any:
+        betas.append((context.updates, beta))
+        return sample(self, count, rng, beta, out)
+
+    monkeypatch.setattr(learner.Replay, "sample", note)
+    stop_at(context, 30)
+    learner.run(context)
+    found = dict(betas)
+    assert found[0] == 0.4
+    assert found[5] == pytest.approx(0.55)
+    assert found[10] == pytest.approx(0.7)
+    assert [found[updates] for updates in (20, 21, 29)] == [1.0] * 3
+
+
+@pytest.mark.parametrize("learners", [1, 2, 3])
+def test_a_gradient_may_be_stale_by_two_rounds(
+    learners: int, make_world: Any, tmp_path: Path
+) -> None:
+    """With n learners, 2n updates may have been missed, and not one more."""
+    context = FakeContext(make_world(), tmp_path)
+    context.orders.learners = learners
+    context.orders.learner_ring = list(range(learners))
+    learner.publish_initial(context.world, context.world.config, None)
+    one = learner.Learner(context)
+    one._take_over()
+    update, batch = one._update, empty_batch(context.blueprint, 4)
+    for stale in (2 * learners + 1, 2 * learners):
+        update.refresh()
+        one._finish(update.compute(batch, update.state.progress.updates - stale))
+    record = context.record
+    assert (int(record["dropped"][0]), int(record["applied"][0])) == (1, 1)
+    assert int(record["staleness_max"][0]) == int(record["staleness_sum"][0]) == 2 * learners
+    assert update.state.progress.updates == 1
+
+
+def test_the_bound_of_updates_is_that_of_all_learners_together(
+    make_world: Any, play: Any, tmp_path: Path
+) -> None:
+    world = make_world(updates_per_tick=3.0)
+    play(world, 100)
+    context = FakeContext(world, tmp_path)
+    one = learner.Learner(context)
+    granted = []
+    for ring in ([0], [0, 1, 2]):
+        context.orders.learner_ring = ring
+        one._credit = 0.0
+        play(world, 10)
+        one._may_update()
+        granted.append(one._credit)
+    assert granted == [30.0, 10.0]
+
+
+def test_what_a_batch_needs_is_noted_with_its_size(
+    make_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What computing takes, and the batches: three that are ready, one in use, one being made."""
+    monkeypatch.setattr(learner, "measure_peak", lambda run: 1000)
+    context = FakeContext(make_world(prefetch=3, batch_size=8), tmp_path)
+    learner.publish_initial(context.world, context.world.config, None)
+    one = learner.Learner(context)
+    one._take_over()
+    one._warm_up()
+    horizon = context.world.horizon.read()
+    frames = empty_batch(context.blueprint, 8)
+    each = frames.observations.nbytes + frames.next_observations.nbytes
+    assert (horizon.base_bytes, horizon.base_size) == (1000 + 5 * each, 8)
+
+
+def test_a_lease_lasts_for_four_updates_of_its_holder(make_world: Any, tmp_path: Path) -> None:
+    context = FakeContext(make_world(lease_s=2.0), tmp_path)
+    one = learner.Learner(context)
+    times = context.world.board.learners["update_ns"]
+    times[1], times[2] = 0.3e9, 0.7e9
+    assert [one._lease_s(index) for index in (0, 1, 2)] == pytest.approx([2.0, 2.0, 2.8])
+
+
+def test_errors_become_priorities_unless_the_gradient_is_no_number(
+    make_world: Any, play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world()
+    play(world, 200)
+    context = FakeContext(world, tmp_path)
+    compute, gradients, told = learner.SharedUpdate.compute, [], []
+
+    def spoil(self: Any, batch: Any, updates: int, **options: Any) -> Any:
+        gradient = compute(self, batch, updates, **options)
+        # The first ones are of the warming up.
+        if len(gradients) % 3 == 2:
+            gradient = replace(gradient, loss=float("nan"))
+        gradients.append(gradient)
+        return gradient
+
+    monkeypatch.setattr(learner.SharedUpdate, "compute", spoil)
+    monkeypatch.setattr(
+        learner.Replay, "update_priorities", lambda self, batch, errors: told.append(errors)
+    )
+    stop_at(context, 10)
+    learner.run(context)
+    finite = [gradient.errors for gradient in gradients if gradient.finite]
+    assert int(context.record["skipped"][0]) > 3
+    assert len(told) == 10
+    assert all(mine is theirs for mine, theirs in zip(told, finite[-10:], strict=True))
 
 
 def test_a_long_pause_saves_up_few_updates(
@@ -325,6 +444,36 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
     assert {kind for kind, _ in context.events} == {"checkpoint_failed"}
 
 
+def test_who_writes_a_checkpoint_holds_no_turn(
+    make_world: Any, play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world()
+    play(world, 60)
+    writer, other = FakeContext(world, tmp_path), FakeContext(world, tmp_path)
+    other.index, other.record = 1, world.board.record("learner", 1)
+    writer.orders = other.orders = SimpleNamespace(
+        **vars(other.orders) | {"learners": 2, "learner_ring": [0, 1]}
+    )
+    other.clock = MonotonicClock()
+    second = learner.Learner(other)
+    entered = []
+    save = checkpoints.save
+
+    def slowly(*args: Any, **kwargs: Any) -> Path:
+        for _ in range(3):
+            entered.append(second._turns.enter())
+            second._turns.leave()
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(checkpoints, "save", slowly)
+    stop_at(writer, 0)
+    learner.run(writer)
+    assert (entered, world.turns.expired) == ([True] * 3, 0)
+    assert not world.board.learners["writing"].any()
+    # It takes turns again.
+    assert second._ring() == [0, 1]
+
+
 def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
     make_world: Any, play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,17 +540,21 @@ def test_the_rate_of_updates_is_measured(make_world: Any, play: Any, tmp_path: P
     world = make_world()
     play(world, 200)
     context = FakeContext(world, tmp_path)
-    rates: list[float] = []
+    looks: list[tuple[float, int, float | None]] = []
 
     def on_beat(count: int) -> None:
-        rates.append(float(context.record["updates_per_s"][0]))
+        now, record = context.clock.now(), context.record
+        rate = applied_rate(record, round(now * 1e9), 5_000_000_000)
+        looks.append((now, int(record["applied"][0]), rate))
         context.clock.advance(0.1)
         context.stopping = context.updates >= 120
 
     context.on_beat = on_beat
     learner.run(context)
-    assert np.isnan(rates[2])
-    assert rates[-1] == pytest.approx(120 / (context.clock.now() - 100.0), rel=0.1)
+    assert looks[2][2] is None
+    end, applied, rate = looks[-1]
+    before = next(each for each in looks if each[0] >= end - 5.0)
+    assert rate == pytest.approx((applied - before[1]) / (end - before[0]), rel=0.1)
 
 
 def test_a_new_run_resumes_from_the_checkpoint(

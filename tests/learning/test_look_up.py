@@ -26,12 +26,12 @@ def columns(request: pytest.FixtureRequest) -> Columns:
     rows = np.zeros(CAPACITY, row_dtype(action))
     rows["shift"] = rng.integers(1, 6, CAPACITY)
     rows["reward"] = rng.normal(size=CAPACITY)
-    rows["steps"] = rng.integers(0, 4, CAPACITY)
+    rows["discount"] = rng.random(CAPACITY)
     rows["terminal"] = rng.random(CAPACITY) < 0.3
     rows["demonstrated"] = rng.random(CAPACITY) < 0.3
     rows["action"] = rng.integers(0, 100, rows["action"].shape)
     frames = np.cumsum(rng.integers(1, 4, CAPACITY))
-    return Columns(frames, rows, np.array([1.0, 0.9, 0.81, 0.729], np.float32))
+    return Columns(frames, rows)
 
 
 def check(out: Transitions, columns: Columns, serials: Any) -> None:
@@ -40,7 +40,7 @@ def check(out: Transitions, columns: Columns, serials: Any) -> None:
         row, frame = columns.rows[serial % CAPACITY], columns.frames[serial % CAPACITY]
         assert out.frame[i] == frame
         assert out.next_frame[i] == frame + row["shift"]
-        assert out.discount[i] == columns.discounts[row["steps"]]
+        assert out.discount[i] == row["discount"]
         assert out.reward[i] == row["reward"]
         assert np.array_equal(out.action[i], row["action"])
         assert out.terminal[i] == row["terminal"]

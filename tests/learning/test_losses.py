@@ -171,9 +171,14 @@ def slow_projection(
     return target
 
 
-def test_c51_targets_are_the_algorithm(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("bounds", [(-2.0, 3.0), (-3.0, 2.0), (1.0, 4.0), (-4.0, -1.0)])
+def test_c51_targets_are_the_algorithm(
+    bounds: tuple[float, float], rng: np.random.Generator
+) -> None:
     rewards, discounts, terminals = transitions(rng)
-    support = SUPPORT.numpy()
+    rewards *= 3.0
+    atoms = torch.linspace(*bounds, 11)
+    support = atoms.numpy()
     logits = normal(rng, COUNT, KINDS, len(support))
     wanted = []
     for i in range(COUNT):
@@ -182,7 +187,7 @@ def test_c51_targets_are_the_algorithm(rng: np.random.Generator) -> None:
         wanted.append(
             slow_projection(rewards[i], discounts[i], terminals[i], each[best], support)
         )
-    found = c51_targets(*tensors(rewards, discounts, logits, terminals), SUPPORT)
+    found = c51_targets(*tensors(rewards, discounts, logits, terminals), atoms)
     np.testing.assert_allclose(found.numpy(), wanted, atol=2e-5)
 
 

@@ -156,11 +156,11 @@ def test_peak_of_nothing_is_small_although_more_was_in_use_before() -> None:
 @pytest.fixture(scope="module")
 def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
     """Runs a function of this module in a child as workers are; what it sends."""
-    launch.start_fork_server()
+    fork_server = launch.ForkServer()
 
     def ask(body: Callable[[Connection], None]) -> Any:
         ours, theirs = launch.pipe()
-        process = launch.spawn(body, theirs, name="peaks")
+        process = fork_server.spawn(body, theirs, name="peaks")
         theirs.close()
         assert ours.poll(60.0)
         answer = ours.recv()
@@ -168,7 +168,7 @@ def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
         return answer
 
     yield ask
-    launch.stop_fork_server()
+    fork_server.stop()
 
 
 def peaks_after_memory_was_refused(voice: Connection) -> None:

@@ -183,6 +183,24 @@ def test_nothing_grows_while_returns_hold(
     assert r3.reserve(batch, replay, alpha, beta) == (batch, replay)
 
 
+@given(
+    st.lists(st.tuples(st.floats(0.1, 5.0), st.floats(-2.0, 3.0)), max_size=12),
+    st.integers(1, 8),
+)
+def test_scales_are_the_factors_of_equation_5_each_fading_away(
+    episodes: list[tuple[float, float]], window: int
+) -> None:
+    scales = (1.0, 1.0)
+    for alpha, beta in episodes:
+        scales = r3.scale_reservations(scales, alpha, beta, window)
+    expected = [0.0, 0.0]
+    for age, (alpha, beta) in enumerate(reversed(episodes)):
+        fading = (1.0 - 1.0 / window) ** age if age else 1.0
+        for which, factor in enumerate(r3.reserve(1.0, 1.0, alpha, beta)):
+            expected[which] += fading * math.log(factor)
+    assert [math.log(scale) for scale in scales] == pytest.approx(expected, abs=1e-9)
+
+
 @given(st.floats(0.0, 1e12), BYTES, BYTES)
 def test_fitting_uses_exactly_what_there_is_in_proportion(
     batch: float, replay: float, total: float

@@ -16,6 +16,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import NumpyGather
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.staggering.arbiter import Source
 
 pytestmark = pytest.mark.usefixtures("either_way")
 STACK = 4
@@ -136,6 +137,33 @@ def test_batches_hold_what_happened(
     assert len(drawn) > 0.5 * ticks * (EPISODE - 1) / EPISODE
 
 
+@pytest.mark.parametrize(("discount", "power"), [("ticks", 3), ("decisions", 1)])
+def test_what_gamma_counts_is_configured(
+    discount: str, power: int, blueprint: Blueprint, make_rings: Any, write_row: Any
+) -> None:
+    """A decision for every third tick, each tick with a reward of 1."""
+    frames, ledger = make_rings(blueprint, 300)
+    for tick in range(200):
+        frames.publish(tick, picture(tick), 0)
+        write_row(
+            ledger, tick, action=tick - 1, reward=1.0,
+            source=Source.DEFAULT if tick % 3 else Source.AGENT,
+        )
+    replay = Replay(
+        frames, ledger, LearningConfig.model_validate(
+            {"n_step": 3 if discount == "ticks" else 1, "gamma": GAMMA, "discount": discount}
+        ),
+    )
+    replay.refresh()
+    batch = replay.sample(40, np.random.default_rng(0))
+    assert batch is not None
+    assert batch.actions.tolist() == batch.frames.tolist()
+    assert (numbers_in(batch.next_observations)[:, -1] == batch.frames + 3).all()
+    assert batch.discounts.tolist() == pytest.approx([GAMMA**power] * 40)
+    reward = 1 + GAMMA + GAMMA**2 if discount == "ticks" else 3.0
+    assert batch.rewards.tolist() == pytest.approx([reward] * 40)
+
+
 def test_stacks_that_overlap_are_copied_once(
     blueprint: Blueprint, make_rings: Any, play: Any
 ) -> None:
@@ -185,6 +213,8 @@ def test_what_lies_below_the_floor_is_never_sampled(
     batch = replay.sample(2048, rng)
     assert batch is not None
     assert batch.frames.min() == 163
+    # Nor is it looked at: to read memory that has been returned would take it back.
+    assert replay.index.frames(*replay.index.span)[0] == 163
     frames.raise_floor(249)
     replay.refresh()
     assert len(replay) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -228,3 +229,10 @@ class _Three:
     """An index of three transitions, as far as a uniform draw is concerned."""
 
     span = (4, 7)
+
+
+def test_a_transition_without_an_error_is_not_given_up() -> None:
+    told: list[np.ndarray] = []
+    shared: Any = SimpleNamespace(update=lambda frames, priorities: told.append(priorities))
+    Prioritized(shared, 0.5).update(np.array([3, 4]), np.array([0.0, -0.25]))
+    np.testing.assert_allclose(told[0], [1e-3, (0.25 + 1e-6) ** 0.5])

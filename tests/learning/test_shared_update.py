@@ -93,6 +93,21 @@ def test_learners_in_turn_learn_what_one_alone_learns(make: Make, settings: dict
     assert updates[0].state.progress == Progress(20, 20, 20 * B)
 
 
+def test_moments_that_begin_anew_are_corrected_for_that(make: Make) -> None:
+    """Weights that others have trained come without moments: the first step is one of alpha."""
+    (update,) = make(1)
+    before = update.state.current.weights.copy()
+    states.put(states.begin(before, 5000), update.state)
+    progress = update.refresh()
+    assert progress is not None
+    gradient = update.compute(batch(0), progress.updates)
+    slope = update._slope.numpy().copy()
+    update.apply(gradient)
+    moved = (update.state.current.weights - before)[np.abs(slope) > 1e-4]
+    assert len(moved) > 20
+    np.testing.assert_allclose(np.abs(moved), update._learning.learning_rate, rtol=1e-2)
+
+
 def test_staleness_is_what_others_applied_meanwhile(make: Make) -> None:
     first, second = make(2)
     progress = first.refresh()

@@ -16,7 +16,9 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Rows, row_dtype
 from rtagent.staggering.arbiter import Source
 
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value")
 State = Literal["decision", "executed"]
+Unit = Literal["ticks", "decisions"]
 Found = tuple[int, int, float, float, int, bool]
 
 
@@ -33,6 +35,7 @@ class Decision:
     executed: int
     action: int
     rewards: list[float]
+    """Of its own ticks, from the first on."""
 
 
 def slow_chains(rows: Rows) -> list[list[Any]]:
@@ -65,30 +68,53 @@ def slow_decisions(chain: list[Any]) -> list[Decision]:
     return decisions
 
 
-def slow(rows: Rows, gamma: float, n_step: int, state: State) -> list[Found]:
+def slow(
+    rows: Rows, gamma: float, n_step: int, state: State = "decision", unit: Unit = "ticks"
+) -> list[Found]:
     """All transitions of a ledger, one sample at a time."""
     found: list[Found] = []
     chains = slow_chains(rows)
     for number, chain in enumerate(chains):
-        decisions = slow_decisions(chain)
         open_end = number == len(chains) - 1 and not chain[-1]["flags"]
-        frames = [d.observed if state == "decision" else d.executed - 1 for d in decisions]
-        for j, decision in enumerate(decisions):
-            together = decisions[j : j + n_step]
-            reward = sum(gamma**i * sum(d.rewards) for i, d in enumerate(together))
+        decisions, last = slow_decisions(chain), int(chain[-1]["tick"])
+        if not decisions:
+            continue
+        delay = decisions[-1].executed - decisions[-1].observed
+        # What would have been executed next.
+        decisions.append(Decision(last + 1 - delay, last + 1, 0, []))
+        for j, decision in enumerate(decisions[:-1]):
+            to = slow_successor(decisions, j, n_step, unit)
+            if open_end and (to == len(decisions) - 1 or (
+                unit == "ticks" and last < decision.executed + n_step
+            )):
+                continue
+            together = decisions[j:to]
+            reward = 0.0
+            for i, each in enumerate(together):
+                for k, earned in enumerate(each.rewards):
+                    time = each.executed + k - decision.executed if unit == "ticks" else i
+                    reward += gamma**time * earned
             if not np.isfinite(reward):
                 continue
-            if j + n_step < len(decisions):
-                successor, terminal = frames[j + n_step], False
-            elif open_end:
-                continue
-            else:
-                successor = chain[-1]["tick"]
-                terminal = bool(chain[-1]["flags"] & TERMINATED)
+            power = decisions[to].executed - decision.executed if unit == "ticks" else to - j
+            frames = [d.observed if state == "decision" else d.executed - 1 for d in decisions]
+            terminal = to == len(decisions) - 1 and bool(chain[-1]["flags"] & TERMINATED)
             found.append(
-                (frames[j], decision.action, reward, gamma ** len(together), successor, terminal)
+                (frames[j], decision.action, reward, gamma**power, frames[to], terminal)
             )
     return found
+
+
+def slow_successor(decisions: list[Decision], j: int, n_step: int, unit: Unit) -> int:
+    """Which decision follows a transition that begins with decision j."""
+    if unit == "decisions":
+        return min(j + n_step, len(decisions) - 1)
+    to = j + 1
+    while to + 1 < len(decisions) and (
+        decisions[to + 1].executed - decisions[j].executed <= n_step
+    ):
+        to += 1
+    return to
 
 
 def random_ledger(rng: np.random.Generator, dtype: np.dtype[Any], length: int) -> Rows:
@@ -127,7 +153,11 @@ def feed_in_pieces(index: DecisionIndex, rows: Rows, rng: np.random.Generator) -
 
 
 def contents(index: DecisionIndex) -> list[Found]:
-    held = index.get(np.arange(*index.span))
+    serials = np.arange(*index.span)
+    held, copied = index.get(serials), index.room(len(serials))
+    index.prepare(serials, copied).run()
+    for name in ("frame", "next_frame", "rows"):
+        np.testing.assert_array_equal(getattr(copied, name), getattr(held, name))
     assert held.demonstrated.tolist() == (held.action < 0).tolist()
     return [
         (int(f), int(a), float(r), float(d), int(n), bool(t))
@@ -149,17 +179,17 @@ def assert_same(found: list[Found], wanted: list[Found]) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("state", ["decision", "executed"])
-def test_random_ledgers(seed: int, state: State, dtype: np.dtype[Any]) -> None:
+@pytest.mark.parametrize("unit", ["ticks", "decisions"])
+def test_random_ledgers(seed: int, state: State, unit: Unit, dtype: np.dtype[Any]) -> None:
     rng = np.random.default_rng(seed)
-    gamma, n_step = float(rng.choice([0.0, 0.9, 1.0])), int(rng.choice([1, 2, 8]))
-    if gamma == 0.0:
-        n_step = 1
+    gamma, n_step = float(rng.choice([0.0, 0.9, 1.0])), int(rng.choice([1, 2, 8, 30]))
     rows = random_ledger(rng, dtype, 300)
-    index = DecisionIndex(1000, dtype["action"], gamma, n_step, state)
+    index = DecisionIndex(1000, dtype["action"], gamma, n_step, state, unit)
     feed_in_pieces(index, rows, rng)
-    wanted = slow(rows, gamma, n_step, state)
+    wanted = slow(rows, gamma, n_step, state, unit)
     assert_same(contents(index), wanted)
     assert len(wanted) > 20
     assert len({each[1] < 0 for each in wanted}) == 2
@@ -172,7 +202,7 @@ def test_a_small_ring_keeps_the_newest(seed: int, dtype: np.dtype[Any]) -> None:
     index = DecisionIndex(37, dtype["action"], 0.9, 3)
     feed_in_pieces(index, rows, rng)
     assert len(index) == 37
-    assert_same(contents(index), slow(rows, 0.9, 3, "decision")[-37:])
+    assert_same(contents(index), slow(rows, 0.9, 3)[-37:])
 
 
 def ledger(dtype: np.dtype[Any], *rows: tuple[int, int, float, int, int]) -> Rows:
@@ -185,8 +215,10 @@ def ledger(dtype: np.dtype[Any], *rows: tuple[int, int, float, int, int]) -> Row
     return made
 
 
-def transitions(dtype: np.dtype[Any], rows: Rows, n_step: int = 1) -> list[Found]:
-    index = DecisionIndex(100, dtype["action"], 0.5, n_step)
+def transitions(
+    dtype: np.dtype[Any], rows: Rows, n_step: int = 1, unit: Unit = "ticks"
+) -> list[Found]:
+    index = DecisionIndex(100, dtype["action"], 0.5, n_step, discount=unit)
     index.feed(rows)
     return contents(index)
 
@@ -195,17 +227,78 @@ def test_default_ticks_belong_to_the_decision_before(dtype: np.dtype[Any]) -> No
     rows = ledger(
         dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, 0), (3, 2, 4, 0, 0), (4, 3, 8, 0, 0)
     )
-    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 2, False), (2, 103, 4.0, 0.5, 3, False)]
+    assert transitions(dtype, rows) == [
+        (0, 101, 1 + 0.5 * 2, 0.5**2, 2, False), (2, 103, 4.0, 0.5, 3, False)
+    ]
+    assert transitions(dtype, rows, unit="decisions") == [
+        (0, 101, 3.0, 0.5, 2, False), (2, 103, 4.0, 0.5, 3, False)
+    ]
+
+
+@pytest.mark.parametrize("n_step", [1, 3, 10])
+@pytest.mark.parametrize("seed", range(5))
+def test_how_often_it_decides_does_not_change_what_a_state_is_worth(
+    seed: int, n_step: int, dtype: np.dtype[Any]
+) -> None:
+    """With a reward of 1 at every tick, R + discount * V = V = 1 / (1 - gamma), for any delays."""
+    rows = random_ledger(np.random.default_rng(seed), dtype, 300)
+    rows["reward"] = 1.0
+    index = DecisionIndex(1000, dtype["action"], 0.9, n_step)
+    index.feed(rows)
+    found = [each for each in contents(index) if not each[5]]
+    assert len({discount for _, _, _, discount, _, _ in found}) > 1
+    for _, _, reward, discount, _, _ in found:
+        assert reward + discount * 10.0 == pytest.approx(10.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("delay", [1, 6])
+def test_with_a_decision_for_every_tick_both_units_are_the_same(
+    delay: int, dtype: np.dtype[Any]
+) -> None:
+    rows = ledger(dtype, *[(tick, max(tick - delay, -1), tick % 7, 0, 0) for tick in range(60)])
+    assert transitions(dtype, rows, 4) == transitions(dtype, rows, 4, "decisions")
+
+
+@pytest.mark.parametrize(
+    ("n_step", "frames"), [(1, [5, 10, 15]), (9, [5, 10]), (10, [10, 15]), (15, [15]), (99, [])]
+)
+def test_as_many_decisions_as_fit_into_the_ticks(
+    n_step: int, frames: list[int], dtype: np.dtype[Any]
+) -> None:
+    rows = ledger(
+        dtype, *[(tick, tick - 5 if tick % 5 == 0 and tick else -1, 1, 0, 0) for tick in range(21)]
+    )
+    found = transitions(dtype, rows, n_step)
+    assert [each[4] for each in found] == frames
+    assert [each[3] for each in found] == [0.5 ** (frame - 5 * i) for i, frame in enumerate(frames)]
 
 
 def test_the_decision_that_runs_into_the_end_is_terminal(dtype: np.dtype[Any]) -> None:
     rows = ledger(dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TERMINATED))
-    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 2, True)]
+    assert transitions(dtype, rows) == [(0, 101, 2.0, 0.25, 2, True)]
 
 
 def test_truncation_bootstraps_from_the_last_frame(dtype: np.dtype[Any]) -> None:
     rows = ledger(dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TRUNCATED))
-    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 2, False)]
+    assert transitions(dtype, rows) == [(0, 101, 2.0, 0.25, 2, False)]
+
+
+@pytest.mark.parametrize("flag", [TRUNCATED, TERMINATED, 0])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_the_end_of_a_delayed_episode_is_as_late_as_its_last_action(
+    flag: int, n_step: int, dtype: np.dtype[Any]
+) -> None:
+    """The action of tick 50 would have been computed from frame 44: that is where 43 leads to."""
+    rows = ledger(
+        dtype, *[(tick, max(tick - 6, -1), 1, 0, 0) for tick in range(49)], (49, 43, 1, 0, flag),
+        (50, -1, 1, 1, 0),
+    )
+    found = transitions(dtype, rows, n_step)
+    left = [min(n_step, 44 - frame) for frame in range(44)]
+    assert [(each[0], each[4] - each[0]) for each in found] == list(enumerate(left))
+    assert [each[3] for each in found] == [0.5**ticks for ticks in left]
+    terminal = bool(flag & TERMINATED)
+    assert [each[5] for each in found] == [False] * (44 - n_step) + [terminal] * n_step
 
 
 def test_actions_from_the_old_episode_are_not_decisions_of_the_new(dtype: np.dtype[Any]) -> None:
@@ -233,7 +326,9 @@ def test_an_action_from_an_older_frame_is_no_new_decision(dtype: np.dtype[Any]) 
         dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, -1, 1, 0, 0), (3, 2, 1, 0, 0),
         (4, 1, 1, 0, 0), (5, 2, 1, 0, 0), (6, 5, 1, 0, 0),
     )
-    assert transitions(dtype, rows) == [(0, 101, 2.0, 0.5, 2, False), (2, 103, 3.0, 0.5, 5, False)]
+    assert transitions(dtype, rows) == [
+        (0, 101, 1.5, 0.25, 2, False), (2, 103, 1.75, 0.125, 5, False)
+    ]
 
 
 @pytest.mark.parametrize("pieces", [1, 6])
@@ -256,7 +351,7 @@ def test_an_action_from_the_future_is_no_decision(dtype: np.dtype[Any]) -> None:
     rows = ledger(
         dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 2, 1, 0, 0), (3, 9, 1, 0, 0), (4, 3, 1, 0, 0)
     )
-    assert transitions(dtype, rows) == [(0, 101, 3.0, 0.5, 3, False)]
+    assert transitions(dtype, rows) == [(0, 101, 1.75, 0.125, 3, False)]
 
 
 def test_rewards_that_are_not_finite_are_skipped_and_counted(dtype: np.dtype[Any]) -> None:
@@ -301,7 +396,7 @@ def test_a_ring_that_wraps_round_and_shrinks(
         index.forget(floor)
         seen.extend(part)
         at = stop
-    wanted = [each for each in slow(np.array(seen, dtype), 0.9, n_step, "decision")
+    wanted = [each for each in slow(np.array(seen, dtype), 0.9, n_step)
               if each[0] >= floor]
     assert_same(contents(index), wanted)
     numbers = np.arange(-1, 301)
@@ -313,4 +408,4 @@ def test_a_ring_that_wraps_round_and_shrinks(
 def test_a_transition_takes_little_memory(dtype: np.dtype[Any]) -> None:
     index = DecisionIndex(1000, dtype["action"], 0.5, 1)
     columns = [each for each in vars(index).values() if isinstance(each, np.ndarray)]
-    assert sum(each.nbytes for each in columns if len(each) == 1000) == 24 * 1000
+    assert sum(each.nbytes for each in columns if len(each) == 1000) == 28 * 1000

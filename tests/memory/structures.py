@@ -11,9 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rtagent.memory import learner_state
 from rtagent.memory.actions import CELLS, ActionCells
 from rtagent.memory.cells import JsonCell
 from rtagent.memory.frames import FrameRing
+from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.ledger import TRUNCATED, Ledger, checksum
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
@@ -255,6 +257,51 @@ class Weights:
         return 1
 
 
+class Learned:
+    """The learners' state: every value follows from the number of updates."""
+
+    code = learner_state._publish.__code__
+
+    def __init__(self, memory: memoryview) -> None:
+        self.state = LearnerState(memory, PARAMETERS)
+        self.out = np.zeros(PARAMETERS, np.float32)
+
+    @staticmethod
+    def size() -> int:
+        return LearnerState.size(PARAMETERS)
+
+    @staticmethod
+    def format(memory: memoryview) -> None:
+        LearnerState.format(memory)
+
+    @property
+    def newest(self) -> int:
+        return self.state.number
+
+    @property
+    def half_written(self) -> bool:
+        return self.newest > 1 and bool((self.state._headers["number"] == -1).any())
+
+    def resume(self) -> None:
+        # A killed learner must leave the current copy whole, with all that its successor needs.
+        assert self.newest < 0 or self.state.read_weights(self.out) is not None
+        assert (self.state.current.mean == self.state.progress.samples).all()
+
+    def write(self, number: int) -> None:
+        copy = self.state.copies[self.state.begin()]
+        copy.weights[:] = Weights.values + number % PATTERNS
+        copy.mean[:] = number % PATTERNS
+        self.state.commit(Progress(number, 3 * number, number % PATTERNS))
+
+    def check(self, rng: random.Random) -> int:
+        progress = self.state.read_weights(self.out)
+        if progress is None:
+            return 0
+        assert np.array_equal(self.out, Weights.values + progress.updates % PATTERNS)
+        assert progress.steps == 3 * progress.updates
+        return 1
+
+
 class Document:
     """The JSON cell: numbers only grow, and the text fits the number."""
 
@@ -301,4 +348,4 @@ def _document(number: int) -> dict[str, Any]:
     return {"number": number, "text": chr(97 + number % 26) * (number % 900)}
 
 
-STRUCTURES: tuple[type[Structure], ...] = (Frames, Rows, Deposits, Weights, Document)
+STRUCTURES: tuple[type[Structure], ...] = (Frames, Rows, Deposits, Weights, Learned, Document)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,23 @@ def test_late_is_the_newest_frame(cells: ActionCells) -> None:
     assert cells.late(52, 46) is None
 
 
+def test_a_late_cell_that_is_written_anew_after_the_first_look(cells: ActionCells) -> None:
+    """What its frame was at the look says nothing of the frame that is read."""
+    cells.deposit(deposit(10, frame=9))
+    frames = cells._frames
+
+    class Overtaken(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            found = np.array(frames[key])
+            cells.deposit(deposit(10, frame=3))
+            return found
+
+    cells._frames = frames.view(Overtaken)
+    assert cells.late(12, 5) is None
+    cells.deposit(deposit(10, frame=9))
+    assert cells.late(12, 2) == deposit(10, frame=3)
+
+
 def test_late_looks_back_so_far(cells: ActionCells) -> None:
     cells.deposit(deposit(100, frame=90))
     assert cells.late(100 + LATE_TICKS, -1) == deposit(100, frame=90)
@@ -175,3 +193,9 @@ def test_half_a_body_is_never_executed(memory: memoryview, blueprint: Blueprint)
         assert list(cells.at(0)) == []
         memory[at] ^= 0x10
     assert list(cells.at(0)) == [deposit(0, frame=-5)]
+
+
+def test_versions_beyond_31_bits_are_no_error(memory: memoryview, blueprint: Blueprint) -> None:
+    cells = ActionCells(memory, blueprint)
+    cells.deposit(replace(deposit(0, frame=-5), version=2**31 + 7))
+    assert [found.version for found in cells.at(0)] == [7]

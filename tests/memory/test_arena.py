@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import pickle
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,9 +23,11 @@ from rtagent.memory.arena import (
     available_memory,
     check_memory,
 )
-from tests.forked import Forked, eventually
+from rtagent.memory.usage import Level
+from tests.forked import Forked, eventually, forked_children
 
 BIG = 64 << 20
+PR_SET_DUMPABLE = 4
 
 
 def meminfo(name: str) -> int:
@@ -235,55 +237,47 @@ def test_check_memory_names_the_largest_purpose(monkeypatch: pytest.MonkeyPatch)
     assert "100 MiB are available" in message
 
 
-@pytest.fixture
-def fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes a machine of 1000 MiB whose process is in a cgroup; limits: folder -> (max, used)."""
-
-    def make(cgroup: str | None, limits: dict[str, tuple[str, str]]) -> None:
-        files = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  1024000 kB\n"}
-        if cgroup is not None:
-            files["proc/self/cgroup"] = cgroup
-        for folder, (most, used) in limits.items():
-            files[f"sys/fs/cgroup/{folder}/memory.max"] = most
-            files[f"sys/fs/cgroup/{folder}/memory.current"] = used
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-
-    def redirected(path: Any) -> Path:
-        return tmp_path / str(path).lstrip("/")
-
-    monkeypatch.setattr(arena_module, "Path", redirected)
-    return make
-
-
-MIB = 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "limits", "available"),
-    [
-        (None, {}, 1000 * MIB),
-        ("4:memory:/old\n", {"old": ("1", "1")}, 1000 * MIB),
-        ("0::/\n", {"": (f"{300 * MIB}\n", f"{100 * MIB}\n")}, 200 * MIB),
-        ("0::/a/b\n", {"a/b": ("max\n", "5\n")}, 1000 * MIB),
-        ("0::/a/b\n", {"a/b": ("max\n", "5\n"), "a": (f"{9 * MIB}", f"{2 * MIB}")}, 7 * MIB),
-        ("0::/a/b\n", {"a/b": (f"{2 * MIB}", "0"), "a": (f"{9 * MIB}", "0")}, 2 * MIB),
-        ("1:cpu:/x\n0::/a\n", {"a": (f"{MIB}", f"{3 * MIB}")}, 0),
-        ("0::/a\n", {"a": (f"{5000 * MIB}", "0")}, 1000 * MIB),
-        ("0::/a\n", {"a": ("nonsense", "0")}, 1000 * MIB),
-    ],
-    ids=["no-cgroups", "version-1", "root", "no-limit", "parent", "child", "above-its-limit",
-         "more-than-there-is", "unreadable"],
-)
-def test_available_memory(
-    fake_machine: Callable[..., None],
-    cgroup: str | None,
-    limits: dict[str, tuple[str, str]],
-    available: int,
+def test_available_memory_is_that_of_the_fullest_container(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fake_machine(cgroup, limits)
-    assert available_memory() == available
+    levels = [Level("machine", 1000, 700), Level("group", 500, 300)]
+    monkeypatch.setattr(arena_module, "memory_levels", lambda: levels)
+    assert available_memory() == 300
+    # A group may be above its limit for a moment.
+    levels.append(Level("inner", 100, -5))
+    assert available_memory() == 0
+
+
+@pytest.mark.process
+def test_no_arena_shrinks_or_grows(make_arena: Callable[..., Arena], forked: Forked) -> None:
+    arena = make_arena(4 * PAGE, sparse=True)
+
+    def resize() -> None:
+        for size in (PAGE, 8 * PAGE):
+            with pytest.raises(PermissionError):
+                os.truncate(f"/proc/{arena.handle.owner_pid}/fd/{arena.descriptor}", size)
+
+    assert forked.run(resize) == 0
+    arena.reserve(0, 4 * PAGE)
+    assert allocated(arena) == 4 * PAGE
+    arena.punch(0, 2 * PAGE)
+    assert allocated(arena) == 2 * PAGE
+    arena.reserve(0, 4 * PAGE)
+    assert allocated(arena) == 4 * PAGE
+
+
+@pytest.mark.process
+def test_a_process_that_is_not_dumpable_shares_with_its_children(forked: Forked) -> None:
+    def own() -> None:
+        if os.geteuid() == 0:
+            # Root may look everywhere; to change the user makes a process undumpable, too.
+            os.setresuid(65534, 65534, 65534)
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+        arena = Arena("own", PAGE)
+        with forked_children() as children:
+            assert children.run(lambda: arena.handle.map()) == 0
+
+    assert forked.run(own) == 0
 
 
 def test_available_memory_of_this_machine() -> None:

@@ -11,11 +11,14 @@ import pytest
 from rtagent.config import MAX_INFERENCE_PROCESSES
 from rtagent.memory.board import (
     EPISODES,
+    MARKS,
     MAX_LEARNERS,
     SAMPLES,
     Board,
     add_episode,
+    add_mark,
     add_registration,
+    applied_rate,
     recent_episodes,
     registrations_since,
 )
@@ -86,7 +89,8 @@ def test_ring_of_registrations_wraps_around(memory: memoryview) -> None:
     record = Board(memory).record("inference", 0)
     for time in range(SAMPLES + 10):
         add_registration(record, time, time, time)
-    assert sorted(latencies(record, 0)) == list(range(10, SAMPLES + 10))
+    # The oldest entry of a full ring is the next to be replaced.
+    assert latencies(record, 0) == list(range(11, SAMPLES + 10))
 
 
 def test_successor_goes_on_counting(memory: memoryview) -> None:
@@ -107,4 +111,21 @@ def test_episodes(memory: memoryview) -> None:
     assert newest["return"].tolist() == [(EPISODES + 4 + step) / 2 for step in range(3)]
     assert newest["length"].tolist() == [9, 9, 9]
     everything = recent_episodes(record, 10 * EPISODES)["episode"]
-    assert everything.tolist() == list(range(7, EPISODES + 7))
+    assert everything.tolist() == list(range(8, EPISODES + 7))
+
+
+def test_the_rate_of_a_learner_is_that_of_the_last_seconds(memory: memoryview) -> None:
+    record, second = Board(memory).record("learner", 3), 1_000_000_000
+    assert applied_rate(record, 0, 5 * second) is None
+    for at_s in range(2 * MARKS):
+        record["applied"] = 10 * at_s if at_s < 100 else 1000 + 40 * (at_s - 100)
+        add_mark(record, at_s * second)
+        if at_s == 0:
+            assert applied_rate(record, 0, 5 * second) is None, "too short"
+        elif at_s < 100:
+            assert applied_rate(record, at_s * second, 5 * second) == pytest.approx(10.0)
+    now_s = 2 * MARKS - 1
+    assert applied_rate(record, now_s * second, 5 * second) == pytest.approx(40.0)
+    # It computes a long gradient, say; then what was before says nothing about now.
+    assert applied_rate(record, (now_s + 8) * second, 5 * second) == 0.0
+    assert applied_rate(record, (now_s + 11) * second, 5 * second) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import time
@@ -117,3 +119,16 @@ def test_holder_that_raises_lets_go(
         _ = 1 / 0
     assert forked.run(look) == 0
     assert words[0]
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_a_lock_that_is_taken_is_not_an_error(
+    lock: ClaimLock, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """POSIX leaves both to the system."""
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    assert not lock.try_enter()

@@ -53,6 +53,20 @@ def test_longest_orders_fit(memory: memoryview) -> None:
     assert set(asdict(longest)) == {field.name for field in fields(Orders)}
 
 
+def test_torn_orders_are_read_again(memory: memoryview) -> None:
+    supervisor, worker = Control(memory), Control(memory)
+    supervisor.write(ORDERS)
+    assert worker.orders == ORDERS
+    new = replace(ORDERS, processes=9, stop=False)
+    supervisor.write(new)
+    at = bytes(memory).index(b'"processes": 9')
+    memory[at + 13] ^= 1
+    # The rest of the writer's stores is on its way: the orders before are in force, until it comes.
+    assert worker.orders == worker.orders == ORDERS
+    memory[at + 13] ^= 1
+    assert worker.orders == new
+
+
 def test_supervisor_held_up_anywhere(memory: memoryview, images: Images) -> None:
     control, worker = Control(memory), Control(memory)
     control.write(ORDERS)

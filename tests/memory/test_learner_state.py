@@ -88,6 +88,33 @@ def test_a_reader_lapped_during_its_copy_reads_again(
     assert (out == 3.0).all()
 
 
+@pytest.mark.parametrize("at", [0, N // 2, N - 1])
+def test_a_torn_copy_is_not_believed(buffer: memoryview, at: int) -> None:
+    state, out = LearnerState(buffer, N), np.empty(N, np.float32)
+    put(state, 1.0, Progress(1))
+    state.begin_target()[:] = 1.0
+    state.commit_target(1)
+    assert state.read_weights(out) == Progress(1)
+    assert state.read_target(out) == 0
+    for values, read in (
+        (state.current.weights, state.read_weights), (state.target, state.read_target),
+    ):
+        values[at] = 2.0
+        assert read(out) is None
+        values[at] = 1.0
+        assert read(out) is not None
+
+
+def test_another_updates_header_is_not_believed(buffer: memoryview) -> None:
+    state, out = LearnerState(buffer, N), np.empty(N, np.float32)
+    put(state, 1.0, Progress(7, 8, 9, 10))
+    for field in ("updates", "steps", "samples", "followed"):
+        state._headers[field][0] += 1
+        assert state.read_weights(out) is None
+        state._headers[field][0] -= 1
+    assert state.read_weights(out) == Progress(7, 8, 9, 10)
+
+
 @pytest.mark.process
 def test_no_reader_sees_a_mixture_and_no_death_leaves_one(
     buffer: memoryview, forked: Forked

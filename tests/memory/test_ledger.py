@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rtagent.compiled import compiled
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
-from rtagent.memory.ring import GUARD_TICKS
+from rtagent.memory.ring import CONTROL_BYTES, GUARD_TICKS
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
 
@@ -140,6 +142,58 @@ def test_checksum_holds_for_every_row(ledger: Ledger) -> None:
         damaged = rows[3].copy()
         damaged[name] += 1
         assert checksum(damaged) != damaged["crc"], name
+
+
+@pytest.fixture(params=["compiled", "python"])
+def either_check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checksums are looked at in C, and in Python where there was no compiler."""
+    if request.param == "python":
+        monkeypatch.setattr("rtagent.compiled._library", lambda: None)
+    elif compiled("rtagent_intact") is None and "CI" not in os.environ:
+        pytest.skip("not compiled")
+
+
+@pytest.mark.usefixtures("either_check")
+def test_a_row_whose_body_is_another_is_not_believed(
+    memory: memoryview, blueprint: Blueprint
+) -> None:
+    ledger = Ledger(memory, blueprint, CAPACITY)
+    fill(ledger, 9)
+    size = ledger.dtype.itemsize
+    row = CONTROL_BYTES + 5 * size
+    for at in range(8, size):
+        memory[row + at] ^= 0x10
+        assert ledger.row(5) is None, at
+        assert ledger.read(3, 8)["tick"].tolist() == [3, 4, 6, 7], at
+        _, whole = ledger.at(np.array([4, 5, 6]))
+        assert whole.tolist() == [True, False, True], at
+        memory[row + at] ^= 0x10
+    # The body of another tick, whole in itself.
+    memory[row + 8 : row + size] = bytes(memory[row - size + 8 : row])
+    assert ledger.row(5) is None
+    assert ledger.row(4) is not None
+
+
+@pytest.mark.usefixtures("either_check")
+@pytest.mark.parametrize(("shape", "dtype"), [((), "int32"), ((3,), "float32"), ((1,), "float32")])
+def test_both_ways_to_look_at_checksums_agree(
+    shared: Shared, shape: tuple[int, ...], dtype: str
+) -> None:
+    blueprint = make_blueprint(action_shape=shape, action_dtype=dtype)
+    memory = shared(Ledger.size(blueprint, CAPACITY))
+    Ledger.format(memory)
+    ledger = Ledger(memory, blueprint, CAPACITY)
+    rng = np.random.default_rng(5)
+    for tick in range(2**32 - 10, 2**32 + 10):
+        row = values(tick, episode=7, weights_version=3, action=np.ones(shape, dtype))
+        ledger.write(tick, **row)
+    rows = ledger.read(2**32 - 10, 2**32 + 10)
+    assert len(rows) == 20
+    raw = rows.view(np.uint8).reshape(20, -1)
+    raw[rng.integers(0, 20, 8), rng.integers(8, raw.shape[1], 8)] ^= 1
+    assert ledger._intact(rows).tolist() == [checksum(row) == row["crc"] for row in rows]
+    assert not ledger._intact(rows).all()
+    assert len(ledger._intact(rows[:0].copy())) == 0
 
 
 def test_copies_do_not_change(ledger: Ledger) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.memory.arena import Arena
 from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.priorities import AT_ONCE, WAIT_S, Priorities
-from rtagent.memory.sum_tree import SumTree
+from rtagent.memory.sum_tree import SumTree, _NumpyWalk
 from tests.forked import Forked, at_each_line, eventually
 
 LEAVES = 100
@@ -79,6 +80,23 @@ def test_who_comes_second_resets_nothing(
     assert held(other) == {3: 0.5, 4: 1.0, 6: 1.0, 7: 1.0}
 
 
+def test_sums_are_computed_anew_once_after_a_death_inside(
+    priorities: Priorities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priorities.advance(frames(3, 4), 0)
+    rebuild, rebuilt = SumTree.rebuild, []
+
+    def counted(tree: SumTree) -> None:
+        rebuilt.append(tree)
+        rebuild(tree)
+
+    monkeypatch.setattr(SumTree, "rebuild", counted)
+    priorities._dirty[0] = 1
+    for _ in range(3):
+        assert held(priorities) == {3: 1.0, 4: 1.0}
+    assert len(rebuilt) == 1
+
+
 def test_the_lost_are_removed_and_stay_away(priorities: Priorities) -> None:
     priorities.advance(np.arange(10), 0)
     assert priorities.advance(frames(), 8)
@@ -90,6 +108,11 @@ def test_the_lost_are_removed_and_stay_away(priorities: Priorities) -> None:
     # They do not count for the largest either.
     priorities.advance(frames(10), 8)
     assert held(priorities)[10] == 4.0
+
+
+def test_what_is_lost_is_not_inserted(priorities: Priorities) -> None:
+    assert priorities.advance(frames(3, 12), 10)
+    assert held(priorities) == {12: 1.0}
 
 
 def test_a_leaf_is_used_again(priorities: Priorities) -> None:
@@ -123,9 +146,19 @@ def test_the_discarded_are_gone(priorities: Priorities) -> None:
 
 
 def test_many_are_inserted_and_removed_in_pieces(
-    shared: Callable[[int], memoryview], lock: ClaimLock, clock: VirtualClock
+    shared: Callable[[int], memoryview],
+    lock: ClaimLock,
+    clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leaves = 3 * AT_ONCE
+    change, changed = SumTree.set, []
+
+    def counted(tree: SumTree, indices: np.ndarray, values: np.ndarray | float) -> None:
+        changed.append(len(indices))
+        change(tree, indices, values)
+
+    monkeypatch.setattr(SumTree, "set", counted)
     priorities = Priorities(formatted(shared(Priorities.size(leaves))), leaves, lock, clock)
     priorities.advance(np.arange(leaves), 0)
     found = priorities.draw((np.arange(leaves) + 0.5) / leaves)
@@ -133,6 +166,44 @@ def test_many_are_inserted_and_removed_in_pieces(
     assert found[0].tolist() == list(range(leaves))
     priorities.advance(frames(), leaves - 2)
     assert sorted(held(priorities)) == [leaves - 2, leaves - 1]
+    # Nobody else has the locks meanwhile.
+    assert changed == 5 * [AT_ONCE] + [AT_ONCE - 2]
+
+
+@pytest.mark.process
+def test_a_change_that_fails_lets_go_of_both_locks(
+    priorities: Priorities, memory: memoryview, lock: ClaimLock, forked: Forked
+) -> None:
+    priorities.advance(frames(3, 4), 0)
+    with pytest.raises(IndexError):
+        priorities.update(frames(3, 7), np.array([2.0]))
+    assert not priorities._threads.locked()
+    # One process cannot shut itself out.
+    assert forked.run(lambda: os._exit(0 if lock.try_enter() else 7)) == 0
+    assert priorities.update(frames(3), np.array([2.0]))
+    assert held(priorities) == {3: 2.0, 4: 1.0}
+
+
+def test_what_lies_before_the_restored_is_lost(priorities: Priorities) -> None:
+    priorities.restore(10, np.zeros(5))
+    assert priorities.advance(frames(8, 12), 0)
+    assert held(priorities) == {12: 1.0}
+
+
+def test_a_long_way_ahead_is_gone_at_once(
+    priorities: Priorities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priorities.advance(frames(3, 4), 0)
+    claim, claimed = priorities._claim, []
+
+    def counted() -> bool:
+        claimed.append(True)
+        assert len(claimed) < 10, "frame by frame"
+        return claim()
+
+    monkeypatch.setattr(priorities, "_claim", counted)
+    assert priorities.advance(frames(10**9), 10**9)
+    assert held(priorities) == {10**9: 1.0}
 
 
 @pytest.mark.process
@@ -210,7 +281,8 @@ def states_during(
     ("code", "cut_lines"),
     [
         # Here each line is one store; elsewhere there are lines that call others.
-        (SumTree.set.__code__, True),
+        (_NumpyWalk.follow.__code__, True),
+        (SumTree.set.__code__, False),
         (Priorities._set.__code__, False),
         (Priorities._insert.__code__, False),
         (Priorities._remove_below.__code__, False),
@@ -222,7 +294,10 @@ def test_a_killed_learner_leaves_nothing_wrong(
     shared: Callable[[int], memoryview],
     lock: ClaimLock,
     clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if cut_lines:
+        monkeypatch.setattr("rtagent.compiled._library", lambda: None)
     leaves = 5000
     memory = formatted(shared(Priorities.size(leaves)))
     priorities = Priorities(memory, leaves, lock, clock)

@@ -40,6 +40,7 @@ class Shared:
     ring: list[int] = field(default_factory=lambda: [0, 1, 2])
     order: str = "round-robin"
     progress_ns: dict[int, int] = field(default_factory=dict)
+    lease_s: dict[int, float] = field(default_factory=dict)
 
     def turns(self) -> Turns:
         return Turns(memoryview(self.words.handle.map()), ClaimLock(self.lock.handle))
@@ -49,7 +50,8 @@ class Shared:
     ) -> TurnTaker:
         return TurnTaker(
             turns, me, clock,  # type: ignore[arg-type]
-            ring=lambda: self.ring, order=lambda: self.order, lease_s=lambda index: 1.0,
+            ring=lambda: self.ring, order=lambda: self.order,
+            lease_s=lambda index: self.lease_s.get(index, 1.0),
             progress_ns=lambda index: self.progress_ns.get(index, 0), beat=beat,
         )
 
@@ -104,6 +106,44 @@ def test_first_come_enters_whenever_the_lock_is_free(shared: Shared) -> None:
         taker.leave()
 
 
+def test_first_come_leaves_the_turn_where_it_is(shared: Shared) -> None:
+    turns, clock = shared.turns(), PassingClock()
+    shared.order = "first-come"
+    taker = shared.taker(turns, 2, clock)
+    assert taker.enter()
+    taker.leave()
+    assert turns.holder == 0
+
+
+def test_the_turn_is_passed_on_under_the_lock(shared: Shared) -> None:
+    turns, holders = shared.turns(), []
+    leave = turns.lock.leave
+
+    def seen() -> None:
+        holders.append(turns.holder)
+        leave()
+
+    turns.lock.leave = seen  # type: ignore[method-assign]
+    taker = shared.taker(turns, 0, PassingClock())
+    assert taker.enter()
+    taker.leave()
+    assert holders == [1]
+
+
+def test_whoever_waits_for_the_turn_is_woken(shared: Shared) -> None:
+    turns, rung = shared.turns(), []
+    ring = turns._bell.ring
+
+    def heard() -> None:
+        rung.append(turns.holder)
+        ring()
+
+    turns._bell.ring = heard  # type: ignore[method-assign]
+    turns.pass_on(0, shared.ring, 5.0)
+    # Not before it is theirs.
+    assert rung == [1]
+
+
 def test_the_turn_of_one_that_has_left_is_its_successors(shared: Shared) -> None:
     turns = shared.turns()
     shared.ring = [1, 2]
@@ -126,6 +166,80 @@ def test_a_lease_hands_on_the_turn_of_one_that_makes_no_progress(shared: Shared)
     assert turns.expired == 1
     taker.leave()
     assert turns.holder == 2
+
+
+@pytest.mark.parametrize(("holders", "waiters"), [(3.0, 0.5), (0.5, 3.0)])
+def test_the_lease_is_the_holders(shared: Shared, holders: float, waiters: float) -> None:
+    turns, clock = shared.turns(), PassingClock()
+    shared.lease_s = {0: holders, 1: waiters}
+    shared.progress_ns[0] = int(clock.now() * NANO)
+    start = clock.now()
+    taker = shared.taker(turns, 1, clock)
+    assert taker.enter()
+    assert holders < clock.now() - start < holders + 0.5
+    assert turns.expired == 1
+    taker.leave()
+
+
+def test_a_lease_begins_with_the_turn(shared: Shared) -> None:
+    turns, clock = shared.turns(), PassingClock()
+    # The last progress lies long before the turn, as after a pause.
+    turns.pass_on(2, shared.ring, clock.now())
+    start = clock.now()
+    assert shared.taker(turns, 1, clock).enter()
+    assert 1.0 < clock.now() - start < 1.5
+
+
+def held_up_before_the_lock(
+    shared: Shared, me: int, meanwhile: Callable[[Turns, PassingClock], None]
+) -> tuple[Turns, bool]:
+    """A learner has looked whose turn it is, and something happens before it has the lock.
+
+    The turns after that, and whether it entered.
+    """
+    turns, clock, looks = shared.turns(), PassingClock(), []
+    try_enter = turns.lock.try_enter
+
+    def held_up() -> bool:
+        if not looks:
+            looks.append(clock.now())
+            meanwhile(turns, clock)
+        return try_enter()
+
+    turns.lock.try_enter = held_up  # type: ignore[method-assign]
+    entered = shared.taker(turns, me, clock, lambda: not looks).enter()
+    assert looks, "it has not tried to take the lock"
+    return turns, entered
+
+
+def test_progress_before_the_lock_is_had_renews_the_lease(shared: Shared) -> None:
+    def progress(turns: Turns, clock: PassingClock) -> None:
+        shared.progress_ns[0] = int(clock.now() * NANO)
+
+    turns, _ = held_up_before_the_lock(shared, 1, progress)
+    assert (turns.holder, turns.expired) == (0, 0)
+
+
+def test_a_turn_that_another_has_handed_on_meanwhile_stays_where_it_is(shared: Shared) -> None:
+    def hand_on(turns: Turns, clock: PassingClock) -> None:
+        turns.pass_on(1, shared.ring, clock.now(), expired=True)
+        clock.sleep_until(clock.now() + 5.0)
+
+    turns, _ = held_up_before_the_lock(shared, 1, hand_on)
+    assert (turns.holder, turns.expired) == (2, 1)
+
+
+@pytest.mark.process
+def test_who_loses_the_turn_before_it_has_the_lock_does_not_enter(
+    shared: Shared, forked: Forked
+) -> None:
+    def lose(turns: Turns, clock: PassingClock) -> None:
+        turns.pass_on(0, shared.ring, clock.now(), expired=True)
+
+    turns, entered = held_up_before_the_lock(shared, 0, lose)
+    assert (turns.holder, entered) == (1, False)
+    free = forked.run(lambda: os._exit(0 if shared.turns().lock.try_enter() else 7))
+    assert free == 0
 
 
 def test_progress_renews_the_lease(shared: Shared) -> None:
@@ -195,5 +309,52 @@ def test_one_killed_in_its_turn_stops_nobody(
     # After the lease of a second: nobody takes the dead one out of the ring here.
     assert clock.now() - start < 2.0
     taker.leave()
+    os.close(ready)
+    os.close(go)
+
+
+@pytest.mark.process
+def test_the_lock_without_the_turn_is_free_after_a_body_that_raises(
+    shared: Shared, forked: Forked
+) -> None:
+    turns, clock = shared.turns(), MonotonicClock()
+
+    def free() -> bool:
+        """Asked of another process: one process cannot shut itself out."""
+        return forked.run(lambda: os._exit(0 if shared.turns().lock.try_enter() else 7)) == 0
+
+    with turns.hold(clock, lambda: None):
+        assert not free()
+    assert free()
+    with pytest.raises(ZeroDivisionError), turns.hold(clock, lambda: None):
+        _ = 1 / 0
+    assert free()
+    with pytest.raises(ZeroDivisionError), shared.taker(turns, 0, clock).hold():
+        _ = 1 / 0
+    assert free()
+    assert turns.holder == 0
+
+
+@pytest.mark.process
+def test_who_finds_the_lock_taken_beats_while_it_waits(shared: Shared, forked: Forked) -> None:
+    turns, clock, beats = shared.turns(), PassingClock(), []
+    ready, go = os.pipe()
+
+    def body() -> None:
+        assert shared.turns().lock.try_enter()
+        os.write(go, b"!")
+        time.sleep(60)
+
+    holder = forked.start(body)
+    os.read(ready, 1)
+
+    def beat() -> None:
+        beats.append(clock.now())
+        if len(beats) == 5:
+            forked.kill(holder)
+
+    with turns.hold(clock, beat):
+        pass
+    assert len(beats) >= 5
     os.close(ready)
     os.close(go)

@@ -7,11 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rtagent.clock import MonotonicClock
+from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.memory.wakeup import Doorbell
 from tests.forked import Forked, eventually
 
@@ -163,3 +164,17 @@ def test_killed_ringer_delays_nobody_for_ever(
     before = int(words[1])
     bell.ring()
     assert words[1] == (before + 1) % 2**32
+
+
+def test_the_kernel_is_told_how_long(memory: memoryview) -> None:
+    """Woken by a ring of something else, it sleeps for the rest, and no longer."""
+    clock, bell, slept = VirtualClock(10.0), Doorbell(memory, OFFSET), []
+
+    def sleep(*arguments: Any) -> None:
+        limit = arguments[4]._obj
+        slept.append(limit.seconds + limit.nanoseconds * 1e-9)
+        clock.advance(min(slept[-1], 1.0))
+
+    bell._syscall = sleep
+    assert not bell.wait_for(lambda: False, clock, 1.25)
+    assert slept == pytest.approx([1.25, 0.25])

@@ -129,10 +129,10 @@ def test_reader_gives_up_on_damage(buffers: WeightBuffers, memory: memoryview) -
     out = np.zeros(PARAMETERS, np.float32)
     original = weights_module.checksum
 
-    def counted(values: Any) -> int:
+    def counted(values: Any, *header: int) -> int:
         nonlocal copies
         copies += 1
-        return original(values)
+        return original(values, *header)
 
     weights_module.checksum = counted
     try:
@@ -144,11 +144,20 @@ def test_reader_gives_up_on_damage(buffers: WeightBuffers, memory: memoryview) -
 
 def test_checksum_sees_one_bit() -> None:
     values = pattern(3)
-    before = checksum(values)
-    values.view(np.uint32)[7] ^= 1
-    assert checksum(values) != before
+    assert len(values) % 2 == 1
+    for index in (0, 7, len(values) - 1):
+        before = checksum(values)
+        values.view(np.uint32)[index] ^= 1
+        assert checksum(values) != before
 
 
 def test_checksum_of_nan_and_of_zero() -> None:
-    assert checksum(np.full(5, np.nan, np.float32)) == 5 * 0x7FC00000
+    pair = 0x7FC00000_7FC00000
+    assert checksum(np.full(5, np.nan, np.float32)) == (2 * pair + 0x7FC00000) % 2**64
+    assert checksum(np.full(1, np.nan, np.float32)) == 0x7FC00000
     assert checksum(np.zeros(5, np.float32)) == 0
+
+
+def test_checksum_sees_the_header() -> None:
+    found = {checksum(pattern(3), *header) for header in ((1, 2, 3), (1, 3, 2), (2, 2, 3), ())}
+    assert len(found) == 4

@@ -24,7 +24,7 @@ from tests.reliability.conftest import (
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
 KILLS = 4
-"""Who dies more often within a minute is given up."""
+"""Each pause before a restart is twice the one before."""
 LIMIT_S = 2.0
 HELD_UP_S = 4.0
 """A machine that is busy with other things may be so much later, now and then."""

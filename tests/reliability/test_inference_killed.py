@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.process_figures import gone
 from rtagent import Runtime
+from rtagent.restart import FIRST_PAUSE_S
 from rtagent.staggering.arbiter import Source
 from tests.conftest import Runtimes, eventually, role
 from tests.reliability.conftest import (
@@ -37,6 +38,7 @@ PROCESSES = 16
 KILLS = 50
 MEAN_PAUSE_S = 0.1
 LIMIT_S = 1.0
+"""Beyond the pause before a restart, which doubles with every death of the same process."""
 STOPPED_LIMIT_S = 3.0
 HELD_UP_S = 3.0
 """A machine that is busy with other things may be so much later, now and then."""
@@ -44,11 +46,11 @@ HELD_UP_S = 3.0
 
 def test_one_of_many_killed_fifty_times(run: Runtimes, machine: Machine) -> None:
     chance = random.Random(4)
-    # Nobody more than four times: who dies more often within a minute is given up.
     victims = [kill % PROCESSES for kill in range(KILLS)]
     chance.shuffle(victims)
     with run(*POLE, f"inference.processes={PROCESSES}") as runtime:
         died_ns: dict[int, int] = {}
+        deaths = dict.fromkeys(range(PROCESSES), 0)
         took_s: list[float] = []
 
         def acts(worker: int) -> bool:
@@ -57,13 +59,15 @@ def test_one_of_many_killed_fifty_times(run: Runtimes, machine: Machine) -> None
                 return True
             again_ns = acted_again_ns(whole_rows(runtime.world), worker, died_ns[worker])
             if again_ns is not None:
-                took_s.append((again_ns - died_ns.pop(worker)) / NANO)
+                pause_s = FIRST_PAUSE_S * 2.0 ** (deaths[worker] - 1)
+                took_s.append((again_ns - died_ns.pop(worker)) / NANO - pause_s)
             return again_ns is not None
 
         for number, victim in enumerate(victims):
             if number % 10 == 0:
                 machine.measure()
             eventually(lambda who=victim: acts(who), 20, f"inference {victim} acts again")
+            deaths[victim] += 1
             died_ns[victim] = hit(_pid(runtime, victim))
             time.sleep(chance.uniform(0.0, 2.0 * MEAN_PAUSE_S))
         for worker in set(victims):

@@ -43,7 +43,7 @@ RATE_HZ = 200.0
 LEARNERS = 3
 KILLS = 9
 MOST_DEATHS = 4
-"""Who dies more often within a minute is given up."""
+"""Each pause before a restart is twice the one before."""
 READERS = 2
 LIMIT_S = 1.0
 HELD_UP_S = 3.0

@@ -68,4 +68,4 @@ def test_there_and_back(rounds: int) -> None:
 def is_fork_server(pid: int) -> bool:
     """Whether this is the process that all the others are forked from."""
     own = Path(f"/proc/{pid}/comm").read_text()
-    return not own.startswith("rt-") and "forkserver" in Path(f"/proc/{pid}/cmdline").read_text()
+    return not own.startswith("rt-") and "fork_server" in Path(f"/proc/{pid}/cmdline").read_text()

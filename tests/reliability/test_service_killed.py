@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.recount import DEFAULT, Ledger
+from benchmarks.raw_ledger import DEFAULT, Ledger
 from tests.conftest import eventually
 from tests.reliability.conftest import NANO, PATIENT_CLOCK, Machine, hit, slips, updates
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.recount import Ledger, Recount
+from benchmarks.raw_ledger import Ledger, Recount
 from benchmarks.soak import Soak
 from tests.conftest import eventually
 

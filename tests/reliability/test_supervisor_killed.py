@@ -42,7 +42,7 @@ def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machin
         roles = {each["pid"] for each in daemon.status()["roles"]}
         assert roles < family
         commands = [Path(f"/proc/{each}/cmdline").read_text() for each in family - roles]
-        assert any("forkserver" in command for command in commands)
+        assert any("fork_server" in command for command in commands)
         memory, held, before = memfds(pid), sum(held_bytes(pid).values()), shared_bytes()
         assert holders(memory) >= roles
         daemon.process.kill()

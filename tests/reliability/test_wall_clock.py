@@ -18,7 +18,7 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.recount import Ledger, Recount
+from benchmarks.raw_ledger import Ledger, Recount
 from rtagent import checkpoint as checkpoints
 from tests.conftest import eventually
 

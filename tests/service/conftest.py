@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -33,10 +34,13 @@ def example_stats() -> dict[str, Any]:
     return {
         "clock": {"uptime_s": 301.5, "ticks": 18_000, "rate_hz": 59.7274,
                   "target_rate_hz": 59.7275, "drift_ms": 0.08, "slips": 0,
+                  "window_s": 60.0,
                   "lateness_us": {"p50": 12.0, "p99": 95.0, "p999": 310.0, "max": 820.0}},
         "actions": {"agent": 17_800, "reused": 120, "default": 80, "inaction_fraction": 0.0044,
                     "strict_inaction_fraction": 0.0111, "inaction_fraction_60s": 0.002,
+                    "inaction_fraction_window": 0.002,
                     "overwritten": 3, "interaction_ms": {"mean": 16.8, "cv": 0.06},
+                    "disagreement": None,
                     "delay_ticks": {"mean": 5.2, "p50": 5.0, "p99": 6.0, "max": 9.0}},
         "inference": {"processes": 2, "ready": 2, "algorithm": "adaptive", "estimate_ms": 82.0,
                       "recommended_processes": 5, "injected_latency_ms": 0.0,
@@ -53,9 +57,9 @@ def example_stats() -> dict[str, Any]:
                "used_bytes": None, "memory_budget_bytes": None,
                "horizons": {"met": None, "missed": None},
                "episode_deadlines": {"met": None, "missed": None}},
-        "regret": {"inaction": {"value": None, "kind": None, "unit": None},
-                   "delay": {"value": 1.5, "kind": "bound", "unit": "return"},
-                   "learning": {"value": None, "kind": None, "unit": None}},
+        "regret": {"inaction": {"value": 160.0, "kind": "bound", "unit": "reward"},
+                   "delay": {"value": None, "kind": "unknown", "unit": "reward"},
+                   "learning": {"value": None, "kind": "unknown", "unit": "reward"}},
         "episodes": {"count": 37, "faults": 0, "last_return": 4.0, "mean_return_100": 2.37,
                      "mean_length_100": 486.0},
     }
@@ -91,14 +95,13 @@ def role(name: str, index: int, **changes: Any) -> dict[str, Any]:
     """One process of the status."""
     title = f"{name} {index}" if name in ("inference", "learner") else name
     return {"name": title, "role": name, "index": index, "pid": 1000 + index, "state": "running",
-            "restarts": 0, "last_error": None, **changes}
+            "busy": None, "restarts": 0, "last_error": None, **changes}
 
 
 class FakeBackend:
     """A daemon whose every answer a test can set."""
 
     def __init__(self) -> None:
-        self.has_screen = True
         self.figures = example_stats()
         self.report: dict[str, Any] = {
             "run_id": "20250101-abcd", "state": "running", "version": "0.1.0", "url": BASE,
@@ -126,6 +129,7 @@ class FakeBackend:
         self.readiness = (True, "ready")
         self.commands: list[tuple[str, dict[str, Any]]] = []
         self.askers: list[str] = []
+        self.told: list[dict[str, Any]] = []
         self.history: list[dict[str, Any]] = []
         self.drawn: dict[str, Any] = example_timeline()
         self.failure: Exception | None = None
@@ -171,6 +175,9 @@ class FakeBackend:
 
     def ready(self) -> tuple[bool, str]:
         return self.readiness
+
+    def tell(self, kind: str, **details: Any) -> None:
+        self.told.append({"kind": kind, **details})
 
     def events(
         self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
@@ -240,16 +247,17 @@ class RunningService:
     backend: FakeBackend
     port: int = 0
     beats: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     @property
     def settings(self) -> Settings:
-        return Settings(token=TOKEN, port=self.port)
+        return Settings(token=TOKEN, port=self.port, **self.options)
 
     def start(self) -> None:
         """Listen on the port of the last time, at first on a free one."""
-        sock = bind("127.0.0.1", self.port, insecure=False)
+        sock = bind("127.0.0.1", self.port, reachable=False)
         self.port = sock.getsockname()[1]
         self._stop.clear()
         arguments = (sock, self.backend, self.settings, self._stop.is_set, self._beat)
@@ -272,13 +280,20 @@ class RunningService:
             timeout=10.0,
         )
 
+    def login_url(self) -> str:
+        """What `rtagent login` would print."""
+        with self.client() as client:
+            return str(client.post("/v1/logins").json()["url"])
+
     def _beat(self) -> None:
         self.beats += 1
 
 
 @pytest.fixture
-def running(backend: FakeBackend) -> Iterator[RunningService]:
-    service = RunningService(backend)
+def running(backend: FakeBackend, tmp_path: Path) -> Iterator[RunningService]:
+    # As the daemon keeps them: a browser stays logged in when the service is started again.
+    sessions = {"sessions_file": tmp_path / "sessions.json"}
+    service = RunningService(backend, options=sessions)
     service.start()
     yield service
     service.stop()

@@ -78,6 +78,25 @@ def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     assert answer.result(5.0) == {"processes": 4}
 
 
+def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
+    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+) -> None:
+    supervisor = slow_supervisor
+    supervisor.channel.tell("login_failed", {"error": "x"})
+    message: Any = supervisor.receive()
+    assert message == ("event", {"kind": "login_failed", "error": "x"})
+    calls = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    commands = [supervisor.receive() for _ in calls]
+    supervisor.channel.tell("login_failed", {"error": "y"})
+    assert not supervisor.end.poll(0.1)
+    for command in commands:
+        supervisor.end.send({"id": command["id"], "result": {}})
+    assert [call.result(5.0) for call in calls] == [{}] * MOST_UNANSWERED
+    supervisor.end.close()
+    assert eventually(lambda: supervisor.channel._gone)
+    supervisor.channel.tell("login_failed", {"error": "z"})
+
+
 def test_refusal(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
     supervisor.end.send({"id": supervisor.receive()["id"], "refused": "too little memory"})
@@ -201,10 +220,11 @@ def test_screen_is_the_newest_frame(daemon: Daemon) -> None:
     frame = np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)
     daemon.tick(frame)
     picture = backend.screen()
-    if not backend.has_screen:
-        assert picture is None
-        return
     assert picture is not None
+    if not daemon.world.blueprint.screen:
+        # Five seconds of vectors are drawn, however few there are yet.
+        assert picture.shape == (252, 336, 3)
+        return
     assert picture.shape[:2] == (8, 6)
     assert (picture == frame.reshape(picture.shape)).all()
 
@@ -217,7 +237,7 @@ def test_ready_from_the_first_tick_until_a_role_fails(daemon: Daemon) -> None:
     assert backend.ready()[0]
     failed = {"name": "learner 0", "state": "failed", "last_error": "Traceback\nValueError: x\n"}
     status.write({"state": "failed", "roles": [failed]})
-    assert backend.ready() == (False, "learner 0 has failed: ValueError: x")
+    assert backend.ready() == (False, "learner 0 has failed")
     status.write({"state": "stopping", "roles": []})
     assert backend.ready() == (False, "the daemon is stopping")
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
-    "learning.learning_starts=100",
+    "learning.learning_starts=100", "run.max_processes=4",
 )
 
 
@@ -85,6 +85,19 @@ def test_the_supervisor_s_reason_reaches_the_client(
     assert refused.status_code == 409
     assert reason in refused.json()["detail"]
     assert client.get("/v1/deadlines").headers["etag"] == before
+
+
+@pytest.mark.parametrize(
+    ("path", "change"), [("/v1/learning", {"processes": 64}), ("/v1/inference", {"processes": 4})]
+)
+def test_more_processes_than_the_machine_bears_are_refused(
+    client: httpx.Client, path: str, change: dict[str, int]
+) -> None:
+    before = client.get("/v1/status").json()["roles"]
+    refused = client.patch(path, json=change)
+    assert refused.status_code == 409
+    assert "run.max_processes in the configuration file" in refused.json()["detail"]
+    assert client.get("/v1/status").json()["roles"] == before
 
 
 def test_a_checkpoint_is_written_and_listed(client: httpx.Client) -> None:

@@ -59,7 +59,7 @@ def test_page(client: TestClient) -> None:
     assert found['rtagent_state{state="failed"}'] == 0
     assert found["rtagent_learning_paused"] == 0
     assert found['rtagent_process_running{role="learner",index="0"}'] == 1
-    assert found['rtagent_regret{of="delay",kind="bound",unit="return"}'] == 1.5
+    assert found['rtagent_regret{of="inaction",kind="bound",unit="reward"}'] == 160.0
 
 
 def test_unknown_is_left_out() -> None:
@@ -67,7 +67,7 @@ def test_unknown_is_left_out() -> None:
     stats["learning"]["loss"] = None
     found = samples(prometheus_text(stats, {}))
     assert "rtagent_learning_loss" not in found
-    assert not any(name.startswith("rtagent_regret{of=\"inaction\"") for name in found)
+    assert not any(name.startswith("rtagent_regret{of=\"delay\"") for name in found)
     assert not any(name.startswith("rtagent_r3_deadline") for name in found)
 
 
@@ -88,7 +88,7 @@ def test_quantiles_share_one_help() -> None:
     lines = prometheus_text(example_stats(), {}).splitlines()
     helps = [line for line in lines if line.startswith("# HELP rtagent_tick_lateness_seconds ")]
     assert helps == ["# HELP rtagent_tick_lateness_seconds Lateness of a tick against its due "
-                     "time; quantiles of the last 60 s."]
+                     "time; quantiles, at most of the last 60 s."]
 
 
 def test_nothing_known_at_all() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from service.problems import ProblemMiddleware
+
 MEMBERS = {"type", "title", "status", "detail"}
 
 
@@ -23,7 +25,7 @@ MEMBERS = {"type", "title", "status", "detail"}
         ("DELETE", "/v1/inference", 405),
         ("POST", "/static/main.js", 405),
         ("OPTIONS", "/v1/status", 405),
-        ("GET", "/docs", 404),
+        ("GET", "/redoc", 404),
         ("GET", "/v1/stats/stream?hz=99", 422),
     ],
 )
@@ -84,6 +86,14 @@ def test_a_parameter_that_does_not_exist_is_refused(
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == unknown
     assert possible in answer.json()["detail"]
+
+
+def test_a_path_is_logged_without_control_characters(caplog: Any) -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("boom")
+
+    assert TestClient(ProblemMiddleware(fails)).get("/%1b%5b2J").status_code == 500
+    assert "GET / [2J failed" in caplog.text
 
 
 @pytest.mark.parametrize("path", ["/v1/stats", "/metrics"])

@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 from service import binding, context
 from service.app import create_app
 from service.context import Context
-from service.security import cookie_name, session_secret
+from service.login import cookie_name
 from tests.service.conftest import PORT, TOKEN, FakeBackend, RunningService, eventually
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -123,7 +123,10 @@ def test_many_clients_see_the_same_encoded_picture(moving: RunningService) -> No
 
 
 def test_the_cookie_opens(moving: RunningService) -> None:
-    cookie = {"cookie": f"{cookie_name(moving.settings)}={session_secret(TOKEN)}"}
+    with moving.client() as client:
+        client.post("/login", data={"secret": TOKEN})
+        name = cookie_name(moving.settings)
+        cookie = {"cookie": f"{name}={client.cookies[name]}"}
     origin = f"http://127.0.0.1:{moving.port}"
     with open_screen(moving, headers=cookie, origin=origin) as screen:
         assert screen.recv(timeout=5.0)
@@ -223,16 +226,6 @@ def test_a_socket_that_is_not_there_is_refused_with_a_problem(
     assert refusal.value.status_code == status
     assert refusal.value.headers["content-type"] == "application/problem+json"
     assert refusal.value.json()["type"].endswith(kind)
-
-
-def test_an_environment_without_a_picture(client: TestClient, backend: FakeBackend) -> None:
-    backend.has_screen = False
-    with (
-        pytest.raises(WebSocketDenialResponse) as refusal,
-        client.websocket_connect("/v1/screen", headers=HOST),
-    ):
-        pass
-    assert refusal.value.json()["type"].endswith("no-screen")
 
 
 def test_without_an_upgrade_it_says_what_it_is(client: TestClient) -> None:

@@ -77,9 +77,10 @@ def test_malformed_file(tmp_path: Path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
-def test_file_open_to_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o601])
+def test_file_open_to_others(tmp_path: Path, mode: int) -> None:
     load_or_make_token(tmp_path, {})
-    (tmp_path / "token").chmod(0o644)
+    (tmp_path / "token").chmod(mode)
     with pytest.raises(UserError, match="open to other users"):
         load_or_make_token(tmp_path, {})
 
@@ -88,6 +89,18 @@ def test_not_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token")
     with pytest.raises(UserError, match="not a file"):
         load_or_make_token(tmp_path, {})
+
+
+@pytest.mark.parametrize("leads_somewhere", [True, False])
+def test_a_link_is_refused(tmp_path: Path, leads_somewhere: bool) -> None:
+    target = tmp_path / "planted"
+    if leads_somewhere:
+        target.write_text("A" * 43)
+        target.chmod(0o600)
+    (tmp_path / "token").symlink_to(target)
+    with pytest.raises(UserError, match="is a link: remove it"):
+        load_or_make_token(tmp_path, {})
+    assert target.exists() == leads_somewhere
 
 
 def test_state_dir_that_cannot_be(tmp_path: Path) -> None:

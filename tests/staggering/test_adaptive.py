@@ -134,6 +134,15 @@ def test_twelve_faster_inferences_in_a_row_lower_the_bound_at_once() -> None:
     assert (state.load().bound, state.load().samples) == (6, 12)
 
 
+def test_one_usual_inference_between_them_and_there_is_no_step() -> None:
+    state = fresh()
+    feed(state, *([5.0] * 200))
+    feed(state, *([5.6] * 4), 5.0, 5.6)
+    assert state.load().samples == 206
+    feed(state, *([2.0] * 11), 5.0, 2.0)
+    assert state.load().samples == 219
+
+
 def test_lateness_above_one_in_five_hundred_is_answered_with_a_spare_tick() -> None:
     state = fresh()
     feed(state, *([5.0] * 1100))
@@ -213,6 +222,22 @@ def test_one_cycle_of_the_generator() -> None:
     assert run.send(Moment(1.02, 11)) == Infer(11)
     assert run.send(Inferred(11, 0.1, 1.12, 16)) == Deposit(17, 11)
     assert run.send(Moment(1.12, 16)) == Infer(16), "works on at once"
+
+
+@pytest.mark.parametrize(("ticks_after_due", "late"), [(-1, 0), (0, 1), (1, 1)])
+def test_an_action_is_late_once_its_tick_is_over(ticks_after_due: int, late: int) -> None:
+    """Frame k is what tick k made."""
+    state = fresh(processes=1)
+    feed(state, *([2.0] * 25), processes=1)
+    flags = state.load().flags
+    run = adaptive(0, state, nullcontext(), TICK)
+    next(run)
+    assert run.send(Moment(1.0, 50)) == Infer(50)
+    due = 50 + state.load().bound
+    run.send(Inferred(50, 2.0 * TICK, 1.04, due + ticks_after_due))
+    run.send(Moment(1.05, due + ticks_after_due))
+    assert state.load().flags == flags + 1
+    assert state.late[flags] == late
 
 
 def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:

@@ -12,11 +12,11 @@ from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 
 
 class Shelf:
-    """A plain list of deposits."""
+    """A plain list of deposits, registered in this order."""
 
     def __init__(self, *deposits: tuple[int, int]) -> None:
         self.deposits = [
-            Deposited(worker, frame, tick, f"{frame}->{tick}", 1, 0.0)
+            Deposited(worker, frame, tick, f"{frame}->{tick}", 1, float(worker))
             for worker, (frame, tick) in enumerate(deposits)
         ]
 
@@ -48,6 +48,15 @@ def test_the_deposit_for_the_tick_is_executed_whole() -> None:
 
 def test_of_several_for_the_same_tick_the_newest_frame_wins() -> None:
     assert executed(Arbiter(), 10, (4, 10), (6, 10), (5, 10)) == (Source.AGENT, 6)
+
+
+def test_of_one_frame_for_the_same_tick_the_one_registered_last_wins() -> None:
+    choice = Arbiter().choose(10, Shelf((6, 10), (6, 10)))
+    assert (choice.frame, choice.worker) == (6, 1)
+
+
+def test_an_older_frame_registered_later_is_not_re_used_either() -> None:
+    assert executed(Arbiter(), 10, (7, 11), (5, 11)) == (Source.REUSED, 7)
 
 
 def test_a_late_action_is_executed_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rtagent.staggering.arbiter import Source
@@ -10,8 +11,8 @@ from rtagent.staggering.figures import (
     TickRecord,
     converged_s,
     figures,
-    gap_cv,
     inaction_fraction,
+    interaction,
     overwritten_fraction,
     processes_needed,
 )
@@ -21,13 +22,9 @@ A, R, D = Source.AGENT, Source.REUSED, Source.DEFAULT
 
 def ticks(sources: list[Source], delay: int = 6) -> list[TickRecord]:
     return [
-        TickRecord(k, source, delay if source else 0, k - delay if source else -1)
+        TickRecord(k, source, delay if source else 0, k - delay if source else -1, k * 0.02)
         for k, source in enumerate(sources)
     ]
-
-
-def registered(*times: float) -> list[ActionRecord]:
-    return [ActionRecord(time, time, True) for time in times]
 
 
 def test_inaction_counts_default_ticks_and_strictly_re_used_ones_too() -> None:
@@ -41,6 +38,7 @@ def test_nothing_known_is_none_and_not_nought() -> None:
     assert list(empty) == [
         "inaction_fraction",
         "strict_inaction_fraction",
+        "interaction_mean",
         "gap_cv",
         "delay_mean",
         "delay_p99",
@@ -53,31 +51,27 @@ def test_nothing_known_is_none_and_not_nought() -> None:
     assert only_default["delay_mean"] is None
 
 
-def test_gap_cv_is_nought_for_even_spacing_and_two_for_five_in_step() -> None:
-    assert gap_cv(registered(0.0, 1.0, 2.0, 3.0)) == pytest.approx(0.0)
-    in_step = registered(*(5.0 * (n // 5) for n in range(1001)))
-    assert gap_cv(in_step) == pytest.approx(2.0, abs=0.01)
+def test_interaction_time_is_the_gap_between_ticks_with_a_new_action() -> None:
+    found = figures(ticks([A, R, A, D, D, A, D, A]), [], 0.02)
+    assert found["interaction_mean"] == pytest.approx(7 / 3)
+    assert found["gap_cv"] == pytest.approx(np.std([2, 3, 2]) / (7 / 3))
 
 
-def test_gap_cv_of_promised_actions_counts_from_the_promised_tick() -> None:
-    early = [ActionRecord(k - early, float(k), True) for k, early in enumerate((0.9, 0.1, 0.5))]
-    assert gap_cv(early) == pytest.approx(0.0)
-    late = [*early, ActionRecord(3.5, 3.0, True)]
-    # Gaps 1, 1, 1.5: mean 7/6, variance 1/18.
-    assert gap_cv(late) == pytest.approx((1 / 18) ** 0.5 / (7 / 6))
-
-
-def test_gap_cv_does_not_depend_on_the_order_of_records() -> None:
-    assert gap_cv(registered(3.0, 0.0, 1.0)) == gap_cv(registered(0.0, 1.0, 3.0))
+def test_interaction_time_needs_two_actions_and_its_evenness_three() -> None:
+    assert interaction([]) == interaction([1.0]) == (None, None)
+    assert interaction([1.0, 3.5]) == (2.5, None)
+    assert interaction([0, 5, 10, 15]) == (5.0, 0.0)
 
 
 def test_overwritten_is_what_no_tick_used() -> None:
-    actions = [ActionRecord(0.0, 0.0, used) for used in (True, False, False, True, False)]
+    actions = [ActionRecord(0.0, used) for used in (True, False, False, True, False)]
     assert overwritten_fraction(actions) == 3 / 5
 
 
 def test_delay_covers_executed_actions_alone() -> None:
-    run = [TickRecord(9, A, 6, 3), TickRecord(10, R, 5, 5), TickRecord(11, D, 0, -1)]
+    run = [
+        TickRecord(9, A, 6, 3, 0.18), TickRecord(10, R, 5, 5, 0.20), TickRecord(11, D, 0, -1, 0.22),
+    ]
     found = figures(run, [], 0.02)
     assert found["delay_mean"] == 5.5
     assert found["delay_p99"] == pytest.approx(5.99)
@@ -100,6 +94,12 @@ def test_processes_needed_forgives_rounding_and_never_is_nought() -> None:
     assert processes_needed(0.1 * 3, 0.1 * 3, 0.1, "maximum-time") == 3
     assert processes_needed(0.1 * 3, 0.1 * 3, 0.1) == 3
     assert processes_needed(1e-6, 1e-6, 0.02) == 1
+
+
+def test_no_process_more_where_the_longest_fits_into_the_same_ticks() -> None:
+    tick = 1.0 / 59.7275
+    assert processes_needed(0.0820, 0.0830, tick) == 5
+    assert processes_needed(0.0820, 0.0840, tick) == 6
 
 
 @pytest.mark.parametrize("bad", [(0.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 1.0, 0.0)])

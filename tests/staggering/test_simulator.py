@@ -45,6 +45,7 @@ def test_figures_are_json_with_the_promised_keys() -> None:
     assert list(found) == [
         "inaction_fraction",
         "strict_inaction_fraction",
+        "interaction_mean",
         "gap_cv",
         "delay_mean",
         "delay_p99",
@@ -78,7 +79,9 @@ def test_strictly_one_action_per_tick_without_fill() -> None:
 def test_killing_every_process_stops_all_action() -> None:
     result = run(processes=6, events=tuple(Kill(10.0, worker) for worker in range(6)))
     assert result.lost(2.0, 10.0) == (0, 0)
-    assert result.lost(11.0, 20.0)[0] == len([t for t in result.tick_times if 11.0 <= t < 20.0])
+    assert result.lost(11.0, 20.0)[0] == len(
+        [record for record in result.ticks if 11.0 <= record.at < 20.0]
+    )
 
 
 def test_more_processes_end_inaction_live() -> None:

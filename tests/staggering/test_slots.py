@@ -93,6 +93,15 @@ def test_an_action_that_sets_the_maximum_is_registered() -> None:
     assert state.load().period == pytest.approx(0.12)
 
 
+def test_the_first_inference_time_takes_the_place_of_the_guess_if_it_is_shorter_too() -> None:
+    state = settled("maximum-time", TICK, processes=1, samples=0)
+    run = maximum_time(0, state, nullcontext(), TICK)
+    next(run)
+    assert run.send(Moment(1.0, 50)) == Infer(None)
+    run.send(Inferred(50, 0.003, 1.003, 50))
+    assert state.load().period == pytest.approx(0.003)
+
+
 def test_expected_time_registers_at_once() -> None:
     state = settled("expected-time", 0.1)
     run = expected_time(0, state, nullcontext(), TICK)

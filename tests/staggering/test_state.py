@@ -167,7 +167,9 @@ def test_the_window_keeps_exactly_the_last_samples() -> None:
     assert plan.held == WINDOW
     assert sorted(state.tau_ns) == sorted(times[-WINDOW:])
     assert plan.total_ns == times[-WINDOW:].sum()
+    plan.above, plan.below, plan.flags = 1, 2, 3
     state.keep_last(plan, 5)
+    assert (plan.above, plan.below, plan.flags) == (0, 0, 0)
     assert list(state.tau_ns[:5]) == list(times[-5:])
     assert (plan.held, plan.total_ns) == (5, times[-5:].sum())
 

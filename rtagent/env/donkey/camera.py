@@ -7,6 +7,7 @@ is cut out of a panorama.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import cos, degrees, radians, sin
@@ -16,7 +17,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rtagent.env.donkey.protocol import ProtocolError, number
+from rtagent.env.donkey.protocol import ProtocolError, number, shown
 from rtagent.env.donkey.scenery import PIXELS_PER_UNIT, Scenery
 
 HEIGHT = 2.0
@@ -33,7 +34,9 @@ NOISE = 3.0
 """Standard deviation of the noise, in grey levels."""
 
 ENCODINGS = ("JPG", "PNG", "TGA")
+SMALLEST_SIDE, LARGEST_SIDE = 8, 1280
 MOST_PIXELS = 1280 * 960
+LEAST_FOV = 1.0
 
 _HAZE = np.array([196.0, 206.0, 216.0], np.float32)
 _ZENITH = np.array([96.0, 150.0, 214.0], np.float32)
@@ -55,7 +58,7 @@ class CameraConfig:
         img_w, img_h: size of the picture.
         img_d: 3: colour, 1: grey.
         img_enc: JPG, PNG or TGA.
-        fov: vertical field of view, degrees.
+        fov: vertical field of view, degrees; 1 to 170, or 0.
         fish_eye_x, fish_eye_y: barrel distortion.
         offset_x, offset_y, offset_z: moves the camera right, up, forward.
         rot_x, rot_y, rot_z: turns it down, right, and round its axis; degrees.
@@ -81,17 +84,28 @@ class CameraConfig:
         Raises:
             ProtocolError: names the field.
         """
-        if min(self.img_w, self.img_h) < 8 or self.img_w * self.img_h > MOST_PIXELS:
+        sides = (self.img_w, self.img_h)
+        if (
+            min(sides) < SMALLEST_SIDE or max(sides) > LARGEST_SIDE or self.pixels > MOST_PIXELS
+        ):
             raise ProtocolError(f"img_w, img_h = {self.img_w}, {self.img_h}: 8 x 8 to 1280 x 960")
         if self.img_d not in (1, 3):
             raise ProtocolError(f"img_d = {self.img_d}: 1 or 3")
         if self.img_enc not in ENCODINGS:
             raise ProtocolError(f"img_enc = {self.img_enc[:40]!r}: one of {', '.join(ENCODINGS)}")
-        if not 0.0 <= self.fov <= 170.0:
-            raise ProtocolError(f"fov = {self.fov}: 0 to 170")
+        if self.fov and not LEAST_FOV <= self.fov <= 170.0:
+            raise ProtocolError(f"fov = {self.fov}: {LEAST_FOV:g} to 170, or 0")
         for name in ("fish_eye_x", "fish_eye_y", "offset_x", "offset_y", "offset_z"):
-            if abs(getattr(self, name)) > 100.0:
+            if not abs(getattr(self, name)) <= 100.0:
                 raise ProtocolError(f"{name} = {getattr(self, name)}: at most 100")
+        for name in ("rot_x", "rot_y", "rot_z"):
+            if not abs(getattr(self, name)) <= 360.0:
+                raise ProtocolError(f"{name} = {getattr(self, name)}: at most 360")
+
+    @property
+    def pixels(self) -> int:
+        """Of a picture."""
+        return self.img_w * self.img_h
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> CameraConfig:
@@ -104,10 +118,13 @@ class CameraConfig:
         for field in fields(cls):
             default = getattr(cls, field.name)
             if isinstance(default, str):
-                values[field.name] = str(message.get(field.name) or default).upper()
+                value = message.get(field.name) or default
+                if not isinstance(value, str):
+                    raise ProtocolError(f"{field.name} = {shown(value)}: a string")
+                values[field.name] = value.upper()
             else:
-                value = number(message, field.name, 0.0)
-                values[field.name] = type(default)(value) or default
+                asked = number(message, field.name, 0.0)
+                values[field.name] = type(default)(asked) or default
         return cls(**values)
 
 
@@ -142,7 +159,7 @@ class Camera:
         clear = clear[self._rows, :, None]
         self._clear = (clear * 256).astype(np.uint16)
         self._haze = ((1.0 - clear) * _HAZE * 256).astype(np.uint16)
-        self._panorama = _panorama(np.random.default_rng(seed))
+        self._panorama = _panorama(seed)
         self._sky_columns, self._sky_rows = _sky_at(right, down, ahead)
         self._sky_columns, self._sky_rows = (
             at[: rows[-1] + 1 if len(rows) else None] for at in (self._sky_columns, self._sky_rows)
@@ -213,8 +230,10 @@ _SKY_ROWS = 256
 """Of the panorama: from the horizon to the zenith."""
 
 
-def _panorama(random: np.random.Generator) -> Picture:
+@functools.lru_cache(maxsize=4)
+def _panorama(seed: int) -> Picture:
     """The sky all around: hills on the horizon, haze above them, blue further up."""
+    random = np.random.default_rng(seed)
     angle = np.linspace(0.0, 2 * np.pi, _PANORAMA_WIDTH, endpoint=False)
     waves = np.array([2, 3, 5, 9, 17, 31])
     heights = random.uniform(0.3, 1.0, len(waves)) / waves**0.7
@@ -249,7 +268,7 @@ def _noise(
     noise = []
     count = _NOISE_PIXELS // (config.img_w * config.img_h)
     for _ in range(min(max(count, 1), _NOISE_PICTURES)):
-        levels = np.round(random.normal(0.0, NOISE, shape))
+        levels = np.round(NOISE * random.standard_normal(shape, np.float32))
         noise.append((np.clip(levels, 0, 255).astype(np.uint8),
                       np.clip(-levels, 0, 255).astype(np.uint8)))
     return noise

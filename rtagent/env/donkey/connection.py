@@ -9,6 +9,10 @@ that has stopped in mid-message, pictures that cannot be read. Then it connects 
 that grows and is spread by chance. In a race's lobby there is no telemetry yet, and pings are
 enough.
 
+Whatever a simulator sends, one look at the socket takes in messages for `LOOK_S` at most, then
+decodes two pictures at most, which are bounded in size; then the time is looked at. A message that
+no code is prepared for is counted as malformed and left out.
+
 A reset counts as done when telemetry shows it: frames from before are not delivered, and it is
 asked for again while it has no effect.
 """
@@ -21,11 +25,12 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from rtagent.clock import Clock
-from rtagent.env.donkey.protocol import Message, ProtocolError
-from rtagent.env.donkey.telemetry import NO_HIT, Telemetry, read
+from rtagent.env.donkey.protocol import Message, ProtocolError, number
+from rtagent.env.donkey.telemetry import NO_HIT, Telemetry, longest_message, read
 from rtagent.env.donkey.wire import Address, Wire
 
 SILENCE_S = 1.9
@@ -37,6 +42,10 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
 WAITING = 6
 """Frames kept for the caller; a newer one pushes out the oldest."""
+LOOK_S = 0.01
+"""Of taking in messages, after which the caller's time is looked at."""
+MOST_IN_ONE_LOOK = 1000
+"""Messages, the same where time is virtual."""
 RESET_AGAIN_S = 1.0
 MOST_RESETS = 3
 """Then a frame counts as the start even if it does not look like one."""
@@ -105,7 +114,7 @@ class Connection:
         self.count: Counter[str] = Counter()
         self.last_problem = ""
         self.news: deque[str] = deque(maxlen=NEWS)
-        self._wire = Wire()
+        self._wire = Wire(longest_message(shape))
         self._addresses: deque[Address] = deque()
         self._frames: deque[Telemetry] = deque()
         self._retry_at = clock.now()
@@ -257,28 +266,34 @@ class Connection:
             self._give_up(str(error))
 
     def _receive(self) -> None:
-        """Take in what has arrived. Only the newest frames of it are decoded."""
+        """Take in what has arrived, for a bounded time. Only the newest frames are decoded."""
         frames: deque[Message] = deque(maxlen=WAITING)
-        before = self._wire.malformed
-        for message in self._wire.receive():
-            if message["msg_type"] == "telemetry":
+        before, ends = self._wire.malformed, self._clock.now() + LOOK_S
+        for message in islice(self._wire.receive(), MOST_IN_ONE_LOOK):
+            if message is not None and message["msg_type"] == "telemetry":
                 self.count["received"] += 1
                 self.count["skipped"] += len(frames) == WAITING
                 frames.append(message)
-            else:
-                self._handle(message)
+            elif message is not None:
+                self._obey(message)
             if not self._wire.is_open:
                 return
+            if self._clock.now() >= ends:
+                break
         self.count["malformed"] += self._wire.malformed - before
-        for message in frames:
-            self._hear(message)
+        while frames:
+            self._hear(frames.popleft())
+            if self._clock.now() >= ends and len(frames) > 1:
+                # The newest is worth more than those before it.
+                self.count["skipped"] += len(frames) - 1
+                frames = deque([frames[-1]])
 
     def _hear(self, message: Message) -> None:
         if self.state is not State.RUNNING:
             return
         try:
             frame = read(message, self._shape)
-        except ProtocolError as error:
+        except Exception as error:
             if not self.count["malformed"]:
                 self._tell(f"telemetry that cannot be used: {error}")
             self.count["malformed"] += 1
@@ -310,6 +325,15 @@ class Connection:
         self._reset_asked_at = None
         return True
 
+    def _obey(self, message: Message) -> None:
+        """Do what a message asks for, whatever is in it."""
+        try:
+            self._handle(message)
+        except (ProtocolError, OSError):
+            raise
+        except Exception:
+            self.count["malformed"] += 1
+
     def _handle(self, message: Message) -> None:
         """Do what a message other than telemetry asks for."""
         kind = message["msg_type"]
@@ -327,8 +351,8 @@ class Connection:
             # No car, no telemetry: a lobby may last, and this says that it is still there.
             self._since = self._clock.now()
         elif kind == "cross_start":
-            with contextlib.suppress(TypeError, ValueError):
-                self.lap_times.append(float(message.get("lap_time", "nan")))
+            with contextlib.suppress(ProtocolError):
+                self.lap_times.append(number(message, "lap_time"))
         elif kind in ("DQ", "missed_checkpoint", "race_start", "race_stop"):
             if kind == "race_start":
                 # What was still on its way belongs to the race before.

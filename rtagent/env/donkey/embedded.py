@@ -5,6 +5,10 @@ it. So the address is known before the simulator runs, a client may connect befo
 simulator that was killed is followed by another one at the same address. The death signal is armed
 per thread: the environment steps, and so starts simulators, on one thread that lives as long as
 the environment's process does.
+
+The address is a Unix socket's whose name the kernel chooses: no file, nothing to be left behind,
+and nothing that another machine reaches. Other users of this one could find it; the simulator asks
+the kernel who connects, and serves the environment's process alone.
 """
 
 from __future__ import annotations
@@ -14,12 +18,14 @@ import socket
 import subprocess
 import sys
 
+from rtagent.env.donkey.wire import Address
+
 ENTRY = "rtagent.env.donkey.simulator"
 STOP_S = 2.0
 
 
 class EmbeddedSimulator:
-    """A simulator on a free port of 127.0.0.1.
+    """A simulator for this process.
 
     Args:
         fps: telemetry frames per second.
@@ -27,15 +33,17 @@ class EmbeddedSimulator:
     """
 
     def __init__(self, fps: float, seed: int) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.socket(socket.AF_UNIX)
+        # Linux gives a name of its own to who asks for none.
+        self._listener.bind("")
+        self._listener.listen()
         self._options = ["--fps", repr(fps), "--seed", str(seed)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self) -> Address:
         """Where it listens."""
-        host, port = self._listener.getsockname()
-        return str(host), int(port)
+        return socket.AF_UNIX, self._listener.getsockname()
 
     @property
     def pid(self) -> int | None:

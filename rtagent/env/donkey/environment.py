@@ -250,7 +250,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         """The simulator's addresses; one of our own is started if it does not run."""
         if self._embedded is not None:
             self._embedded.ensure_running()
-            return [(socket.AF_INET, self._embedded.address)]
+            return [self._embedded.address]
         host, port = self._named
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [(family, address) for family, _, _, _, address in found]

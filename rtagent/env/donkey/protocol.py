@@ -2,7 +2,9 @@
 
 The simulator ends every object with a newline. Clients put nothing between theirs, and send
 numbers as strings. What arrives may be cut anywhere, be garbage, or never end: both decoders take
-bytes as they come, keep a bounded number of them, and count what they had to throw away.
+bytes as they come, keep a bounded number of them, and count what they had to throw away. They are
+generators that yield after every object, be it a message or not, so that who reads them can stop
+when its time is up; what is left then comes first the next time.
 """
 
 from __future__ import annotations
@@ -58,7 +60,13 @@ def number(message: Mapping[str, Any], key: str, default: float | None = None) -
             return float(value)
     except (ValueError, OverflowError):
         pass
-    raise ProtocolError(f"{key} = {str(value)[:40]!r} is not a finite number")
+    raise ProtocolError(f"{key} = {shown(value)} is not a finite number")
+
+
+def shown(value: object) -> str:
+    """A value of a message in a line; of what may be deep, only what it is."""
+    deep = isinstance(value, dict | list)
+    return f"a {type(value).__name__}" if deep else repr(value)[:40]
 
 
 class LineDecoder:
@@ -74,8 +82,13 @@ class LineDecoder:
         self._searched = 0
         self.malformed = 0
 
-    def feed(self, data: bytes) -> Iterator[Message]:
-        """Take bytes; yield the messages that they complete.
+    @property
+    def pending(self) -> bool:
+        """Whether a whole line waits."""
+        return self._kept.find(b"\n", self._searched) >= 0
+
+    def feed(self, data: bytes = b"") -> Iterator[Message | None]:
+        """Take bytes; yield a message for each line that they complete, none if it is not one.
 
         Raises:
             ProtocolError: a message is longer than any may be.
@@ -85,13 +98,9 @@ class LineDecoder:
             line = bytes(self._kept[:end])
             del self._kept[: end + 1]
             self._searched = 0
-            if not line.strip():
-                continue
             message = _parse(line)
-            if message is None:
-                self.malformed += 1
-            else:
-                yield message
+            self.malformed += message is None and bool(line.strip())
+            yield message
         self._searched = len(self._kept)
         if len(self._kept) > self._longest:
             raise ProtocolError(f"a message of more than {self._longest} bytes")
@@ -102,6 +111,7 @@ class ObjectDecoder:
 
     Attributes:
         malformed: objects that were not a message, and stretches of bytes outside any object.
+        pending: an object may wait that nobody has asked for yet.
     """
 
     def __init__(self, longest: int = LONGEST_FROM_CLIENT) -> None:
@@ -112,23 +122,24 @@ class ObjectDecoder:
         self._in_string = False
         self._escaped_at = -1
         self.malformed = 0
+        self.pending = False
 
-    def feed(self, data: bytes) -> Iterator[Message]:
-        """Take bytes; yield the messages that they complete.
+    def feed(self, data: bytes = b"") -> Iterator[Message | None]:
+        """Take bytes; yield a message for each object that they complete, none if it is not one.
 
         Raises:
             ProtocolError: a message is longer than any may be.
         """
         self._kept += data
+        self.pending = True
         while (end := self._end_of_object()) is not None:
             text = bytes(self._kept[:end])
             del self._kept[:end]
             self._searched, self._escaped_at = 0, -1
             message = _parse(text)
-            if message is None:
-                self.malformed += 1
-            else:
-                yield message
+            self.malformed += message is None
+            yield message
+        self.pending = False
         if len(self._kept) > self._longest:
             raise ProtocolError(f"a message of more than {self._longest} bytes")
 

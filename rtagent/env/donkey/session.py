@@ -22,7 +22,7 @@ from PIL import Image
 from rtagent.env.donkey.camera import Camera, CameraConfig, Picture
 from rtagent.env.donkey.car import Car
 from rtagent.env.donkey.drive import PARKED, Controls, Drive
-from rtagent.env.donkey.protocol import VERSION, Message, ProtocolError, number
+from rtagent.env.donkey.protocol import VERSION, Message, ProtocolError, number, shown
 from rtagent.env.donkey.race import Race, Rules
 from rtagent.env.donkey.scenery import Scenery, draw
 from rtagent.env.donkey.scenes import SCENES
@@ -32,6 +32,7 @@ REPORTED_SCALE = 1 / 8
 RIDE_HEIGHT = 0.6
 JPEG_QUALITY = 90
 LONGEST_TIME_STEP_S = 1.0
+FURTHEST_POSITION = 1e4
 
 TrackKind = Literal["circuit", "generated"]
 
@@ -44,6 +45,8 @@ class Session:
         seed: of generated roads, textures and noise.
         track: the road of every scene; none: each scene has its own.
         rules: of a race in every scene; none: there are no races.
+        room: gives the most pixels that both cameras together may have now; none: any number.
+        may_quit: whether the client may end the simulator.
 
     Attributes:
         controls: in force.
@@ -60,6 +63,8 @@ class Session:
     seed: int = 0
     track: TrackKind | None = None
     rules: Rules | None = None
+    room: Callable[[], int] | None = field(default=None, repr=False)
+    may_quit: bool = False
     controls: Controls = PARKED
     synchronous_step: float | None = None
     wants_telemetry: bool = False
@@ -74,6 +79,7 @@ class Session:
         default_factory=lambda: {"image": CameraConfig()}
     )
     _cameras: dict[str, Camera] = field(default_factory=dict)
+    """Made when a picture is asked for: who changes them often pays once."""
     _replies: list[Message] = field(default_factory=list)
 
     def greet(self) -> list[Message]:
@@ -89,7 +95,7 @@ class Session:
         act = _HANDLERS.get(message["msg_type"])
         try:
             if act is None:
-                raise ProtocolError(f"unknown msg_type {message['msg_type'][:40]!r}")
+                raise ProtocolError(f"unknown msg_type {shown(message['msg_type'])}")
             act(self, message)
         except ProtocolError:
             self.refused += 1
@@ -143,25 +149,28 @@ class Session:
             "vel_z": car.speed * cos(car.yaw) * scale,
         }
         drive.hit = "none"
+        if not self._cameras:
+            self._cameras = {
+                key: Camera(config, drive.scenery, self.seed)
+                for key, config in self._configs.items()
+            }
         for key, camera in self._cameras.items():
             picture = camera.render(car.x, car.z, car.yaw)
             message[key] = base64.b64encode(encoded(picture, camera.config.img_enc)).decode()
         return message
 
+    @property
+    def pixels(self) -> int:
+        """Of both cameras together."""
+        return sum(config.pixels for config in self._configs.values())
+
     def _begin(self, track: Track, scenery: Scenery) -> None:
         """Put the car at the start of a road; a race begins anew."""
         self.drive = Drive.at_start(track, scenery)
         self.controls = PARKED
-        self._point_cameras()
+        self._cameras = {}
         if self.race is not None and not self.race.in_lobby:
             self._replies += self.race.start(self.time, self.drive.rounds)
-
-    def _point_cameras(self) -> None:
-        if self.drive is not None:
-            self._cameras = {
-                key: Camera(config, self.drive.scenery, self.seed)
-                for key, config in self._configs.items()
-            }
 
     def _needs_drive(self) -> Drive:
         if self.drive is None:
@@ -176,7 +185,7 @@ class Session:
     def _load_scene(self, message: Message) -> None:
         scene = message.get("scene_name")
         if not isinstance(scene, str) or scene not in SCENES.values():
-            raise ProtocolError(f"unknown scene {str(scene)[:40]!r}")
+            raise ProtocolError(f"unknown scene {shown(scene)}")
         self._scene, self.time = scene, 0.0
         self.race = None if self.rules is None else Race(self.rules, self.time)
         kind = self.track or ("circuit" if scene == "generated_track" else "generated")
@@ -203,14 +212,18 @@ class Session:
     def _car_config(self, message: Message) -> None:
         for key in ("body_r", "body_g", "body_b", "font_size"):
             number(message, key, 0.0)
-        self.name = str(message.get("car_name", ""))[:64]
+        name = message.get("car_name")
+        self.name = name[:64] if isinstance(name, str) else ""
         if self.race is not None and self.race.in_lobby:
             self._replies += self.race.start(self.time, self._needs_drive().rounds)
 
     def _cam_config(self, message: Message) -> None:
         key = "image" if message["msg_type"] == "cam_config" else "imageb"
-        self._configs[key] = CameraConfig.from_message(message)
-        self._point_cameras()
+        config = CameraConfig.from_message(message)
+        others = sum(each.pixels for name, each in self._configs.items() if name != key)
+        if self.room is not None and config.pixels + others > self.room():
+            raise ProtocolError(f"img_w, img_h = {config.img_w}, {config.img_h}: too many pixels")
+        self._configs[key], self._cameras = config, {}
 
     def _lidar_config(self, message: Message) -> None:
         """Accepted, so that nobody stumbles; this world has no lidar."""
@@ -227,6 +240,8 @@ class Session:
         self._replies += self.greet()
 
     def _quit_app(self, message: Message) -> None:
+        if not self.may_quit:
+            raise ProtocolError("no client may end this simulator")
         self.quit_asked = True
 
     def _get_protocol_version(self, message: Message) -> None:
@@ -254,6 +269,8 @@ class Session:
     def _set_position(self, message: Message) -> None:
         drive = self._needs_drive()
         x, z = number(message, "pos_x"), number(message, "pos_z")
+        if max(abs(x), abs(z)) > FURTHEST_POSITION:
+            raise ProtocolError(f"pos_x, pos_z = {x}, {z}: at most {FURTHEST_POSITION:g}")
         car = Car(x, z, _yaw(message) if "Qw" in message else drive.car.yaw)
         place = drive.track.place(x, z)
         if abs(place.cte) > BARRIER:
@@ -311,7 +328,7 @@ def encoded(picture: Picture, encoding: str) -> bytes:
     return bytes(data)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=8)
 def _road(kind: TrackKind, seed: int, turns: float, style: int) -> tuple[Track, Scenery]:
     """A road and its looks: clients that drive on the same one share them."""
     track = circuit() if kind == "circuit" else generated(seed, turns)
@@ -321,4 +338,6 @@ def _road(kind: TrackKind, seed: int, turns: float, style: int) -> tuple[Track, 
 def _yaw(message: Message) -> float:
     """The heading that a quaternion turns the car to."""
     x, y, z, w = (number(message, key) for key in ("Qx", "Qy", "Qz", "Qw"))
+    if max(abs(x), abs(y), abs(z), abs(w)) > 1.001:
+        raise ProtocolError(f"Qx, Qy, Qz, Qw = {x}, {y}, {z}, {w}: of length 1")
     return atan2(2 * (w * y + x * z), 1 - 2 * (x**2 + y**2)) % (2 * pi)

@@ -1,6 +1,7 @@
 """The embedded simulator's process: `python -m rtagent.env.donkey.simulator`.
 
-It serves on a listening socket that it inherits, and dies with the process that started it.
+It serves the process that started it, on a listening Unix socket that it inherits, and dies with
+that process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import cv2
 
 from rtagent.clock import MonotonicClock
+from rtagent.env.donkey.camera import MOST_PIXELS
 from rtagent.env.donkey.server import Simulator
 from rtagent.realtime import die_with_parent, name_process, prefer_acting, sharpen_timers
 
@@ -21,7 +23,7 @@ def main() -> None:
     """Serve until killed."""
     parser = argparse.ArgumentParser(description="The embedded DonkeyCar simulator.")
     parser.add_argument("--fd", type=int, required=True, help="of the listening socket")
-    parser.add_argument("--parent", type=int, required=True, help="die with this process")
+    parser.add_argument("--parent", type=int, required=True, help="served alone, and died with")
     parser.add_argument("--fps", type=float, required=True)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -34,7 +36,10 @@ def main() -> None:
     sharpen_timers()
     cv2.setNumThreads(1)
     with socket.socket(fileno=options.fd) as listener:
-        Simulator(listener, MonotonicClock(), fps=options.fps, seed=options.seed).run()
+        Simulator(
+            listener, MonotonicClock(), fps=options.fps, seed=options.seed,
+            most_pixels=2 * MOST_PIXELS, only_for=options.parent,
+        ).run()
 
 
 if __name__ == "__main__":

@@ -1,23 +1,44 @@
-"""What a simulator reports of the car, checked and decoded: the client's side."""
+"""What a simulator reports of the car, checked and decoded: the client's side.
+
+A simulator may be anybody's program. Pillow reads more than forty kinds of files, some of them by
+starting other programs; here it reads three. How large a picture is, and in how many passes it is
+coded, is known before it is decoded, so that one message costs a bounded time, whatever it holds.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import io
+import warnings
 from dataclasses import dataclass
 from math import cos, radians, sin
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from rtagent.env.donkey.protocol import Message, ProtocolError, number
+from rtagent.env.donkey.protocol import (
+    LONGEST_FROM_SIMULATOR,
+    Message,
+    ProtocolError,
+    number,
+)
 
 NO_HIT = "none"
-MOST_PIXELS = 1 << 24
-"""A larger picture is refused before it is decoded."""
+FORMATS = ("JPEG", "PNG", "TGA")
+MOST_TIMES_LARGER = 4
+"""Pixels of a picture, by those of the one asked for."""
+USUAL_PIXELS = 160 * 120
+MOST_BYTES_PER_PIXEL = 4
+"""Of a picture's file, by the most pixels that it may have; a header is free."""
+HEADER_BYTES = 1 << 16
+MOST_SCANS = 64
+"""Of a JPEG: each costs as much time as the picture's size says, and a few bytes."""
+LARGEST_NUMBER = 1e9
+LONGEST_HIT = 200
+
+_START_OF_SCAN = b"\xff\xda"
 
 Picture = NDArray[np.uint8]
 
@@ -54,16 +75,18 @@ def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
         shape: of the picture wanted: height, width, 3.
 
     Raises:
-        ProtocolError: a number is missing or not finite, or the picture cannot be read.
+        ProtocolError: a number is missing, not finite or beyond any car's, or the picture cannot
+            be read or is much larger than the one asked for.
     """
-    speed = number(message, "speed")
-    cte = number(message, "cte") if "cte" in message else None
-    picture, resized = _picture(message.get("image"), shape)
+    speed = _figure(message, "speed")
+    cte = _figure(message, "cte") if "cte" in message else None
+    picture = _picture(message.get("image"), shape)
+    resized = picture.shape != shape
     accel, gyro, position, velocity = (
-        tuple(number(message, f"{name}_{axis}", 0.0) for axis in "xyz")
+        tuple(_figure(message, f"{name}_{axis}", 0.0) for axis in "xyz")
         for name in ("accel", "gyro", "pos", "vel")
     )
-    pitch, yaw, roll = (number(message, key, 0.0) for key in ("pitch", "yaw", "roll"))
+    pitch, yaw, roll = (_figure(message, key, 0.0) for key in ("pitch", "yaw", "roll"))
     forward = speed
     if "vel_x" in message and "vel_z" in message:
         # The heading lies in the plane of the road; slopes are gentle.
@@ -72,31 +95,65 @@ def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
     info: dict[str, object] = {
         "pos": position, "vel": velocity, "accel": accel, "gyro": gyro, "car": (roll, pitch, yaw),
         "cte": cte, "speed": speed, "forward_vel": forward,
-        "hit": hit if isinstance(hit, str) else str(hit),
-        "time": number(message, "time", 0.0),
-        "active_node": int(number(message, "activeNode", 0.0)),
-        "total_nodes": int(number(message, "totalNodes", 0.0)),
+        "hit": (hit if isinstance(hit, str) else str(hit))[:LONGEST_HIT],
+        "time": _figure(message, "time", 0.0),
+        "active_node": int(_figure(message, "activeNode", 0.0)),
+        "total_nodes": int(_figure(message, "totalNodes", 0.0)),
     }
     if "imageb" in message:
-        info["image_b"] = _picture(message["imageb"], None)[0]
+        info["image_b"] = _picture(message["imageb"], shape)
+    if resized:
+        size = (shape[1], shape[0])
+        picture = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
     return Telemetry(picture, resized, cte, speed, forward, str(info["hit"]), info)
 
 
-def _picture(text: object, shape: tuple[int, int, int] | None) -> tuple[Picture, bool]:
-    """A picture from base64, and whether it had to be brought to the wanted shape."""
+def longest_message(shape: tuple[int, int, int]) -> int:
+    """Bytes of a message with two pictures of the largest size, where `shape` was asked for."""
+    return min(2 * _most_letters(shape) + HEADER_BYTES, LONGEST_FROM_SIMULATOR)
+
+
+def _figure(message: Message, key: str, default: float | None = None) -> float:
+    """A number of which sums and products are finite, too."""
+    value = number(message, key, default)
+    if abs(value) > LARGEST_NUMBER:
+        raise ProtocolError(f"{key} = {value:g}: at most {LARGEST_NUMBER:g}")
+    return value
+
+
+def _picture(text: object, shape: tuple[int, int, int]) -> Picture:
+    """A picture from base64, where one of `shape` was asked for."""
     if not isinstance(text, str):
         raise ProtocolError("telemetry without a picture")
+    if len(text) > _most_letters(shape):
+        raise ProtocolError(f"a picture of {len(text)} letters for {shape[1]} x {shape[0]} pixels")
+    # Decoders written in Python raise whatever a broken file makes them stumble over, and warn.
     try:
-        with Image.open(io.BytesIO(base64.b64decode(text, validate=True))) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise ProtocolError(f"a picture of {image.width} x {image.height}")
-            picture = np.asarray(image.convert("RGB"))
-    except (
-        binascii.Error, UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError,
-        SyntaxError,  # Pillow's own, for a broken PNG
-    ) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _decoded(base64.b64decode(text, validate=True), _most_pixels(shape))
+    except ProtocolError:
+        raise
+    except Exception as error:
         raise ProtocolError(f"a picture that cannot be read: {error}") from None
-    if shape is None or picture.shape == shape:
-        return picture, False
-    resized = cv2.resize(picture, (shape[1], shape[0]), interpolation=cv2.INTER_AREA)
-    return np.asarray(resized, np.uint8), True
+
+
+def _most_pixels(shape: tuple[int, int, int]) -> int:
+    # A simulator may begin with its own size, whatever was asked for.
+    return MOST_TIMES_LARGER * max(shape[0] * shape[1], USUAL_PIXELS)
+
+
+def _most_letters(shape: tuple[int, int, int]) -> int:
+    """Of a picture in base64: four for three bytes."""
+    return (HEADER_BYTES + MOST_BYTES_PER_PIXEL * _most_pixels(shape)) * 4 // 3 + 4
+
+
+def _decoded(data: bytes, most_pixels: int) -> Picture:
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        if image.format not in FORMATS:
+            raise ProtocolError(f"a picture in the format {image.format}")
+        if image.width * image.height > most_pixels:
+            raise ProtocolError(f"a picture of {image.width} x {image.height}")
+        if image.format == "JPEG" and data.count(_START_OF_SCAN) > MOST_SCANS:
+            raise ProtocolError("a picture coded in too many passes")
+        return np.asarray(image.convert("RGB"))

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rtagent.env.donkey.protocol import LineDecoder, Message, from_client
+from rtagent.env.donkey.protocol import LONGEST_FROM_SIMULATOR, LineDecoder, Message, from_client
 
 LARGEST_OUTBOX = 1 << 16
 RECEIVE = 1 << 18
@@ -22,11 +22,16 @@ Address = tuple[int, Any]
 
 
 class Wire:
-    """One connection at a time; closed at first."""
+    """One connection at a time; closed at first.
 
-    def __init__(self) -> None:
+    Args:
+        longest: bytes of the longest message that may arrive.
+    """
+
+    def __init__(self, longest: int = LONGEST_FROM_SIMULATOR) -> None:
+        self._longest = longest
         self._sock: socket.socket | None = None
-        self._decoder = LineDecoder()
+        self._decoder = LineDecoder(longest)
         self._outbox = bytearray()
 
     @property
@@ -53,7 +58,8 @@ class Wire:
         family, where = address
         self._sock = socket.socket(family, socket.SOCK_STREAM)
         self._sock.setblocking(False)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family != socket.AF_UNIX:
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = self._sock.connect_ex(where)
         if code not in (0, errno.EINPROGRESS):
             raise OSError(code, os.strerror(code))
@@ -70,7 +76,7 @@ class Wire:
             raise OSError(code, os.strerror(code))
 
     def wait(self, seconds: float, *, writing: bool) -> tuple[bool, bool]:
-        """Wait for the socket.
+        """Wait for the socket, or not at all if messages are left from an earlier look.
 
         Args:
             seconds: at most.
@@ -84,16 +90,21 @@ class Wire:
         """
         assert self._sock is not None
         wants = [self._sock] if writing else []
-        readable, writable, _ = select.select([self._sock], wants, [], seconds)
-        return bool(readable), bool(writable)
+        pending = self._decoder.pending
+        timeout = 0.0 if pending else seconds
+        readable, writable, _ = select.select([self._sock], wants, [], timeout)
+        return bool(readable) or pending, bool(writable)
 
-    def receive(self) -> Iterator[Message]:
-        """What has arrived, `MOST_RECEIVED` bytes of it at most.
+    def receive(self) -> Iterator[Message | None]:
+        """What has arrived, `MOST_RECEIVED` bytes of it at most; none for what is no message.
+
+        Who stops in the middle finds the rest the next time.
 
         Raises:
             OSError: the other side has closed the connection, or it is broken.
             ProtocolError: a message is longer than any may be.
         """
+        yield from self._decoder.feed()
         taken = 0
         while taken < MOST_RECEIVED and self._sock is not None:
             try:
@@ -132,5 +143,5 @@ class Wire:
         if self._sock is not None:
             self._sock.close()
         self._sock = None
-        self._decoder = LineDecoder()
+        self._decoder = LineDecoder(self._longest)
         self._outbox.clear()

@@ -1,7 +1,9 @@
 import itertools
 import random
 import socket
+import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -54,6 +56,22 @@ def running(connect, fake, **options):
     connection = connect(fake.address, **options)
     until(connection, lambda: connection.count["received"] > 2)
     return connection
+
+
+class TickingClock(VirtualClock):
+    """Half a millisecond passes with every look at it."""
+
+    def now(self):
+        self.sleep_until(super().now() + 5e-4)
+        return super().now()
+
+
+def counted(function, counter):
+    def call(*args):
+        counter["looks"] += 1
+        return function(*args)
+
+    return call
 
 
 def test_it_answers_the_handshake_in_order(connect):
@@ -242,6 +260,76 @@ def test_a_message_that_never_ends_costs_the_connection(connect, fake, monkeypat
     until(connection, flood)
     assert connection.count["malformed"] >= 1
     assert "more than" in connection.last_problem
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b'{"msg_type":"x"}\n', b"\n", b"{}\n", b'{"msg_type":"ping"}\n',
+     b'{"msg_type":"telemetry","speed":"fast"}\n'],
+    ids=["unknown", "empty", "no message", "ping", "telemetry"],
+)
+def test_a_flood_of_messages_takes_no_more_time_than_it_is_given(
+    connect, fake, message, monkeypatch
+):
+    """Time here passes with every look at the clock, so it does not matter how busy the machine is.
+    """
+    monkeypatch.setattr(module, "SILENCE_S", 1e9)
+    connection = running(connect, fake)
+    fake.frame = None
+    clock = connection._clock = TickingClock(connection._clock.now())
+    sender = threading.Thread(target=fake.send, args=(100_000 * message,), daemon=True)
+    sender.start()
+    heard = Counter()
+    monkeypatch.setattr(connection, "_exchange", counted(connection._exchange, heard))
+    for _ in range(20):
+        began = clock.now()
+        connection.poll(began + 0.005, enough=lambda: False)
+        assert clock.now() - began < 0.005 + 3 * module.LOOK_S
+    assert heard["looks"] >= 20
+    fake.drop()
+    sender.join(10)
+
+
+def test_what_a_look_leaves_is_there_for_the_next_without_another_byte(connect, fake, monkeypatch):
+    monkeypatch.setattr(module, "MOST_IN_ONE_LOOK", 3)
+    connection = running(connect, fake)
+    fake.frame = None
+    time.sleep(0.05)
+    count, before = connection.count, connection.count["malformed"]
+    fake.send(10 * b"{}\n")
+    connection.poll(time.monotonic() + 5.0, enough=lambda: count["malformed"] == before + 10)
+    assert count["malformed"] == before + 10
+
+
+@pytest.mark.parametrize(
+    "babble",
+    [
+        {"msg_type": "cross_start", "lap_time": 10**400},
+        {"msg_type": "cross_start", "lap_time": [1]},
+        {"msg_type": "scene_names", "scene_names": 5},
+        b'{"msg_type":"telemetry","speed":' + b"[" * 900 + b"]" * 900 + b"}\n",
+        b'{"msg_type":"telemetry","hit":' + b"[" * 900 + b"]" * 900 + b',"speed":1}\n',
+        {"msg_type": "telemetry", "speed": 1.7e308, "image": PICTURE},
+    ],
+    ids=["huge", "list", "names", "deep speed", "deep hit", "infinite"],
+)
+def test_a_message_that_no_code_expects_is_left_out(connect, fake, babble):
+    connection = running(connect, fake)
+    fake.send(babble)
+    used = connection.count["used"]
+    until(connection, lambda: connection.count["used"] > used + 3)
+    assert connection.losses == 0
+    assert not connection.lap_times
+
+
+def test_a_mistake_in_handling_a_message_is_counted(connect, fake, monkeypatch):
+    connection = running(connect, fake)
+    monkeypatch.setattr(connection, "_handle", lambda message: {}["nothing"])
+    monkeypatch.setattr(module, "read", lambda message, shape: {}["nothing"])
+    before = connection.count["malformed"]
+    fake.send({"msg_type": "ping"})
+    until(connection, lambda: connection.count["malformed"] > before + 2)
+    assert connection.running
 
 
 def test_a_closed_connection_is_noticed_at_once_and_made_anew(connect, fake):

@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -477,3 +478,30 @@ def test_render_shows_what_was_seen(simulator, make):
     env = make(simulator.at, render_mode="rgb_array")
     picture, _ = env.reset()
     assert np.array_equal(env.render(), picture)
+
+
+def test_nobody_else_finds_the_embedded_simulator():
+    """Another process of this user connects, and is sent away at once; the car drives on."""
+    env = DonkeyCar(rate_hz=60.0)
+    try:
+        env.reset()
+        drive_while(env, lambda info: not info["connected"])
+        family, name = env._embedded.address
+        assert family == socket.AF_UNIX
+        assert name.startswith(b"\0")
+        other = subprocess.run(
+            [sys.executable, "-c",
+             "import socket, sys\n"
+             "sock = socket.socket(socket.AF_UNIX)\n"
+             "sock.settimeout(20)\n"
+             "sock.connect(bytes.fromhex(sys.argv[1]))\n"
+             "print(sock.recv(100))", name.hex()],
+            capture_output=True, text=True, timeout=60, check=True,
+        )
+        assert other.stdout == "b''\n"
+        losses = env.figures.get("losses", 0)
+        for _ in range(5):
+            assert env.step(COAST)[4]["connected"]
+        assert env.figures.get("losses", 0) == losses
+    finally:
+        env.close()

@@ -1,13 +1,22 @@
 import contextlib
+import errno
+import itertools
 import json
+import os
 import socket
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from rtagent.clock import MonotonicClock, VirtualClock
+from rtagent.env.donkey import server, session
+from rtagent.env.donkey.camera import Camera
 from rtagent.env.donkey.protocol import LONGEST_FROM_CLIENT
 from rtagent.env.donkey.race import Rules
+from rtagent.env.donkey.server import HALF_LIFE_S, HEAVY_FOR_S, Client, Simulator, listen
+from rtagent.env.donkey.session import Session
 from tests.conftest import eventually
 
 from .conftest import serving
@@ -76,7 +85,14 @@ def test_two_clients_race_each_on_its_own():
             client.close()
 
 
-def test_every_message_of_the_client_is_answered_or_obeyed(simulator):
+@pytest.fixture
+def simulator_that_may_quit():
+    with serving(may_quit=True) as running:
+        yield running
+
+
+def test_every_message_of_the_client_is_answered_or_obeyed(simulator_that_may_quit):
+    simulator = simulator_that_may_quit
     client = PublicClient(simulator.at, scene="generated_road")
     client.wait_loaded()
     client.send("get_protocol_version")
@@ -160,11 +176,11 @@ def test_a_client_that_stops_reading_holds_up_nobody(simulator):
         lines.close()
 
 
-def test_a_step_that_finds_the_client_busy_is_shown_later(simulator):
+def test_a_step_that_finds_the_client_busy_is_shown_later():
     big = {**CAMERA, "img_w": 1280, "img_h": 960, "img_enc": "PNG"}
     control = {"msg_type": "control", "steering": "0", "throttle": "1", "brake": "0"}
     step_mode = {"msg_type": "step_mode", "step_mode": "synchronous", "time_step": "0.05"}
-    with socket.socket() as sock:
+    with serving(most_pixels=1280 * 960) as simulator, socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         sock.settimeout(30)
         sock.connect(simulator.at)
@@ -218,3 +234,234 @@ def test_more_clients_than_wanted_are_turned_away():
         assert simulator.figures.turned_away == 1
         assert simulator.clients == 1
         first.close()
+
+
+def asked(kind, **fields):
+    """A message as clients send it."""
+    texts = {key: str(each) for key, each in fields.items()}
+    return json.dumps({"msg_type": kind, **texts}).encode()
+
+
+HOSTILE = {
+    "long picture": asked("cam_config", img_w=8, img_h=153_600),
+    "wide picture": asked("cam_config", img_w=40_000, img_h=8),
+    "no field of view": asked("cam_config", fov=1e-200),
+    "turned": asked("cam_config", rot_x=1e300),
+    "quaternion": asked("set_position", pos_x=0, pos_z=0, Qx=1e200, Qy=0, Qz=0, Qw=0),
+    "far away": asked("set_position", pos_x=1e308, pos_z=1e308),
+    "style": asked("regen_road", road_style=1e308, rand_seed=1, turn_increment=0),
+    "deep": b'{"msg_type":"car_config","car_name":' + b"[" * 900 + b"]" * 900 + b"}",
+    "deep scene": b'{"msg_type":"load_scene","scene_name":' + b"[" * 900 + b"]" * 900 + b"}",
+    "deep encoding": b'{"msg_type":"cam_config","img_enc":' + b"[" * 900 + b"]" * 900 + b"}",
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("message", HOSTILE.values(), ids=HOSTILE)
+def test_no_message_ends_or_fails_it(simulator, message):
+    with socket.create_connection(simulator.at, timeout=20) as sock, loaded(sock) as lines:
+        sock.sendall(message + asked("get_protocol_version"))
+        while json.loads(lines.readline())["msg_type"] != "protocol_version":
+            pass
+        assert json.loads(lines.readline())["msg_type"] == "telemetry"
+    assert simulator.figures.failed == 0
+
+
+def test_what_fails_while_a_client_is_served_costs_nobody_else(simulator, monkeypatch, caplog):
+    monkeypatch.setitem(session._HANDLERS, "lidar_config", lambda of, message: {}["nothing"])
+    other = PublicClient(simulator.at)
+    with socket.create_connection(simulator.at, timeout=20) as sock, loaded(sock) as lines:
+        eventually(lambda: simulator.figures.failed == 1, 20, "the public client asks for a lidar")
+        monkeypatch.setattr(session.Session, "telemetry", lambda of: {}["nothing"])
+        with contextlib.suppress(ConnectionResetError):
+            lines.readlines()
+        eventually(lambda: simulator.figures.failed == 2, 20, "its picture fails")
+    assert simulator.thread.is_alive()
+    assert "KeyError" in caplog.text
+    eventually(lambda: other.aborted, 20, "it is sent away")
+    other.close()
+
+
+def test_a_flood_of_cameras_costs_one_camera_a_frame(simulator, monkeypatch):
+    made = []
+    monkeypatch.setattr(session, "Camera", lambda *args: made.append(args) or Camera(*args))
+    with socket.create_connection(simulator.at, timeout=20) as sock, loaded(sock) as lines:
+        before = len(made)
+        configs = [asked("cam_config", img_w=320, img_h=240 + each % 2) for each in range(600)]
+        sock.sendall(b"".join(configs) + asked("get_protocol_version"))
+        frames = 0
+        while (kind := json.loads(lines.readline())["msg_type"]) != "protocol_version":
+            frames += kind == "telemetry"
+        assert len(made) - before <= frames + 2
+    assert simulator.figures.refused == 0
+
+
+def test_who_takes_much_waits_for_itself():
+    """One client draws a road with every message; the other goes on meanwhile."""
+    clock = VirtualClock()
+    served = Simulator(listen("127.0.0.1", 0), clock, fps=20.0, worked=clock.now)
+    order = []
+
+    def client(spent):
+        return Client(sock, Session(), 0.0, spent=spent)
+
+    def act(each):
+        order.append(each.spent)
+        clock.advance(0.3 if each.spent else 0.001)
+
+    with socket.socket() as sock:
+        clients = [client(spent) for spent in (2.0, 1.0, 0.0, 3.0)]
+        left = served._serve(clients, act, 0.25)
+        assert order == [0.0, 1.0]
+        assert [each.spent for each in left] == [3.0, 2.0]
+        assert [each.spent for each in clients] == pytest.approx([2.0, 1.3, 0.001, 3.0])
+        # What a client took is forgotten, by half in a second.
+        served._clients = {each: clients[each] for each in range(4)}
+        clock.advance(served._faded_at + HALF_LIFE_S - clock.now())
+        served._look_after(clock.now())
+        assert [each.spent for each in clients] == pytest.approx([1.0, 0.65, 0.0005, 1.5])
+        served._clients = {}
+    served.close()
+
+
+def test_the_heavy_ones_share_half_of_the_time():
+    """Each slice of theirs takes 0.2 s; another client is served in every rest, 60 times a second.
+    """
+    clock = VirtualClock()
+    served = Simulator(listen("127.0.0.1", 0), clock, worked=clock.now)
+    order = []
+
+    def act(each):
+        order.append((each.name, clock.now()))
+        clock.advance(0.001 if each.name == "light" else 0.2)
+
+    with socket.socket() as sock:
+        clients = [Client(sock, Session(), 0.0) for _ in range(4)]
+        for each, name in zip(clients, ("light", "a", "b", "c"), strict=True):
+            each.name, each.heavy_until = name, name != "light" and HEAVY_FOR_S
+        served._clients = dict(enumerate(clients))
+        while clock.now() < 20.0:
+            served._serve(clients, act, 0.02)
+            clock.advance(0.015)
+        served._clients = {}
+    served.close()
+    names = Counter(name for name, _ in order)
+    heavy = [names[name] for name in "abc"]
+    assert max(heavy) - min(heavy) <= 1
+    assert 0.4 < sum(heavy) * 0.2 / 20.0 < 0.55
+    times = [at for name, at in order if name == "light"]
+    assert max(b - a for a, b in itertools.pairwise(times)) < 0.25
+    assert len(times) > 500
+
+
+def test_one_client_alone_never_rests():
+    clock = VirtualClock()
+    served = Simulator(listen("127.0.0.1", 0), clock, worked=clock.now)
+    with socket.socket() as sock:
+        only = Client(sock, Session(), 0.0)
+        served._clients = {0: only}
+        for _ in range(10):
+            assert served._serve([only], lambda each: clock.advance(0.2), 0.02) == []
+        served._clients = {}
+    assert clock.now() == pytest.approx(2.0)
+    served.close()
+
+
+def test_one_client_says_much_and_the_others_are_heard(simulator, monkeypatch):
+    monkeypatch.setattr(server, "SLICE_S", 0.0)
+    with socket.create_connection(simulator.at, timeout=20) as loud:
+        loud.sendall(5000 * asked("control", steering=0, throttle=0, brake=1))
+        quiet = PublicClient(simulator.at)
+        quiet.wait_loaded()
+        quiet.send("get_protocol_version")
+        eventually(lambda: "protocol_version" in quiet.heard, 20, "it is answered")
+        [one] = [each for each in simulator._clients.values() if each.session.drive is None]
+        assert one.decoder.pending
+        quiet.close()
+
+
+def test_pixels_are_shared():
+    options = {"most_clients": 8, "most_pixels": 640 * 480}
+    with serving(**options) as simulator, contextlib.ExitStack() as all_:
+        ends = []
+        for _ in range(8):
+            sock = all_.enter_context(socket.create_connection(simulator.at, timeout=20))
+            ends.append((sock, all_.enter_context(sock.makefile("rb"))))
+
+        def refused(kind, width, height):
+            before = sum(each.session.refused for each in simulator._clients.values())
+            for sock, lines in ends:
+                sock.sendall(asked(kind, img_w=width, img_h=height) + asked("get_protocol_version"))
+                while json.loads(lines.readline())["msg_type"] != "protocol_version":
+                    pass
+            return sum(each.session.refused for each in simulator._clients.values()) - before
+
+        # Three fill what is shared; a small picture is always there.
+        assert refused("cam_config", 640, 480) == 5
+        assert refused("cam_config_b", 8, 8) == 3
+        assert refused("cam_config", 320, 240) == 0
+        assert refused("cam_config", 1280, 960) == 8
+        taken = sum(each.session.pixels for each in simulator._clients.values())
+        assert taken <= server.SHARED_BY * 640 * 480 + 8 * server.FREE_PIXELS
+
+
+def test_who_says_nothing_at_first_is_sent_away(monkeypatch):
+    monkeypatch.setattr(server, "FIRST_WORD_S", 0.3)
+    with serving() as simulator:
+        other = PublicClient(simulator.at)
+        other.wait_loaded()
+        with socket.create_connection(simulator.at, timeout=20) as sock:
+            sock.sendall(b'{"msg_type')
+            assert sock.makefile("rb").read().count(b"\n") == 1
+        assert simulator.figures.silent == 1
+        assert simulator.clients == 1
+        other.close()
+
+
+def test_who_has_long_been_silent_makes_room_and_is_sent_away_at_last(monkeypatch):
+    monkeypatch.setattr(server, "GIVES_WAY_S", 0.2)
+    with serving(most_clients=1) as simulator:
+        first = PublicClient(simulator.at)
+        first.wait_loaded()
+        time.sleep(0.4)
+        second = PublicClient(simulator.at)
+        second.wait_loaded()
+        eventually(lambda: first.aborted, 20, "the first one has made room")
+        monkeypatch.setattr(server, "SILENCE_S", 0.2)
+        eventually(lambda: second.aborted, 20, "the second one is silent, too")
+        assert simulator.figures.silent == 2
+        first.close()
+        second.close()
+
+
+def test_on_a_unix_socket_one_process_alone_may_connect():
+    for pid, greeting in ((os.getpid(), b"scene_selection_ready"), (os.getppid(), b"")):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("")
+        listener.listen()
+        simulator = Simulator(listener, MonotonicClock(), only_for=pid)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(listener.getsockname())
+            sock.settimeout(20)
+            for _ in range(3):
+                simulator.turn()
+            assert greeting in sock.recv(1000)
+        simulator.close()
+
+
+def test_no_descriptor_left_for_a_client_is_no_end(monkeypatch):
+    class Full(socket.socket):
+        def accept(self):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    listener = Full()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    clock = VirtualClock()
+    simulator = Simulator(listener, clock)
+    with socket.create_connection(listener.getsockname()):
+        simulator.turn()
+    # It would be offered again at once: there is a pause.
+    assert clock.now() > 0.0
+    assert simulator.clients == 0
+    simulator.close()

@@ -340,9 +340,15 @@ def test_small_talk():
     assert of.handle({"msg_type": "car_config", **car}) == []
     assert of.name == "Ada"
     assert of.handle({"msg_type": "lidar_config", "deg_per_sweep_inc": "2"}) == []
-    of.handle({"msg_type": "quit_app"})
-    assert of.quit_asked
     assert of.refused == 0
+
+
+def test_a_client_ends_the_simulator_only_where_it_may():
+    for may_quit in (False, True):
+        of = session(may_quit=may_quit)
+        of.handle({"msg_type": "quit_app"})
+        assert of.quit_asked == may_quit
+        assert of.refused == (not may_quit)
 
 
 @pytest.mark.parametrize(

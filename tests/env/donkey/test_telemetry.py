@@ -1,13 +1,15 @@
 import base64
 import io
+import json
+import warnings
 from math import cos, radians, sin
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
-from rtagent.env.donkey.protocol import ProtocolError
-from rtagent.env.donkey.telemetry import read
+from rtagent.env.donkey.protocol import LONGEST_FROM_SIMULATOR, ProtocolError
+from rtagent.env.donkey.telemetry import longest_message, read
 
 SHAPE = (120, 160, 3)
 
@@ -77,13 +79,78 @@ def test_a_hit_may_be_an_object():
     assert "cone" in read(message(hit={"name": "cone"}), SHAPE).hit
 
 
-def test_a_giant_picture_is_refused_before_it_is_decoded():
+def encoded(content):
+    return base64.b64encode(content).decode()
+
+
+def test_a_picture_much_larger_than_asked_for_is_refused_before_it_is_decoded(monkeypatch):
     giant = io.BytesIO()
-    Image.new("1", (6_000, 6_000)).save(giant, "PNG")
-    text = base64.b64encode(giant.getvalue()).decode()
-    assert len(text) < 500_000
-    with pytest.raises(ProtocolError, match="6000 x 6000"):
-        read(message(image=text), SHAPE)
+    Image.new("1", (4096, 4096)).save(giant, "PNG")
+    monkeypatch.setattr(Image.Image, "convert", None)
+    with pytest.raises(ProtocolError, match="4096 x 4096"):
+        read(message(image=encoded(giant.getvalue())), SHAPE)
+    with pytest.raises(ProtocolError, match="letters"):
+        read(message(image="A" * 600_000), SHAPE)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["BMP", "DDS", "EPS", "GIF", "ICO", "JPEG2000", "PCX", "PPM", "SPIDER", "TIFF",
+                 "WEBP", "MPO"]
+)
+def test_other_formats_are_refused_even_by_a_program_that_reads_them(encoding, monkeypatch):
+    file = io.BytesIO()
+    mode = "F" if encoding == "SPIDER" else "RGB"
+    picture = Image.new(mode, (160, 120))
+    if encoding == "MPO":
+        picture.save(file, encoding, save_all=True, append_images=[picture])
+    else:
+        picture.save(file, encoding)
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", None)
+    with pytest.raises(ProtocolError):
+        read(message(image=encoded(file.getvalue())), SHAPE)
+
+
+def test_a_simulator_may_send_its_usual_size_where_a_small_one_was_asked_for():
+    assert read(message(), (24, 32, 3)).resized
+
+
+def test_a_jpeg_of_very_many_scans_is_refused():
+    """Each repeats the work for the whole picture, and costs a few bytes."""
+    file = io.BytesIO()
+    Image.fromarray(np.zeros(SHAPE, np.uint8)).save(file, "JPEG", progressive=True)
+    content = file.getvalue()
+    assert not read(message(image=encoded(content)), SHAPE).picture.any()
+    last = content.rindex(b"\xff\xda")
+    many = content[:last] + content[last:-2] * 2000 + content[-2:]
+    with pytest.raises(ProtocolError, match="passes"):
+        read(message(image=encoded(many)), SHAPE)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("fault", [IndexError, KeyError, MemoryError, RecursionError])
+def test_whatever_a_decoder_stumbles_over_is_an_unreadable_picture(fault, monkeypatch):
+    def stumble(*args, **options):
+        warnings.warn("corrupt", stacklevel=1)
+        raise fault("somewhere")
+
+    monkeypatch.setattr(Image, "open", stumble)
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        read(message(), SHAPE)
+
+
+def test_no_product_of_what_is_reported_is_infinite():
+    for figures in ({"vel_x": 1.7e308, "vel_z": 1.7e308, "yaw": 45.0}, {"speed": 1e300},
+                    {"activeNode": 1e300}):
+        with pytest.raises(ProtocolError, match="at most"):
+            read(message(**figures), SHAPE)
+
+
+def test_a_message_with_two_raw_pictures_of_the_largest_size_still_fits():
+    raw = picture_text((240, 320, 4), "TGA")
+    whole = json.dumps(message(image=raw, imageb=raw))
+    assert len(whole) < longest_message(SHAPE)
+    assert read(json.loads(whole), SHAPE).resized
+    assert longest_message((960, 1280, 3)) == LONGEST_FROM_SIMULATOR
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def received(wire, count):
     end, messages = time.monotonic() + 10.0, []
     while len(messages) < count and time.monotonic() < end:
         wire.wait(0.1, writing=False)
-        messages += wire.receive()
+        messages += filter(None, wire.receive())
     return messages
 
 

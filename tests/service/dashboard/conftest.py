@@ -61,7 +61,7 @@ def blank(browser: Any) -> Iterator[Any]:
 @pytest.fixture
 def page(blank: Any, running: RunningService) -> Any:
     """The dashboard, opened with the address that is printed."""
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     return blank
 
 

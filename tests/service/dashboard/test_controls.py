@@ -119,7 +119,7 @@ def test_settings_that_cannot_be_read_are_not_shown_as_none(
     blank: Any, running: RunningService
 ) -> None:
     blank.route("**/v1/deadlines", lambda route: route.fulfill(status=500, json={"detail": "no"}))
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     deadlines = form(blank, "deadlines")
     expect_text(deadlines.locator("output"), "cannot be read at the moment")
     assert deadlines.get_by_label("Deadline, s").is_disabled()

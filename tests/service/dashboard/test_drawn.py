@@ -51,7 +51,7 @@ def moving_timeline(processes: int, lost: int = 7) -> Any:
 def test_screen_moves(blank: Any, running: RunningService) -> None:
     sockets: list[str] = []
     blank.on("websocket", lambda socket: socket.on("framereceived", lambda _: sockets.append("!")))
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     assert_screen_follows(blank, running)
     assert sockets, "the pictures were not pushed"
 
@@ -60,7 +60,7 @@ def test_screen_moves_without_a_socket(blank: Any, running: RunningService) -> N
     blank.add_init_script(
         "window.WebSocket = class { constructor() { setTimeout(() => this.onclose(), 10); } };"
     )
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     assert_screen_follows(blank, running)
 
 
@@ -77,10 +77,10 @@ def assert_screen_follows(page: Any, running: RunningService) -> None:
         assert eventually(partial(shows, grey), 10.0)
 
 
-def test_no_screen(page: Any, running: RunningService) -> None:
-    running.backend.has_screen = False
+def test_no_frame_yet(page: Any, running: RunningService) -> None:
+    running.backend.picture = None
     page.reload()
-    expect_text(page.locator("#no-screen"), "this environment has no picture")
+    expect_text(page.locator("#no-screen"), "there is no frame yet")
 
 
 COLOURS = """() => {
@@ -115,7 +115,7 @@ COLOURS = """() => {
 @pytest.mark.parametrize("processes", [1, 5, 34])
 def test_timeline_draws(blank: Any, running: RunningService, processes: int) -> None:
     running.backend.timeline = moving_timeline(processes)
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     expect_text(blank.locator("#timeline-summary"), f"^{processes} process")
     expect_text(blank.locator("#timeline-summary"), r"[1-9]\d* default")
     expect_attribute(blank.locator("#timeline"), "aria-label", "Stagger timeline, last")
@@ -130,7 +130,7 @@ def test_timeline_draws(blank: Any, running: RunningService, processes: int) -> 
 
 def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService) -> None:
     running.backend.timeline = moving_timeline(2, lost=1_000_000_007)
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     expect_text(blank.locator("#timeline-summary"), "0 default")
     found = blank.evaluate(COLOURS.replace("LANES", "2"))
     assert (found["lost"], found["marks"]) == (0, 0)
@@ -141,7 +141,7 @@ def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService)
 
 def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
     running.backend.timeline = moving_timeline(2)
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     expect_text(blank.locator("#timeline-summary"), "2 processes")
     now_s = running.backend.timeline(1.0)["now_ms"] / 1e3
     restarted = {**event(1, "restarted", "inference 1", restarts=1), "uptime_s": now_s}
@@ -151,7 +151,7 @@ def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
 
 def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
     running.backend.timeline = moving_timeline(5)
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     picture = "document.querySelector('#timeline').toDataURL()"
     expect_text(blank.locator("#timeline-summary"), "5 processes")
     before = blank.evaluate(picture)
@@ -173,7 +173,7 @@ def test_reduced_motion_does_without_animation(blank: Any, running: RunningServi
         "CanvasRenderingContext2D.prototype.clearRect = function (...all) {"
         "  if (this.canvas.id === 'timeline') window.drawn += 1; clear.apply(this, all); };"
     )
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     expect_text(blank.locator("#timeline-summary"), "2 processes")
     before = blank.evaluate("window.drawn")
     blank.wait_for_timeout(1000)
@@ -183,10 +183,10 @@ def test_reduced_motion_does_without_animation(blank: Any, running: RunningServi
 def test_an_older_daemon_is_coped_with(blank: Any, running: RunningService) -> None:
     for absent in ("**/v1/timeline*", "**/v1/events*"):
         blank.route(absent, lambda route: route.fulfill(status=404, json={"detail": "not found"}))
-    blank.goto(running.settings.login_url)
+    blank.goto(running.login_url())
     expect_text(blank.locator("#no-timeline"), "Not available")
     expect_text(blank.locator("#no-events"), "Not available")
-    expect_text(verdict(blank, "acting"), "Acting on")
+    expect_text(verdict(blank, "acting"), "acting on")
     form(blank, "inference").get_by_label("Processes").fill("5")
     blank.keyboard.press("Enter")
     chart = blank.locator('[data-series="actions.inaction_fraction_60s"]')

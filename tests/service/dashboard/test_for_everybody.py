@@ -72,15 +72,18 @@ def test_contrast_is_enough(page: Any, running: RunningService, scheme: str) -> 
     page.emulate_media(color_scheme=scheme)
     backend = running.backend
     backend.figures["inference"]["injected_latency_ms"] = 82.0
-    backend.figures["actions"]["inaction_fraction_60s"] = 0.05
+    for name in ("60s", "window"):
+        backend.figures["actions"][f"inaction_fraction_{name}"] = 0.05
     backend.figures["r3"]["mode"] = "step"
-    backend.history[:] = [event(2, "failed", "learner 0", error="x"), event(1, "slip", slips=1)]
+    backend.history[:] = [
+        event(2, "failed", "learner 0", error="x", again_in_s=9.6), event(1, "slip", slips=1)
+    ]
     backend.report["roles"][3] = role("learner", 0, state="failed", last_error="ValueError: x")
     form(page, "inference").get_by_label("Processes").fill("900")
     page.keyboard.press("Enter")
     expect_text(form(page, "inference").locator("output"), "Not changed")
     expect_text(page.locator("#verdict-health"), "has failed")
-    expect_text(page.locator("#events"), "has failed and is given up")
+    expect_text(page.locator("#events"), "has failed and is tried again in")
     assert page.evaluate(CONTRASTS) == {}
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (int(re.findall(r"\d+", background)[0]) < 60) is (scheme == "dark")

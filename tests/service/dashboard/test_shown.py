@@ -24,41 +24,47 @@ def test_shows_live_figures(page: Any, running: RunningService) -> None:
 
 def test_answers_the_four_questions(page: Any, running: RunningService) -> None:
     figures = running.backend.figures
-    expect_text(verdict(page, "acting"), r"^Acting on 99\.8 % of ticks$")
+    expect_text(verdict(page, "acting"), r"^In time: acting on 99\.8 % of ticks$")
     expect_text(verdict(page, "lateness"), r"^Actions are 5\.2 ticks old$")
-    expect_text(page.locator("#verdict-lateness .detail"), "what that costs is unknown")
+    expect_text(page.locator("#verdict-lateness .detail"), "what that changes is unknown")
     expect_text(verdict(page, "learning"), r"^Learning: return 2\.37$")
     expect_text(verdict(page, "health"), "^Nothing is broken$")
     expect_attribute(page.locator("#verdict-acting"), "data-level", "good")
 
-    figures["actions"]["inaction_fraction_60s"] = 0.8
-    figures["regret"]["delay"] = {"value": 0.12, "kind": "measured", "unit": "disagreement"}
+    for name in ("60s", "window"):
+        figures["actions"][f"inaction_fraction_{name}"] = 0.8
+    figures["actions"]["disagreement"] = 0.12
     figures["learning"]["paused"] = True
-    expect_text(verdict(page, "acting"), r"^Acting on 20\.0 % of ticks$")
+    expect_text(verdict(page, "acting"), r"^Too late: acting on 20\.0 % of ticks$")
     expect_attribute(page.locator("#verdict-acting"), "data-level", "bad")
-    expect_text(page.locator("#verdict-lateness .detail"), r"12\.0 % would have been other ones")
+    expect_text(page.locator("#verdict-lateness .detail"), r"12\.0 % are not what the agent chose")
     expect_text(verdict(page, "learning"), "^Learning is paused$")
 
 
 def test_unknown_is_never_a_zero(page: Any, running: RunningService) -> None:
     running.backend.figures["learning"]["loss"] = None
-    running.backend.figures["actions"]["inaction_fraction_60s"] = None
+    for name in ("60s", "window"):
+        running.backend.figures["actions"][f"inaction_fraction_{name}"] = None
     expect_text(figure(page, "learning.loss"), "^unknown$")
     expect_text(figure(page, "actions.inaction_fraction_60s"), "^unknown$")
     expect_text(verdict(page, "acting"), "^Not known yet$")
     expect_text(page.locator('[data-regret="learning"] .value'), "^unknown$")
 
 
-def test_regrets_say_what_they_are(page: Any, running: RunningService) -> None:
-    delay = page.locator('[data-regret="delay"]')
-    expect_text(delay.locator(".value"), r"^1\.5000 return$")
-    expect_text(delay.locator(".basis"), "^bound$")
-    running.backend.figures["regret"]["inaction"] = {
-        "value": 80, "kind": "measured", "unit": "default ticks",
-    }
+def test_a_regret_is_in_units_of_reward_and_says_what_it_is(
+    page: Any, running: RunningService
+) -> None:
     inaction = page.locator('[data-regret="inaction"]')
-    expect_text(inaction.locator(".value"), "^80 default ticks$")
-    expect_text(inaction.locator(".basis"), "^measured$")
+    expect_text(inaction.locator(".value"), "^160 reward$")
+    expect_text(inaction.locator(".basis"), "^bound$")
+    delay = page.locator('[data-regret="delay"]')
+    expect_text(delay.locator(".value"), "^unknown$")
+    expect_text(delay.locator(".basis"), "^unknown$")
+    running.backend.figures["regret"]["inaction"] = {
+        "value": 12.5, "kind": "estimate", "unit": "reward",
+    }
+    expect_text(inaction.locator(".value"), r"^12\.5\d* reward$")
+    expect_text(inaction.locator(".basis"), "^estimate$")
 
 
 def test_injected_latency_is_named(page: Any, running: RunningService) -> None:
@@ -108,8 +114,8 @@ def test_says_why_the_batch_size_changed(page: Any, running: RunningService) -> 
     deadlines = running.backend.deadlines
     running.backend.deadlines = lambda: {**deadlines(), "decisions": [decision]}
     running.backend.figures["r3"]["mode"] = "step"
-    expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind, with 40\.0 % of the time "
-                r"and 20\.0 % of the data used\.")
+    expect_text(page.locator("#decision"), r"Batch size 32 → 64: behind: 40\.0 % of the time "
+                r"up to the margin against 20\.0 % of the data\.")
 
 
 def test_shows_a_failed_process(page: Any, running: RunningService) -> None:
@@ -134,7 +140,7 @@ def test_shows_a_killed_process_and_its_recovery(page: Any, running: RunningServ
                 last_error="killed by signal 9")
     roles[2] = died
     running.backend.history.insert(
-        0, event(1, "backoff", "inference 1", error="killed by signal 9")
+        0, event(1, "died", "inference 1", error="killed by signal 9")
     )
     expect_text(verdict(page, "health"), "^1 process is restarting$")
     row = page.locator("#processes tr").nth(2)

@@ -1,0 +1,75 @@
+"""What a second count says of a figure, and whether the first agrees with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+TOLERANCE = 0.005
+
+Found = dict[str, Any]
+"""Counted figures by their paths."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """A figure of which bounds alone are known: it belongs to a moment between two looks."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A figure that had one of these values at a moment between two looks."""
+
+    values: tuple[Any, ...]
+
+
+def spread(path: str, values: Sequence[float], *percentiles: int) -> Found:
+    """The percentiles and the largest value; unknown without values."""
+    names = [f"{path}.p{each}" for each in percentiles] + [f"{path}.max"]
+    if not len(values):
+        return dict.fromkeys(names, None)
+    found = [float(np.percentile(values, each)) for each in percentiles]
+    return dict(zip(names, [*found, float(max(values))], strict=True))
+
+
+def agrees(said: Any, counted: list[Any], slack: int = 0) -> bool:
+    """Whether what is said is what was counted, at one of several moments or between them."""
+    if said is None or isinstance(said, str | bool):
+        return said in [each for value in counted for each in values(value)]
+    if isinstance(counted[0], OneOf):
+        return any(agrees(said, [each]) for each in counted[0].values)
+    numbers = [each for value in counted for each in ends(value)]
+    if not numbers:
+        return False
+    low, high = min(numbers), max(numbers)
+    spare = max(slack, TOLERANCE * max(abs(low), abs(high)))
+    return bool(low - spare <= said <= high + spare)
+
+
+def values(value: Any) -> tuple[Any, ...]:
+    """What may be said."""
+    return value.values if isinstance(value, OneOf) else (value,)
+
+
+def ends(value: Any) -> tuple[float, ...]:
+    """The numbers between which a figure lies; none if it is not a number."""
+    if isinstance(value, Between):
+        return value.low, value.high
+    if isinstance(value, OneOf):
+        return tuple(number for each in value.values for number in ends(each))
+    return () if value is None or isinstance(value, str | bool) else (value,)
+
+
+def merged(counted: list[Any]) -> Any:
+    """All that was counted, as one value or as two bounds."""
+    numbers = [float(each) for value in counted for each in ends(value)]
+    if not numbers:
+        return values(counted[0])[0]
+    low, high = min(numbers), max(numbers)
+    return low if low == high else [low, high]

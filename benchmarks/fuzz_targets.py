@@ -1,0 +1,201 @@
+"""What reads files of others, each with a way to make and a way to read an example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from benchmarks import hostile
+from rtagent.checkpoint import Checkpoint, CheckpointError, Counters, Signature, load
+from rtagent.checkpoint import save as save_checkpoint
+from rtagent.config_reading import load_config
+from rtagent.env import state_trial
+from rtagent.env.donkey.protocol import ProtocolError
+from rtagent.env.donkey.telemetry import read
+from rtagent.env.gameboy import GameBoy
+from rtagent.env.rom import BUNDLED
+from rtagent.env.state_trial import check_states
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import Ledger
+from rtagent.memory.ring import Ring
+from rtagent.replay_restoring import restore
+from rtagent.replay_store import MANIFEST, _crc, find
+from rtagent.replay_store import save as save_replay
+from rtagent.staggering.arbiter import Source
+
+SHAPE = (120, 160, 3)
+TICKS, CAPACITY = 200, 400
+BOOT_FRAMES = 300
+FRAMES_PLAYED = 600
+"""After a state that was let through: then it must not end the emulator either."""
+SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")
+
+Make = Callable[[Random], Any]
+Use = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader of files.
+
+    Attributes:
+        name: of the target.
+        open: gives how to make an example, and how to read it; is told a folder to work in.
+        refusal: what the reader may raise.
+    """
+
+    name: str
+    open: Callable[[Path], AbstractContextManager[tuple[Make, Use]]]
+    refusal: type[Exception]
+
+
+def messages_of(
+    make: Callable[..., bytes], seed: int, name: str, first: int
+) -> Iterator[bytes]:
+    """Messages without end, by their numbers."""
+    whole = hostile.as_text(_good_picture())
+    number = first
+    while True:
+        random = Random(f"{seed}/{name}/{number}")
+        yield make(random, whole) if make is hostile.to_client else make(random)
+        number += 1
+
+
+def _good_picture() -> bytes:
+    random = Random(0)
+    while True:
+        content = hostile.picture(random)
+        try:
+            read({"msg_type": "telemetry", "speed": 1, "image": hostile.as_text(content)}, SHAPE)
+        except ProtocolError:
+            continue
+        return content
+
+
+@contextmanager
+def _pictures(folder: Path) -> Iterator[tuple[Make, Use]]:
+    def use(content: bytes) -> None:
+        read({"msg_type": "telemetry", "speed": 1, "image": hostile.as_text(content)}, SHAPE)
+
+    yield hostile.picture, use
+
+
+@contextmanager
+def _states(folder: Path) -> Iterator[tuple[Make, Use]]:
+    machine = GameBoy(BUNDLED / "starfall" / "starfall.gb")
+    for _ in range(BOOT_FRAMES):
+        machine.step()
+    whole = machine.snapshot().state
+    usual = state_trial.FRAMES, state_trial.LONGEST_S
+    # Whoever hangs hangs for ever: a second says it as well as five.
+    state_trial.LONGEST_S = 0.5
+
+    def use(state: bytes) -> None:
+        check_states(machine, {"it": state})
+        state_trial.FRAMES = FRAMES_PLAYED
+        try:
+            fault = state_trial._tried(machine, [state])
+        finally:
+            state_trial.FRAMES = usual[0]
+        if fault:
+            raise RuntimeError(f"after it was let through, {fault}")
+
+    try:
+        yield lambda random: hostile.mutated(random, whole), use
+    finally:
+        state_trial.FRAMES, state_trial.LONGEST_S = usual
+        machine.close()
+
+
+@contextmanager
+def _checkpoints(folder: Path) -> Iterator[tuple[Make, Use]]:
+    tensors = {
+        "online.w": np.ones((20, 3), np.float32), "optimizer.steps": np.array(7, np.int64)
+    }
+    whole = save_checkpoint(folder, Checkpoint(SIGNATURE, Counters(7, 8, 9), tensors)).read_bytes()
+    path = folder / "checkpoint"
+
+    def use(content: bytes) -> None:
+        path.write_bytes(content)
+        load(path)
+
+    yield lambda random: hostile.checkpoint(random, whole), use
+
+
+@contextmanager
+def _replays(folder: Path) -> Iterator[tuple[Make, Use]]:
+    rings = _rings()
+    for tick in range(TICKS):
+        rings[1].write(
+            tick, observed=tick - 1, time_ns=tick, registered_ns=tick, lateness_ns=0, reward=0.5,
+            weights_version=1, episode=tick // 50, worker=0, source=Source.AGENT, flags=0, action=1,
+        )
+        rings[0].publish(tick, np.full((6, 5), tick % 256, np.uint8), tick // 50 * 50)
+    save_replay(folder, SIGNATURE, *rings, priorities=lambda first, stop: np.ones(stop - first))
+    whole = {path: path.read_bytes() for path in folder.iterdir()}
+    chunks = [path for path in whole if path.name != MANIFEST]
+
+    def make(random: Random) -> tuple[Path, bytes]:
+        if random.random() < 0.5:
+            return folder / MANIFEST, hostile.manifest(random, whole[folder / MANIFEST], _crc)
+        path = random.choice(chunks)
+        return path, hostile.chunk(random, whole[path])
+
+    def use(example: tuple[Path, bytes]) -> None:
+        path, content = example
+        path.write_bytes(content)
+        try:
+            manifest = find(folder, SIGNATURE)
+            assert manifest is not None
+            restore(folder, manifest, SIGNATURE, *_rings())
+        finally:
+            path.write_bytes(whole[path])
+
+    yield make, use
+
+
+@contextmanager
+def _configurations(folder: Path) -> Iterator[tuple[Make, Use]]:
+    examples = Path(__file__).parents[1] / "examples"
+    whole = [path.read_bytes() for path in sorted(examples.glob("*.toml"))]
+    path = folder / "config.toml"
+
+    def use(content: bytes) -> None:
+        path.write_bytes(content)
+        load_config(path, (), {})
+
+    yield lambda random: hostile.configuration(random, random.choice(whole)), use
+
+
+def _rings() -> tuple[FrameRing, Ledger]:
+    """Empty ones."""
+    about = Blueprint(
+        rate_hz=60.0, frame_shape=(6, 5), frame_dtype="uint8", frame_stack=4,
+        observation_space=None, action_space=None, action_shape=(), action_dtype="int32",
+        action_meanings=(), noop_action=0, network="", tensors=(), screen=True,
+    )
+    memory = []
+    for kind in (FrameRing, Ledger):
+        part = memoryview(np.zeros(-(-kind.size(about, CAPACITY) // 8), np.int64).view(np.uint8))
+        Ring.format(part)
+        memory.append(kind(part, about, CAPACITY))
+    return memory[0], memory[1]
+
+
+FILES = {
+    target.name: target
+    for target in (
+        Target("pictures", _pictures, ProtocolError), Target("states", _states, UserError),
+        Target("checkpoints", _checkpoints, CheckpointError),
+        Target("replays", _replays, UserError),
+        Target("configurations", _configurations, UserError),
+    )
+}

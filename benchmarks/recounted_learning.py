@@ -1,0 +1,214 @@
+"""Learning, replay and R3, counted again from the learners' records and R3's decisions."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.agreement import Between, Found
+from benchmarks.witness import NANO, View, Witness
+from rtagent.memory.horizon import KINDS
+
+RATE_S = 5.0
+"""Updates are counted over this time."""
+NOTED_S = 0.4
+"""Between two notes that a learner makes of its updates; one that is starved takes longer."""
+LOOK_S = 0.15
+"""Between two looks, and between an update and its account, at most."""
+MEASURED_S = 20.0
+"""Since the daemon measured its memory, at most: it does not while a process starts."""
+ACTING_S = 0.5
+"""From an update to an action by its weights, at most."""
+
+
+def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
+    """From the learners' own records, added up, and from what follows from the updates."""
+    wanted, records = config["learning"], view.learners
+    applied = int(records["applied"].sum())
+    places = range(wanted["processes"])
+    version = 1 + applied // wanted["publish_every"] + int(records["checkpoints"].sum())
+    found: Found = {
+        "learning.processes": len(places),
+        "learning.order": wanted["order"],
+        "learning.paused": wanted["paused"],
+        "learning.updates": applied,
+        "learning.updates_per_s": update_rate(witness, view.at, len(places)),
+        "learning.samples_consumed": samples(view, wanted["batch_size"], applied),
+        "learning.staleness.mean": (
+            int(records["staleness_sum"].sum()) / applied if applied else None
+        ),
+        "learning.staleness.max": int(records["staleness_max"].max()) if applied else None,
+        "learning.skipped": int(records["skipped"].sum()),
+        "learning.dropped": int(records["dropped"].sum()),
+        "learning.checkpoints": int(records["checkpoints"].sum()),
+        "learning.checkpoint_failures": int(records["checkpoint_failures"].sum()),
+        "learning.weights_version": version,
+        "learning.epsilon": Between(*sorted((
+            exploration(applied, config),
+            exploration(applied_at(witness, view.at - ACTING_S), config),
+        ))),
+        "learning.batch_size": batch_size(view, wanted["batch_size"]),
+    }
+    for index in places:
+        path, pids = f"learning.workers[{index}]", witness.lives["learner", index]
+        found |= {
+            f"{path}.index": index,
+            f"{path}.pid": pids[-1] if pids else None,
+            f"{path}.state": "running" if witness.alive("learner", index) else "dead",
+            f"{path}.restarts": len(pids) - 1,
+            f"{path}.applied": int(records["applied"][index]),
+        }
+    return found
+
+
+def samples(view: View, batch: int, applied: int) -> int | Between:
+    """Transitions learned from; where R3 is on, those of all its horizons."""
+    if not view.horizon.mode:
+        return applied * batch
+    told = ended_samples(view) + view.horizon.consumed
+    return Between(told, told + unaccounted(view))
+
+
+def ended_samples(view: View) -> int:
+    """Of the horizons that are over."""
+    over = ("met", "missed", "early-exit")
+    return sum(each.consumed for each in view.decisions if KINDS[each.kind] in over)
+
+
+def unaccounted(view: View) -> int:
+    """Samples that learners may not have put into the horizon yet: those of 8 ms each."""
+    busy = view.learners[view.learners["update_ns"] > 0]
+    updates = sum(1 + 8_000_000 // int(each["update_ns"]) for each in busy)
+    return int(updates * max(view.horizon.batch_size, 1))
+
+
+def batch_size(view: View, batch: int) -> int:
+    """What the newest decision of R3 made it."""
+    return int(view.decisions[-1].after) if view.horizon.mode and view.decisions else batch
+
+
+def exploration(updates: int, config: Mapping[str, Any]) -> float:
+    """The rate after so many updates, linear."""
+    policy = config["policy"]
+    if not config["learning"]["processes"]:
+        return float(policy["epsilon_end"])
+    done = min(1.0, updates / policy["epsilon_steps"])
+    start, end = policy["epsilon_start"], policy["epsilon_end"]
+    return float(start + done * (end - start))
+
+
+def applied_at(witness: Witness, at: float) -> int:
+    """Updates that were seen before this moment, less those that nobody has published."""
+    seen = [int(applied.sum()) for when, applied in witness.applied if when <= at]
+    return seen[-1] if seen else 0
+
+
+def update_rate(witness: Witness, now: float, learners: int) -> Between | None:
+    """Updates per second of the last 5 s, or since a learner was ready if that is less.
+
+    To one update of each learner: it does not note when it made them.
+    """
+    rates = [learner_rates(witness, now, index) for index in range(learners)]
+    known = [each for each in rates if each]
+    if not any(map(max, known)):
+        return None
+    one_more = len(known) / RATE_S
+    return Between(sum(map(min, known)) - one_more, sum(map(max, known)) + one_more)
+
+
+def learner_rates(witness: Witness, now: float, index: int) -> list[float]:
+    """Of one learner, for every moment since which it may have counted."""
+    looks = [(at, int(applied[index])) for at, applied in witness.applied if at <= now]
+    begun, updates = witness.since["learner", index], looks[-1][1]
+    first, last = now - RATE_S - NOTED_S, now - RATE_S + NOTED_S
+    if last < begun + NOTED_S:
+        # It was ready between its start and its first update; what its predecessor did counts, too.
+        before = next((n for at, n in looks if at >= begun), updates)
+        last = next((at for at, n in looks if at >= begun and n > before), now)
+    # On a busy machine looks are rare: those at both ends are included.
+    start = max((at for at, _ in looks if at <= first), default=first)
+    end = min((at for at, _ in looks if at >= last), default=last)
+    return [
+        (updates - n) / (now - max(at, now - RATE_S))
+        for at, n in looks if start <= at <= end and now > at
+    ]
+
+
+def replay(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
+    """From the stamps that lie in the ledger's memory, and the sizes of the two rings."""
+    capacity = config["replay"]["capacity"]
+    per_tick = sum(witness.sizes[name] // capacity for name in ("frames", "ledger"))
+    held = min(len(view.rows), capacity)
+    budget = config["r3"]["memory_budget_mb"]
+    return {
+        "replay.capacity": capacity,
+        "replay.size": held,
+        "replay.bytes": held * per_tick,
+        "replay.bytes_per_transition": per_tick,
+        "replay.memory_budget_bytes": None if budget is None else budget << 20,
+    }
+
+
+def r3(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
+    """From the decisions, which are kept with their inputs, and from the episodes."""
+    wanted = config["r3"]
+    kinds = [KINDS[each.kind] for each in view.decisions]
+    on = bool(view.horizon.mode)
+    known = on or bool(view.horizon.number)
+    used = [size for at, size in witness.memory if at >= view.at - MEASURED_S]
+    budget = wanted["memory_budget_mb"]
+    found = {
+        "r3.mode": wanted["mode"],
+        "r3.deadline_s": wanted["deadline_s"],
+        "r3.data_budget": wanted["data_budget"],
+        "r3.horizons.met": (kinds.count("met") + kinds.count("early-exit")) if known else None,
+        "r3.horizons.missed": kinds.count("missed") if known else None,
+        "r3.early_exits": kinds.count("early-exit") if known else None,
+        "r3.decisions": len(kinds),
+        "r3.oom_events": int(view.learners["out_of_memory"].sum()),
+        "r3.memory_budget_bytes": None if budget is None else budget << 20,
+    }
+    if used:
+        found["r3.used_bytes"] = Between(min(used), max(used))
+    if budget is None:
+        found["r3.replay_memory_bytes"] = view.pages["frames"] + view.pages["ledger"]
+    return found | horizon(view, wanted)
+
+
+def horizon(view: View, wanted: Mapping[str, Any]) -> Found:
+    """Where the running horizon stands, by the end of the one before and the learners' count."""
+    names = ("elapsed_s", "consumed", "time_ratio", "data_ratio")
+    if not (view.horizon.mode and view.horizon.running):
+        return dict.fromkeys((f"r3.{name}" for name in names), None)
+    over = [each for each in view.decisions if KINDS[each.kind] in ("met", "missed", "early-exit")]
+    consumed = int(view.learners["samples_consumed"].max()) - ended_samples(view)
+    used = Between(max(0, consumed - unaccounted(view)), consumed)
+    found: Found = {
+        "r3.consumed": used,
+        "r3.data_ratio": Between(
+            used.low / wanted["data_budget"], used.high / wanted["data_budget"]
+        ),
+    }
+    if over:
+        passed_s = view.at - over[-1].time_ns / NANO
+        least_s = max(0.0, passed_s - LOOK_S)
+        found["r3.elapsed_s"] = Between(least_s, passed_s)
+        found["r3.time_ratio"] = Between(
+            least_s / wanted["deadline_s"], passed_s / wanted["deadline_s"]
+        )
+    return found
+
+
+def evaluation(events: Sequence[Mapping[str, Any]]) -> Found:
+    """From the events of the evaluations, newest first: each tells its returns."""
+    done = [each for each in events if each["kind"] == "evaluation"]
+    newest = done[0] if done else {}
+    path = "learning.evaluation"
+    return {
+        f"{path}.evaluations": len(done),
+        f"{path}.episodes": sum(len(each["returns"]) for each in done),
+        f"{path}.mean_return": statistics.fmean(newest["returns"]) if newest else None,
+        f"{path}.updates": newest.get("updates"),
+        f"{path}.weights_version": newest.get("weights_version"),
+    }

@@ -1,0 +1,250 @@
+"""What a running daemon did, seen from outside: ledger, board, kernel.
+
+The memory of the daemon is found through `/proc` and mapped for reading. Of the program only
+declarations are used (the layouts of the board, the orders and R3's decisions); what the figures
+are and how they come about is not. A thread looks twenty times a second, for the board keeps the
+registrations of a while only, and of a process that was replaced only its successor. Whoever asks
+for a view looks once more; a lock lets one look at a time.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.process_figures import descendants, gone
+from benchmarks.raw_ledger import ROW, Ledger, Rows
+from rtagent.memory.board import SAMPLES, Board
+from rtagent.memory.control import Control
+from rtagent.memory.horizon import HorizonRecord
+
+REGISTERED = np.dtype(
+    [("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8"), ("worker", "<i8")]
+)
+EVERY_S = 0.05
+MEMORY_EVERY_S = 0.5
+"""Walking through the page tables of all processes takes some milliseconds."""
+KIB = 1024
+NANO = 1e9
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that was known at one moment.
+
+    Attributes:
+        at: seconds, monotonic.
+        rows: every ledger row since the start.
+        registered: every registered action since the start.
+        inference, learners: the records of the processes, without their rings.
+        horizon: R3's, with `decisions`, oldest first, and `reservations`.
+        decisions: every one so far.
+        pages: bytes that the kernel holds for each arena.
+        since: seconds; when changed inference settings came into force, as the supervisor has it.
+    """
+
+    at: float
+    rows: Rows
+    registered: npt.NDArray[Any]
+    inference: npt.NDArray[Any]
+    learners: npt.NDArray[Any]
+    environment: npt.NDArray[Any]
+    horizon: Any
+    decisions: list[Any]
+    pages: dict[str, int]
+    since: float = 0.0
+
+    def until(self, ticks: int) -> View:
+        """The same with the first `ticks` rows alone."""
+        return replace(self, rows=self.rows[:ticks])
+
+
+class Witness:
+    """Follows a daemon.
+
+    Args:
+        supervisor: its pid.
+        capacity: `replay.capacity`.
+
+    Attributes:
+        lives: pids that each process has had since it was last wanted, by role and index.
+        since: seconds; when the first of these was seen.
+        applied: (seconds, gradients applied by each learner) of every look.
+        memory: (seconds, bytes of all processes and arenas) now and then.
+        sizes: bytes of each arena.
+        missed: registrations that were overwritten on the board before they were seen.
+    """
+
+    def __init__(self, supervisor: int, capacity: int) -> None:
+        self.supervisor = supervisor
+        self.ledger = Ledger(supervisor, capacity)
+        self._descriptors = arenas(supervisor)
+        self._board = Board(memoryview(self._map("board")))
+        self._horizon = HorizonRecord(memoryview(self._map("horizon")))
+        self._control = Control(memoryview(self._map("control")))
+        self.sizes = {name: os.stat(path).st_size for name, path in self._descriptors.items()}
+        self._rows: list[Rows] = []
+        self._registered: list[npt.NDArray[Any]] = [np.zeros(0, REGISTERED)]
+        self._seen: defaultdict[int, int] = defaultdict(int)
+        self._decisions: list[Any] = []
+        self.lives: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        self.since: defaultdict[tuple[str, int], float] = defaultdict(float)
+        self._dismissed: set[int] = set()
+        self.applied: list[tuple[float, npt.NDArray[np.int64]]] = []
+        self.memory: list[tuple[float, int]] = []
+        self.missed = 0
+        self._lock, self._done = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._follow)
+
+    def _map(self, name: str) -> mmap.mmap:
+        # The layouts take writable memory; nothing is written, and nothing would arrive.
+        descriptor = os.open(self._descriptors[name], os.O_RDONLY)
+        try:
+            return mmap.mmap(descriptor, 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> Witness:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._done.wait(EVERY_S):
+            with self._lock:
+                self._look()
+            if not self.memory or time.monotonic() - self.memory[-1][0] >= MEMORY_EVERY_S:
+                used = sum(map(_own_bytes, (self.supervisor, *descendants(self.supervisor))))
+                self.memory.append((time.monotonic(), used + sum(self._pages().values())))
+
+    def view(self) -> View:
+        """What is known now; memory as of the last measurement."""
+        with self._lock:
+            return self._view()
+
+    def _view(self) -> View:
+        self._look()
+        inference = self._board.inference
+        kept = [name for name in inference.dtype.names if name != "recent"]
+        environment = self._board.environment
+        return View(
+            at=time.monotonic(),
+            rows=np.concatenate(self._rows) if self._rows else np.zeros(0, ROW),
+            registered=np.concatenate(self._registered),
+            inference=inference[kept].copy(),
+            learners=self._board.learners.copy(),
+            environment=environment.copy(),
+            horizon=self._horizon.read(),
+            decisions=list(self._decisions),
+            pages=self._pages(),
+            since=self._control.orders.inference_since,
+        )
+
+    @contextmanager
+    def losses(self) -> Iterator[list[float | None]]:
+        """Every loss that was the newest one meanwhile; None: nothing has been learned."""
+        records, seen = self._board.learners, list[float | None]()
+        done = threading.Event()
+
+        def watch() -> None:
+            while True:
+                newest = int(records["applied_ns"].argmax())
+                loss = float(records["loss"][newest]) if records["applied_ns"][newest] else None
+                if not seen or seen[-1] != loss:
+                    seen.append(loss)
+                if done.is_set():
+                    return
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield seen
+        finally:
+            done.set()
+            watcher.join()
+
+    def dismiss(self, role: str, processes: int) -> None:
+        """Those from this number on are not wanted any more: their death is no replacement."""
+        with self._lock:
+            for place in [each for each in self.lives if each[0] == role and each[1] >= processes]:
+                self._dismissed.update(self.lives.pop(place))
+
+    def alive(self, role: str, index: int) -> bool:
+        """Whether the process that has this place now lives, and belongs to the daemon."""
+        pids = self.lives.get((role, index))
+        return bool(pids) and not gone(pids[-1]) and pids[-1] in descendants(self.supervisor)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        rows = self.ledger.read()
+        if len(rows):
+            self._rows.append(rows)
+        self._look_at_registrations()
+        for role, records in (
+            ("environment", self._board.environment), ("inference", self._board.inference),
+            ("learner", self._board.learners),
+        ):
+            for index in np.flatnonzero(records["pid"]).tolist():
+                pid, pids = int(records["pid"][index]), self.lives[role, index]
+                if pid in self._dismissed or (pids and pids[-1] == pid):
+                    continue
+                if not pids:
+                    self.since[role, index] = now
+                pids.append(pid)
+        self.applied.append((now, self._board.learners["applied"].copy()))
+        known = self._decisions[-1].number + 1 if self._decisions else 0
+        self._decisions += reversed(self._horizon.decisions(since=known))
+
+    def _look_at_registrations(self) -> None:
+        records = self._board.inference
+        for worker in np.flatnonzero(records["samples"]).tolist():
+            count, seen = int(records["samples"][worker]), self._seen[worker]
+            self.missed += max(0, count - seen - SAMPLES)
+            new = np.arange(max(seen, count - SAMPLES), count) % SAMPLES
+            found = np.zeros(len(new), REGISTERED)
+            for name in ("registered_ns", "latency_ns", "tick"):
+                found[name] = records["recent"][name][worker, new]
+            found["worker"] = worker
+            self._registered.append(found)
+            self._seen[worker] = count
+
+    def _pages(self) -> dict[str, int]:
+        return {name: os.stat(path).st_blocks * 512 for name, path in self._descriptors.items()}
+
+
+def arenas(supervisor: int) -> dict[str, str]:
+    """Path of each arena among the descriptors of its owner."""
+    folder, found, prefix = f"/proc/{supervisor}/fd", {}, "/memfd:rtagent-"
+    # A copy that is just being handed to a child has a higher number, and closes soon.
+    for name in sorted(os.listdir(folder), key=int):
+        path = f"{folder}/{name}"
+        try:
+            target = os.readlink(path)
+        except FileNotFoundError:
+            continue
+        if target.startswith(prefix):
+            found.setdefault(target.removeprefix(prefix).partition(" ")[0], path)
+    return found
+
+
+def _own_bytes(pid: int) -> int:
+    """Proportional set size without shared memory; 0 if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            table = {line.split(":")[0]: int(line.split()[1]) for line in file if "kB" in line}
+    except OSError:
+        return 0
+    return (table["Pss"] - table["Pss_Shmem"]) * KIB

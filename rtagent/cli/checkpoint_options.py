@@ -1,0 +1,33 @@
+"""What the commands that take a checkpoint share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rtagent.checkpoint import Checkpoint
+from rtagent.cli.options import add_config_options
+from rtagent.config import Config
+from rtagent.config_reading import load_config
+from rtagent.trained_policy import configuration, load_checkpoint
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
+    """`[CHECKPOINT]`, and the options of the configuration."""
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=Path, nargs="?",
+        help="a checkpoint, or a folder or state directory: its best one, else its newest; none: "
+        "the configured state directory",
+    )
+    add_config_options(parser, none="the checkpoint's own configuration")
+
+
+def checkpoint_of(args: argparse.Namespace) -> tuple[Path, Checkpoint, Config]:
+    """The checkpoint that the options name, with the configuration of its run.
+
+    Raises:
+        UserError: there is none, or it cannot be used.
+    """
+    given = args.checkpoint or load_config(args.config, args.overrides).state_dir
+    path, saved = load_checkpoint(given)
+    return path, saved, configuration(saved, path, args.config, args.overrides)

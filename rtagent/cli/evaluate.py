@@ -1,0 +1,230 @@
+"""`rtagent evaluate`: how well the policy of a checkpoint plays, greedily.
+
+Paused, the world waits for the policy: the returns are those of the policy alone. With `--live` it
+plays on the wall clock, with as many inference processes as configured: the difference is what
+delay and inaction cost this policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from rtagent.checkpoint import Checkpoint
+from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
+from rtagent.cli.film import Film
+from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.cli.train import Wish, wish_to_end
+from rtagent.clock import MonotonicClock
+from rtagent.config import Config
+from rtagent.env.adapter import open_environment
+from rtagent.errors import UserError
+from rtagent.evaluation import Evaluator, Played, seed_of
+from rtagent.memory.board import EPISODES, recent_episodes
+from rtagent.runtime import Runtime
+from rtagent.trained_policy import FOLDER, TrainedPolicy, playing
+
+POLL_S = 0.1
+BOOT_S = 120.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_checkpoint_options(parser)
+    parser.add_argument(
+        "--episodes", metavar="N", type=int, default=10, help="to play (10)"
+    )
+    parser.add_argument(
+        "--live", action="store_true", help="on the wall clock, not in a world that waits"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the environment's randomness (0)")
+    parser.add_argument(
+        "--video", metavar="FILE", type=Path, help="the first episode as .mp4; not with --live"
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play, and print what came of it; Ctrl-C ends it early, with what there is by then.
+
+    Raises:
+        UserError: bad options, or the checkpoint cannot be played.
+    """
+    if not 1 <= args.episodes <= EPISODES:
+        raise UserError(f"--episodes {args.episodes}: must be 1 to {EPISODES}")
+    if args.live and args.video is not None:
+        raise UserError("--video: the live world is not filmed; leave --live out")
+    path, saved, config = checkpoint_of(args)
+    with wish_to_end() as wish, _progress(args.episodes) as tick:
+        if args.live:
+            episodes, live = play_live(config, saved, path, args.episodes, wish, tick)
+        else:
+            policy = TrainedPolicy(config, saved, path)
+            episodes = play_paused(config, policy, args.episodes, args.seed, wish, tick, args.video)
+            live = {}
+    if not episodes:
+        raise UserError("no episode was finished")
+    result = summary(path, saved, episodes, live)
+    if args.json:
+        print_json(result)
+    else:
+        _print(result, args.video)
+    return 0
+
+
+def play_paused(
+    config: Config,
+    policy: TrainedPolicy,
+    count: int,
+    seed: int,
+    wish: Wish,
+    tick: Any,
+    video: Path | None = None,
+) -> list[Played]:
+    """Play in a world that waits for the policy.
+
+    Args:
+        config: of the environment.
+        policy: what plays.
+        count: episodes.
+        seed: of the environment's randomness.
+        wish: ends it early.
+        tick: called after each episode.
+        video: the file for a film of the first episode; None: none.
+    """
+    adapter = open_environment(config.env)
+    try:
+        acting = policy.acting()
+        evaluator = Evaluator(adapter, acting.values, lambda: not wish.is_set())
+        episodes: list[Played] = []
+        for index in range(count):
+            film = Film(video, adapter.rate_hz) if video is not None and index == 0 else None
+            with film or contextlib.nullcontext():
+                played = evaluator.play_episode(seed_of(seed, 0, index), film)
+            if played is None:
+                break
+            episodes.append(played)
+            tick()
+        return episodes
+    finally:
+        adapter.close()
+
+
+def play_live(
+    config: Config, saved: Checkpoint, path: Path, count: int, wish: Wish, tick: Any
+) -> tuple[list[Played], dict[str, Any]]:
+    """Play on the wall clock.
+
+    Args:
+        config: of the checkpoint's run.
+        saved: the checkpoint.
+        path: its file.
+        count: episodes.
+        wish: ends it early.
+        tick: called after each episode.
+
+    Returns:
+        The episodes, and the figures of the live world: inaction, delay.
+    """
+    clock = MonotonicClock()
+    with state_dir_with(path, saved) as folder:
+        run = {**config.model_dump()["run"], "state_dir": folder}
+        config = playing(Config.model_validate({**config.model_dump(), "run": run}))
+        with Runtime(config) as runtime:
+            runtime.wait_ready(BOOT_S)
+            board, shown = runtime.world.board.environment, 0
+            while shown < count and not wish.is_set():
+                clock.sleep_until(clock.now() + POLL_S)
+                # Raises what has gone wrong.
+                runtime.status()
+                done = min(count, int(board["episodes"][0]))
+                for _ in range(done - shown):
+                    tick()
+                shown = done
+            found = recent_episodes(board, EPISODES)[:count]
+            actions = runtime.stats()["actions"]
+    episodes = [Played(float(each["return"]), int(each["length"]), ended=True) for each in found]
+    return episodes, {
+        "inaction_fraction": actions["inaction_fraction"],
+        "delay_ticks": actions["delay_ticks"]["mean"],
+    }
+
+
+@contextlib.contextmanager
+def state_dir_with(path: Path, saved: Checkpoint) -> Iterator[str]:
+    """A state directory for one run, which holds a copy of a checkpoint and is then gone."""
+    with tempfile.TemporaryDirectory(prefix="rtagent-") as folder:
+        name = f"checkpoint-000001-{saved.counters.updates:012d}.safetensors"
+        checkpoints = Path(folder, FOLDER)
+        checkpoints.mkdir()
+        shutil.copyfile(path, checkpoints / name)
+        yield folder
+
+
+def summary(
+    path: Path, saved: Checkpoint, episodes: list[Played], live: dict[str, Any]
+) -> dict[str, Any]:
+    """What is printed: the returns, and in a live world what delay and inaction were."""
+    returns = np.array([each.total for each in episodes])
+    error = float(returns.std(ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else None
+    return {
+        "checkpoint": str(path.absolute()),
+        "updates": saved.counters.updates,
+        "environment": saved.signature.environment,
+        "world": "live" if live else "paused",
+        "episodes": len(episodes),
+        "mean_return": float(returns.mean()),
+        "standard_error": error,
+        "median_return": float(np.median(returns)),
+        "least_return": float(returns.min()),
+        "best_return": float(returns.max()),
+        "mean_ticks": float(np.mean([each.ticks for each in episodes])),
+        "unfinished": sum(not each.ended for each in episodes),
+        **live,
+        "played": [asdict(each) for each in episodes],
+    }
+
+
+def _print(result: dict[str, Any], video: Path | None) -> None:
+    error = result["standard_error"]
+    spread = UNKNOWN if error is None else f"{error:.2f}"
+    rows = {
+        "world": result["world"],
+        "episodes": f"{result['episodes']}, {result['mean_ticks']:.0f} ticks on the mean",
+        "mean return": f"{result['mean_return']:.2f}, standard error {spread}",
+        "median, least, best": f"{result['median_return']:.2f}, {result['least_return']:.2f}, "
+        f"{result['best_return']:.2f}",
+    }
+    if "inaction_fraction" in result:
+        inaction, delay = result["inaction_fraction"], result["delay_ticks"]
+        rows["inaction"] = UNKNOWN if inaction is None else f"{inaction:.2%}"
+        rows["delay"] = UNKNOWN if delay is None else f"{delay:.1f} ticks on the mean"
+    console, table = stdout(), plain_table("", "")
+    table.show_header = False
+    for title, text in rows.items():
+        table.add_row(title, text)
+    console.print(f"{result['environment']}, after {result['updates']} updates")
+    console.print(table)
+    for file in filter(None, (result["checkpoint"], video)):
+        console.print(str(file), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    columns = (
+        TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+    )
+    console = stderr()
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)

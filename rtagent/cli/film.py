@@ -1,0 +1,71 @@
+"""A film of an episode: an MP4 file of what the environment shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.errors import UserError
+
+LEAST_SIDE = 336
+"""Small pictures are enlarged by a whole number to at least this many pixels."""
+
+
+class Film:
+    """Writes pictures to a file, one per tick.
+
+    Args:
+        path: ends in .mp4.
+        rate_hz: pictures per second.
+
+    Raises:
+        UserError: the name has another ending.
+    """
+
+    def __init__(self, path: Path, rate_hz: float) -> None:
+        if path.suffix != ".mp4":
+            raise UserError(f"--video {path}: the name must end in .mp4")
+        self._path, self._rate_hz = path, rate_hz
+        self._writer: Any = None
+
+    def __enter__(self) -> Film:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._writer is not None:
+            self._writer.release()
+
+    def __call__(self, picture: NDArray[np.uint8] | None) -> None:
+        """Add a picture.
+
+        Args:
+            picture: (height, width) or (height, width, 3) RGB.
+
+        Raises:
+            UserError: there is no picture, or the file cannot be written.
+        """
+        if picture is None:
+            raise UserError(
+                "--video: this environment shows nothing; "
+                "try --set env.kwargs.render_mode=rgb_array"
+            )
+        times = max(1, -(-LEAST_SIDE // min(picture.shape[:2])))
+        large = np.repeat(np.repeat(picture, times, axis=0), times, axis=1)
+        code = cv2.COLOR_GRAY2BGR if large.ndim == 2 else cv2.COLOR_RGB2BGR
+        if self._writer is None:
+            height, width = large.shape[:2]
+            kind = cv2.VideoWriter.fourcc(*"mp4v")
+            self._writer = cv2.VideoWriter(str(self._path), kind, self._rate_hz, (width, height))
+            if not self._writer.isOpened():
+                raise UserError(f"--video {self._path}: cannot be written")
+        self._writer.write(cv2.cvtColor(large, code))

@@ -1,0 +1,38 @@
+"""`rtagent login`: an address that opens the dashboard once."""
+
+from __future__ import annotations
+
+import argparse
+
+from rtagent.cli.daemon import add_state_dir_option, find_daemon
+from rtagent.cli.options import add_json_option, print_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--end-all", action="store_true",
+        help="end every session and every unused address instead: all browsers log in again",
+    )
+    add_state_dir_option(parser)
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print an address, or end all sessions.
+
+    Raises:
+        UserError: no daemon answers.
+    """
+    daemon = find_daemon(args.state_dir)
+    if args.end_all:
+        answer = daemon.delete("/v1/sessions")
+        said = f"{answer['ended']} ended"
+    else:
+        answer = daemon.post("/v1/logins")
+        said = str(answer["url"])
+    if args.json:
+        print_json(answer)
+    else:
+        print(said)
+    return 0

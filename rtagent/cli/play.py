@@ -1,0 +1,35 @@
+"""`rtagent play`: watch the policy of a checkpoint play, live, on the dashboard."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
+from rtagent.cli.evaluate import state_dir_with
+from rtagent.cli.serve import add_log_options, serve
+from rtagent.config import Config
+from rtagent.trained_policy import playing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_checkpoint_options(parser)
+    parser.add_argument("--port", metavar="P", type=int, default=0, help="0: a free one (0)")
+    add_log_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play until SIGINT or SIGTERM: greedily, on the wall clock, and without learning.
+
+    The run has a state directory of its own, which is removed at the end.
+
+    Raises:
+        UserError: the checkpoint cannot be played.
+    """
+    path, saved, config = checkpoint_of(args)
+    with state_dir_with(path, saved) as folder:
+        values = playing(config).model_dump()
+        values["run"]["state_dir"] = Path(folder)
+        values["service"] |= {"host": "127.0.0.1", "port": args.port, "insecure": False}
+        return serve(Config.model_validate(values), quiet=args.quiet, log_format=args.log_format)

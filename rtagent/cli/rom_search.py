@@ -1,0 +1,157 @@
+"""`rtagent rom search`: where a game keeps a number, found from a few saved states."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.config_reading import load_config
+from rtagent.env.rom_library import FOLDER, find_rom
+from rtagent.errors import UserError
+
+MOST = 40
+CARTRIDGES = (".gb", ".gbc")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("game", metavar="NAME|PATH", help="an imported cartridge, or its file")
+    parser.add_argument(
+        "looks",
+        nargs="+",
+        metavar="STATE[=VALUE]|RELATION",
+        help="saved states in their order, each with the number that the screen showed if it is "
+        "known, and between two of them how it changed: changed, unchanged, increased, decreased. "
+        "For example: start.state=0 increased later.state=120 unchanged last.state",
+    )
+    parser.add_argument(
+        "--type", metavar="TYPE", action="append", dest="types", help="of a reward file, such as "
+        "u1 or bcd3le; may be repeated; none: all"
+    )
+    parser.add_argument(
+        "--backend", choices=("gambatte", "pyboy"), default="gambatte", help="(gambatte)"
+    )
+    parser.add_argument(
+        "--most", metavar="N", type=int, default=MOST, help=f"places shown ({MOST})"
+    )
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the places that agree with everything that is known.
+
+    Raises:
+        UserError: an argument, the cartridge or a state cannot be used.
+    """
+    # The emulator is for this action alone.
+    from rtagent.env import ram_search
+    from rtagent.env.game import read_state
+
+    types = args.types or list(ram_search.TYPES)
+    for each in types:
+        if each not in ram_search.TYPES:
+            known = ", ".join(ram_search.TYPES)
+            raise UserError(f"--type {each}: there are {known}")
+    if args.most < 1:
+        raise UserError(f"--most {args.most}: must be 1 or more")
+    wanted = parse_looks(args.looks, tuple(ram_search.RELATIONS))
+    states = {str(path): read_state(path) for path, _, _ in wanted}
+    memories = _memories(_cartridge(args.game), args.backend, states)
+    found = ram_search.search(
+        [ram_search.Look(memories[str(path)], value, relation) for path, value, relation in wanted],
+        types,
+    )
+    places = [
+        {"address": f"{place.address:#06x}", "type": place.type, "values": list(place.values)}
+        for place in found[: args.most]
+    ]
+    if args.json:
+        print_json({"found": len(found), "places": places})
+    else:
+        _print(found=len(found), places=places)
+    return 0
+
+
+def parse_looks(
+    words: Sequence[str], relations: Sequence[str]
+) -> list[tuple[Path, int | None, str | None]]:
+    """States with what is known of them: file, value, relation to the state before.
+
+    Raises:
+        UserError: a relation does not stand between two states, or a value is no number.
+    """
+    looks: list[tuple[Path, int | None, str | None]] = []
+    relation: str | None = None
+    for word in words:
+        if word in relations:
+            if relation is not None or not looks:
+                raise UserError(f"{word}: a relation stands between two states")
+            relation = word
+            continue
+        name, equals, text = word.partition("=")
+        if equals and not (text.isascii() and text.isdigit()):
+            raise UserError(f"{word}: expected STATE=VALUE with a whole number, 0 or more")
+        looks.append((Path(name).expanduser(), int(text) if equals else None, relation))
+        relation = None
+    if relation is not None:
+        raise UserError(f"{relation}: a relation stands between two states")
+    if all(value is None and relation is None for _, value, relation in looks):
+        raise UserError("nothing is known of any state: give STATE=VALUE, or a relation")
+    return looks
+
+
+def _cartridge(game: str) -> Path:
+    path = Path(game).expanduser()
+    if path.suffix in CARTRIDGES or path.is_file():
+        return path
+    return find_rom(load_config().state_dir / FOLDER, game).path
+
+
+def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, Any]:
+    """The memory in each state."""
+    from rich.progress import track
+
+    from rtagent.env.gameboy import Snapshot
+    from rtagent.env.machine import switch_on
+    from rtagent.env.ram_search import memory_of
+    from rtagent.env.rom_file import read_rom
+    from rtagent.env.state_trial import check_states
+
+    machine = switch_on(backend, read_rom(rom).image)
+    console = stderr()
+    try:
+        # A machine that has just been switched on takes no state.
+        machine.step()
+        check_states(machine, states)
+        found = {}
+        for name, state in track(
+            states.items(), "reading states", console=console, transient=True,
+            disable=not console.is_terminal,
+        ):
+            try:
+                machine.restore(Snapshot(state, machine.screen()))
+            except ValueError:
+                raise UserError(f"{name} is no state of this cartridge on {backend}") from None
+            found[name] = memory_of(machine.ram.u8)
+        return found
+    finally:
+        machine.close()
+
+
+def _print(found: int, places: list[dict[str, Any]]) -> None:
+    console = stdout()
+    if not found:
+        console.print("no place agrees; was each state saved while the number was on the screen?")
+        return
+    table = plain_table("address", "type", "values")
+    for place in places:
+        table.add_row(place["address"], place["type"], " ".join(map(str, place["values"])))
+    console.print(table)
+    more = found - len(places)
+    if more:
+        console.print(f"and {more} more; another state, or --type, leaves fewer")
+    variable = 'address = {address}, type = "{type}"'.format(**places[0])
+    console.print(f"\nin a reward file:  number = {{ {variable} }}", soft_wrap=True)

@@ -1,0 +1,24 @@
+"""How bad it is what an event tells. `service/static/sentences.js` has the same lists."""
+
+from __future__ import annotations
+
+import logging
+
+GRAVE = frozenset({
+    "failed", "checkpoint_failed", "checkpoint_corrupt", "run_record_failed", "out_of_memory",
+    "memory", "memory_budget_exceeded", "recording_failed", "events_not_kept", "internal_error",
+})
+NOTABLE = frozenset({
+    "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
+})
+
+
+def level_of(kind: str) -> int:
+    """A level of the logging module: an error, a warning, or information.
+
+    Args:
+        kind: of an event.
+    """
+    if kind in GRAVE:
+        return logging.ERROR
+    return logging.WARNING if kind in NOTABLE else logging.INFO

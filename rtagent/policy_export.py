@@ -1,0 +1,128 @@
+"""A trained policy as a file for other programs: `torch.export`, or ONNX.
+
+Either maps `observation`, (B, stack, ...) in the environment's own numbers, to `values`, (B,
+actions) action values, or to the (B, n) action itself where it is continuous; B is free. What has
+been written is read again and asked the same as the network.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rtagent.errors import UserError
+
+FORMATS = {".pt2": "torch.export", ".onnx": "ONNX"}
+BATCH = 3
+TOLERANCE = 1e-4
+"""Largest difference, relative to the largest answer, that passes for rounding."""
+
+
+def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str, str]) -> float:
+    """Write a policy, read it again and compare.
+
+    Args:
+        module: from observations to values or actions, float32.
+        observations: Box of a stacked observation.
+        path: ends in .pt2 or .onnx.
+        about: what the file says of itself.
+
+    Returns:
+        Largest difference between the answers of the file and of the module, over random
+        observations.
+
+    Raises:
+        UserError: unknown ending, a package is missing, the policy cannot be exported, or the file
+            answers something else.
+    """
+    if path.suffix not in FORMATS:
+        raise UserError(f"--out {path}: the name must end in {' or '.join(FORMATS)}")
+    example = _observations(observations, BATCH)
+    write, ask = (_write_torch, _ask_torch) if path.suffix == ".pt2" else (_write_onnx, _ask_onnx)
+    try:
+        with _quiet():
+            write(module, example, path, about)
+            again = _observations(observations, BATCH + 2, seed=1)
+            answer = ask(path, again)
+    except UserError:
+        raise
+    except ImportError as error:
+        raise UserError(
+            f"{FORMATS[path.suffix]} needs the package {error.name}: pip install 'rtagent[onnx]'"
+        ) from None
+    except OSError as error:
+        raise UserError(f"--out {path}: {error.strerror or error}") from None
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UserError(f"the policy cannot be exported to {path.suffix}: {reason}") from error
+    with torch.inference_mode():
+        expected = module(again)
+    difference = float((answer - expected).abs().max())
+    if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
+        raise UserError(f"{path} answers something else than the policy, by up to {difference:.3g}")
+    return difference
+
+
+def _observations(space: Any, count: int, seed: int = 0) -> Tensor:
+    rng = np.random.default_rng(seed)
+    shape = (count, *space.shape)
+    if space.dtype == np.uint8:
+        return torch.from_numpy(rng.integers(0, 256, shape, np.uint8))
+    return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
+
+
+def _write_torch(
+    module: nn.Module, example: Tensor, path: Path, about: Mapping[str, str]
+) -> None:
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(module, (example,), dynamic_shapes=({0: batch},))
+    torch.export.save(program, path, extra_files={"rtagent.json": json.dumps(dict(about))})
+
+
+def _ask_torch(path: Path, observations: Tensor) -> Tensor:
+    answer: Tensor = torch.export.load(path).module()(observations)
+    return answer
+
+
+def _write_onnx(module: nn.Module, example: Tensor, path: Path, about: Mapping[str, str]) -> None:
+    import onnx
+
+    program = torch.onnx.export(
+        module, (example,), input_names=["observation"], output_names=["values"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},), dynamo=True, verbose=False,
+    )
+    assert program is not None
+    model = program.model_proto
+    onnx.helper.set_model_props(model, dict(about))
+    onnx.save(model, path)
+
+
+def _ask_onnx(path: Path, observations: Tensor) -> Tensor:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (answer,) = session.run(["values"], {"observation": observations.numpy()})
+    return torch.from_numpy(answer)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters print what concerns only their own developers."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,57 @@
+"""The certificate of the service. Imports nothing heavy: the supervisor checks it first."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from rtagent.errors import UserError
+
+
+def check_certificate(certificate: Path | None, private_key: Path | None) -> bool:
+    """Refuse a certificate that cannot be used, before anything is started.
+
+    Args:
+        certificate: PEM file; none: no TLS.
+        private_key: PEM file; none: it is in the certificate's.
+
+    Returns:
+        Whether there is one.
+
+    Raises:
+        UserError: it, or its key, cannot be read, or they do not belong together.
+    """
+    if certificate is None:
+        if private_key is not None:
+            raise UserError("service.private_key needs service.certificate")
+        return False
+    tls_context(certificate, private_key)
+    return True
+
+
+def tls_context(certificate: Path, private_key: Path | None) -> ssl.SSLContext:
+    """What a server needs to speak TLS 1.2 and 1.3.
+
+    Raises:
+        UserError: it cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    key = private_key or certificate
+    for name, path in (("certificate", certificate), ("private_key", key)):
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise UserError(f"service.{name}: cannot read {path}: {error.strerror}") from None
+    try:
+        # Without a password of its own, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise UserError(
+            f"service.certificate = {certificate}: it and its key {key} cannot be used "
+            f"({reason.replace('_', ' ').lower()}); both must be PEM, without a passphrase"
+        ) from None
+    return context

@@ -1,0 +1,106 @@
+"""`/docs`: the calls as a page, made of the OpenAPI document; nothing comes from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from string import Template
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse
+
+router = APIRouter()
+
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>HTTP calls · rtagent</title>
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/style.css">
+<link rel="stylesheet" href="/static/figures.css">
+</head>
+<body class="explained calls">
+<a class="skip" href="#main">Skip to the calls</a>
+<header><h1>HTTP calls</h1><nav aria-label="Pages"><a href="/">Dashboard</a></nav></header>
+<p class="intro">$intro</p>
+<p class="intro">The whole contract, with every schema, is
+<a href="/openapi.json">/openapi.json</a>. From a shell on the daemon's machine:</p>
+<pre class="intro"><code>token=$$(cat STATE_DIR/token)
+curl -H "Authorization: Bearer $$token" $url/v1/status</code></pre>
+<nav class="contents" aria-label="Sections">$contents</nav>
+<main id="main" tabindex="-1">
+$sections
+</main>
+</body>
+</html>
+""")
+
+
+def calls_page(document: Mapping[str, Any], url: str) -> str:
+    """The page, as HTML.
+
+    Args:
+        document: OpenAPI.
+        url: of the daemon, as the client knows it.
+    """
+    tags = [tag for tag in document["tags"] if list(_calls(document, tag["name"]))]
+    return PAGE.substitute(
+        intro=escape(document["info"]["description"]),
+        url=escape(url),
+        contents=" ".join(f'<a href="#{tag["name"]}">{escape(tag["name"])}</a>' for tag in tags),
+        sections="\n".join(_section(document, tag) for tag in tags),
+    )
+
+
+def _calls(document: Mapping[str, Any], tag: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Method, path and description of each call of a tag."""
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            if tag in call.get("tags", ()):
+                yield method.upper(), path, call
+
+
+def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
+    rows = "\n".join(
+        f'<tr><th scope="row"><code>{method} {escape(path)}</code></th>'
+        f"<td><b>{escape(call['summary'])}.</b> {escape(call.get('description', ''))}</td>"
+        f"<td>{_takes(document, call)}</td></tr>"
+        for method, path, call in _calls(document, tag["name"])
+    )
+    return (
+        f'<section class="panel" id="{tag["name"]}"><h2>{escape(tag["name"].capitalize())}</h2>'
+        f"<p>{escape(tag['description'])}</p><table><thead><tr>"
+        '<th scope="col">Call</th><th scope="col">What it does</th><th scope="col">Takes</th>'
+        f"</tr></thead><tbody>\n{rows}\n</tbody></table></section>"
+    )
+
+
+def _takes(document: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+    """Parameters and the fields of the body, each with its meaning."""
+    taken = {each["name"]: each.get("description", "") for each in call.get("parameters", ())}
+    for content in call.get("requestBody", {}).get("content", {}).values():
+        for name, field in _fields(document, content["schema"]):
+            taken[name] = field.get("description", "")
+    return "<br>".join(
+        f"<code>{escape(name)}</code> {escape(text)}" for name, text in taken.items()
+    )
+
+
+def _fields(
+    document: Mapping[str, Any], schema: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for part in (schema, *schema.get("anyOf", ())):
+        name = part.get("$ref", "").rpartition("/")[2]
+        resolved = document["components"]["schemas"][name] if name else part
+        yield from resolved.get("properties", {}).items()
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    """Every call, explained."""
+    page = calls_page(request.app.openapi(), str(request.base_url).rstrip("/"))
+    return HTMLResponse(page, headers={"cache-control": "no-cache"})

@@ -1,0 +1,107 @@
+"""`rtagent evaluate`: a checkpoint plays, paused and live."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from rtagent.evaluation import seed_of
+from tests.cli.conftest import Run
+from tests.trained import leave_checkpoint
+
+CARTPOLE = ("env.id=CartPole-v1", "policy.width=1")
+
+
+def test_returns_of_greedy_episodes(run: Run, tmp_path: Path) -> None:
+    path = leave_checkpoint(tmp_path, *CARTPOLE)
+    code, out, err = run("evaluate", str(tmp_path), "--episodes", "4", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["checkpoint"] == str(path)
+    assert (found["world"], found["episodes"], found["updates"]) == ("paused", 4, 7)
+    returns = [each["total"] for each in found["played"]]
+    assert found["mean_return"] == pytest.approx(np.mean(returns))
+    assert found["standard_error"] == pytest.approx(np.std(returns, ddof=1) / 2)
+    assert [each["ticks"] for each in found["played"]] == returns
+    assert "inaction_fraction" not in found
+    again = json.loads(run("evaluate", str(path), "--episodes", "4", "--json")[1])
+    assert again["played"] == found["played"]
+    assert seed_of(0, 0, 0) != seed_of(1, 0, 0)
+
+
+def test_a_table_for_people(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE)
+    code, out, _ = run("evaluate", str(tmp_path), "--episodes", "1")
+    assert code == 0
+    assert "CartPole-v1, after 7 updates" in out
+    assert "standard error unknown" in out
+
+
+def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE)
+    film = tmp_path / "play.mp4"
+    picture = ("--set", "env.kwargs.render_mode=rgb_array")
+    arguments = ("--episodes", "2", "--video", str(film), "--json")
+    code, out, _ = run("evaluate", str(tmp_path), *picture, *arguments)
+    assert code == 0
+    capture = cv2.VideoCapture(str(film))
+    assert int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) == json.loads(out)["played"][0]["ticks"]
+    assert capture.read()[0]
+    capture.release()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("absent",), "absent: no such checkpoint"),
+        ((".",), "no checkpoint in it; train one"),
+        (("--episodes", "0"), "--episodes 0: must be 1 to"),
+        (("--live", "--video", "a.mp4"), "leave --live out"),
+    ],
+)
+def test_mistakes_are_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("evaluate", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_what_does_not_fit_is_one_line(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE)
+    code, _, err = run("evaluate", str(tmp_path), "--set", "policy.width=2")
+    assert code == 2
+    assert "belongs to the network mlp k=1, not mlp k=2" in err
+    code, _, err = run("evaluate", str(tmp_path), "--video", str(tmp_path / "play.mp4"))
+    assert code == 2
+    assert "shows nothing" in err
+    code, _, err = run("evaluate", str(tmp_path), "--video", str(tmp_path / "play.avi"))
+    assert code == 2
+    assert "must end in .mp4" in err
+
+
+def test_an_old_checkpoint_wants_a_configuration(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE, with_config=False)
+    code, _, err = run("evaluate", str(tmp_path))
+    assert code == 2
+    assert "--config FILE" in err
+    file = tmp_path / "mine.toml"
+    file.write_text('[env]\nid = "CartPole-v1"\n[policy]\nwidth = 1\n')
+    assert run("evaluate", str(tmp_path), "--config", str(file), "--episodes", "1")[0] == 0
+
+
+@pytest.mark.process
+def test_live_it_says_what_delay_and_inaction_were(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, *CARTPOLE, "env.rate_hz=200")
+    code, out, err = run("evaluate", str(tmp_path), "--live", "--episodes", "3", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["world"], found["episodes"]) == ("live", 3)
+    assert 0.0 <= found["inaction_fraction"] < 1.0
+    assert found["delay_ticks"] >= 1.0

@@ -1,0 +1,81 @@
+"""`rtagent export`: the file answers what the policy answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from rtagent import checkpoint as checkpoints
+from rtagent.config_reading import load_config
+from rtagent.trained_policy import TrainedPolicy
+from tests.cli.conftest import Run
+from tests.trained import leave_checkpoint
+
+WORLDS = {
+    "values of a vector": ("env.id=CartPole-v1", "policy.width=1"),
+    "distributions": ("env.id=CartPole-v1", "learning.algorithm=c51", "learning.dueling=true"),
+    "an action": ("env.id=Pendulum-v1",),
+}
+
+
+@pytest.mark.parametrize("settings", list(WORLDS.values()), ids=list(WORLDS))
+def test_torch_and_onnx_answer_alike(run: Run, tmp_path: Path, settings: tuple[str, ...]) -> None:
+    path = leave_checkpoint(tmp_path, *settings)
+    config = load_config(None, settings, {})
+    policy = TrainedPolicy(config, checkpoints.load(path), path)
+    shape = policy.blueprint.observation_space.shape
+    observations = torch.randn(7, *shape)
+    with torch.inference_mode():
+        wanted = policy.answering()(observations)
+    for name in ("policy.pt2", "policy.onnx"):
+        code, out, err = run("export", str(path), "--out", str(tmp_path / name), "--json")
+        assert code == 0, err
+        assert json.loads(out)["largest_difference"] < 1e-4
+    program = torch.export.load(tmp_path / "policy.pt2").module()
+    torch.testing.assert_close(program(observations), wanted, rtol=1e-4, atol=1e-4)
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    (answer,) = session.run(["values"], {"observation": observations.numpy()})
+    torch.testing.assert_close(torch.from_numpy(answer), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_file_says_what_it_is(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
+    out = tmp_path / "policy.onnx"
+    code, said, _ = run("export", str(tmp_path), "--out", str(out))
+    assert code == 0
+    assert "1x4 float32" in said
+    props = {each.key: each.value for each in onnx.load(out).metadata_props}
+    assert props["environment"] == "CartPole-v1"
+    assert props["updates"] == "7"
+
+
+def test_the_network_of_the_built_in_game(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, "env.kwargs={starts=2}")
+    code, _, err = run("export", str(tmp_path), "--out", str(tmp_path / "policy.onnx"))
+    assert code == 0, err
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    (wanted,) = session.get_inputs()
+    assert wanted.type == "tensor(uint8)"
+    assert wanted.shape[1:] == [4, 84, 84]
+
+
+def test_an_unknown_ending_is_refused(run: Run, tmp_path: Path) -> None:
+    leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
+    code, _, err = run("export", str(tmp_path), "--out", str(tmp_path / "policy.h5"))
+    assert code == 2
+    assert "must end in .pt2 or .onnx" in err
+
+
+def test_what_answers_otherwise_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
+    monkeypatch.setattr("rtagent.policy_export._ask_torch", lambda path, asked: asked.sum() * 0)
+    code, _, err = run("export", str(tmp_path), "--out", str(tmp_path / "policy.pt2"))
+    assert code == 2
+    assert "answers something else" in err

@@ -1,0 +1,22 @@
+"""What `rtagent plan` measures."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtagent.cli.forward_time import LEAST_PASSES, LEAST_TAKEOVERS, _times
+from rtagent.config_reading import load_config
+from rtagent.probe import probe
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_an_action_takes_more_than_its_forward_pass(env: str) -> None:
+    config = load_config(overrides=[f"env.id={env}"])
+    told: list[float] = []
+    measured = _times(config, probe(config), 0.05, told.append)
+    assert len(measured.forward_s) == len(measured.inference_s) == len(told) >= LEAST_PASSES
+    assert (measured.inference_s > measured.forward_s).all()
+    assert (measured.forward_s > 0.0).all()
+    assert len(measured.takeover_s) >= LEAST_TAKEOVERS
+    assert (measured.takeover_s > 0.0).all()
+    assert told[-1] == 1.0

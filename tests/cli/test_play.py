@@ -1,0 +1,45 @@
+"""`rtagent play`: a daemon that plays what a checkpoint has learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtagent import checkpoint as checkpoints
+from rtagent.config import Config
+from tests.cli.conftest import Run
+from tests.trained import leave_checkpoint
+
+
+def test_it_plays_greedily_and_learns_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ("env.id=CartPole-v1", "r3.mode=step", "r3.deadline_s=5", "r3.data_budget=1000")
+    written = leave_checkpoint(tmp_path, *settings, "policy.epsilon_schedule=exponential")
+    served: list[Config] = []
+
+    def serve(config: Config, *, quiet: bool, log_format: str) -> int:
+        served.append(config)
+        folder = config.state_dir / "checkpoints"
+        found = checkpoints.newest(folder)
+        assert found is not None
+        assert found.read_bytes() == written.read_bytes()
+        return 0
+
+    monkeypatch.setattr("rtagent.cli.play.serve", serve)
+    assert run("play", str(tmp_path), "--set", "inference.processes=3").code == 0
+    (config,) = served
+    assert (config.env.id, config.inference.processes) == ("CartPole-v1", 3)
+    assert (config.learning.processes, config.r3.mode) == (0, "off")
+    assert (config.policy.epsilon_start, config.policy.epsilon_end) == (0.0, 0.0)
+    assert config.run.resume
+    assert config.state_dir != tmp_path
+    assert not config.state_dir.exists()
+
+
+def test_a_mistake_is_one_line(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("play", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "no checkpoint in it" in err

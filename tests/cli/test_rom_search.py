@@ -1,0 +1,90 @@
+"""`rtagent rom search`, on a game whose variables are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent.env.game import Game
+from tests.cartridges import REWARDS, ROM
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Saved states of Starfall by their score."""
+    folder = tmp_path_factory.mktemp("search")
+    rewards = folder / "game.toml"
+    rewards.write_text(REWARDS)
+    script = folder / "begin.keys"
+    script.write_text("120\n2 START\n30\n")
+    game = Game(ROM, rewards, script, actions=("NOOP", "LEFT", "RIGHT"))
+    saved: dict[int, Path] = {}
+    try:
+        _, info = game.reset(seed=0)
+        steering = np.random.default_rng(0).integers(0, 3, 1000)
+        for tick in range(20_000):
+            if info["score"] not in saved:
+                path = saved[info["score"]] = folder / f"{info['score']}.state"
+                game.save_state(path)
+            if len(saved) == 3:
+                break
+            _, _, over, _, info = game.step(int(steering[tick // 20]))
+            if over:
+                _, info = game.reset()
+    finally:
+        game.close()
+    assert len(saved) == 3
+    return saved
+
+
+def test_the_score_is_found(run: Run, states: dict[int, Path]) -> None:
+    low, middle, high = sorted(states)
+    looks = [f"{states[low]}={low}", "increased", str(states[middle]), f"{states[high]}={high}"]
+    code, out, err = run("rom", "search", str(ROM), *looks, "--json", "--most", "1000")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["found"] == len(found["places"])
+    wanted = {"address": "0xc002", "type": "u2le", "values": [low, middle, high]}
+    assert wanted in found["places"]
+    code, out, _ = run("rom", "search", str(ROM), *looks, "--type", "u2le", "--most", "1")
+    assert code == 0
+    assert 'type = "u2le" }' in out
+
+
+def test_where_nothing_agrees_it_says_so(run: Run, states: dict[int, Path]) -> None:
+    one = states[min(states)]
+    code, out, _ = run("rom", "search", str(ROM), str(one), "changed", str(one))
+    assert code == 0
+    assert "no place agrees" in out
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        (["a.state"], "nothing is known"),
+        (["changed", "a.state"], "stands between two states"),
+        (["a.state=1", "changed"], "stands between two states"),
+        (["a.state", "changed", "changed", "b.state"], "stands between two states"),
+        (["a.state=x"], "expected STATE=VALUE"),
+        (["a.state=1"], "cannot read the start a.state"),
+        (["a.state=1", "--type", "u9"], "--type u9: there are u1"),
+        (["a.state=1", "--most", "0"], "--most 0"),
+    ],
+)
+def test_mistakes_are_one_line(run: Run, looks: list[str], said: str) -> None:
+    code, out, err = run("rom", "search", str(ROM), *looks)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_what_is_no_state_is_one_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a.state"
+    file.write_bytes(b"no state")
+    code, _, err = run("rom", "search", str(ROM), f"{file}=1")
+    assert code == 2
+    assert "no state of this cartridge on gambatte" in err

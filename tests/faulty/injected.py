@@ -1,0 +1,93 @@
+"""A world and a policy that run what a test tells them, inside their own processes.
+
+The code stands in a file of the folder `INJECTED` named after the role; it is run once, at the next
+step, and may use what is defined here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from rtagent.worker import WorkerContext
+
+
+def run_injected(role: str) -> None:
+    """Run the code that waits for this role, if any."""
+    with suppress(FileNotFoundError):
+        path = Path(os.environ["INJECTED"], role)
+        code = path.read_text()
+        path.unlink()
+        exec(compile(code, str(path), "exec"), globals())
+
+
+def context() -> WorkerContext:
+    """Of the worker that this is called in."""
+    frame = sys._getframe()
+    while frame is not None:
+        for value in frame.f_locals.values():
+            if isinstance(value, WorkerContext):
+                return value
+        frame = frame.f_back
+    raise LookupError("not in a worker")
+
+
+def say_raw(packet: bytes) -> None:
+    """Send the supervisor something that is no message."""
+    context().voice._end.send(packet)
+
+
+def nap(seconds: float) -> None:
+    """Keep the world waiting."""
+    time.sleep(seconds)
+
+
+class World(gymnasium.Env[Any, Any]):
+    """A picture that changes."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {"render_modes": [], "render_fps": 60}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self._count = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """A new episode."""
+        super().reset(seed=seed)
+        return self._picture(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One tick."""
+        self._count += 1
+        run_injected("environment")
+        return self._picture(), 1.0, self._count % 200 == 0, False, {}
+
+    def _picture(self) -> Any:
+        return np.full((84, 84), self._count % 256, np.uint8)
+
+
+class Policy(torch.nn.Module):
+    """A small honest policy."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        size = int(np.prod(observation_space.shape))
+        self.layer = torch.nn.Linear(size, int(action_space.n))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Action values."""
+        if len(observations) == 1:
+            run_injected("inference")
+        return self.layer(observations.flatten(1).float() / 255.0)
+
+
+gymnasium.register("Injected-v0", entry_point=World)

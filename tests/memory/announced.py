@@ -1,0 +1,619 @@
+"""What one process tells others through shared memory, as cases for `weak_machine`.
+
+Each case writes things whose every part tells their number, and has readers of two kinds: `check`
+looks at anything, also at what the writer is about to replace, and believes nothing that is not of
+one piece; `announced` looks at what is said to be there, and has to find it at the first look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any, Protocol
+
+import numpy as np
+
+from rtagent.memory import cells, horizon, learner_state, weights
+from rtagent.memory.actions import CELLS, NANO, ActionCells
+from rtagent.memory.board import (
+    EPISODES,
+    SAMPLES,
+    Board,
+    add_episode,
+    add_registration,
+    recent_episodes,
+    registrations_since,
+)
+from rtagent.memory.cells import JsonCell
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.gather import NumpyGather
+from rtagent.memory.horizon import Decision, Horizon, HorizonRecord
+from rtagent.memory.learner_state import LearnerState, Progress
+from rtagent.memory.ledger import Ledger
+from rtagent.memory.wakeup import Doorbell
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.staggering.arbiter import Deposited, Source
+from rtagent.staggering.state import StaggerState
+from tests.conftest import make_blueprint
+
+BLUEPRINT = make_blueprint(frame_shape=(4, 8), frame_stack=2)
+CAPACITY = 16
+EPISODE = 5
+VALUES = 12
+
+
+Replacements = tuple[tuple[object, str, object], ...]
+"""Objects, names of their attributes, and what these are for the time being."""
+
+
+class Case(Protocol):
+    """One kind of thing, seen by one process."""
+
+    history: int
+    """Things written before the writer is looked at."""
+    writes: int
+    """Things that it writes while `check` looks."""
+    always: Replacements
+    """What is replaced: checksums where the marks alone must do, and sizes."""
+    once: Replacements
+    """What takes away second attempts."""
+
+    def __init__(self, memory: memoryview) -> None: ...
+
+    @staticmethod
+    def size() -> int: ...
+
+    @staticmethod
+    def format(memory: memoryview) -> None: ...
+
+    def write(self, number: int) -> None: ...
+
+    def check(self, rng: random.Random) -> None: ...
+
+    def announced(self) -> None: ...
+
+
+class Plain:
+    """What most cases share."""
+
+    history = CAPACITY + 3
+    writes = 2
+    always: Replacements = ()
+    once: Replacements = ()
+
+    def __init__(self, memory: memoryview) -> None:
+        self.memory = memory
+
+    @staticmethod
+    def format(memory: memoryview) -> None:
+        pass
+
+    def check(self, rng: random.Random) -> None:
+        pass
+
+    def announced(self) -> None:
+        pass
+
+
+class OfFrames(Plain):
+    """The frame ring, read in every way; a picture is full of its number."""
+
+    format = FrameRing.format
+
+    def __init__(self, memory: memoryview) -> None:
+        self.ring = FrameRing(memory, BLUEPRINT, CAPACITY)
+        self.out = np.empty((1, 2, 4, 8), np.uint8)
+
+    @staticmethod
+    def size() -> int:
+        return FrameRing.size(BLUEPRINT, CAPACITY)
+
+    def write(self, number: int) -> None:
+        start = number - number % EPISODE
+        self.ring.publish(number, np.full((4, 8), number, np.uint8), start)
+
+    def right(self, number: int, frame: Any) -> None:
+        assert (frame == number).all(), f"frame {number}: {frame}"
+
+
+class Stacks(OfFrames):
+    """One observation."""
+
+    writes = 4
+
+    def look(self, number: int) -> bool:
+        if not self.ring.observation(number, self.out[0]):
+            return False
+        start = number - number % EPISODE
+        self.right(max(number - 1, start), self.out[0, 0])
+        self.right(number, self.out[0, 1])
+        return True
+
+    def check(self, rng: random.Random) -> None:
+        self.look(self.history + rng.choice((-CAPACITY + 1, -CAPACITY + 2, -1, 0, 1, 2)))
+
+    def announced(self) -> None:
+        assert self.look(self.ring.newest)
+
+
+class Pictures(OfFrames):
+    """One frame."""
+
+    def look(self, number: int) -> bool:
+        frame = self.ring.frame(number)
+        if frame is not None:
+            self.right(number, frame)
+        return frame is not None
+
+    def check(self, rng: random.Random) -> None:
+        self.look(self.history + rng.randint(-CAPACITY, 2))
+
+    def announced(self) -> None:
+        assert self.look(self.ring.newest)
+
+
+class Ranges(OfFrames):
+    """Several frames at once."""
+
+    def look(self, first: int, stop: int) -> int:
+        numbers = np.arange(first, stop)
+        frames, starts, whole = self.ring.read(numbers)
+        for index in np.flatnonzero(whole):
+            self.right(numbers[index], frames[index])
+            assert starts[index] == numbers[index] - numbers[index] % EPISODE
+        return int(whole.sum())
+
+    def check(self, rng: random.Random) -> None:
+        newest = self.ring.newest
+        self.look(newest - CAPACITY + 1, newest + 1)
+
+    def announced(self) -> None:
+        newest = self.ring.newest
+        assert self.look(newest - 3, newest + 1) == 4
+
+
+class Batches(OfFrames):
+    """Stacks gathered by NumPy."""
+
+    writes = 11
+
+    def look(self, number: int) -> bool:
+        gather = NumpyGather(self.ring, np.array([number]), self.out)
+        if not gather.run():
+            return False
+        self.right(max(number - 1, number - number % EPISODE), self.out[0, 0])
+        self.right(number, self.out[0, 1])
+        return True
+
+    def check(self, rng: random.Random) -> None:
+        self.look(self.ring.newest - rng.randint(0, CAPACITY - 2))
+
+    def announced(self) -> None:
+        assert self.look(self.ring.newest)
+
+
+class Floors(Pictures):
+    """Memory that goes back to the system, and reads as zero, after the floor has risen above it.
+
+    The slot's number may lie on another page, and stay.
+    """
+
+    def write(self, number: int) -> None:
+        if number < self.history:
+            super().write(number)
+        else:
+            self.ring.raise_floor(number - 4)
+            self.ring.frames[(number - 5) % CAPACITY] = 0
+
+    def check(self, rng: random.Random) -> None:
+        self.look(self.history - rng.randint(4, 5))
+
+    announced = Plain.announced
+
+
+class Rows(Plain):
+    """The tick ledger."""
+
+    always = ((Ledger, "_intact", lambda self, rows: np.ones(len(rows), np.bool_)),)
+    format = Ledger.format
+
+    def __init__(self, memory: memoryview) -> None:
+        self.ledger = Ledger(memory, BLUEPRINT, CAPACITY)
+
+    @staticmethod
+    def size() -> int:
+        return Ledger.size(BLUEPRINT, CAPACITY)
+
+    def write(self, number: int) -> None:
+        self.put(number, number)
+
+    def put(self, tick: int, number: int) -> None:
+        self.ledger.write(
+            tick, observed=number, time_ns=number, registered_ns=number, lateness_ns=number,
+            reward=number, weights_version=number, episode=number, worker=number,
+            source=Source.AGENT, flags=0, action=number,
+        )
+
+    @staticmethod
+    def right(rows: Any) -> None:
+        for name in set(rows.dtype.names) - {"tick", "source", "flags", "crc"}:
+            assert (rows[name] == rows["observed"]).all(), f"{name}: {rows}"
+        assert (rows["observed"] >= rows["tick"]).all(), rows
+
+    def check(self, rng: random.Random) -> None:
+        first = self.history - CAPACITY
+        self.right(self.ledger.read(first, first + CAPACITY + 3))
+        rows, whole = self.ledger.at(np.arange(first, first + CAPACITY + 3))
+        self.right(rows[whole])
+
+    def announced(self) -> None:
+        newest = self.ledger.newest
+        assert self.ledger.read(newest - 2, newest + 1)["tick"].tolist() == [
+            newest - 2, newest - 1, newest
+        ]
+        _, whole = self.ledger.at(np.arange(newest - 2, newest + 1))
+        assert whole.all()
+
+
+class RowsAgain(Rows):
+    """The newest row is written anew, as when its episode is cut off: here the checksum must do."""
+
+    always = ()
+
+    def write(self, number: int) -> None:
+        self.put(min(number, self.history - 1), number)
+
+    announced = Plain.announced
+
+
+class Cells(Plain):
+    """Action cells of one inference process."""
+
+    history = CELLS + 3
+
+    def __init__(self, memory: memoryview) -> None:
+        self.cells = ActionCells(memory, BLUEPRINT)
+        self.cells.limit(1)
+
+    size = staticmethod(lambda: ActionCells.size(BLUEPRINT))
+
+    @staticmethod
+    def format(memory: memoryview) -> None:
+        ActionCells.format(memory, BLUEPRINT)
+
+    def write(self, number: int) -> None:
+        self.cells.deposit(self.expected(number))
+
+    @staticmethod
+    def expected(tick: int) -> Deposited:
+        return Deposited(0, 2 * tick, tick, tick, tick, float(tick))
+
+
+class Deposits(Cells):
+    """What the environment looks for."""
+
+    def check(self, rng: random.Random) -> None:
+        tick = self.history + rng.choice((1, 0, -1, 1 - CELLS, -CELLS))
+        assert list(self.cells.at(tick)) in ([], [self.expected(tick)])
+        late = self.cells.late(tick, 2 * (tick - 20))
+        assert late is None or late == self.expected(late.tick)
+
+    def announced(self) -> None:
+        read = self.cells._read
+
+        def strictly(worker: int, tick: int) -> Deposited | None:
+            found = read(worker, tick)
+            assert found is not None, f"the cell says that it holds tick {tick}"
+            return found
+
+        self.cells._read = strictly  # type: ignore[method-assign]
+        self.cells.at(self.history)
+        self.cells.late(self.history + 1, 2 * (self.history - 2))
+
+
+class Sources(Cells):
+    """Which frames registered actions were computed from."""
+
+    def check(self, rng: random.Random) -> None:
+        ticks = self.history + np.array([1, 0, -1, 1 - CELLS, -CELLS])
+        workers = np.zeros(len(ticks), np.intp)
+        frames = self.cells.frames_of(workers, ticks, ticks * NANO)
+        assert ((frames == 2 * ticks) | (frames == -1)).all(), frames
+
+    def announced(self) -> None:
+        tick = np.array([self.history - 1])
+        assert self.cells.frames_of(np.zeros(1, np.intp), tick, tick * NANO) == 2 * tick
+
+
+class Published(Plain):
+    """The weight buffers."""
+
+    writes = 4
+
+    format = WeightBuffers.format
+
+    def __init__(self, memory: memoryview) -> None:
+        self.buffers = WeightBuffers(memory, VALUES)
+        self.out = np.zeros(VALUES, np.float32)
+
+    @staticmethod
+    def size() -> int:
+        return WeightBuffers.size(VALUES)
+
+    once = ((weights, "READ_ATTEMPTS", 1),)
+
+    always = ((weights, "checksum", lambda *everything: 0),)
+    def write(self, number: int) -> None:
+        self.buffers.publish(np.full(VALUES, number, np.float32), WeightsInfo(number, number))
+
+    def look(self) -> bool:
+        info = self.buffers.read(self.out)
+        if info is not None:
+            assert info.version == info.updates
+            assert (self.out == info.version).all(), (info, self.out)
+        return info is not None
+
+    def check(self, rng: random.Random) -> None:
+        self.look()
+
+    def announced(self) -> None:
+        assert self.look()
+
+
+class Pieces(Published):
+    """The weight buffers, copied a piece at a time."""
+
+    always = (*Published.always, (weights, "PIECE_VALUES", VALUES // 3))
+
+    def look(self) -> bool:
+        reading = self.buffers.begin(self.out)
+        while reading is not None and reading.copy():
+            if reading.complete:
+                assert reading.info.version == reading.info.updates
+                assert (self.out == reading.info.version).all(), (reading.info, self.out)
+                return True
+        return False
+
+
+class Abouts(Published):
+    """What the weight buffers say about themselves."""
+
+    def look(self) -> bool:
+        info = self.buffers.info()
+        assert info is None or info.version == info.updates, info
+        return info is not None
+
+
+class Learned(Plain):
+    """The learners' weights."""
+
+    format = LearnerState.format
+
+    def __init__(self, memory: memoryview) -> None:
+        self.state = LearnerState(memory, VALUES)
+        self.out = np.zeros(VALUES, np.float32)
+
+    @staticmethod
+    def size() -> int:
+        return LearnerState.size(VALUES)
+
+    once = ((learner_state, "READ_ATTEMPTS", 1),)
+
+    always = ((learner_state, "checksum", lambda *everything: 0),)
+    def write(self, number: int) -> None:
+        self.state.copies[self.state.begin()].weights[:] = number
+        self.state.commit(Progress(number, number, number, number))
+
+    def look(self) -> bool:
+        found = self.state.read_weights(self.out)
+        if found is not None:
+            assert found == Progress(*[found.updates] * 4)
+            assert (self.out == found.updates).all(), (found, self.out)
+        return found is not None
+
+    def check(self, rng: random.Random) -> None:
+        self.look()
+
+    def announced(self) -> None:
+        assert self.look()
+
+
+class Targets(Learned):
+    """The target network."""
+
+    def write(self, number: int) -> None:
+        self.state.begin_target()[:] = number
+        self.state.commit_target(number)
+
+    def look(self) -> bool:
+        number = self.state.read_target(self.out)
+        assert number is None or (self.out == number).all(), (number, self.out)
+        return number is not None
+
+
+class Documents(Plain):
+    """A JSON cell."""
+
+    size = staticmethod(lambda: JsonCell.size(64))
+
+    once = ((cells, "READ_ATTEMPTS", 1),)
+
+    def write(self, number: int) -> None:
+        JsonCell(self.memory, 64).write({"a": number, "b": [number] * 5})
+
+    def look(self) -> bool:
+        found = JsonCell(self.memory, 64).read()
+        assert found == {} or found["b"] == [found["a"]] * 5
+        return bool(found)
+
+    def check(self, rng: random.Random) -> None:
+        self.look()
+
+    def announced(self) -> None:
+        assert self.look()
+
+
+class Horizons(Plain):
+    """The horizon, which lies in two halves, as the reservations do."""
+
+    size = HorizonRecord.size
+    format = HorizonRecord.format
+
+    def __init__(self, memory: memoryview) -> None:
+        self.record = HorizonRecord(memory)
+
+    once = ((horizon, "READ_ATTEMPTS", 1),)
+
+    def write(self, number: int) -> None:
+        self.record.write(Horizon(number=number, updates=number, elapsed_ns=number, met=number))
+
+    def check(self, rng: random.Random) -> None:
+        found = self.record.read()
+        assert found.number == found.updates == found.elapsed_ns == found.met, found
+
+    def announced(self) -> None:
+        self.check(random.Random())
+
+
+class Decisions(Plain):
+    """The ring of decisions."""
+
+    always = ((horizon, "DECISIONS", 4),)
+    size = HorizonRecord.size
+    format = HorizonRecord.format
+
+    def __init__(self, memory: memoryview) -> None:
+        self.record = HorizonRecord(memory)
+
+    def write(self, number: int) -> None:
+        self.record.add(Decision(time_ns=number, updates=number, before=number, after=number))
+
+    @staticmethod
+    def right(found: list[Decision]) -> None:
+        for each in found:
+            assert each.number == each.time_ns == each.updates == each.before == each.after, each
+
+    def check(self, rng: random.Random) -> None:
+        newest = self.record.count
+        found = self.record.decisions(3, newest - 3)
+        self.right(found + self.record.decisions())
+
+    def announced(self) -> None:
+        assert len(self.record.decisions(2)) == 2
+
+
+class OfBoard(Plain):
+    """Rings of the metrics board."""
+
+    size = Board.size
+
+
+class Registrations(OfBoard):
+    """Registered actions."""
+
+    history = SAMPLES + 3
+
+    def __init__(self, memory: memoryview) -> None:
+        self.record = Board(memory).record("inference", 3)
+
+    def write(self, number: int) -> None:
+        add_registration(self.record, number, number, number)
+
+    def check(self, rng: random.Random) -> None:
+        found = registrations_since(self.record, 0)
+        assert (found["registered_ns"] == found["latency_ns"]).all()
+        assert (found["registered_ns"] == found["tick"]).all()
+        assert (np.diff(found["tick"]) == 1).all()
+
+    def announced(self) -> None:
+        self.check(random.Random())
+
+
+class Episodes(OfBoard):
+    """Finished episodes."""
+
+    history = EPISODES + 3
+
+    def __init__(self, memory: memoryview) -> None:
+        self.record = Board(memory).environment
+
+    def write(self, number: int) -> None:
+        add_episode(self.record, number, number, number, float(number))
+
+    def check(self, rng: random.Random) -> None:
+        for most in (3, EPISODES):
+            found = recent_episodes(self.record, most)
+            numbers = found["episode"]
+            for name in ("end_tick", "length", "return"):
+                assert (found[name] == numbers).all()
+            assert (np.diff(numbers) == 1).all()
+
+    def announced(self) -> None:
+        assert recent_episodes(self.record, 1)["episode"] in (self.history - 1, self.history)
+
+
+class Memberships(Plain):
+    """Who takes part in staggering, read without the lock."""
+
+    size = StaggerState.nbytes
+
+    def __init__(self, memory: memoryview) -> None:
+        self.state = StaggerState(memory)
+
+    def write(self, number: int) -> None:
+        self.state.reset("adaptive", 0.0, number + 1)
+
+    def check(self, rng: random.Random) -> None:
+        for _ in range(2):
+            found = self.state.membership
+            assert found.changes in (0, *range(self.history, self.history + 3))
+            assert found.ring == tuple(range(max(found.changes, 1)))
+
+
+class Still:
+    """Time stands."""
+
+    def now(self) -> float:
+        return 1.0
+
+    def sleep_until(self, when: float) -> None:
+        pass
+
+
+class Awake(Exception):
+    """The kernel would not let it sleep."""
+
+
+class Bell(Plain):
+    """A doorbell: nobody sleeps who has missed what it was rung for."""
+
+    history = 3
+
+    def __init__(self, memory: memoryview) -> None:
+        self.bell = Doorbell(memory, 8)
+        self.word = np.frombuffer(memory, np.int64)[3:4]
+
+    size = staticmethod(lambda: 64)
+
+    def write(self, number: int) -> None:
+        self.word[0] = number
+        self.bell.ring()
+
+    def announced(self) -> None:
+        wanted = self.history
+
+        def sleep(*arguments: Any) -> None:
+            # The kernel compares with the count as it is when the writer is done.
+            assert arguments[3].value != wanted + 1, "asleep although the bell was rung"
+            raise Awake
+
+        self.bell._syscall = sleep
+        with contextlib.suppress(Awake):
+            assert self.bell.wait_for(lambda: self.word[0] == wanted, Still(), 0.5)
+
+
+CASES: tuple[type[Case], ...] = (
+    Stacks, Pictures, Ranges, Batches, Floors, Rows, RowsAgain, Deposits, Sources, Published,
+    Pieces, Abouts, Learned, Targets, Documents, Horizons, Decisions, Registrations, Episodes,
+    Memberships, Bell,
+)

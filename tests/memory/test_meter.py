@@ -1,0 +1,92 @@
+"""Memory is measured in the background: nobody waits, and it takes little of the time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.memory.meter import LONGEST_REST_S, SHARE, MemoryMeter
+from tests.forked import eventually
+
+PATIENCE_S = 20.0
+
+
+class Slow:
+    """Measures when the test lets it."""
+
+    def __init__(self, clock: VirtualClock, cost_s: float = 0.0) -> None:
+        self.clock, self.cost_s = clock, cost_s
+        self.go = threading.Semaphore(0)
+        self.asked: list[list[int]] = []
+
+    def __call__(self, pids: Iterable[int]) -> int:
+        self.asked.append(list(pids))
+        self.go.acquire()
+        self.clock.advance(self.cost_s)
+        return len(self.asked[-1]) * 1000
+
+
+def answer(meter: MemoryMeter) -> int | None:
+    """The next measurement, soon."""
+    found: list[int | None] = []
+
+    def look() -> bool:
+        found.append(meter([9]))
+        return found[-1] is not None
+
+    assert eventually(look)
+    return found[-1]
+
+
+def test_nobody_waits_for_a_measurement_that_hangs() -> None:
+    slow = Slow(VirtualClock())
+    meter = MemoryMeter(slow, slow.clock)
+    began = time.monotonic()
+    assert [meter(range(5)) for _ in range(1000)] == [None] * 1000
+    assert time.monotonic() - began < PATIENCE_S
+    assert eventually(lambda: slow.asked == [[0, 1, 2, 3, 4]])
+    slow.go.release()
+    assert answer(meter) == 5000
+    slow.go.release(2)
+    meter.close()
+
+
+@pytest.mark.parametrize("cost_s", [0.002, 0.02, 3.0])
+def test_it_rests_in_proportion_to_what_it_costs(cost_s: float) -> None:
+    slow = Slow(VirtualClock(), cost_s)
+    meter = MemoryMeter(slow, slow.clock)
+    slow.go.release(10)
+    assert meter([1]) is None
+    assert answer(meter) == 1000
+    rest_s = min(cost_s / SHARE, LONGEST_REST_S)
+    slow.clock.advance(0.99 * rest_s)
+    assert meter([1, 2]) is None
+    assert len(slow.asked) == 1
+    slow.clock.advance(0.02 * rest_s)
+    assert meter([1, 2]) is None
+    assert eventually(lambda: len(slow.asked) == 2)
+    meter.close()
+
+
+@pytest.mark.process
+def test_it_measures_this_process() -> None:
+    meter = MemoryMeter()
+    meter([os.getpid()])
+    assert eventually(lambda: (meter([os.getpid()]) or 0) > 1 << 20)
+    meter.close()
+
+
+def test_a_measurement_that_fails_is_none() -> None:
+    def fail(pids: Iterable[int]) -> int:
+        raise ValueError("not a number")
+
+    meter = MemoryMeter(fail, VirtualClock())
+    assert meter([1]) is None
+    assert eventually(lambda: not meter._answers.empty())
+    assert meter([1]) is None
+    assert not meter._under_way

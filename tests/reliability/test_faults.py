@@ -1,0 +1,45 @@
+"""Random faults in every process: the supervisor lives, the clock goes on, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.faults import EVERYBODY, FAULTS, passed
+
+FOUND = {
+    "broken": None, "missed_ticks_after": [], "rows_lost_or_torn": 0, "left_behind": [],
+    "last_checkpoint": "12 updates",
+}
+
+
+@pytest.mark.process
+@pytest.mark.alone
+def test_half_a_minute_of_random_faults() -> None:
+    options = ("--minutes", "0.4", "--seed", "5", "--json")
+    command = [sys.executable, "-m", "benchmarks.faults", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=280, check=False)
+    found = json.loads(done.stdout)
+    assert found["passed"], found
+    assert done.returncode == 0
+    assert found["faults"] > 0
+
+
+def test_every_process_meets_faults() -> None:
+    assert {role for roles, _ in FAULTS.values() for role in roles} == set(EVERYBODY)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"broken": "the supervisor has ended"}, {"missed_ticks_after": ["SIGKILL learner"]},
+        {"rows_lost_or_torn": 1}, {"left_behind": ["process 7"]}, {"last_checkpoint": "none"},
+        {"last_checkpoint": "bad: it is corrupt"},
+    ],
+)
+def test_each_bar_can_be_missed(bad: dict[str, object]) -> None:
+    assert passed(FOUND)
+    assert not passed(FOUND | bad)

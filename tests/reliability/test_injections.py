@@ -1,0 +1,367 @@
+"""What must not end or block the supervisor: one row each, injected into a live daemon.
+
+Every row is done to the same daemon, whose log goes into a pipe that nobody reads. After each of
+them the same must hold: the supervisor is the process that it was and answers, every process works,
+and the world goes on. A row adds what it alone promises.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from benchmarks.daemon import RunningDaemon
+from benchmarks.faults import mapped_bytes, open_descriptors
+from tests.conftest import eventually
+
+from .watching import await_ticks
+
+pytestmark = pytest.mark.process
+
+FAULTY = Path(__file__).parent.parent / "faulty"
+SETTINGS = (
+    "env.id=injected:Injected-v0", "policy.factory=injected:Policy", "inference.processes=2",
+    "learning.processes=0", "replay.capacity=20000", "run.tensorboard=false",
+)
+PAUSE_S = 6.0
+REFUSED_S = 2.0
+PATIENCE_S = 45.0
+"""Nothing here is a matter of speed, and other tests may keep the machine busy."""
+
+
+class House:
+    """The daemon that everything is done to, and what is looked at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.injected = folder / "injected"
+        self.injected.mkdir()
+        self.log = folder / "log"
+        os.mkfifo(self.log)
+        # Held open and never read.
+        self._log = os.open(self.log, os.O_RDWR)
+        self._environ = {"PYTHONPATH": str(FAULTY), "INJECTED": str(self.injected)}
+        self.daemon: RunningDaemon | None = None
+
+    def __enter__(self) -> House:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.daemon is not None:
+            self.daemon.__exit__(None, None, None)
+        os.close(self._log)
+        ended = self.daemon is None or self.daemon.process.returncode == 0
+        assert ended, "it ends in order although nobody reads its log"
+
+    def open(self) -> RunningDaemon:
+        """The daemon; a new one if the row before has ended it: each row tells of itself."""
+        if self.daemon is not None and self.daemon.process.poll() is not None:
+            self.daemon.__exit__(None, None, None)
+            self.daemon = None
+        if self.daemon is None:
+            settings = [word for each in SETTINGS for word in ("--set", each)]
+            silent = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh", str(self.log))
+            self.daemon = RunningDaemon(*settings, environ=self._environ, under=silent)
+            self.daemon.__enter__()
+        return self.daemon
+
+    def inject(self, role: str, code: str) -> None:
+        """Have a worker of a role run code at its next step, and wait until it does."""
+        draft, path = self.injected / "draft", self.injected / role
+        draft.write_text(code)
+        draft.rename(path)
+        eventually(lambda: not path.exists(), PATIENCE_S, f"{role} runs it")
+
+    def pids(self) -> list[int]:
+        """Every process of the daemon, itself included."""
+        found = [self.open().process.pid]
+        for pid in found:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+        return found
+
+    def fork_server(self) -> int:
+        """The process that the workers are children of."""
+        stat = Path(f"/proc/{self.role('environment')['pid']}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1])
+
+    def role(self, name: str) -> dict[str, Any]:
+        """A process as the status describes it."""
+        roles = self.open().status()["roles"]
+        found: dict[str, Any] = next(each for each in roles if each["name"] == name)
+        return found
+
+    def restarts(self) -> dict[str, int]:
+        """Lives after the first, by process."""
+        return {each["name"]: each["restarts"] for each in self.open().status()["roles"]}
+
+    def replaced(self, names: frozenset[str], before: dict[str, int]) -> bool:
+        """Whether these have begun another life; perhaps nobody can say so at the moment."""
+        try:
+            after = self.restarts()
+        except httpx.TransportError:
+            return False
+        return all(after[name] > before[name] for name in names)
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """Events of one kind, newest first."""
+        found: list[dict[str, Any]] = self.open().get(f"/v1/events?kind={kind}&limit=500")["events"]
+        return found
+
+    def settled(self) -> bool:
+        """Whether every process works."""
+        try:
+            status = self.open().status()
+        except httpx.TransportError:
+            return False
+        return status["state"] == "running" and len(status["roles"]) == 4
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with House(tmp_path_factory.mktemp("house")) as house:
+        yield house
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault.
+
+    Attributes:
+        what: is injected.
+        inject: does it.
+        dies: the processes that are replaced for it; the others must not be.
+        holds: what this row promises beside what holds for all of them.
+        refuses_supervisor: whether the supervisor itself may lack something; else no duty fails.
+    """
+
+    what: str
+    inject: Callable[[House], object]
+    dies: frozenset[str] = frozenset()
+    holds: Callable[[House], object] = lambda house: None
+    refuses_supervisor: bool = False
+
+
+def in_world(code: str) -> Callable[[House], object]:
+    """Run code in the environment's process."""
+    return lambda house: house.inject("environment", code)
+
+
+def in_policy(code: str) -> Callable[[House], object]:
+    """Run code in the process of whichever policy acts next."""
+    return lambda house: house.inject("inference", code)
+
+
+def error_begins(name: str, text: str) -> Callable[[House], object]:
+    """The status shows why a process died, shortened."""
+
+    def holds(house: House) -> None:
+        error = house.role(name)["last_error"]
+        assert text in error
+        assert len(error) < 12_000
+
+    return holds
+
+
+def told_shortly(kind: str) -> Callable[[House], object]:
+    """Events of a kind were told, each of bounded length."""
+
+    def holds(house: House) -> None:
+        eventually(lambda: house.told(kind), PATIENCE_S, f"{kind} is told")
+        assert max(len(str(each)) for each in house.told(kind)) < 12_000
+
+    return holds
+
+
+def everybody_pauses(house: House) -> None:
+    """Stop the whole daemon, as a terminal or a freezer does, and let it go on."""
+    pids = house.pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(PAUSE_S)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: house.told("paused"), PATIENCE_S, "the supervisor has noticed")
+
+
+def stopped(name: str) -> Callable[[House], object]:
+    """Stop one process."""
+
+    def inject(house: House) -> None:
+        pid = house.fork_server() if name == "fork server" else house.role(name)["pid"]
+        os.kill(pid, signal.SIGSTOP)
+
+    return inject
+
+
+def refused(who: str, limit: int, value: Callable[[int], int]) -> Callable[[House], object]:
+    """Limit what the supervisor or the fork server may have, while a process is missing."""
+
+    def inject(house: House) -> None:
+        pid = house.fork_server() if who == "fork server" else house.open().process.pid
+        _, hard = resource.prlimit(pid, limit)
+        resource.prlimit(pid, limit, (value(pid), hard))
+        try:
+            os.kill(house.role("inference 0")["pid"], signal.SIGKILL)
+            time.sleep(REFUSED_S)
+        finally:
+            resource.prlimit(pid, limit, (hard, hard))
+
+    return inject
+
+
+def sent(number: signal.Signals, *, workers: bool = False) -> Callable[[House], object]:
+    """Send a signal to the fork server, and to the workers, too."""
+
+    def inject(house: House) -> None:
+        for pid in house.pids()[1:] if workers else [house.fork_server()]:
+            os.kill(pid, number)
+
+    return inject
+
+
+def deaf_supervisor(house: House) -> None:
+    """Stop the supervisor alone; the world goes on, whatever it has to say."""
+    supervisor = house.open().process.pid
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        house.inject("environment", "for n in range(3000): context().event('unheard', number=n)")
+        await_ticks(house.open(), 60)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+
+
+def counts_what_was_dropped(house: House) -> None:
+    """The next event says how many were not heard."""
+    house.inject("environment", "context().event('heard')")
+    eventually(lambda: house.told("heard"), PATIENCE_S, "it is heard again")
+    assert house.told("heard")[0]["events_dropped_before"] > 100
+
+
+def refused_request(house: House) -> None:
+    """Ask for what no process can be given."""
+    for path, change in (
+        ("/v1/deadlines", {"data_budget": 10**300}),
+        ("/v1/inference", {"action_deadline_ms": 1e308}),
+        ("/v1/inference", {"processes": 10**30}),
+    ):
+        with pytest.raises(httpx.HTTPStatusError, match="422"):
+            house.open().patch(path, **change)
+
+
+SAYS = "context().voice.send"
+ROWS = [
+    Row(
+        "an error of 2 MB", in_world("raise ValueError('x' * 2_000_000)"),
+        frozenset({"environment"}), error_begins("environment", "ValueError: xxx"),
+    ),
+    Row(
+        "a traceback of 200,000 lines", in_world(r"raise ValueError('\n'.join(['x'] * 200_000))"),
+        frozenset({"environment"}), error_begins("environment", "Traceback"),
+    ),
+    Row(
+        "an error that is no text", in_world(r"raise ValueError('\ud800\x00\x1b[31m' * 90_000)"),
+        frozenset({"environment"}), error_begins("environment", "Traceback"),
+    ),
+    Row(
+        "60 events of 11 kB",
+        in_world("for _ in range(60): context().event('world', news='x' * 11_000)"),
+        holds=told_shortly("world"),
+    ),
+    Row(
+        "an event of 20 MB with what JSON cannot hold",
+        in_world("context().event('odd', news={1: {2: ['x' * 20_000_000]}, 'set': {object()}})"),
+        holds=told_shortly("odd"),
+    ),
+    Row(
+        "5,000 events at once",
+        in_world("for number in range(5000): context().event('flood', number=number)"),
+        holds=told_shortly("flood"),
+    ),
+    Row(
+        "messages that make no sense",
+        in_world(
+            f"for each in (3, None, [], ['ready'], ['event', 3], ['event', {{'kind': 7}}], 'x',\n"
+            f"             ['failed', {{'error': 5}}], {{'id': 'x'}}, ['what', {{}}]):\n"
+            f"    {SAYS}(each)"
+        ),
+        holds=told_shortly("not_understood"),
+    ),
+    Row(
+        "an event that claims to be another",
+        in_world(f"{SAYS}(['event', {{'kind': 'fake', 'source': 'me', 'id': -1, 'at': 0}}])"),
+        holds=told_shortly("fake"),
+    ),
+    Row(
+        "a checkpoint that nobody asked for",
+        in_world(f"{SAYS}(['event', {{'kind': 'checkpoint', 'request': [1]}}])"),
+        holds=told_shortly("checkpoint"),
+    ),
+    Row(
+        "bytes that are no message",
+        in_world(r"for each in (b'\x80\x04junk', b'[' * 60_000, b'[1,'): say_raw(each)"),
+    ),
+    Row("an empty packet", in_world("say_raw(b'')")),
+    Row("a pause of every process", everybody_pauses),
+    Row("a stopped environment", stopped("environment"), frozenset({"environment"})),
+    Row("a stopped fork server", stopped("fork server")),
+    Row("a supervisor that does not listen", deaf_supervisor, holds=counts_what_was_dropped),
+    Row("a step of 4 s", in_world("nap(4.0)")),
+    Row("requests out of bounds", refused_request),
+    Row(
+        "no descriptors for the fork server",
+        refused("fork server", resource.RLIMIT_NOFILE, open_descriptors),
+        frozenset({"inference 0"}),
+    ),
+    Row(
+        "no descriptors for the supervisor",
+        refused("supervisor", resource.RLIMIT_NOFILE, open_descriptors),
+        frozenset({"inference 0"}), refuses_supervisor=True,
+    ),
+    Row(
+        "no memory for the fork server", refused("fork server", resource.RLIMIT_AS, mapped_bytes),
+        frozenset({"inference 0"}),
+    ),
+    Row("SIGTERM to the fork server", sent(signal.SIGTERM)),
+    Row("SIGHUP to every child", sent(signal.SIGHUP, workers=True)),
+    Row(
+        "SIGKILL to the fork server", sent(signal.SIGKILL),
+        frozenset({"environment", "inference 0", "inference 1", "service"}),
+    ),
+    Row(
+        "a world that raises while the fork server is stopped",
+        lambda house: (stopped("fork server")(house), house.inject("environment", "1 / 0")),
+        frozenset({"environment"}), error_begins("environment", "ZeroDivisionError"),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
+def test_the_supervisor_survives(house: House, row: Row) -> None:
+    daemon = house.open()
+    eventually(house.settled, PATIENCE_S, "every process works before")
+    before = house.restarts()
+    wrong = len(house.told("internal_error"))
+    row.inject(house)
+    if row.dies:
+        eventually(
+            lambda: house.replaced(row.dies, before), PATIENCE_S, f"{sorted(row.dies)} replaced"
+        )
+    eventually(house.settled, PATIENCE_S, "every process works again")
+    # The same supervisor answers, and only once the processes follow it.
+    assert daemon.process.poll() is None
+    latency = 1.0 + daemon.get("/v1/inference")["injected_latency_ms"] % 2.0
+    assert daemon.patch_inference(injected_latency_ms=latency)["injected_latency_ms"] == latency
+    await_ticks(daemon, 20)
+    after = house.restarts()
+    assert {name for name in after if after[name] > before[name]} == row.dies
+    row.holds(house)
+    assert len(house.told("internal_error")) == wrong or row.refuses_supervisor

@@ -1,0 +1,126 @@
+"""What a terminal and `timeout` send to everybody: the supervisor alone decides how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from benchmarks.daemon import RunningDaemon
+from benchmarks.process_figures import descendants, gone
+from rtagent import checkpoint as checkpoints
+from tests.conftest import eventually
+
+from .conftest import updates
+
+pytestmark = pytest.mark.process
+
+SETTINGS = (
+    "env.id=CartPole-v1", "env.rate_hz=100", "replay.capacity=20000", "inference.processes=1",
+    "learning.learning_starts=100", "run.checkpoint_every_s=3600",
+)
+OPTIONS = [word for each in SETTINGS for word in ("--set", each)]
+
+
+@pytest.mark.alone  # A learner runs when nobody else wants the core.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sent_to_the_whole_group_it_is_an_orderly_end(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state", under=("setsid",)) as daemon:
+        eventually(lambda: updates(daemon) > 0, 120, "it learns")
+        learned = updates(daemon)
+        family = descendants(daemon.process.pid)
+        os.killpg(daemon.process.pid, number)
+        eventually(lambda: daemon.process.poll() is not None, 30, "stopped")
+        assert daemon.process.returncode == 0, daemon.said()
+        eventually(lambda: all(map(gone, family)), 10, "every process is gone")
+        assert "Traceback" not in daemon.said()
+        assert not (daemon.state_dir / "daemon.json").exists()
+        newest = checkpoints.newest(daemon.state_dir / "checkpoints")
+        assert newest is not None
+        assert checkpoints.load(newest).counters.updates >= learned
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sent_to_a_child_it_ends_nothing_else(tmp_path: Path, number: signal.Signals) -> None:
+    with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state") as daemon:
+        pid = daemon.process.pid
+        family = descendants(pid)
+        for each in family:
+            with suppress(ProcessLookupError):
+                os.kill(each, number)
+        time.sleep(0.5)
+        ticks = daemon.stats()["clock"]["ticks"]
+        eventually(lambda: daemon.stats()["clock"]["ticks"] > ticks + 100, 60, "it goes on")
+        assert daemon.process.poll() is None
+
+
+def importing(library: str) -> Callable[[int], bool]:
+    """Whether a process of a family has mapped a library."""
+
+    def mapped(pid: int) -> bool:
+        for each in (pid, *descendants(pid)):
+            with suppress(OSError):
+                if library in Path(f"/proc/{each}/maps").read_text():
+                    return True
+        return False
+
+    return mapped
+
+
+def family_of(size: int) -> Callable[[int], bool]:
+    """Whether a process has so many descendants."""
+    return lambda pid: len(descendants(pid)) >= size
+
+
+MOMENTS = {
+    "imports": importing("pydantic_core"),
+    "the fork server begins": family_of(1),
+    "the fork server imports": importing("libtorch_cpu"),
+    "the probe": family_of(2),
+    "the workers": family_of(4),
+}
+
+
+@contextmanager
+def started(*command: str) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+    """A command in a session of its own, and what it has printed to stderr."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rtagent", *command], stdout=subprocess.DEVNULL, stderr=said,
+            start_new_session=True,
+        )
+        try:
+            yield process, lambda: os.pread(said.fileno(), 100_000, 0).decode()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.mark.parametrize("command", ["serve", "train"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_at_any_moment_of_the_start_says_nothing(
+    tmp_path: Path, command: str, moment: str
+) -> None:
+    options = {"serve": ("--quiet", "--port", "0"), "train": ("--seconds", "60")}[command]
+    folder = ("--state-dir", str(tmp_path / "state"))
+    with started(command, *options, *folder, *OPTIONS) as (process, said):
+        eventually(lambda: MOMENTS[moment](process.pid), 60, moment)
+        family = descendants(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        code = process.wait(30)
+        assert code in (0, 130), said()
+        assert "Traceback" not in said()
+        assert "Error" not in said()
+        eventually(lambda: all(map(gone, family)), 10, "every process is gone")
+        assert not (tmp_path / "state" / "daemon.json").exists()

@@ -1,0 +1,110 @@
+"""Connections that send nothing, against the running service."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tests.service.conftest import TOKEN, RunningService, eventually
+
+SILENT = 120
+
+
+@pytest.fixture
+def small(backend: Any) -> Iterator[RunningService]:
+    """A service with few places, which does not wait for long."""
+    options = {"most_connections": 24, "most_per_address": 24, "patience_s": 1.5}
+    service = RunningService(backend, options=options)
+    service.start()
+    yield service
+    service.stop()
+
+
+def connect(service: RunningService) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", service.port), timeout=5.0)
+
+
+def head(service: RunningService, path: str, *more: str) -> bytes:
+    lines = (f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{service.port}",
+             f"Authorization: Bearer {TOKEN}", *more)
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+def closed(sock: socket.socket) -> bool:
+    sock.settimeout(0.001)
+    try:
+        return sock.recv(65_536) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_silent_connections_shut_nobody_out(small: RunningService, caplog: Any) -> None:
+    with ExitStack() as stack:
+        stream = stack.enter_context(connect(small))
+        stream.sendall(head(small, "/v1/stats/stream?hz=20"))
+        assert stream.recv(1024).startswith(b"HTTP/1.1 200")
+        silent = [stack.enter_context(connect(small)) for _ in range(SILENT)]
+        # The client would wait for 10 s.
+        with small.client() as client:
+            assert client.get("/v1/status").status_code == 200
+        assert sum(map(closed, silent)) >= SILENT - 24 - 1
+        # Whoever is being answered stays, and the last silent ones go when their time is over.
+        assert eventually(lambda: all(map(closed, silent)), 20.0)
+        assert stream.recv(65_536)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HT", b"GET /livez HTTP/1.1\r\nHost: x\r\n"]
+)
+def test_a_head_that_is_never_whole_ends_the_connection(
+    small: RunningService, sent: bytes
+) -> None:
+    with connect(small) as slow:
+        slow.sendall(sent)
+        assert eventually(lambda: closed(slow), 20.0)
+
+
+def test_a_second_head_that_is_never_whole_ends_the_connection(small: RunningService) -> None:
+    with connect(small) as slow:
+        slow.sendall(head(small, "/livez") + b"GET /li")
+        assert slow.recv(1024).startswith(b"HTTP/1.1 200")
+        assert eventually(lambda: closed(slow), 20.0)
+
+
+def test_a_body_that_never_ends_is_answered(small: RunningService) -> None:
+    # Health needs no token, so anybody could hold a connection this way.
+    with connect(small) as slow:
+        slow.sendall(head(small, "/livez", "Content-Length: 100") + b"{")
+        slow.settimeout(5.0)
+        assert b" 408 " in slow.recv(4096).splitlines()[0]
+        assert eventually(lambda: closed(slow), 20.0)
+
+
+def test_a_lack_of_descriptors_is_logged_once_and_over_when_it_is_over(
+    small: RunningService, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    accept = socket.socket.accept
+    lacking = [True]
+
+    def fails(sock: socket.socket) -> Any:
+        if lacking[0] and sock.getsockname()[1] == small.port:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(sock)
+
+    monkeypatch.setattr(socket.socket, "accept", fails)
+    with caplog.at_level(logging.WARNING), connect(small) as waiting:
+        waiting.sendall(head(small, "/livez"))
+        time.sleep(0.5)
+        lacking[0] = False
+        assert waiting.recv(1024).startswith(b"HTTP/1.1 200")
+    assert caplog.messages == ["no connection can be accepted: Too many open files"]

@@ -1,0 +1,28 @@
+"""Checkpoints as a run leaves them, without a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from rtagent import checkpoint as checkpoints
+from rtagent.actor_critic import build_learned
+from rtagent.checkpoint import Checkpoint, Counters
+from rtagent.config_reading import load_config
+from rtagent.probe import probe
+
+
+def leave_checkpoint(state_dir: Path, *settings: str, with_config: bool = True) -> Path:
+    """A checkpoint of random weights, as these settings make them."""
+    config = load_config(None, [f"run.state_dir={state_dir}", *settings], {})
+    blueprint = probe(config)
+    torch.manual_seed(0)
+    spaces = blueprint.observation_space, blueprint.action_space
+    network = build_learned(config.policy, *spaces, config.learning)
+    tensors = {f"online.{name}": each.numpy() for name, each in network.state_dict().items()}
+    run = {"config": config.model_dump(mode="json")} if with_config else {}
+    saved = Checkpoint(
+        checkpoints.signature(config, blueprint), Counters(7, 224, 1), tensors, None, run
+    )
+    return checkpoints.save(state_dir / "checkpoints", saved)
