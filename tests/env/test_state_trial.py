@@ -78,8 +78,10 @@ def test_who_is_interrupted_leaves_no_process(
     machine: GameBoy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.waitpid
+    children = []
 
     def interrupted(pid: int, options: int) -> tuple[int, int]:
+        children.append(pid)
         monkeypatch.setattr(os, "waitpid", real)
         signal.raise_signal(signal.SIGINT)
         return real(pid, options)
@@ -88,7 +90,7 @@ def test_who_is_interrupted_leaves_no_process(
     with pytest.raises(KeyboardInterrupt):
         check_states(machine, {"a": hanging(machine.snapshot().state)})
     with pytest.raises(ChildProcessError):
-        real(-1, os.WNOHANG)
+        real(children[0], os.WNOHANG)
 
 
 def test_a_game_does_not_start_from_a_state_that_does_harm(

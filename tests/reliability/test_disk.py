@@ -123,7 +123,7 @@ def test_a_start_on_a_full_disk_is_refused_in_one_line(small_disk: Disk, token: 
     said = refusal(small_disk)
     small_disk.free()
     assert small_disk.full in said
-    assert ("daemon.json" if token else "token") in said
+    assert ("sessions.json" if token else "token") in said
 
 
 def test_a_start_on_a_read_only_disk_is_refused_in_one_line(small_disk: Disk) -> None:
