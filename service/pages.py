@@ -1,4 +1,7 @@
-"""`/figures`: every figure explained in a sentence, from the table of the metrics and OpenAPI."""
+"""`/figures`: every figure of `GET /v1/stats`, and everything else that the dashboard shows.
+
+The sentences are those of the metrics and of OpenAPI, the names in front of them the dashboard's.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from service.figures import (
     REPLAY,
     Figure,
 )
+from service.labels import ACTING, DEADLINE, IN_SHORT, LABELS, PROCESSES, STAGGERING, Shown
 
 router = APIRouter()
 
@@ -45,6 +49,8 @@ PAGE = Template("""<!doctype html>
 <body class="explained">
 <a class="skip" href="#main">Skip to the figures</a>
 <header><h1>Figures explained</h1><nav aria-label="Pages"><a href="/">Dashboard</a></nav></header>
+<p class="intro">In bold: what the dashboard calls a figure; below it, or alone where the dashboard
+does not show it, its name in <a href="/v1/stats">/v1/stats</a>.</p>
 <p class="intro">Percentiles and means cover the last 60 seconds, or the time since the inference
 settings changed if that is less, unless the text says otherwise; counters cover the run. What is
 not known is shown as unknown, never as 0.</p>
@@ -67,6 +73,7 @@ class Section:
         text: what they have in common, one sentence.
         prefix: of the figures' paths.
         figures: the figures.
+        shown: what the dashboard shows besides.
     """
 
     anchor: str
@@ -74,6 +81,7 @@ class Section:
     text: str
     prefix: str
     figures: Sequence[Figure]
+    shown: Sequence[Shown] = ()
 
 
 REGRET_MEANING = {
@@ -86,29 +94,28 @@ REGRET_MEANING = {
     "has no constant.",
 }
 SECTIONS = [
+    Section("short", "In short", "What the top of the dashboard says.", "", [], IN_SHORT),
+    Section("timeline", "Stagger timeline", "Each lane is an inference process. Evenly spread bars "
+            "are what staggering is for: then an action is ready for every tick. Below, each mark "
+            "is a tick of the world.", "", [], STAGGERING),
     Section("clock", "Clock", "The world's clock, which waits for nobody.", "", CLOCK),
     Section("actions", "Acting in time", "Which action each tick got, counted from the ledger.",
-            "", ACTIONS),
+            "", ACTIONS, ACTING),
     Section("inference", "Inference", "The processes that turn pictures into actions.", "",
             INFERENCE),
-    Section("inference-workers", "Inference processes", "The same for each process.",
+    Section("processes", "Processes", "Every process of the daemon.", "", [], PROCESSES),
+    Section("inference-workers", "Inference processes", "The figures of each of them.",
             "inference.workers[].", INFERENCE_WORKER),
     Section("regret", "Cost of being late", REGRET_TEXT, "",
             [Figure(f"regret.{name}", REGRET_MEANING[name]) for name in REGRETS]),
     Section("learning", "Learning", "The processes that improve the policy.", "", LEARNING),
-    Section("learning-workers", "Learner processes", "The same for each process.",
+    Section("learning-workers", "Learner processes", "The figures of each of them.",
             "learning.workers[].", LEARNER_WORKER),
     Section("episodes", "Episodes", "What the agent earns.", "", EPISODES),
     Section("replay", "Replay", "What can be learned from.", "", REPLAY),
     Section("r3", "Deadline and memory", "Learning within a deadline and a memory budget (R3).",
-            "", R3),
+            "", R3, DEADLINE),
 ]
-TIMELINE = """<section class="panel" id="timeline"><h2>Stagger timeline</h2>
-<p>Each lane is an inference process; a bar runs from the observation to the moment at which the
-action computed from it is registered. Evenly spread bars are what staggering is for: then an action
-is ready for every tick. Below, each mark is a tick of the world: a line for an action of the agent,
-a hollow box for one that was re-used, a full box with a cross for the default behaviour.</p>
-</section>"""
 
 
 def unit(figure: Figure) -> str:
@@ -130,11 +137,23 @@ def unit(figure: Figure) -> str:
 
 
 def _row(section: Section, figure: Figure) -> str:
-    path = escape(f"{section.prefix}{figure.path}")
+    path = f"{section.prefix}{figure.path}"
+    names = _names(LABELS.get(path, ()))
     return (
-        f'<tr id="{path}"><th scope="row"><code>{path}</code></th>'
+        f'<tr id="{escape(path)}"><th scope="row">{names}<code>{escape(path)}</code></th>'
         f"<td>{escape(figure.text)}</td><td>{unit(figure)}</td><td>{_metric(figure)}</td></tr>"
     )
+
+
+def _shown_row(shown: Shown) -> str:
+    return (
+        f'<tr><th scope="row">{_names(shown.names)}</th><td>{escape(shown.text)}</td><td></td>'
+        f"<td>from {escape(shown.source)}</td></tr>"
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    return "".join(f"<b>{escape(name)}</b> " for name in names)
 
 
 def _metric(figure: Figure) -> str:
@@ -149,25 +168,22 @@ def _metric(figure: Figure) -> str:
 
 
 def _section(section: Section) -> str:
-    rows = "\n".join(_row(section, figure) for figure in section.figures)
+    rows = "\n".join([
+        *(_row(section, figure) for figure in section.figures), *map(_shown_row, section.shown)
+    ])
     return (
         f'<section class="panel" id="{section.anchor}"><h2>{escape(section.title)}</h2>'
         f"<p>{escape(section.text)}</p>"
         f'<table><thead><tr><th scope="col">Figure</th><th scope="col">Meaning</th>'
-        f'<th scope="col">Unit</th><th scope="col">Prometheus</th></tr></thead>'
+        f'<th scope="col">Unit</th><th scope="col">Prometheus, or source</th></tr></thead>'
         f"<tbody>\n{rows}\n</tbody></table></section>"
     )
 
 
 def figures_page() -> str:
     """The page, as HTML."""
-    anchors = [("timeline", "Stagger timeline")] + [
-        (section.anchor, section.title) for section in SECTIONS
-    ]
-    return PAGE.substitute(
-        contents=" ".join(f'<a href="#{anchor}">{escape(title)}</a>' for anchor, title in anchors),
-        sections="\n".join([TIMELINE, *map(_section, SECTIONS)]),
-    )
+    links = [f'<a href="#{each.anchor}">{escape(each.title)}</a>' for each in SECTIONS]
+    return PAGE.substitute(contents=" ".join(links), sections="\n".join(map(_section, SECTIONS)))
 
 
 @router.get("/figures", include_in_schema=False)

@@ -4,8 +4,8 @@ import { $, make, put, UNKNOWN } from "./dom.js";
 import { at, shown } from "./format.js";
 
 const COLUMNS = [
-  ["name", "", ""], ["state", "", ""], ["pid", "number", "PID"], ["p50", "number", "p50"],
-  ["p99", "number", "p99"], ["weights", "number", "Weights"], ["restarts", "number", "Restarts"],
+  ["name", "", ""], ["state", "", ""], ["pid", "number", "PID"], ["p50", "number", "Inference p50"],
+  ["p99", "number", "Inference p99"], ["weights", "number", "Weights"], ["restarts", "number", "Restarts"],
   ["error", "error", ""],
 ];
 const FROM_WORKER = [["p50", "latency_ms.p50", "ms"], ["p99", "latency_ms.p99", "ms"], ["weights", "weights_version", "count"]];

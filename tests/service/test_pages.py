@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from service import figures
 from service.figures import REGRETS, Figure
+from service.labels import SHOWN
 from service.pages import SECTIONS, figures_page, unit
 
 
@@ -16,6 +17,7 @@ def test_every_figure_of_the_table_is_explained_once() -> None:
     known = {id(each) for table in tables for each in table if isinstance(each, Figure)}
     explained = [id(each) for section in SECTIONS for each in section.figures]
     assert known <= set(explained)
+    assert [each for section in SECTIONS for each in section.shown] == list(SHOWN)
     page = figures_page()
     ids = re.findall(r'<tr id="([^"]+)"', page)
     assert len(ids) == len(set(ids)) == len(explained)
@@ -25,6 +27,7 @@ def test_every_figure_of_the_table_is_explained_once() -> None:
 def test_every_explanation_is_a_sentence() -> None:
     texts = [each.text for section in SECTIONS for each in section.figures]
     texts += [section.text for section in SECTIONS]
+    texts += [each.text for section in SECTIONS for each in section.shown]
     assert [text for text in texts if not re.fullmatch(r"[A-Z].*\.", text)] == []
 
 

@@ -19,16 +19,11 @@ pytestmark = pytest.mark.browser
 
 def test_every_figure_is_explained(page: Any, running: RunningService) -> None:
     page.get_by_role("navigation").get_by_role("link", name="Figures explained").click()
-    rows = page.locator("tbody th").all_inner_texts()
+    rows = page.locator("tbody th code").all_inner_texts()
     expected = [f"{part.prefix}{each.path}" for part in SECTIONS for each in part.figures]
     assert rows == expected
     for path in ("clock.ticks", "regret.delay", "inference.workers[].latency_ms.p99"):
         assert path in rows
-    shown = page.goto(running.settings.url).text()
-    for anchor in re.findall(r'href="/figures#([\w-]+)"', shown):
-        assert anchor == "timeline" or anchor in {part.anchor for part in SECTIONS}
-    for path in re.findall(r'data-figure="([\w.]+)"', shown):
-        assert path in expected
 
 
 @pytest.mark.parametrize("path", ["", "figures"])

@@ -1,0 +1,231 @@
+"""What the dashboard calls what it shows.
+
+`LABELS` are its names of figures of `GET /v1/stats`; `SHOWN` is what it shows besides: text, states
+and what the page computes itself. A test reads the page and its scripts and holds both against
+them, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rtagent.trend import LEAST_EPISODES, MOST_CHANCE
+from rtagent.verdicts import (
+    IN_TIME,
+    LATE_INTERACTION,
+    LITTLE_DISAGREEMENT,
+    MUCH_DISAGREEMENT,
+    TOO_LATE,
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Something on the dashboard that is no figure of `GET /v1/stats`.
+
+    Attributes:
+        names: its labels there.
+        text: what it means, one or more sentences.
+        source: where it comes from: calls, or paths of figures.
+    """
+
+    names: tuple[str, ...]
+    text: str
+    source: str
+
+
+LABELS: Mapping[str, tuple[str, ...]] = {
+    "clock.uptime_s": ("up",),
+    "clock.rate_hz": ("Ticks per second",),
+    "clock.target_rate_hz": ("Ticks per second, target",),
+    "clock.drift_ms": ("Clock slips, drift",),
+    "clock.slips": ("Clock slips",),
+    "clock.lateness_us.p99": ("Tick lateness, p99",),
+    "clock.lateness_us.max": ("Tick lateness, max",),
+    "actions.agent": ("agent", "from the agent"),
+    "actions.reused": ("re-used",),
+    "actions.default": ("default", "Default ticks, run"),
+    "actions.inaction_fraction": ("Inaction, run",),
+    "actions.strict_inaction_fraction": ("Inaction, strict",),
+    "actions.inaction_fraction_60s": ("Inaction, last 60 s",),
+    "actions.overwritten": ("Overwritten",),
+    "actions.interaction_ms.mean": ("Interaction time, mean",),
+    "actions.interaction_ms.cv": ("Interaction time, CV",),
+    "actions.delay_ticks.mean": ("Delay, mean",),
+    "actions.delay_ticks.p99": ("Delay, p99",),
+    "actions.disagreement": ("Disagreement",),
+    "inference.estimate_ms": ("Inference time, mean",),
+    "inference.recommended_processes": ("Inference time, processes needed",),
+    "inference.injected_latency_ms": ("injected",),
+    "inference.workers[].latency_ms.p50": ("Inference p50",),
+    "inference.workers[].latency_ms.p99": ("Inference p99",),
+    "inference.workers[].weights_version": ("Weights",),
+    "regret.inaction": ("Regret, inaction",),
+    "regret.delay": ("Regret, delay",),
+    "regret.learning": ("Regret, learning",),
+    "learning.processes": ("Learners",),
+    "learning.order": ("Learners, order",),
+    "learning.paused": ("paused",),
+    "learning.updates": ("Updates per second, in all",),
+    "learning.updates_per_s": ("Updates per second",),
+    "learning.samples_consumed": ("Samples learned from",),
+    "learning.batch_size": ("Batch size",),
+    "learning.loss": ("Loss",),
+    "learning.epsilon": ("random choices",),
+    "learning.staleness.mean": ("Staleness in updates, mean",),
+    "learning.staleness.max": ("Staleness in updates, max",),
+    "learning.checkpoints": ("Checkpoints",),
+    "learning.checkpoint_failures": ("Checkpoints, failed",),
+    "episodes.count": ("Episodes",),
+    "episodes.last_return": ("Episodes, last return",),
+    "episodes.mean_return_100": ("Mean return, last 100 episodes",),
+    "replay.bytes": ("Replay memory",),
+    "replay.bytes_per_transition": ("Replay memory, bytes per tick",),
+    "r3.mode": ("Horizon, mode",),
+    "r3.elapsed_s": ("elapsed",),
+    "r3.deadline_s": ("deadline",),
+    "r3.consumed": ("samples",),
+    "r3.data_budget": ("budget",),
+    "r3.time_ratio": ("time", "time used"),
+    "r3.data_ratio": ("data", "data used"),
+    "r3.horizons.met": ("Horizons, met",),
+    "r3.horizons.missed": ("Horizons, missed",),
+    "r3.episode_deadlines.met": ("Episode deadlines, met",),
+    "r3.episode_deadlines.missed": ("Episode deadlines, missed",),
+    "r3.batch_cap": ("largest batch",),
+    "r3.oom_events": ("Out of memory",),
+    "r3.pressure_events": ("Out of memory, shortages",),
+}
+"""Names on the dashboard by the figure's path; a small label stands after the large one of its
+group and a comma.
+"""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+IN_SHORT = (
+    Shown(
+        ("Is it acting in time?",),
+        f"Up to {_percent(IN_TIME)} of inaction since the inference settings changed, at most the "
+        f"last 60 s, is in time, from {_percent(TOO_LATE)} on it is too late, in between it is "
+        "often late. With an action deadline of more than a tick the mean interaction time is "
+        f"compared instead: up to {LATE_INTERACTION:g} deadlines are in time. A world that has "
+        "failed, or whose own steps take too long, is named first.",
+        "actions.inaction_fraction_window, actions.interaction_ms.mean, clock, /v1/status",
+    ),
+    Shown(
+        ("What does being late cost?",),
+        "The mean delay of the executed actions in ticks and in milliseconds, and the "
+        f"disagreement: up to {_percent(LITTLE_DISAGREEMENT)} is good, from "
+        f"{_percent(MUCH_DISAGREEMENT)} on bad.",
+        "actions.delay_ticks.mean, actions.disagreement",
+    ),
+    Shown(
+        ("Is it learning?",),
+        "The mean return of the last 100 episodes, with the trend of the newest episodes from "
+        f"{LEAST_EPISODES} of them on; a trend is named only if chance alone makes one as large in "
+        f"at most {_percent(MOST_CHANCE)} of cases.",
+        "episodes.mean_return_100, episodes.trend, learning",
+    ),
+    Shown(
+        ("Is anything broken?",),
+        "Processes that have failed or are being started, restarts so far, and grave events of the "
+        "last minute.",
+        "/v1/status, /v1/events",
+    ),
+    Shown(
+        ("run",),
+        "The run's name; every start of the daemon begins a new one. Before it stands the state of "
+        "the daemon: starting, running, degraded (a process is being restarted), failed, or "
+        "stopping.",
+        "/v1/status",
+    ),
+    Shown(
+        ("acting",),
+        "In the title of the window: the share of ticks of the last 60 s that did not execute the "
+        "default behaviour, 1 - inaction.",
+        "actions.inaction_fraction_60s",
+    ),
+    Shown(
+        ("Executed", "picture"),
+        "The newest tick's action: whether it came from the agent, was re-used, or is the default "
+        "behaviour, the process that computed it, and the age of its picture in ticks.",
+        "/v1/timeline",
+    ),
+)
+STAGGERING = (
+    Shown(
+        ("one inference, from observation to action", "Inference"),
+        "A bar from the frame that a process observed, or from its action before if that was "
+        "later, to the moment at which it registered the action; below the picture the median of "
+        "those on it.",
+        "/v1/timeline",
+    ),
+    Shown(
+        ("longest",),
+        "The longest inference of those drawn.",
+        "/v1/timeline",
+    ),
+    Shown(
+        ("outlier", "outliers"),
+        "An inference that took more than 1.75 times the median of those drawn, and more than "
+        "0.25 ticks longer.",
+        "/v1/timeline",
+    ),
+    Shown(
+        ("tick: agent", "re-used", "default (inaction)"),
+        "A tick by the source of the action that it executed: a line for a new action of the "
+        "agent, a hollow box for one that was used before, a full box with a cross for the default "
+        "behaviour, as no action was ready. Counted below the picture, for the ticks drawn.",
+        "/v1/timeline",
+    ),
+)
+ACTING = (
+    Shown(
+        ("even", "uneven", "very uneven"),
+        "The coefficient of variation (CV) of the interaction time in words: below 0.1, below 0.3, "
+        "and from 0.3 on.",
+        "actions.interaction_ms.cv",
+    ),
+    Shown(
+        ("Age of the executed actions, in ticks", "Delays", "none", "no action"),
+        "How many of the newest ticks, at most 4,096, executed an action whose observation was so "
+        "many ticks old; none: the default behaviour.",
+        "/v1/timeline",
+    ),
+)
+DEADLINE = (
+    Shown(
+        ("On schedule", "Ahead", "Behind"),
+        "The share of the data that is used, less the share of the time: within 3 % it is on "
+        "schedule.",
+        "r3.data_ratio, r3.time_ratio",
+    ),
+    Shown(
+        ("memory",),
+        "Memory of all processes, batches and replay together, of what is allowed for them.",
+        "r3.used_bytes, r3.memory_budget_bytes",
+    ),
+    Shown(
+        ("replay",),
+        "Ticks that the replay holds, of those it can hold.",
+        "replay.size, replay.capacity",
+    ),
+)
+PROCESSES = (
+    Shown(("Process",), "Its role, and its number where there are several.", "/v1/status"),
+    Shown(
+        ("State",),
+        "One of starting, running, backoff (it died and waits to be started again), failed, "
+        "stopping or stopped; for the environment also stepping or resetting, if that takes more "
+        "than a second.",
+        "/v1/status",
+    ),
+    Shown(("PID",), "Process id.", "/v1/status"),
+    Shown(("Restarts",), "Times the process was replaced.", "/v1/status"),
+    Shown(("Last error",), "Why it last died.", "/v1/status"),
+)
+SHOWN: Sequence[Shown] = (*IN_SHORT, *STAGGERING, *ACTING, *PROCESSES, *DEADLINE)
