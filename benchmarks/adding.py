@@ -28,10 +28,10 @@ import numpy as np
 from benchmarks.registration import STACK, blueprint
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.memory.world import World, WorldHandles, WorldMemory
-from rtagent.realtime import enter_realtime
+from rtagent.processes.scheduling import enter_realtime
 from rtagent.staggering.arbiter import Source
 
 LIMIT_US = 5.0

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from rtagent.config import GAME_BOY_HZ
 from rtagent.errors import UserError
-from rtagent.realtime import die_with_parent
+from rtagent.files.atomic_write import appearing
+from rtagent.processes.scheduling import die_with_parent
 from rtagent.staggering.figures import processes_needed
-from rtagent.whole_file import appearing
 
 COLOURS = {"sequential": "tab:red", "staggered": "tab:blue"}
 """The contenders, as pictures show them."""

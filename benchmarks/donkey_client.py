@@ -22,7 +22,7 @@ import numpy as np
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.environment import DonkeyCar
-from rtagent.wake_ahead import WakeAhead
+from rtagent.processes.wake_ahead import WakeAhead
 
 RATES = (20.0, 60.0)
 MOST_DEVIATION = 0.005

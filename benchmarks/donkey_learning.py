@@ -31,20 +31,20 @@ import rtagent
 from benchmarks.comparison import side_by_side
 from benchmarks.learning import LAST_EPISODES, learn
 from benchmarks.offline_learning import blueprint_of
-from rtagent import checkpoint
-from rtagent.actor_critic import acting_part, build_learned
 from rtagent.cli.jitter import measure_jitter
 from rtagent.config import Config
-from rtagent.curves import moving_mean
 from rtagent.env.adapter import Adapter, make
 from rtagent.env.donkey.controls import THROTTLES
 from rtagent.env.donkey.scenes import SCENES
 from rtagent.env.donkey.session import REPORTED_SCALE, Session
 from rtagent.env.donkey.track import HALF_WIDTH, Track
 from rtagent.errors import UserError
-from rtagent.evaluation import Evaluator, Values, seed_of
+from rtagent.evaluation.process import Evaluator, Values, seed_of
 from rtagent.learning.state import restore_network
-from rtagent.networks import ActingPolicy, flatten_into, head_of, tensor_specs
+from rtagent.policy.actor_critic import acting_part, build_learned
+from rtagent.policy.networks import ActingPolicy, flatten_into, head_of, tensor_specs
+from rtagent.storage import checkpoint
+from rtagent.telemetry.learning_curve import moving_mean
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "donkey.toml"
 DRIVE_S = 60.0

@@ -35,16 +35,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.offline_learning import Offline, Update
-from rtagent import networks
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig, PolicyConfig
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.learning.algorithms import UpdateResult, ValueLearning
-from rtagent.learning.batch import Batch
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.state import begin, put
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.weights import WeightBuffers
+from rtagent.policy import networks
 
 TARGET_RATIO = 2.5
 UPDATES_PER_ROUND = 8

@@ -50,9 +50,9 @@ from benchmarks.duel_demonstration import ENVIRONMENT, record
 from benchmarks.duel_players import Player, competent, masher, play, random_player, view_of
 from benchmarks.learning import learn
 from rtagent.cli.jitter import measure_jitter
-from rtagent.demonstration import SUFFIX
-from rtagent.env.duel import ENCOUNTERS, Duel
+from rtagent.env.gameboy.duel import ENCOUNTERS, Duel
 from rtagent.errors import UserError
+from rtagent.storage.demonstration_file import SUFFIX
 
 TICKS_OF_LATENCY = 5
 DELAY_TICKS = TICKS_OF_LATENCY + 1

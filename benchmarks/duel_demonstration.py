@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.duel_players import DelayedView, fighter
-from rtagent.demonstration import DemonstrationWriter
-from rtagent.env.duel import ENCOUNTERS, Duel
+from rtagent.env.gameboy.duel import ENCOUNTERS, Duel
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
+from rtagent.storage.demonstration_file import DemonstrationWriter
 
 ENVIRONMENT = "rtagent/Duel-v0"
 RANDOM_KEYS = 0.03

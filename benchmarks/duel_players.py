@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rtagent.env.duel import BAG, COMMANDS, MOVES, TEAM, Duel
-from rtagent.env.rom import BUNDLED, read_manifest
+from rtagent.env.gameboy.duel import BAG, COMMANDS, MOVES, TEAM, Duel
+from rtagent.env.gameboy.rom import BUNDLED, read_manifest
 
 A, B, LEFT, UP, RIGHT, DOWN, NOOP = range(7)
 FIGHT, ITEM, CHANGE = 0, 1, 2

@@ -18,9 +18,9 @@ import numpy as np
 
 from rtagent.config import GAME_BOY_HZ, EnvConfig
 from rtagent.env.adapter import Adapter, open_environment
-from rtagent.env.gameboy import GameBoy
+from rtagent.env.gameboy.gambatte_machine import GameBoy
+from rtagent.env.gameboy.rom import BUNDLED, read_manifest
 from rtagent.env.preprocess import to_grey
-from rtagent.env.rom import BUNDLED, read_manifest
 
 PARTS = ("press", "step", "screen", "preprocess", "ram", "sum")
 

@@ -34,7 +34,7 @@ import httpx
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
 from benchmarks.raw_ledger import Ledger, Recount
-from rtagent import checkpoint as checkpoints
+from rtagent.storage import checkpoint as checkpoints
 
 CAPACITY = 20_000
 RATE_HZ = 60.0

@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 
 from benchmarks import hostile
-from rtagent.checkpoint import Checkpoint, CheckpointError, Counters, Signature, load
-from rtagent.checkpoint import save as save_checkpoint
-from rtagent.config_reading import load_config
-from rtagent.env import state_trial
+from rtagent.config_sources import load_config
 from rtagent.env.donkey.protocol import ProtocolError
 from rtagent.env.donkey.telemetry import read
-from rtagent.env.gameboy import GameBoy
-from rtagent.env.rom import BUNDLED
-from rtagent.env.state_trial import check_states
+from rtagent.env.gameboy import state_trial
+from rtagent.env.gameboy.gambatte_machine import GameBoy
+from rtagent.env.gameboy.rom import BUNDLED
+from rtagent.env.gameboy.state_trial import check_states
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.ring import Ring
-from rtagent.replay_restoring import restore
-from rtagent.replay_store import MANIFEST, _crc, find
-from rtagent.replay_store import save as save_replay
 from rtagent.staggering.arbiter import Source
+from rtagent.storage.checkpoint import Checkpoint, CheckpointError, Counters, Signature, load
+from rtagent.storage.checkpoint import save as save_checkpoint
+from rtagent.storage.replay_restoring import restore
+from rtagent.storage.replay_snapshot import MANIFEST, _crc, find
+from rtagent.storage.replay_snapshot import save as save_replay
 
 SHAPE = (120, 160, 3)
 TICKS, CAPACITY = 200, 400

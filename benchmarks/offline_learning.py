@@ -31,19 +31,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from rtagent import exploration, networks
-from rtagent.actor_critic import acting_part, build_learned
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.env.adapter import Adapter, Step, open_environment
-from rtagent.explorers import explorer_for
 from rtagent.learning.algorithms import LocalUpdate, UpdateResult
-from rtagent.learning.batch import Batch
-from rtagent.learning.replay import Replay
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.policy import exploration, networks
+from rtagent.policy.action_selection import explorer_for
+from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.staggering.arbiter import Source
 
 

@@ -5,7 +5,7 @@ gets 0.7, 1 and 1.5 times that as its deadline, alone and beside a busy process,
 agent, for N horizons; `max-a` and `max-p` are the paper's baselines. `episode` and `step` run
 twice: with the default `r3.margin`, and with `margin 0`, the paper's rule, which steers at the
 deadline itself. In both, mode `episode` looks ahead to its next decision, and mode `step` leaves
-the batch alone inside a dead band (`rtagent/learning/horizon.py`): neither is in the paper.
+the batch alone inside a dead band (`rtagent/r3/controller.py`): neither is in the paper.
 
 With the default margin they must meet the deadline in 95 % of the horizons wherever `max-p` does,
 and with 1.5 times the time their mean return, over all runs and seeds, must be at least 90 % of
@@ -36,9 +36,9 @@ import numpy as np
 
 import rtagent
 from rtagent.config import R3Config
-from rtagent.learning.horizon import DEAD_BAND, LONGEST_PART
 from rtagent.memory.board import recent_episodes
 from rtagent.memory.horizon import HorizonRecord
+from rtagent.r3.controller import DEAD_BAND, LONGEST_PART
 
 MARGIN = R3Config().margin
 CONTENDERS = {

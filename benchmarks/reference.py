@@ -29,7 +29,7 @@ import torch
 from benchmarks.offline_learning import Offline
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.config_reading import parse_config
+from rtagent.config_sources import parse_config
 from rtagent.learning.td3 import TARGET_TAU
 
 OVER_EPISODES = 20

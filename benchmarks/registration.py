@@ -31,17 +31,17 @@ import gymnasium
 import numpy as np
 
 from rtagent.clock import MonotonicClock
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.inference.process import Driver
 from rtagent.inference.weights import Weights
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.control import Orders
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
-from rtagent.realtime import prefer_acting, sharpen_timers
+from rtagent.processes.scheduling import prefer_acting, sharpen_timers
+from rtagent.processes.wake_ahead import WakeAhead
+from rtagent.processes.worker import Assignment, WorkerContext
 from rtagent.staggering.arbiter import Deposited
-from rtagent.wake_ahead import WakeAhead
-from rtagent.worker import Assignment, WorkerContext
 
 PERIOD_S = 1 / 60
 LIMIT_US = 150.0

@@ -49,7 +49,7 @@ from benchmarks.replay_contenders import (
     pictures,
 )
 from rtagent.errors import UserError
-from rtagent.learning.prefetch import Prefetcher
+from rtagent.learning.replay.prefetch import Prefetcher
 
 BLOCK_S = 0.04
 SIZES = (32, 512)
@@ -96,7 +96,7 @@ def _contender(name: str, count: int) -> Draw:
         if name == "ours, without C":
             mock.patch("rtagent.compiled._library", return_value=None).start()
         if name == "ours, both stacks":
-            mock.patch("rtagent.learning.replay.BatchBuffer", BothStacks).start()
+            mock.patch("rtagent.learning.replay.replay.BatchBuffer", BothStacks).start()
         ours = Ours(pictures(), count)
         return {
             "ours, 8 steps": lambda: ours.draw(ours.steps8),

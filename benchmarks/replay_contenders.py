@@ -14,11 +14,11 @@ import torch
 
 from benchmarks.registration import STACK, blueprint
 from rtagent.config import LearningConfig
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
-from rtagent.learning.batch import BatchBuffer
-from rtagent.learning.look_up import Ints
-from rtagent.learning.replay import Replay
+from rtagent.learning.replay.batch import BatchBuffer
+from rtagent.learning.replay.look_up import Ints
+from rtagent.learning.replay.replay import Replay
 from rtagent.memory.ledger import TERMINATED
 from rtagent.memory.world import World, WorldMemory
 from rtagent.staggering.arbiter import Source

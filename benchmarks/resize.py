@@ -28,11 +28,11 @@ import torch
 from benchmarks.registration import STACK, blueprint
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
-from rtagent.config_reading import load_config
-from rtagent.learning.batch import Batch
-from rtagent.learning.replay import Replay
+from rtagent.config_sources import load_config
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.replay.replay import Replay
 from rtagent.memory.world import World, WorldHandles, WorldMemory
-from rtagent.realtime import enter_realtime, sharpen_timers
+from rtagent.processes.scheduling import enter_realtime, sharpen_timers
 from rtagent.staggering.arbiter import Source
 
 BATCH = 32

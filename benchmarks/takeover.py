@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.registration import Deaf, Ticks, blueprint
 from rtagent.cli.forward_time import takeover_times
 from rtagent.clock import MonotonicClock
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.inference.process import Driver
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
@@ -34,9 +34,9 @@ from rtagent.memory.board import registrations_since
 from rtagent.memory.control import Orders
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
-from rtagent.networks import ActingPolicy, flatten_into, tensor_specs
-from rtagent.realtime import sharpen_timers
-from rtagent.worker import Assignment, WorkerContext
+from rtagent.policy.networks import ActingPolicy, flatten_into, tensor_specs
+from rtagent.processes.scheduling import sharpen_timers
+from rtagent.processes.worker import Assignment, WorkerContext
 
 FRAMES_PER_PUBLICATION = 2
 SKIPPED = 30

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtagent.config import Config
-    from rtagent.config_reading import load_config
+    from rtagent.config_sources import load_config
     from rtagent.errors import UserError
     from rtagent.runtime import Runtime
 
@@ -19,7 +19,7 @@ _MODULES = {
     "Config": "rtagent.config",
     "Runtime": "rtagent.runtime",
     "UserError": "rtagent.errors",
-    "load_config": "rtagent.config_reading",
+    "load_config": "rtagent.config_sources",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rtagent.interrupts import hold_standard_streams, leave_at_ctrl_c
+from rtagent.processes.interrupts import hold_standard_streams, leave_at_ctrl_c
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from rtagent.wake_ahead import WakeAhead
+    from rtagent.processes.wake_ahead import WakeAhead
 
 
 class Clock(Protocol):

@@ -12,9 +12,9 @@ from typing import Any
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.state_dir import StateDir
-from rtagent.stats import StatsReader
-from rtagent.supervisor import Supervisor
+from rtagent.supervisor.state_dir import StateDir
+from rtagent.supervisor.supervisor import Supervisor
+from rtagent.telemetry.stats import StatsReader
 
 POLL_S = 0.02
 STOP_LIMIT_S = 15.0

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rtagent.checkpoint import listing
 from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
-from rtagent.event_log import EVENTS_FILE, read_events
 from rtagent.memory.world import World
-from rtagent.stats import StatsReader
-from rtagent.timeline import read_timeline
+from rtagent.storage.checkpoint import listing
+from rtagent.telemetry.event_log import EVENTS_FILE, read_events
+from rtagent.telemetry.stats import StatsReader
+from rtagent.telemetry.timeline import read_timeline
 from service.commands import (
     COMMAND_TIMEOUT_S,
     BackendBusy,

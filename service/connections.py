@@ -27,7 +27,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtagent.clock import Clock
-from rtagent.launch import MOST_OPEN, raise_descriptor_limit
+from rtagent.processes.launch import MOST_OPEN, raise_descriptor_limit
 
 RESERVED_DESCRIPTORS = 256
 """For shared memory, files, threads, and connections that were ended a moment ago."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from rtagent.verdicts import verdicts
+from rtagent.telemetry.verdicts import verdicts
 from service.backend import Backend
 from service.commands import BackendBusy
 from service.encoding import json_bytes, png_bytes

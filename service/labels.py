@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rtagent.trend import LEAST_EPISODES, MOST_CHANCE
-from rtagent.verdicts import (
+from rtagent.telemetry.trend import LEAST_EPISODES, MOST_CHANCE
+from rtagent.telemetry.verdicts import (
     IN_TIME,
     LATE_INTERACTION,
     LITTLE_DISAGREEMENT,

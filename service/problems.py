@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from rtagent.errors import UserError
-from rtagent.printable import printable
+from rtagent.logs.printable import printable
 from service.commands import BackendBusy, BackendGone
 from service.encoding import json_bytes
 

@@ -25,11 +25,17 @@ import uvicorn
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
+from rtagent.logs.printable import printable
 from rtagent.memory.world import World, WorldHandles
-from rtagent.printable import printable
-from rtagent.realtime import prefer_service
-from rtagent.voice import Voice
-from rtagent.worker import EXIT_FAILED, EXIT_USER_ERROR, OUT_OF_MEMORY, say_last, start_life
+from rtagent.processes.pipe import Voice
+from rtagent.processes.scheduling import prefer_service
+from rtagent.processes.worker import (
+    EXIT_FAILED,
+    EXIT_USER_ERROR,
+    OUT_OF_MEMORY,
+    say_last,
+    start_life,
+)
 from service.app import create_app
 from service.backend import Backend, SharedBackend
 from service.certificate import tls_context

@@ -24,8 +24,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from rtagent.errors import UserError
-from rtagent.state_dir import read_private
-from rtagent.whole_file import appearing
+from rtagent.files.atomic_write import appearing
+from rtagent.supervisor.state_dir import read_private
 
 FILE_NAME = "sessions.json"
 CODE_S = 600.0

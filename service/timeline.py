@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from rtagent.timeline import LONGEST_S, SHORTEST_S
+from rtagent.telemetry.timeline import LONGEST_S, SHORTEST_S
 from service.answers import raw_json_answer
 from service.context import Here
 

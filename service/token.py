@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rtagent.errors import UserError
-from rtagent.state_dir import read_private
+from rtagent.supervisor.state_dir import read_private
 
 TOKEN_BYTES = 32
 ENVIRONMENT_NAME = "RTAGENT_TOKEN"

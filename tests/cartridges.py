@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rtagent.env.rom import BUNDLED
-from rtagent.env.roms.cartridge import with_header
+from rtagent.env.gameboy.rom import BUNDLED
+from rtagent.env.gameboy.roms.cartridge import with_header
 
 ROM = BUNDLED / "starfall" / "starfall.gb"
 REWARDS = """

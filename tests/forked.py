@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from rtagent.realtime import die_with_parent
+from rtagent.processes.scheduling import die_with_parent
 
 LIMIT_S = 20.0
 

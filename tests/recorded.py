@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rtagent.demonstration import Demonstration
 from rtagent.memory.ledger import TERMINATED
+from rtagent.storage.demonstration_file import Demonstration
 
 ENVIRONMENT = "Game-v0"
 MEANINGS = ("NOOP", "LEFT", "RIGHT")

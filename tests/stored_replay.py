@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent import replay_files, replay_store
-from rtagent.checkpoint import Signature
-from rtagent.learning.transitions import DecisionIndex
+from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, Ledger
 from rtagent.memory.ring import GUARD_TICKS, Ring
-from rtagent.replay_restoring import RestoreReport, restore
-from rtagent.replay_store import SaveReport, find, save
 from rtagent.staggering.arbiter import Source
+from rtagent.storage import replay_files, replay_snapshot
+from rtagent.storage.checkpoint import Signature
+from rtagent.storage.replay_restoring import RestoreReport, restore
+from rtagent.storage.replay_snapshot import SaveReport, find, save
 from tests.conftest import make_blueprint
 
 SIGNATURE = Signature("Game-v0", "nature", "4x6x5 uint8", "Discrete(3)")
@@ -34,7 +34,7 @@ VECTORS = make_blueprint(
 
 def shrink_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 16 ticks, copied 3 at a time."""
-    monkeypatch.setattr(replay_store, "CHUNK_TICKS", CHUNK)
+    monkeypatch.setattr(replay_snapshot, "CHUNK_TICKS", CHUNK)
     monkeypatch.setattr(replay_files, "PIECE_BYTES", 3 * (30 + 16))
 
 

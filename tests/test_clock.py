@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rtagent.clock import MonotonicClock, VirtualClock
-from rtagent.wake_ahead import EVERY, FIRST_S, MARGIN_S, WakeAhead
+from rtagent.processes.wake_ahead import EVERY, FIRST_S, MARGIN_S, WakeAhead
 
 PERIOD_S = 1 / 60
 

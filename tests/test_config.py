@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from rtagent.config import Config
-from rtagent.config_reading import load_config, parse_config
+from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
 
 

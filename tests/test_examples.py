@@ -12,10 +12,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.env.adapter import open_environment
-from rtagent.explorers import greedy_action
-from rtagent.networks import ActingPolicy, head_of
+from rtagent.policy.action_selection import greedy_action
+from rtagent.policy.networks import ActingPolicy, head_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))

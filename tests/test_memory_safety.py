@@ -12,7 +12,7 @@ import pytest
 from rtagent import Runtime, UserError
 
 from .conftest import Runtimes, eventually, role
-from .test_learners import learns, updates
+from .live.test_learners import learns, updates
 
 pytestmark = pytest.mark.process
 

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rtagent import Runtime, UserError, checkpoint, load_config, run_record
+from rtagent import Runtime, UserError, load_config
 from rtagent.memory.ledger import checksum
-from rtagent.restart import MOST_RESTARTS
+from rtagent.processes.restart_policy import MOST_RESTARTS
 from rtagent.staggering.arbiter import Source
-from rtagent.supervisor import Supervisor
+from rtagent.storage import checkpoint
+from rtagent.supervisor.supervisor import Supervisor
+from rtagent.telemetry import run_record
 
 from .conftest import Runtimes, eventually, role
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from rtagent import checkpoint as checkpoints
-from rtagent.actor_critic import build_learned
-from rtagent.checkpoint import Checkpoint, Counters
-from rtagent.config_reading import load_config
-from rtagent.probe import probe
+from rtagent.config_sources import load_config
+from rtagent.evaluation.probe import probe
+from rtagent.policy.actor_critic import build_learned
+from rtagent.storage import checkpoint as checkpoints
+from rtagent.storage.checkpoint import Checkpoint, Counters
 
 
 def leave_checkpoint(state_dir: Path, *settings: str, with_config: bool = True) -> Path:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from rtagent import __version__
 from rtagent.errors import UserError
-from rtagent.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
-from rtagent.printable import printable
+from rtagent.logs.printable import printable
+from rtagent.processes.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
 
 EXIT_USER_ERROR = 2
 EXIT_BROKEN_PIPE = 141

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rtagent.checkpoint import Checkpoint
 from rtagent.cli.options import add_config_options
 from rtagent.config import Config
-from rtagent.config_reading import load_config
-from rtagent.trained_policy import configuration, load_checkpoint
+from rtagent.config_sources import load_config
+from rtagent.evaluation.trained_policy import configuration, load_checkpoint
+from rtagent.storage.checkpoint import Checkpoint
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:

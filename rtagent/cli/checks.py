@@ -18,7 +18,7 @@ from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
 from rtagent.cli.verdicts import Check
 from rtagent.compiled import compiled
 from rtagent.config import GAME_BOY_HZ
-from rtagent.realtime import fifo_permitted
+from rtagent.processes.scheduling import fifo_permitted
 
 MEMFD_KERNEL = (3, 17)
 PYTHON = (3, 11)

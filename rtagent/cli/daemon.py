@@ -13,9 +13,9 @@ import httpx
 
 from rtagent import __version__
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
-from rtagent.state_dir import NOTE, check_private, check_unshared, is_held, read_private
+from rtagent.supervisor.state_dir import NOTE, check_private, check_unshared, is_held, read_private
 
 TIMEOUT_S = 40.0
 """Longer than the supervisor gives a change to come into force."""

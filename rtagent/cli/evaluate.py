@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rtagent.checkpoint import Checkpoint
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.film import Film
 from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stderr, stdout
@@ -28,10 +27,11 @@ from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
-from rtagent.evaluation import Evaluator, Played, seed_of
+from rtagent.evaluation.process import Evaluator, Played, seed_of
+from rtagent.evaluation.trained_policy import FOLDER, TrainedPolicy, playing
 from rtagent.memory.board import EPISODES, recent_episodes
 from rtagent.runtime import Runtime
-from rtagent.trained_policy import FOLDER, TrainedPolicy, playing
+from rtagent.storage.checkpoint import Checkpoint
 
 POLL_S = 0.1
 BOOT_S = 120.0

@@ -18,8 +18,8 @@ from rich.text import Text
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import UNKNOWN, add_json_option, print_json, stdout
 from rtagent.errors import UserError
-from rtagent.event_levels import level_of
-from rtagent.printable import printable
+from rtagent.logs.event_levels import level_of
+from rtagent.logs.printable import printable
 
 DEFAULT_LIMIT = 20
 MOST = 1000

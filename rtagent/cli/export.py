@@ -9,8 +9,8 @@ from pathlib import Path
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.options import add_json_option, print_json, stderr, stdout
-from rtagent.policy_export import FORMATS, export
-from rtagent.trained_policy import TrainedPolicy
+from rtagent.evaluation.export import FORMATS, export
+from rtagent.evaluation.trained_policy import TrainedPolicy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

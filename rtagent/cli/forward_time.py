@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent import launch
 from rtagent.cli.update_time import UpdateTimes, measure_updates
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -23,8 +22,9 @@ from rtagent.memory.actions import ActionCells
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.processes import launch
+from rtagent.processes.worker import start_life
 from rtagent.staggering.arbiter import Deposited
-from rtagent.worker import start_life
 
 LEAST_PASSES = 5
 FRAMES = 64
@@ -114,7 +114,7 @@ def _measure_here(config: Config, seconds: float, voice: Any) -> None:
     """Body of the measured process."""
     import torch
 
-    from rtagent.probe import probe
+    from rtagent.evaluation.probe import probe
 
     start_life("plan")
     torch.set_num_threads(1)
@@ -148,7 +148,7 @@ def _times(
     config: Config, blueprint: Blueprint, seconds: float, on_progress: Callable[[float], None]
 ) -> ForwardTimes:
     from rtagent.inference.latency import draw
-    from rtagent.networks import (
+    from rtagent.policy.networks import (
         ActingPolicy,
         describe,
         head_of,
@@ -202,7 +202,7 @@ class _AroundTheNetwork:
     """What an inference process does for an action besides, on memory of its own."""
 
     def __init__(self, config: Config, blueprint: Blueprint) -> None:
-        from rtagent.explorers import explorer_for
+        from rtagent.policy.action_selection import explorer_for
 
         frames = memoryview(bytearray(FrameRing.size(blueprint, FRAMES)))
         cells = memoryview(bytearray(ActionCells.size(blueprint)))
@@ -235,7 +235,7 @@ def takeover_times(acting: Any, parameters: int, seconds: float) -> npt.NDArray[
     """Seconds of each of some preparations, as a process makes them that has nothing else to do."""
     from rtagent.inference.standby import Standby
     from rtagent.inference.weights import Weights
-    from rtagent.networks import flatten_into
+    from rtagent.policy.networks import flatten_into
 
     buffers = memoryview(bytearray(WeightBuffers.size(parameters)))
     WeightBuffers.format(buffers)

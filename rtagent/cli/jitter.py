@@ -17,8 +17,8 @@ from rtagent.clock import MonotonicClock
 from rtagent.config import GAME_BOY_HZ
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.errors import UserError
-from rtagent.realtime import enter_realtime
-from rtagent.wake_ahead import WakeAhead
+from rtagent.processes.scheduling import enter_realtime
+from rtagent.processes.wake_ahead import WakeAhead
 
 TOLD_EVERY_S = 0.5
 """Seldom, or telling how far it is would itself keep a core busy."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rtagent.config import Config
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 
 UNKNOWN = "unknown"
 

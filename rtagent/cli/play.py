@@ -9,7 +9,7 @@ from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.evaluate import state_dir_with
 from rtagent.cli.serve import add_log_options, serve
 from rtagent.config import Config
-from rtagent.trained_policy import playing
+from rtagent.evaluation.trained_policy import playing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from rtagent.cli import rom_record, rom_search
 from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
-from rtagent.config_reading import load_config
-from rtagent.env.rom import RomStatus, bundled_roms
-from rtagent.env.rom_library import FOLDER, LibraryRom, import_rom, library_roms
+from rtagent.config_sources import load_config
+from rtagent.env.gameboy.rom import RomStatus, bundled_roms
+from rtagent.env.gameboy.rom_library import FOLDER, LibraryRom, import_rom, library_roms
 from rtagent.errors import UserError
 
 ACTIONS = {

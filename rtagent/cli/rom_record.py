@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rtagent.cli.options import add_config_options, add_json_option, print_json, stderr, stdout
 from rtagent.config import Config
-from rtagent.config_reading import load_config
-from rtagent.env.rom_library import FOLDER, find_rom
+from rtagent.config_sources import load_config
+from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _name(config: Config) -> str:
 def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
     from rich.progress import Progress
 
-    from rtagent.env.key_script import MAX_FRAMES
+    from rtagent.env.gameboy.key_script import MAX_FRAMES
     from rtagent.recording.scripted import load_script, play
     from rtagent.recording.tape import MOST_TICKS
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
-from rtagent.config_reading import load_config
-from rtagent.env.rom_library import FOLDER, find_rom
+from rtagent.config_sources import load_config
+from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
 
 MOST = 40
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
         UserError: an argument, the cartridge or a state cannot be used.
     """
     # The emulator is for this action alone.
-    from rtagent.env import ram_search
-    from rtagent.env.game import read_state
+    from rtagent.env.gameboy import ram_search
+    from rtagent.env.gameboy.game import read_state
 
     types = args.types or list(ram_search.TYPES)
     for each in types:
@@ -114,11 +114,11 @@ def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, An
     """The memory in each state."""
     from rich.progress import track
 
-    from rtagent.env.gameboy import Snapshot
-    from rtagent.env.machine import switch_on
-    from rtagent.env.ram_search import memory_of
-    from rtagent.env.rom_file import read_rom
-    from rtagent.env.state_trial import check_states
+    from rtagent.env.gameboy.gambatte_machine import Snapshot
+    from rtagent.env.gameboy.machine import switch_on
+    from rtagent.env.gameboy.ram_search import memory_of
+    from rtagent.env.gameboy.rom_file import read_rom
+    from rtagent.env.gameboy.state_trial import check_states
 
     machine = switch_on(backend, read_rom(rom).image)
     console = stderr()

@@ -15,14 +15,14 @@ from typing import Any
 from rtagent.cli.options import add_config_options
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
-from rtagent.log_format import FORMATS, log_to_stderr
-from rtagent.log_lines import open_standard_streams
-from rtagent.notify import Notifier, Systemd
-from rtagent.realtime import spare_or_sacrifice
-from rtagent.state_dir import StateDir
-from rtagent.supervisor import Supervisor
+from rtagent.logs.log_format import FORMATS, log_to_stderr
+from rtagent.logs.log_lines import open_standard_streams
+from rtagent.processes.scheduling import spare_or_sacrifice
+from rtagent.processes.systemd import Notifier, Systemd
+from rtagent.supervisor.state_dir import StateDir
+from rtagent.supervisor.supervisor import Supervisor
 from service.binding import bind, is_loopback
 from service.certificate import check_certificate
 from service.sessions import FILE_NAME as SESSIONS_FILE

@@ -9,7 +9,7 @@ from typing import Any
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option, print_json
-from rtagent.config_reading import all_keys, nearest_key
+from rtagent.config_sources import all_keys, nearest_key
 from rtagent.errors import UserError
 
 SETTABLE = {

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stdout
-from rtagent.printable import printable
+from rtagent.logs.printable import printable
 
 
 def _mebibytes(value: float) -> str:

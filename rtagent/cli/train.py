@@ -15,7 +15,6 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from rtagent import checkpoint, curves
 from rtagent.cli.options import (
     UNKNOWN,
     add_config_options,
@@ -27,11 +26,13 @@ from rtagent.cli.options import (
 )
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
-from rtagent.event_log import EVENTS_FILE, read_events
-from rtagent.recorder import EPISODES_FILE, TENSORBOARD_DIR
 from rtagent.runtime import Runtime
+from rtagent.storage import checkpoint
+from rtagent.telemetry import learning_curve
+from rtagent.telemetry.event_log import EVENTS_FILE, read_events
+from rtagent.telemetry.process import EPISODES_FILE, TENSORBOARD_DIR
 
 LONGEST_S = 366 * 86_400.0
 MOST_UPDATES = 10**12
@@ -78,7 +79,7 @@ class Outcome:
         failure: why it ended early; none: it did not.
     """
 
-    history: curves.History
+    history: learning_curve.History
     stats: dict[str, Any]
     applied: int
     failure: str | None = None
@@ -234,7 +235,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
         clock: time.
         wish: expressed when it is to end.
     """
-    history, stats, applied = curves.History(SAMPLE_S), runtime.stats(), 0
+    history, stats, applied = learning_curve.History(SAMPLE_S), runtime.stats(), 0
     columns = (
         BarColumn(10),
         TaskProgressColumn(table_column=Column(min_width=4)),
@@ -317,7 +318,7 @@ def summary_of(outcome: Outcome, written: int | None) -> dict[str, Any]:
 
 
 def _returns(path: Path) -> dict[str, Any]:
-    returns = curves.read_episodes(path).returns
+    returns = learning_curve.read_episodes(path).returns
     last = returns[-LAST_EPISODES:]
     return {
         "episodes": len(returns),
@@ -327,7 +328,7 @@ def _returns(path: Path) -> dict[str, Any]:
 
 
 def write_results(
-    config: Config, run_dir: Path, out: Path | None, history: curves.History
+    config: Config, run_dir: Path, out: Path | None, history: learning_curve.History
 ) -> Results:
     """Draw the picture, and bring everything together.
 
@@ -349,8 +350,8 @@ def write_results(
                 shutil.copy2(run_dir / EPISODES_FILE, out)
                 shutil.copytree(run_dir / TENSORBOARD_DIR, out / TENSORBOARD_DIR)
             saved = None if saved is None else Path(shutil.copy2(saved, out))
-        episodes = curves.read_episodes(folder / EPISODES_FILE)
-        curves.draw(folder / PICTURE, config.env.id, episodes, history)
+        episodes = learning_curve.read_episodes(folder / EPISODES_FILE)
+        learning_curve.draw(folder / PICTURE, config.env.id, episodes, history)
     except OSError as error:
         raise UserError(f"cannot write the results into {folder}: {error.strerror}") from None
     return Results(folder / PICTURE, folder / EPISODES_FILE, folder / TENSORBOARD_DIR, saved)

@@ -64,7 +64,7 @@ def measure_updates(
         check_memory(sizes)
     except UserError:
         return None
-    from rtagent.networks import resolved_algorithm
+    from rtagent.policy.networks import resolved_algorithm
 
     update, batch = _update(config, blueprint, sizes), _random_batch(config, blueprint)
     clock = MonotonicClock()
@@ -96,10 +96,10 @@ def measure_updates(
 
 def _update(config: Config, blueprint: Blueprint, sizes: dict[str, int]) -> Any:
     """What a learner applies gradients with, on memory of this process alone."""
-    from rtagent import networks
-    from rtagent.actor_critic import build_learned
     from rtagent.learning.algorithms import algorithm_for
     from rtagent.learning.shared_update import SharedUpdate
+    from rtagent.policy import networks
+    from rtagent.policy.actor_critic import build_learned
 
     buffers = {name: memoryview(bytearray(size)) for name, size in sizes.items()}
     LearnerState.format(buffers["learner"])

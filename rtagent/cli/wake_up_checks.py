@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rtagent.cli.jitter import Jitter
 from rtagent.cli.verdicts import Check
-from rtagent.wake_ahead import CPU_SHARE
+from rtagent.processes.wake_ahead import CPU_SHARE
 
 LATE_US = 300.0
 """A p99 of the sleeps' lateness above this takes nearly all of `CPU_SHARE` at 60 Hz to cover."""

@@ -15,7 +15,7 @@ from rich.text import Text
 from rtagent.cli.events import details_of
 from rtagent.cli.lanes import lane, ruler
 from rtagent.cli.options import UNKNOWN
-from rtagent.printable import printable
+from rtagent.logs.printable import printable
 
 SPARKS = "▁▂▃▄▅▆▇█"
 FULL, EMPTY = "█", "░"

@@ -25,9 +25,9 @@ from rtagent.memory.actions import CELLS, ActionCells
 from rtagent.memory.board import Doing, Record, add_episode, add_step, note_doing
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
-from rtagent.realtime import enter_realtime
+from rtagent.processes.scheduling import enter_realtime
+from rtagent.processes.worker import WorkerContext
 from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice
-from rtagent.worker import WorkerContext
 
 START_POLL_S = 0.005
 FAULTS_TOLD_EVERY_S = 10.0

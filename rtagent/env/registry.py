@@ -7,9 +7,9 @@ import gymnasium as gym
 from rtagent.env.donkey import scenes
 
 ENVIRONMENTS = {
-    "rtagent/Starfall-v0": "rtagent.env.starfall:Starfall",
-    "rtagent/Duel-v0": "rtagent.env.duel:Duel",
-    "gameboy": "rtagent.env.game:Game",
+    "rtagent/Starfall-v0": "rtagent.env.gameboy.starfall:Starfall",
+    "rtagent/Duel-v0": "rtagent.env.gameboy.duel:Duel",
+    "gameboy": "rtagent.env.gameboy.game:Game",
 }
 
 PAPER_GAMES = {
@@ -32,7 +32,7 @@ def register() -> None:
     for name, (rom, rewards) in PAPER_GAMES.items():
         if name not in gym.registry:
             gym.register(
-                name, entry_point="rtagent.env.paper_games:PaperGame",
+                name, entry_point="rtagent.env.gameboy.paper_games:PaperGame",
                 kwargs={"name": rom, "rewards": rewards},
             )
     scenes.register()

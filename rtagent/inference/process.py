@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent import exploration
-from rtagent.explorers import explorer_for
 from rtagent.inference.latency import draw
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.memory.actions import NANO
 from rtagent.memory.board import add_registration
-from rtagent.networks import ActingPolicy, head_of
-from rtagent.realtime import prefer_acting
+from rtagent.policy import exploration
+from rtagent.policy.action_selection import explorer_for
+from rtagent.policy.networks import ActingPolicy, head_of
+from rtagent.processes.scheduling import prefer_acting
+from rtagent.processes.wake_ahead import Forecast, WakeAhead
+from rtagent.processes.worker import WorkerContext
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import (
     Deposit,
@@ -37,8 +39,6 @@ from rtagent.staggering.instructions import (
     WaitUntil,
 )
 from rtagent.staggering.register import ALGORITHMS
-from rtagent.wake_ahead import Forecast, WakeAhead
-from rtagent.worker import WorkerContext
 
 SLICE_S = 0.1
 HURRY = 0.05

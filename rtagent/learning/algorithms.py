@@ -16,14 +16,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from rtagent.actor_critic import ActorCritic
 from rtagent.config import LearningConfig
-from rtagent.heads import expected_values
 from rtagent.learning import losses
-from rtagent.learning.batch import Batch
 from rtagent.learning.precision import uses_bfloat16
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.td3 import TD3
-from rtagent.networks import channels_last, support_of
+from rtagent.policy.actor_critic import ActorCritic
+from rtagent.policy.heads import expected_values
+from rtagent.policy.networks import channels_last, support_of
 
 
 class Algorithm(Protocol):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from rtagent import networks
+from rtagent.policy import networks
 
 Floats = npt.NDArray[np.float32]
 

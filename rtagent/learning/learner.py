@@ -15,18 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from rtagent import checkpoint as checkpoints
-from rtagent import networks, run_record
-from rtagent.actor_critic import build_learned
 from rtagent.config import Config
 from rtagent.learning import state as states
 from rtagent.learning.algorithms import algorithm_for
-from rtagent.learning.batch import Batch
-from rtagent.learning.batch_memory import BatchMemory
-from rtagent.learning.horizon import HorizonKeeper
 from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
-from rtagent.learning.prefetch import Prefetcher
-from rtagent.learning.replay import Replay
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.replay.batch_memory import BatchMemory
+from rtagent.learning.replay.prefetch import Prefetcher
+from rtagent.learning.replay.replay import Replay
 from rtagent.learning.score import score
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
 from rtagent.learning.warm_up import empty_batch
@@ -34,9 +30,14 @@ from rtagent.memory.board import add_mark
 from rtagent.memory.turns import TurnTaker
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import build_learned
+from rtagent.r3.controller import HorizonKeeper
+from rtagent.storage import checkpoint as checkpoints
+from rtagent.telemetry import run_record
 
 if TYPE_CHECKING:
-    from rtagent.worker import WorkerContext
+    from rtagent.processes.worker import WorkerContext
 
 IDLE_S = 0.02
 """Longest wait between two looks at the world."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rtagent.heads import expected_values
+from rtagent.policy.heads import expected_values
 
 
 def dqn_targets(

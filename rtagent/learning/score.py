@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rtagent.checkpoint import Score
 from rtagent.memory.board import Board, recent_episodes
+from rtagent.storage.checkpoint import Score
 
 LIVE_EPISODES = 20
 """The newest ones, whose mean counts where nothing is evaluated."""

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from rtagent.checkpoint import Checkpoint, CheckpointError
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.learner_state import Arrays, LearnerState, Progress
+from rtagent.storage.checkpoint import Checkpoint, CheckpointError
 
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[np.generic]

@@ -12,12 +12,12 @@ import copy
 import torch
 from torch import Tensor
 
-from rtagent.actor_critic import ActorCritic
 from rtagent.config import LearningConfig
 from rtagent.learning import losses
-from rtagent.learning.batch import Batch
 from rtagent.learning.precision import uses_bfloat16
-from rtagent.networks import channels_last
+from rtagent.learning.replay.batch import Batch
+from rtagent.policy.actor_critic import ActorCritic
+from rtagent.policy.networks import channels_last
 
 TARGET_TAU = 0.005
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rtagent.learning.batch import Batch
+from rtagent.learning.replay.batch import Batch
 from rtagent.memory.blueprint import Blueprint
 
 

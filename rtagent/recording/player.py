@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import Adapter, make
-from rtagent.env.game import FREE_PLAY, Game
+from rtagent.env.gameboy.game import FREE_PLAY, Game
 from rtagent.env.registry import PAPER_GAMES
 from rtagent.errors import UserError
 from rtagent.memory.ledger import TERMINATED, TRUNCATED

@@ -6,10 +6,10 @@ import re
 import tempfile
 from pathlib import Path
 
-from rtagent.demonstration import SUFFIX
 from rtagent.errors import UserError
 from rtagent.recording.player import Player
 from rtagent.recording.tape import Tape
+from rtagent.storage.demonstration_file import SUFFIX
 
 STATE_SUFFIX = ".state"
 

@@ -1,11 +1,11 @@
-"""Play by a script of keys (`rtagent.env.key_script`): without a clock, as fast as it goes."""
+"""Play by a script of keys (`env/gameboy/key_script.py`): without a clock, as fast as it goes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from rtagent.env.key_script import load_keys, parse_keys
+from rtagent.env.gameboy.key_script import load_keys, parse_keys
 from rtagent.errors import UserError
 from rtagent.recording.buttons import NOTHING
 from rtagent.recording.player import Player

@@ -12,8 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rtagent.demonstration import DemonstrationWriter
 from rtagent.memory.ledger import TRUNCATED
+from rtagent.storage.demonstration_file import DemonstrationWriter
 
 MOST_TICKS = 108_000
 """Half an hour of a Game Boy, 760 MB of pictures."""

@@ -22,7 +22,7 @@ from rtagent.config import EnvConfig
 from rtagent.env.adapter import Adapter, Step, make
 from rtagent.env.preprocess import EnvironmentFault
 from rtagent.errors import UserError
-from rtagent.realtime import die_with_parent, sharpen_timers
+from rtagent.processes.scheduling import die_with_parent, sharpen_timers
 from rtagent.testing.findings import Findings
 from rtagent.testing.job import Job
 from rtagent.testing.leftovers import held, leftovers

@@ -1,5 +1,5 @@
 // Five seconds: four questions, each answered by one sentence, a colour, and a sign.
-// The answers come with the figures (`rtagent/verdicts.py`).
+// The answers come with the figures (`rtagent/telemetry/verdicts.py`).
 
 import { $, put } from "./dom.js";
 

@@ -26,7 +26,7 @@ from benchmarks.comparison import (
     settings_of,
     side_by_side,
 )
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 
 HANGING = """

@@ -29,7 +29,7 @@ from rtagent.env.donkey.controls import THROTTLES, Grid
 from rtagent.env.donkey.session import REPORTED_SCALE
 from rtagent.env.donkey.track import Track, circuit, generated
 from rtagent.errors import UserError
-from rtagent.explorers import greedy_action
+from rtagent.policy.action_selection import greedy_action
 
 RADIUS = 50.0
 GRID = Grid("coast")

@@ -9,9 +9,9 @@ from benchmarks import duel
 from benchmarks.duel import curves, judge
 from benchmarks.duel_demonstration import record
 from benchmarks.duel_players import DelayedView, view_of
-from rtagent.demonstration import load_demonstration
-from rtagent.env.duel import ENCOUNTERS, Duel
+from rtagent.env.gameboy.duel import ENCOUNTERS, Duel
 from rtagent.memory.ledger import TERMINATED
+from rtagent.storage.demonstration_file import load_demonstration
 
 
 def run_of(contender: str, *won_at_s: float) -> dict:

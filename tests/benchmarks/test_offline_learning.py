@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.offline_learning import Offline
 from rtagent.clock import VirtualClock
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.staggering.arbiter import Source
 
 TICKS = 200

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.recount import CONFIGURATIONS, Line, leaves, measure
 from benchmarks.recounted import NOT_RECOUNTED
-from tests.test_stats import Run
+from tests.telemetry.test_stats import Run
 
 LEAST_COUNTED = 0.8
 """Share of the figures; the others have a reason."""

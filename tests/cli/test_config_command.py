@@ -9,7 +9,7 @@ import pytest
 
 from rtagent.cli.config import keys_of
 from rtagent.config import Config
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from tests.cli.conftest import Run
 
 

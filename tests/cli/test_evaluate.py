@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from rtagent.evaluation import seed_of
+from rtagent.evaluation.process import seed_of
 from tests.cli.conftest import Run
 from tests.trained import leave_checkpoint
 

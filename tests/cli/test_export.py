@@ -10,9 +10,9 @@ import onnxruntime
 import pytest
 import torch
 
-from rtagent import checkpoint as checkpoints
-from rtagent.config_reading import load_config
-from rtagent.trained_policy import TrainedPolicy
+from rtagent.config_sources import load_config
+from rtagent.evaluation.trained_policy import TrainedPolicy
+from rtagent.storage import checkpoint as checkpoints
 from tests.cli.conftest import Run
 from tests.trained import leave_checkpoint
 
@@ -75,7 +75,7 @@ def test_what_answers_otherwise_is_refused(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
-    monkeypatch.setattr("rtagent.policy_export._ask_torch", lambda path, asked: asked.sum() * 0)
+    monkeypatch.setattr("rtagent.evaluation.export._ask_torch", lambda path, asked: asked.sum() * 0)
     code, _, err = run("export", str(tmp_path), "--out", str(tmp_path / "policy.pt2"))
     assert code == 2
     assert "answers something else" in err

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rtagent.cli.forward_time import LEAST_PASSES, LEAST_TAKEOVERS, _times
-from rtagent.config_reading import load_config
-from rtagent.probe import probe
+from rtagent.config_sources import load_config
+from rtagent.evaluation.probe import probe
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])

@@ -16,6 +16,8 @@ from rtagent.cli.options import print_json
 from rtagent.errors import UserError
 from tests.cli.conftest import Run
 
+PRELOAD = "rtagent.processes.preload"
+
 
 def _command(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     """Replace `rtagent rom` by a command that fails."""
@@ -131,9 +133,9 @@ def test_unknown_numbers_are_not_printed_as_nan() -> None:
         ("rtagent.cli", ("torch", "numpy", "fastapi", "httpx", "rich")),
         ("rtagent.cli.status", ("torch", "numpy", "fastapi")),
         ("rtagent.cli.plan", ("torch", "fastapi", "gymnasium")),
-        ("rtagent.supervisor", ("torch", "fastapi", "gymnasium", "rtagent.preload")),
-        ("rtagent.runtime", ("torch", "fastapi", "gymnasium", "rtagent.preload")),
-        ("rtagent.cli.serve", ("torch", "fastapi", "gymnasium", "rtagent.preload")),
+        ("rtagent.supervisor.supervisor", ("torch", "fastapi", "gymnasium", PRELOAD)),
+        ("rtagent.runtime", ("torch", "fastapi", "gymnasium", PRELOAD)),
+        ("rtagent.cli.serve", ("torch", "fastapi", "gymnasium", PRELOAD)),
     ],
 )
 def test_modules_stay_light(module: str, heavy: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from rtagent.cli import plan as plan_command
 from rtagent.cli.forward_time import ForwardTimes
 from rtagent.cli.plan import make_plan
 from rtagent.cli.update_time import UpdateTimes
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from tests.cli.conftest import Run
 
 TICK_S = 1.0 / 59.7275

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rtagent import checkpoint as checkpoints
 from rtagent.config import Config
+from rtagent.storage import checkpoint as checkpoints
 from tests.cli.conftest import Run
 from tests.trained import leave_checkpoint
 

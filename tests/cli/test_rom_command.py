@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cli import rom as rom_command
-from rtagent.env.rom import RomStatus, bundled_roms
+from rtagent.env.gameboy.rom import RomStatus, bundled_roms
 from tests.cli.conftest import Run
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.demonstration import load_demonstration
-from rtagent.env.rom_library import import_rom
+from rtagent.env.gameboy.rom_library import import_rom
+from rtagent.storage.demonstration_file import load_demonstration
 from tests.cartridges import REWARDS, ROM, renamed
 from tests.cli.conftest import Outcome, Run
 
-STAND_IN = (Path(__file__).parents[1] / "env" / "roms" / "standin" / "standin.gb").read_bytes()
+ROMS = Path(__file__).parents[1] / "env" / "gameboy" / "roms"
+STAND_IN = (ROMS / "standin" / "standin.gb").read_bytes()
 KWARGS = 'env.kwargs={rewards="%s",actions=["NOOP","LEFT","START"]%s}'
 Record = Callable[..., Outcome]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtagent.env.game import Game
+from rtagent.env.gameboy.game import Game
 from tests.cartridges import REWARDS, ROM
 from tests.cli.conftest import Run
 

@@ -24,7 +24,7 @@ from rtagent.cli.train import Goal, failure_in, live_figures, wish_to_end
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.event_log import EVENTS_FILE, EventLog
+from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
 from tests.cli.conftest import Run
 
 STATS: dict[str, Any] = {

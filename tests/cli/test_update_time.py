@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rtagent.cli.update_time import measure_updates
-from rtagent.config_reading import load_config
-from rtagent.probe import probe
+from rtagent.config_sources import load_config
+from rtagent.evaluation.probe import probe
 
 
 @pytest.mark.parametrize(

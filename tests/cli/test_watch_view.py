@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rtagent.cli.options import UNKNOWN
 from rtagent.cli.watch_view import Frame, Snapshot, bar, frame_lines, sparkline, verdict
-from rtagent.verdicts import verdicts
+from rtagent.telemetry.verdicts import verdicts
 from tests.service.conftest import FakeBackend, example_stats, example_timeline, role
 
 EVENT = {"id": 3, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 31.2, "kind": "restarted",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.child import KILL_AFTER_S
 from rtagent.cli.serve import add_arguments
-from rtagent.realtime import FIFO_PRIORITY, SUPERVISOR_NICE
+from rtagent.processes.scheduling import FIFO_PRIORITY, SUPERVISOR_NICE
+from rtagent.supervisor.child import KILL_AFTER_S
 
 FILE = Path(__file__).parents[2] / "deploy" / "rtagent.service"
 MOST_EXPOSURE = 2.0

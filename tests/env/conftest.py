@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.env.gameboy import GameBoy
-from rtagent.env.rom import BUNDLED, read_manifest
-from rtagent.env.starfall import Starfall
+from rtagent.env.gameboy.gambatte_machine import GameBoy
+from rtagent.env.gameboy.rom import BUNDLED, read_manifest
+from rtagent.env.gameboy.starfall import Starfall
 
 # `stub_worlds:World-v0` names a module, so the module must be importable.
 sys.path.append(str(Path(__file__).parent))

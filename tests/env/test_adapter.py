@@ -379,8 +379,8 @@ def test_size_and_colours_of_pictures_are_configured():
 def test_unknown_ids_suggest_near_ones():
     assert "did you mean CartPole-v1" in refusal(id="cartpol-v1")
     assert "did you mean rtagent/Starfall-v0" in refusal(id="rtagent/Starfal-v0")
-    assert "; rtagent.env.starfall registers rtagent/Starfall-v0" in refusal(
-        id="rtagent.env.starfall:Nothing-v0"
+    assert "; rtagent.env.gameboy.starfall registers rtagent/Starfall-v0" in refusal(
+        id="rtagent.env.gameboy.starfall:Nothing-v0"
     )
     assert "package.module:EnvId-v0" in refusal(id="elsewhere/Whirlpool-v5")
 

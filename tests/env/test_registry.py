@@ -31,7 +31,7 @@ told = [str(each.message) for each in told if issubclass(each.category, UserWarn
 print("\\n".join(told))
 sys.exit(4 if told else 0)
 """
-NEED_A_ROM = {"rtagent.env.game:Game", "rtagent.env.paper_games:PaperGame"}
+NEED_A_ROM = {"rtagent.env.gameboy.game:Game", "rtagent.env.gameboy.paper_games:PaperGame"}
 """Checked in their own tests, with cartridges made for them."""
 
 

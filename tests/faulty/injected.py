@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from rtagent.worker import WorkerContext
+from rtagent.processes.worker import WorkerContext
 
 
 def run_injected(role: str) -> None:

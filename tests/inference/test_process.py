@@ -15,7 +15,6 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import Config, LearningConfig, PolicyConfig
-from rtagent.exploration import explores, smooth_noise
 from rtagent.inference import process
 from rtagent.inference.process import HURRY, SLICE_S, Driver
 from rtagent.inference.weights import Weights
@@ -25,6 +24,7 @@ from rtagent.memory.board import Board, registrations_since
 from rtagent.memory.control import Orders
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.policy.exploration import explores, smooth_noise
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import (
     Deposit,

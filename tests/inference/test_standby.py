@@ -13,7 +13,7 @@ from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
 from rtagent.inference import standby as standby_module
 from rtagent.inference.standby import Standby
-from rtagent.networks import ActingPolicy, flatten_into, load_flat, tensor_specs
+from rtagent.policy.networks import ActingPolicy, flatten_into, load_flat, tensor_specs
 
 PICTURES = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 VECTORS = gymnasium.spaces.Box(-1.0, 1.0, (1, 6), np.float32)

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from rtagent.config import LearningConfig
-from rtagent.heads import expected_values
 from rtagent.learning import losses
 from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms import LocalUpdate, ValueLearning
-from rtagent.learning.batch import Batch
+from rtagent.learning.replay.batch import Batch
+from rtagent.policy.heads import expected_values
 
 ALGORITHMS = ["dqn", "double-dqn", "c51"]
 COUNT, ATOMS = 16, 11

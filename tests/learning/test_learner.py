@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rtagent import checkpoint as checkpoints
-from rtagent import networks, run_record
-from rtagent.actor_critic import acting_part, build_learned
 from rtagent.clock import Clock, MonotonicClock, VirtualClock
 from rtagent.config import Config, PolicyConfig
-from rtagent.config_reading import parse_config
+from rtagent.config_sources import parse_config
 from rtagent.learning import learner
 from rtagent.learning.warm_up import empty_batch
 from rtagent.memory.arena import Arena
@@ -29,6 +26,10 @@ from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import acting_part, build_learned
+from rtagent.storage import checkpoint as checkpoints
+from rtagent.telemetry import run_record
 
 CAPACITY = 1000
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))

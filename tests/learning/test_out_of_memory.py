@@ -18,9 +18,9 @@ import pytest
 import torch
 from multiprocess.connection import Connection
 
-from rtagent import launch
 from rtagent.learning import out_of_memory
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
+from rtagent.processes import launch
 from tests.learning import starved
 
 MIB = 1 << 20

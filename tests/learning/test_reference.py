@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rtagent import networks
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning import losses
 from rtagent.learning.algorithms import LocalUpdate
-from rtagent.learning.batch import Batch
+from rtagent.learning.replay.batch import Batch
+from rtagent.policy import networks
 
 STEPS, BATCH = 8, 32
 LEARNING = LearningConfig(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rtagent.checkpoint import Score
 from rtagent.learning.score import LIVE_EPISODES, score
 from rtagent.memory.board import Board, add_episode
+from rtagent.storage.checkpoint import Score
 
 
 @pytest.fixture

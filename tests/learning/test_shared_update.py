@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from rtagent import networks
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.algorithms import LocalUpdate, ValueLearning
-from rtagent.learning.batch import Batch
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate, soft_update
 from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.policy import networks
 
 B = 8
 

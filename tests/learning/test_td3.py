@@ -12,17 +12,17 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rtagent import networks
-from rtagent.actor_critic import ActorCritic, build_learned
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning import losses
 from rtagent.learning import state as states
 from rtagent.learning.algorithms import LocalUpdate, algorithm_for
-from rtagent.learning.batch import Batch
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.td3 import TARGET_TAU, TD3
 from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.weights import WeightBuffers
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import ActorCritic, build_learned
 
 B = 16
 ACTIONS = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))

@@ -12,11 +12,11 @@ import stable_baselines3
 import torch
 from torch import nn
 
-from rtagent.actor_critic import ActorCritic, build_learned
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning.algorithms import LocalUpdate
-from rtagent.learning.batch import Batch
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.td3 import TD3
+from rtagent.policy.actor_critic import ActorCritic, build_learned
 
 STEPS, BATCH = 7, 32
 LEARNING = LearningConfig(

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rtagent import realtime
 from rtagent.errors import UserError
 from rtagent.memory import arena as arena_module
 from rtagent.memory.arena import (
@@ -24,6 +23,7 @@ from rtagent.memory.arena import (
     check_memory,
 )
 from rtagent.memory.usage import Level
+from rtagent.processes import scheduling
 from tests.forked import Forked, eventually, forked_children
 
 BIG = 64 << 20
@@ -184,8 +184,8 @@ def test_punching_takes_pages_that_another_process_has_locked(
 
     def hold() -> None:
         mapping = arena.handle.map()
-        locked = realtime._libc().mlockall(
-            realtime._MCL_CURRENT | realtime._MCL_FUTURE | realtime._MCL_ONFAULT
+        locked = scheduling._libc().mlockall(
+            scheduling._MCL_CURRENT | scheduling._MCL_FUTURE | scheduling._MCL_ONFAULT
         )
         for at in range(0, BIG, PAGE):
             mapping[at] = 1

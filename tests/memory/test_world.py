@@ -14,14 +14,14 @@ import pytest
 
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.config_reading import load_config
+from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.memory import arena as arena_module
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import checksum
 from rtagent.memory.world import LEAST_RESERVE_TICKS, World, WorldMemory
-from rtagent.realtime import enter_realtime
+from rtagent.processes.scheduling import enter_realtime
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
 from tests.forked import Forked, eventually

@@ -14,11 +14,11 @@ from starlette.websockets import WebSocketDisconnect
 from websockets.sync.client import ClientConnection, connect
 
 from rtagent.clock import MonotonicClock
-from rtagent.demonstration import load_demonstration
 from rtagent.errors import UserError
 from rtagent.recording.page import PROTOCOL, STATIC, TAKEN_OVER, address, create_app, listen, serve
 from rtagent.recording.recorder import Recorder
 from rtagent.recording.session import Session
+from rtagent.storage.demonstration_file import load_demonstration
 from tests.recording.conftest import PLAYING
 from tests.service.conftest import eventually
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from rtagent.config import EnvConfig
-from rtagent.demonstration import Demonstration, load_demonstration
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.recording.player import Player, open_player
 from rtagent.recording.recorder import Recorder
+from rtagent.storage.demonstration_file import Demonstration, load_demonstration
 from tests.cartridges import REWARDS
 from tests.recording.conftest import (
     LEFT,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.demonstration import load_demonstration
 from rtagent.errors import UserError
 from rtagent.recording import tape as tape_module
 from rtagent.recording.recorder import (
@@ -16,6 +15,7 @@ from rtagent.recording.recorder import (
     next_state,
     states_folder,
 )
+from rtagent.storage.demonstration_file import load_demonstration
 from tests.recording.conftest import NOOP, Open
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import GAME_BOY_HZ
-from rtagent.demonstration import load_demonstration
 from rtagent.recording import tape as tape_module
 from rtagent.recording.recorder import Recorder
 from rtagent.recording.session import IDLE_S, Session
+from rtagent.storage.demonstration_file import load_demonstration
 from tests.cartridges import REWARDS
 from tests.recording.conftest import LEFT, NOOP, PLAYING, RIGHT_A, START, TITLE, Open
 

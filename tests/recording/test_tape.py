@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtagent.demonstration import Demonstration, load_demonstration
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.recording import tape as tape_module
 from rtagent.recording.tape import Tape
+from rtagent.storage.demonstration_file import Demonstration, load_demonstration
 
 FRAME = np.zeros((2, 2), np.uint8)
 

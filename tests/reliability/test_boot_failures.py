@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from rtagent.restart import MOST_RESTARTS
+from rtagent.processes.restart_policy import MOST_RESTARTS
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.process

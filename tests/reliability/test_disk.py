@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from rtagent.checkpoint import Checkpoint
+from rtagent.storage.checkpoint import Checkpoint
 from tests.conftest import eventually
 
 from .disks import Disk, disk

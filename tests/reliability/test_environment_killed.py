@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from rtagent.learning.transitions import DecisionIndex
+from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Rows
 from rtagent.memory.world import World
 from tests.conftest import Runtimes, eventually, role

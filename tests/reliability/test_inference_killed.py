@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.process_figures import gone
 from rtagent import Runtime
-from rtagent.restart import FIRST_PAUSE_S
+from rtagent.processes.restart_policy import FIRST_PAUSE_S
 from rtagent.staggering.arbiter import Source
 from tests.conftest import Runtimes, eventually, role
 from tests.reliability.conftest import (

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from rtagent import Runtime
-from rtagent.crew import is_stopped
 from rtagent.memory.arena import Arena
 from rtagent.memory.weights import BUFFERS
 from rtagent.memory.world import World
+from rtagent.supervisor.children import is_stopped
 from tests.conftest import Runtimes, eventually, role
 from tests.forked import Forked, forked_children
 from tests.reliability.conftest import (

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
-from rtagent import checkpoint as checkpoints
+from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually
 
 from .conftest import updates

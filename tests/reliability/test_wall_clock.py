@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from benchmarks.daemon import RunningDaemon
 from benchmarks.raw_ledger import Ledger, Recount
-from rtagent import checkpoint as checkpoints
+from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually
 
 from .watching import FAST_CARTPOLE, await_checkpoint, await_ticks, events, restarts

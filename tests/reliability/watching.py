@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.daemon import RunningDaemon
-from rtagent import checkpoint as checkpoints
-from rtagent.checkpoint import Checkpoint
+from rtagent.storage import checkpoint as checkpoints
+from rtagent.storage.checkpoint import Checkpoint
 from tests.conftest import eventually
 
 FAST_CARTPOLE = (

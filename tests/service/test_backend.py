@@ -17,7 +17,7 @@ import pytest
 from multiprocess import Pipe
 
 from rtagent.config import Config
-from rtagent.config_reading import parse_config
+from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import Orders

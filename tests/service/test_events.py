@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from rtagent.config_reading import parse_config
-from rtagent.event_log import EVENTS_FILE, EventLog
+from rtagent.config_sources import parse_config
+from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
 from tests.service.test_backend import Daemon, blueprint
 
 RUN = "a1b2c3d4"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.figures import FIGURES, INFERENCE_WORKER, LEARNER_WORKER, REGRETS, Figure
-from tests.test_stats import Run
+from tests.telemetry.test_stats import Run
 
 EVERY_FIGURE = [*FIGURES, *INFERENCE_WORKER, *LEARNER_WORKER]
 NOT_BASE_UNITS = re.compile(r"_(ms|us|ns|mb|kb|percent|milliseconds|microseconds|hz|s)(_|$)")

@@ -16,7 +16,12 @@ import cv2
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.camera import MOST_PIXELS
 from rtagent.env.donkey.server import Simulator
-from rtagent.realtime import die_with_parent, name_process, prefer_acting, sharpen_timers
+from rtagent.processes.scheduling import (
+    die_with_parent,
+    name_process,
+    prefer_acting,
+    sharpen_timers,
+)
 
 
 def main() -> None:

@@ -1,0 +1,173 @@
+"""Where the configuration comes from: TOML, then `RTAGENT_SECTION__KEY`, then `SECTION.KEY=VALUE`.
+
+The later ones win. What is wrong is said in one line that names the field and the value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.files.toml_file import read_toml
+
+ENVIRONMENT_PREFIX = "RTAGENT_"
+
+
+def load_config(
+    path: str | Path | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read the configuration.
+
+    Args:
+        path: a TOML file, or what would stand in one, `{"env": {"id": ...}}`; `env.id`,
+            `env.default_action` and `policy.factory` may be the class or function itself, if it can
+            be imported. None: the defaults, which fit the built-in game.
+        overrides: `SECTION.KEY=VALUE` strings, the strongest source.
+        environ: where `RTAGENT_SECTION__KEY` is looked up; the process's environment if none.
+
+    Returns:
+        The validated configuration.
+
+    Raises:
+        UserError: names the field and the value that is not acceptable.
+    """
+    values = _values_of(path)
+    for name, text in sorted((os.environ if environ is None else environ).items()):
+        if name.startswith(ENVIRONMENT_PREFIX) and "__" in name:
+            section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
+            _assign(values, [section, *key.split("__")], text)
+    for item in overrides:
+        dotted, equals, text = item.partition("=")
+        if not equals or "." not in dotted:
+            raise UserError(f"--set {item}: expected SECTION.KEY=VALUE")
+        _assign(values, dotted.strip().split("."), text.strip())
+    return parse_config(values)
+
+
+def parse_config(values: Mapping[str, Any]) -> Config:
+    """Validate a nested mapping of settings.
+
+    Raises:
+        UserError: names the field and the value that is not acceptable.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(describe_validation_error(error)) from None
+
+
+def describe_validation_error(error: ValidationError) -> str:
+    """The first problem of a validation error as one line: field, value, reason."""
+    first = error.errors()[0]
+    # Beyond the field's name come the branches of a union, which say nothing to the user.
+    field = ".".join(str(part) for part in first["loc"][:2]) or "configuration"
+    reason = first["msg"].removeprefix("Value error, ")
+    others = len({each["loc"][:2] for each in error.errors()}) - 1
+    more = f" (and {others} more)" if others else ""
+    if first["type"] == "extra_forbidden":
+        return f"{field}: unknown key; {_hint(first)}{more}"
+    if isinstance(first["input"], dict | BaseModel):
+        return f"{field}: {reason}{more}"
+    return f"{field} = {first['input']!r}: {reason}{more}"
+
+
+def all_keys() -> list[str]:
+    """Every `section.key`."""
+    return [
+        f"{section}.{key}"
+        for section, field in Config.model_fields.items()
+        for key in cast(type[BaseModel], field.annotation).model_fields
+    ]
+
+
+def nearest_key(dotted: str) -> str | None:
+    """The key that somebody meant: of the same name in another section, else of a similar one.
+
+    Args:
+        dotted: `section.key`, which is unknown.
+    """
+    name = dotted.rpartition(".")[2].lower()
+    same = [key for key in all_keys() if key.partition(".")[2] == name]
+    if len(same) == 1:
+        return same[0]
+    near = difflib.get_close_matches(dotted.lower(), same or all_keys(), 1, 0.75)
+    if near or same:
+        return near[0] if near else same[0]
+    by_name = {key.partition(".")[2]: key for key in all_keys()}
+    return next((by_name[each] for each in difflib.get_close_matches(name, by_name, 1, 0.75)), None)
+
+
+def _hint(problem: Mapping[str, Any]) -> str:
+    """What was meant by an unknown key or section."""
+    path = [str(part) for part in problem["loc"][:2]]
+    if len(path) == 1 and isinstance(problem["input"], Mapping):
+        # Of a section that does not exist, its first key tells most.
+        path += [str(key) for key in problem["input"]][:1]
+    near = nearest_key(".".join(path)) if len(path) == 2 else None
+    if near is not None:
+        return f"did you mean {near}?"
+    return "`rtagent config schema` lists all keys"
+
+
+def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings of a source, in sections of their own: they may be changed."""
+    if source is None:
+        return {}
+    if not isinstance(source, Mapping):
+        return _read_toml(Path(source))
+    return {
+        section: {key: _by_name(f"{section}.{key}", value) for key, value in settings.items()}
+        if isinstance(settings, Mapping) else settings
+        for section, settings in deepcopy(dict(source)).items()
+    }
+
+
+def _by_name(key: str, value: Any) -> Any:
+    """A class or function as `module:name`: every process imports it for itself.
+
+    Raises:
+        UserError: it has no such name.
+    """
+    if not callable(value):
+        return value
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if module in (None, "__main__") or "<" in name:
+        raise UserError(
+            f"{key} = {value!r}: other processes cannot import it; put it at the top level of a "
+            "module of its own, not of the script that is run"
+        )
+    return f"{module}:{name}"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return read_toml(path)
+    except OSError as error:
+        raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from None
+
+
+def _assign(values: dict[str, Any], keys: Sequence[str], text: str) -> None:
+    """Set one nested value; the text is TOML where it parses as TOML, else a bare string."""
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    table = values
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise UserError(f"{'.'.join(keys)}: {key} is a value, not a section")
+    table[keys[-1]] = value

@@ -1,0 +1,4 @@
+"""Game Boy worlds: emulators, cartridges, rewards, and the two games that come with rtagent.
+
+May import what `env` may.
+"""

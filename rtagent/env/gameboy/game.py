@@ -1,0 +1,324 @@
+"""Any Game Boy game: a cartridge that the user brings, and a reward file that says what counts."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.config import GAME_BOY_HZ
+from rtagent.env.gameboy.gambatte_machine import BUTTON_NAMES, Snapshot
+from rtagent.env.gameboy.key_script import SUFFIX, Keys, load_keys
+from rtagent.env.gameboy.machine import Machine, switch_on
+from rtagent.env.gameboy.rewards import Judge, Rules, Values, load_rules, over_at
+from rtagent.env.gameboy.rom_file import RomFile, read_rom
+from rtagent.env.gameboy.state_trial import check_states
+from rtagent.env.preprocess import GREY, to_grey
+from rtagent.errors import UserError
+from rtagent.files.atomic_write import appearing
+from rtagent.files.regular_file import read_regular
+
+PAPER_ACTIONS = ("A", "B", "LEFT", "UP", "RIGHT", "DOWN", "NOOP")
+"""Six buttons and none of them."""
+
+MAX_STARTS = 256
+MAX_STATE_BYTES = 1 << 24
+BOOT_FRAMES = 120
+"""Past the emulator's own start: PyBoy needs 80 before the cartridge begins to run."""
+FREE_PLAY: ContextVar[bool] = ContextVar("FREE_PLAY", default=False)
+"""Whether an episode may be over where it begins: for somebody who plays on until one has begun."""
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """How to get from the boot to a start: by keys or by a state; by neither: it is the start."""
+
+    name: str
+    keys: Keys = field(default_factory=list)
+    state: bytes = b""
+
+
+class Game(gym.Env[NDArray[np.uint8], np.int64]):
+    """A Game Boy game.
+
+    Observation: uint8 (84, 84), grey levels. Actions: by default 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT,
+    5 DOWN, 6 NOOP. Reward and the end of an episode: as the reward file says.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": GAME_BOY_HZ}  # noqa: RUF012
+    rate_hz = GAME_BOY_HZ
+
+    def __init__(
+        self,
+        rom: str | Path = "",
+        rewards: str | Path = "",
+        start: str | Path = "",
+        actions: Sequence[str] = PAPER_ACTIONS,
+        max_ticks: int = 0,
+        boot_frames: int = BOOT_FRAMES,
+        title: str = "",
+        sha1: str = "",
+        backend: str = "gambatte",
+        render_mode: str | None = None,
+    ) -> None:
+        """Boot the cartridge and go to the start.
+
+        Args:
+            rom: file of the cartridge.
+            rewards: reward file, see `rewards.py`; only `rtagent rom record --states` needs none.
+            start: file of the state in which every episode begins, as `save_state` or the backend's
+                own tools write it, or a script of keys, whose name ends in `.keys`, that leads to
+                it (see `key_script.py`); or a folder of such files, among which `reset` picks;
+                none: after `boot_frames`.
+            actions: for each action its buttons, such as `A`, `RIGHT+A` or `NOOP`.
+            max_ticks: length at which an episode is truncated; 0: never.
+            boot_frames: frames that the cartridge runs, untouched, before the start is taken.
+            title: refuse a cartridge that its header calls something else.
+            sha1: refuse a cartridge with another hash.
+            backend: `gambatte` or `pyboy`.
+            render_mode: none or `rgb_array`.
+
+        Raises:
+            UserError: an argument is illegal, or a file is missing or not what it should be.
+            RuntimeError: this process runs a gambatte core already.
+        """
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise UserError(f"render_mode = {render_mode!r}: expected rgb_array or none")
+        self.render_mode = render_mode
+        self._max_ticks = _at_least_0("max_ticks", max_ticks)
+        boot_frames = _at_least_0("boot_frames", boot_frames)
+        self._buttons, self._meanings = _parse_actions(actions)
+        self.noop_action = self._buttons.index(()) if () in self._buttons else 0
+        self.observation_space = gym.spaces.Box(0, 255, GREY, np.uint8)
+        self.action_space = gym.spaces.Discrete(len(self._buttons))
+        # Somebody who walks through a game needs no rewards.
+        walks = FREE_PLAY.get() and not rewards
+        self._rules = Rules({}, {}, {}) if walks else load_rules(_path("rewards", rewards))
+        self._endless = not self._rules.done and not self._max_ticks
+        cartridge = read_rom(_path("rom", rom))
+        _check_identity(cartridge, str(rom), title, sha1)
+        begins = _begins(_path("start", start)) if start else [_Begin("the start")]
+        self._judge = Judge(self._rules)
+        self._ticks = 0
+        self._machine = _started(backend, cartridge)
+        try:
+            self._run([(boot_frames, ())])
+            booted = self._machine.snapshot()
+            check_states(self._machine, {each.name: each.state for each in begins if each.state})
+            self._starts = [self._prepare(booted, each) for each in begins]
+        except BaseException:
+            self._machine.close()
+            raise
+
+    def take_news(self) -> list[str]:
+        """What must be known of this game, once."""
+        endless, self._endless = self._endless, False
+        said = "its reward file has no [done] and max_ticks is 0: no episode ever ends"
+        return [said] if endless else []
+
+    def get_action_meanings(self) -> list[str]:
+        """A word for each action."""
+        return list(self._meanings)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """Begin an episode at one of the starts.
+
+        Args:
+            seed: decides which start this and the following episodes take.
+            options: ignored.
+
+        Returns:
+            The first frame, and the variables of the reward file.
+        """
+        super().reset(seed=seed)
+        self._machine.restore(self._starts[int(self.np_random.integers(len(self._starts)))])
+        self._ticks = 0
+        values = self._values()
+        self._judge.begin(values)
+        return to_grey(self._machine.screen()).copy(), _info(values)
+
+    def step(
+        self, action: int | np.int64
+    ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Hold the action's buttons for one frame of the machine.
+
+        Returns:
+            Frame, reward, terminated, truncated, and the variables of the reward file; at the end
+            of an episode `ended_by` names the condition.
+        """
+        self._machine.press(self._buttons[int(action)])
+        self._machine.step()
+        self._ticks += 1
+        values = self._values()
+        reward, ended_by = self._judge.step(values)
+        info = _info(values)
+        if ended_by:
+            info["ended_by"] = ended_by
+        truncated = not ended_by and 0 < self._max_ticks <= self._ticks
+        return to_grey(self._machine.screen()), reward, bool(ended_by), truncated, info
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """The picture in full: uint8 RGB (144, 160, 3); none without `render_mode`."""
+        return self._machine.screen() if self.render_mode else None
+
+    def save_state(self, path: Path) -> None:
+        """Write the machine as it is now, for `env.kwargs.start`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with appearing(path, ".state-") as write:
+            write(gzip.compress(self._machine.snapshot().state, mtime=0))
+
+    def check_begun(self, at: str = "the start") -> None:
+        """Raise a UserError if the episode is over as the machine is now."""
+        over = over_at(self._rules, self._values())
+        if over:
+            raise UserError(
+                f"the episode is over before it begins: done.{over} holds at {at}; give a state in "
+                "the middle of the game, or keys that lead there, as env.kwargs.start"
+            )
+
+    def close(self) -> None:
+        """Switch the machine off; may be called twice."""
+        self._machine.close()
+
+    def _run(self, keys: Keys) -> None:
+        for frames, buttons in keys:
+            self._machine.press(buttons)
+            for _ in range(frames):
+                self._machine.step()
+        self._machine.press()
+
+    def _prepare(self, booted: Snapshot, begin: _Begin) -> Snapshot:
+        self._machine.restore(booted)
+        self._run(begin.keys)
+        if begin.state:
+            try:
+                self._machine.restore(Snapshot(begin.state, self._machine.screen()))
+            except ValueError:
+                raise UserError(
+                    f"{begin.name} is no state of this cartridge on this backend"
+                ) from None
+            # A state brings no picture along.
+            self._machine.step()
+        self._check_variables()
+        if not FREE_PLAY.get():
+            self.check_begun(begin.name)
+        return self._machine.snapshot()
+
+    def _check_variables(self) -> None:
+        for name, variable in self._rules.variables.items():
+            try:
+                variable.read(self._machine.ram.u8)
+            except IndexError:
+                raise UserError(
+                    f"variables.{name} of the reward file lies at {variable.address:#x} to "
+                    f"{variable.last:#x}, where this cartridge has no memory that can be read"
+                ) from None
+
+    def _values(self) -> Values:
+        return self._rules.read(self._machine.ram.u8)
+
+
+def _info(values: Values) -> dict[str, Any]:
+    return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
+
+
+def _started(backend: str, cartridge: RomFile) -> Machine:
+    try:
+        return switch_on(backend, cartridge.image)
+    except ValueError as error:
+        raise UserError(f"the emulator refuses the cartridge: {error}") from None
+
+
+def _check_identity(cartridge: RomFile, path: str, title: str, sha1: str) -> None:
+    if title and cartridge.title != title:
+        raise UserError(f"{path} is called {cartridge.title!r}, expected {title!r}")
+    if sha1 and cartridge.sha1 != str(sha1).lower():
+        raise UserError(f"{path}: sha1 expected {sha1}, found {cartridge.sha1}")
+
+
+def _begins(path: Path) -> list[_Begin]:
+    try:
+        paths = sorted(path.iterdir()) if path.is_dir() else [path]
+    except OSError as error:
+        raise UserError(f"cannot read the starts {path}: {error.strerror}") from None
+    paths = [each for each in paths if each == path or not each.name.startswith(".")]
+    if not 0 < len(paths) <= MAX_STARTS:
+        raise UserError(f"{len(paths)} starts in {path}: expected 1 to {MAX_STARTS}")
+    return [
+        _Begin(str(each), keys=load_keys(each))
+        if each.suffix == SUFFIX
+        else _Begin(str(each), state=read_state(each))
+        for each in paths
+    ]
+
+
+def read_state(path: Path) -> bytes:
+    """The content of a saved state, unpacked.
+
+    Raises:
+        UserError: it cannot be read, or is no state.
+    """
+    try:
+        content = read_regular(path, MAX_STATE_BYTES)
+        if content[:2] == b"\x1f\x8b":
+            with gzip.open(io.BytesIO(content)) as packed:
+                content = packed.read(MAX_STATE_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise UserError(f"the start {path} is damaged") from None
+    except OSError as error:
+        raise UserError(f"cannot read the start {path}: {error.strerror}") from None
+    if not 0 < len(content) <= MAX_STATE_BYTES:
+        raise UserError(f"the start {path} is no state of a Game Boy: its size is wrong")
+    return content
+
+
+def _parse_actions(
+    actions: Sequence[str],
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    if isinstance(actions, str) or not isinstance(actions, Iterable) or len(actions) < 2:
+        raise UserError(f"env.kwargs.actions = {actions!r}: expected a list of two or more actions")
+    buttons = tuple(_buttons_of(action) for action in actions)
+    if len({frozenset(each) for each in buttons}) < len(buttons):
+        raise UserError(f"env.kwargs.actions = {list(actions)!r}: two of them are the same")
+    return buttons, tuple("+".join(each) or "NOOP" for each in buttons)
+
+
+def _buttons_of(action: Any) -> tuple[str, ...]:
+    if action == "NOOP":
+        return ()
+    names = tuple(action.split("+")) if isinstance(action, str) else ()
+    if not names or any(each not in BUTTON_NAMES for each in names):
+        raise UserError(
+            f"env.kwargs.actions: {action!r} is no action; expected NOOP, or buttons joined by +: "
+            f"{', '.join(BUTTON_NAMES)}"
+        )
+    return names
+
+
+def _path(name: str, value: str | Path) -> Path:
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise UserError(
+            f"env.kwargs.{name} = {value!r}: a file is needed; such as env.kwargs = "
+            '{rom="game.gb", rewards="game.toml"}'
+        )
+    return Path(value).expanduser()
+
+
+def _at_least_0(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise UserError(f"env.kwargs.{name} = {value!r}: expected a whole number, 0 or more")
+    return value

@@ -1,0 +1,118 @@
+"""Where in a Game Boy's memory a number lies: what is left of all places, state by state.
+
+Saved states are taken in turn; of each it is said what the number was, or how it compares with the
+state before. A place that disagrees once is out. Pure: memory in, places out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.env.gameboy.rewards import HIGHEST, LOWEST, Variable
+
+Numbers = NDArray[np.int64]
+
+RELATIONS: dict[str, Callable[[Numbers, Numbers], NDArray[np.bool_]]] = {
+    "changed": lambda before, now: now != before,
+    "unchanged": lambda before, now: now == before,
+    "increased": lambda before, now: now > before,
+    "decreased": lambda before, now: now < before,
+}
+TYPES = {
+    kind + size + order: Variable(0, int(size), kind == "bcd", order == "be")
+    for kind in ("u", "bcd")
+    for size in "1234"
+    for order in (("",) if size == "1" else ("le", "be"))
+}
+"""The types of a reward file, by name; their address means nothing."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One state.
+
+    Attributes:
+        memory: (HIGHEST - LOWEST + 1,) the bytes; -1 where the emulator shows none.
+        value: what the number is; None: not known.
+        relation: to the state before, of `RELATIONS`; None: not known.
+    """
+
+    memory: NDArray[np.int16]
+    value: int | None = None
+    relation: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that agrees with all that is known.
+
+    Attributes:
+        address: of its first byte.
+        type: as a reward file names it.
+        values: in each state.
+    """
+
+    address: int
+    type: str
+    values: tuple[int, ...]
+
+
+def search(looks: Sequence[Look], types: Sequence[str] = tuple(TYPES)) -> list[Place]:
+    """The places that agree with every look.
+
+    Args:
+        looks: in the order in which the states were saved.
+        types: to try, of `TYPES`.
+
+    Returns:
+        By size, then address; of a number of several bytes, those of fewer bytes that agree too.
+    """
+    found: list[Place] = []
+    for name in sorted(types, key=lambda name: TYPES[name].size):
+        numbers = [_numbers(look.memory, TYPES[name]) for look in looks]
+        fits = np.logical_and.reduce([each >= 0 for each in numbers])
+        for before, look, now in zip([None, *numbers], looks, numbers, strict=False):
+            if look.value is not None:
+                fits &= now == look.value
+            if look.relation is not None and before is not None:
+                fits &= RELATIONS[look.relation](before, now)
+        found.extend(
+            Place(LOWEST + at, name, tuple(int(each[at]) for each in numbers))
+            for at in np.flatnonzero(fits).tolist()
+        )
+    return found
+
+
+def _numbers(memory: NDArray[np.int16], kind: Variable) -> Numbers:
+    """The number that begins at each address; -1 where there is none."""
+    count = len(memory) - kind.size + 1
+    total, there = np.zeros(count, np.int64), np.ones(count, bool)
+    order = range(kind.size) if kind.big_endian else reversed(range(kind.size))
+    for offset in order:
+        byte = memory[offset : offset + count].astype(np.int64)
+        there &= byte >= 0
+        if kind.bcd:
+            there &= (byte >> 4 <= 9) & (byte & 15 <= 9)
+            total = total * 100 + (byte >> 4) * 10 + (byte & 15)
+        else:
+            total = total << 8 | byte
+    return np.where(there, total, -1)
+
+
+def memory_of(byte_at: Callable[[int], int]) -> NDArray[np.int16]:
+    """All that can be read.
+
+    Args:
+        byte_at: the byte at an address; IndexError where there is none.
+    """
+    memory = np.full(HIGHEST - LOWEST + 1, -1, np.int16)
+    for at in range(len(memory)):
+        try:
+            memory[at] = byte_at(LOWEST + at)
+        except IndexError:
+            continue
+    return memory

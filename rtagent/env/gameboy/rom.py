@@ -1,0 +1,148 @@
+"""Cartridges: what a manifest says about one, and whether the file at hand is the one it means.
+
+The emulator loads whatever it is given; a different revision of a game has other addresses, and
+its rewards would be noise. So the hashes are checked here, each time a cartridge is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rtagent.env.gameboy.rom_file import LARGEST
+from rtagent.errors import UserError
+from rtagent.files.regular_file import read_regular
+from rtagent.files.toml_file import read_toml
+
+BUNDLED = Path(__file__).parent / "roms"
+MANIFEST = "manifest.toml"
+
+
+@dataclass(frozen=True)
+class Rom:
+    """One cartridge as its manifest describes it.
+
+    Attributes:
+        title: the game's name.
+        path: the cartridge's image.
+        sha1: expected SHA-1 of the image, lower-case hex.
+        sha256: expected SHA-256 of the image, lower-case hex.
+        licence: terms under which it may be used.
+        actions: for each action the buttons that it holds.
+        action_meanings: for each action a word.
+        addresses: address of each named variable.
+    """
+
+    title: str
+    path: Path
+    sha1: str
+    sha256: str
+    licence: str
+    actions: tuple[tuple[str, ...], ...]
+    action_meanings: tuple[str, ...]
+    addresses: Mapping[str, int]
+
+    def read(self) -> bytes:
+        """The verified image.
+
+        Raises:
+            UserError: the file is missing, or its hashes are not those of the manifest.
+        """
+        try:
+            image = read_regular(self.path, LARGEST)
+        except OSError as error:
+            raise UserError(
+                f"the cartridge {self.title} is missing: {self.path}: {error.strerror}"
+            ) from None
+        for name, expected in (("sha1", self.sha1), ("sha256", self.sha256)):
+            found = hashlib.new(name, image, usedforsecurity=False).hexdigest()
+            if found != expected:
+                raise UserError(
+                    f"{self.path} is not the cartridge {self.title}: "
+                    f"{name} expected {expected}, found {found}"
+                )
+        return image
+
+
+Status = Literal["ok", "unverified", "missing", "wrong hash"]
+
+
+@dataclass(frozen=True)
+class RomStatus:
+    """One line of `rtagent rom list`.
+
+    Attributes:
+        title: the game.
+        path: its file; of a missing one where it would be.
+        licence: terms under which it may be used.
+        status: unverified: whole, but not one that is known.
+    """
+
+    title: str
+    path: Path
+    licence: str
+    status: Status
+
+
+def read_manifest(folder: Path) -> Rom:
+    """Read `manifest.toml` of a cartridge's folder; the image itself is not touched.
+
+    Raises:
+        UserError: the manifest is missing, or lacks something.
+    """
+    path = folder / MANIFEST
+    try:
+        values = read_toml(path)
+        return _parse(folder, values)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except KeyError as error:
+        raise UserError(f"{path}: {error.args[0]} is missing") from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def bundled_roms(folder: Path = BUNDLED) -> list[RomStatus]:
+    """The cartridges that come with rtagent, by title, each verified.
+
+    Args:
+        folder: where to look: one folder with a manifest for each cartridge.
+
+    Raises:
+        UserError: a manifest cannot be read.
+    """
+    roms = [read_manifest(path.parent) for path in folder.glob(f"*/{MANIFEST}")]
+    return [
+        RomStatus(rom.title, rom.path, rom.licence, _status(rom))
+        for rom in sorted(roms, key=lambda rom: rom.title)
+    ]
+
+
+def _status(rom: Rom) -> Status:
+    if not rom.path.is_file():
+        return "missing"
+    try:
+        rom.read()
+    except UserError:
+        return "wrong hash"
+    return "ok"
+
+
+def _parse(folder: Path, values: Mapping[str, Any]) -> Rom:
+    actions = tuple(tuple(map(str, buttons)) for buttons in values["actions"])
+    meanings = tuple(map(str, values["action_meanings"]))
+    if len(meanings) != len(actions):
+        raise ValueError(f"{len(actions)} actions, but {len(meanings)} action_meanings")
+    return Rom(
+        title=str(values["title"]),
+        path=folder / str(values["file"]),
+        sha1=str(values["sha1"]).lower(),
+        sha256=str(values["sha256"]).lower(),
+        licence=str(values["licence"]),
+        actions=actions,
+        action_meanings=meanings,
+        addresses={name: int(entry["address"]) for name, entry in values["ram"].items()},
+    )

@@ -1,0 +1,100 @@
+"""Files that users bring as Game Boy cartridges: is it one, and which?
+
+Such a file may be anything: empty, a film, a pipe that never ends. It is read with a bound, and
+only what a Game Boy itself would start goes on to the emulator, which checks nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from rtagent.errors import UserError
+from rtagent.files.regular_file import read_regular
+
+HEADER_CHECKSUM = 0x14D
+"""Where the checksum of the header lies."""
+SMALLEST, LARGEST = 0x8000, 0x800000
+"""Bytes of the smallest and of the largest cartridge ever made. A file may hold less: what its game
+does not use is left out."""
+HEADER_END = 0x150
+
+_TITLE = slice(0x134, 0x144)
+_COLOUR_FLAG = 0x143
+_SIZE_CODE = 0x148
+_CHECKED = slice(0x134, 0x14D)
+
+
+@dataclass(frozen=True)
+class RomFile:
+    """A Game Boy cartridge.
+
+    Attributes:
+        image: all of it.
+        title: what its header calls it.
+        sha1: of the image, lower-case hex.
+    """
+
+    image: bytes
+    title: str
+    sha1: str
+
+
+def read_rom(path: Path) -> RomFile:
+    """Read a cartridge and check its header.
+
+    Raises:
+        UserError: it cannot be read, or is no Game Boy cartridge; the line says why.
+    """
+    image = _read(path)
+    fault = header_fault(image)
+    if fault:
+        raise UserError(f"{path} is no Game Boy cartridge: {fault}")
+    sha1 = hashlib.sha1(image, usedforsecurity=False).hexdigest()
+    return RomFile(image, header_title(image), sha1)
+
+
+def header_title(image: bytes) -> str:
+    """The title in the header of a cartridge, without what follows it."""
+    raw = image[_TITLE]
+    if image[_COLOUR_FLAG] & 0x80:
+        raw = raw[:-1]
+    text = raw.split(b"\0")[0].decode("ascii", "replace")
+    return "".join(each if each.isprintable() else "?" for each in text).strip()
+
+
+def header_fault(image: bytes) -> str:
+    """Why a Game Boy would not start this image; empty if it would."""
+    if len(image) < HEADER_END:
+        return f"{len(image)} bytes, and its header ends at {HEADER_END}"
+    total = header_checksum(image)
+    if total != image[HEADER_CHECKSUM]:
+        return f"its header's checksum is {image[HEADER_CHECKSUM]:#04x}, it should be {total:#04x}"
+    code = image[_SIZE_CODE]
+    if code > 8:
+        return f"its header gives an unknown size ({code:#04x})"
+    if code and len(image) < SMALLEST << code:
+        return f"cut short: {len(image)} of {SMALLEST << code} bytes"
+    return ""
+
+
+def padded(image: bytes) -> bytes:
+    """The image as a cartridge holds it: what is left out reads as memory that was never written.
+    """
+    return image.ljust(SMALLEST, b"\xff")
+
+
+def header_checksum(image: bytes | bytearray) -> int:
+    """What a Game Boy wants to find at `HEADER_CHECKSUM`."""
+    total = 0
+    for byte in image[_CHECKED]:
+        total = (total - byte - 1) & 0xFF
+    return total
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path, LARGEST)
+    except OSError as error:
+        raise UserError(f"cannot read the cartridge {path}: {error.strerror}") from None

@@ -1,0 +1,191 @@
+"""From the sources of a Game Boy game to its cartridge, with SDCC.
+
+The result depends on the sources and on the version of SDCC (4.2.0) alone: tests rebuild every
+cartridge and compare it, byte for byte, with the one that is checked in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rtagent.env.gameboy.rom_file import HEADER_CHECKSUM, header_checksum
+
+ROM_SIZE = 0x8000
+TILE = 8
+SHADES = {".": 0, "-": 1, "+": 2, "#": 3}
+COMPILE = ("sdcc", "-msm83", "--opt-code-size", "--Werror", "-c")
+LINK = ("sdcc", "-msm83", "--no-std-crt0", "--code-loc", "0x0200", "--data-loc", "0xC100")
+
+
+class BuildError(Exception):
+    """The cartridge could not be built; the message says why."""
+
+
+def build_cartridge(
+    source: Path, title: str, parts: tuple[str, ...], headers: Mapping[str, str]
+) -> bytes:
+    """Compile a game.
+
+    Args:
+        source: folder with `crt0.s`, `game.h` and one C file for each part.
+        title: what the header calls the game, at most 11 letters.
+        parts: C files, without their ending, in the order in which they are linked.
+        headers: generated headers: their text by name.
+
+    Returns:
+        The 32 KiB cartridge image, header included.
+
+    Raises:
+        BuildError: SDCC is not installed or refuses the sources.
+    """
+    if shutil.which("sdcc") is None:
+        raise BuildError("sdcc not found: install SDCC 4.2 (Debian: apt install sdcc)")
+    with tempfile.TemporaryDirectory(prefix="cartridge-") as name:
+        folder = Path(name)
+        for header, text in headers.items():
+            (folder / header).write_text(text)
+        shutil.copy(source / "game.h", folder)
+        shutil.copy(source / "crt0.s", folder)
+        _run(folder, "sdasgb", "-o", "crt0.rel", "crt0.s")
+        for part in parts:
+            shutil.copy(source / f"{part}.c", folder)
+            _run(folder, *COMPILE, f"{part}.c")
+        objects = ["crt0.rel", *(f"{part}.rel" for part in parts)]
+        _run(folder, *LINK, *objects, "-o", "game.ihx")
+        return with_header(image_from_hex((folder / "game.ihx").read_text()), title)
+
+
+def strips_of(pictures: str) -> dict[str, list[str]]:
+    """Read a file of drawn pictures.
+
+    Args:
+        pictures: `= name`, then rows of pixels; lines that begin with `;` are comments.
+
+    Returns:
+        The rows of each picture, by name, in the order of the file.
+    """
+    strips: dict[str, list[str]] = {}
+    for strip in pictures.split("\n= ")[1:]:
+        name, *lines = strip.splitlines()
+        strips[name] = [line for line in lines if line and not line.startswith(";")]
+    return strips
+
+
+def tiles_header(pictures: str) -> str:
+    """Turn the drawn tiles into a C header.
+
+    Args:
+        pictures: the text of `tiles.txt`.
+
+    Returns:
+        C source: one `TILE_<NAME>` constant per strip and the array `tile_data`.
+    """
+    names: list[str] = []
+    data: list[int] = []
+    for name, rows in strips_of(pictures).items():
+        names.append(f"#define TILE_{name.upper()} {len(data) // 16}")
+        data += tiles_of(rows)
+    values = ",".join(map(str, data))
+    return "\n".join([*names, f"static const uint8_t tile_data[] = {{{values}}};", ""])
+
+
+def tiles_of(rows: list[str]) -> list[int]:
+    """The bytes of a picture's tiles, down each column of 8 pixels, column after column.
+
+    Args:
+        rows: pixels, one character of `SHADES` each.
+    """
+    data: list[int] = []
+    for left in range(0, len(rows[0]), TILE):
+        for row in rows:
+            data += _bit_planes(row[left : left + TILE])
+    return data
+
+
+def image_from_hex(text: str) -> bytearray:
+    """Read Intel HEX into a cartridge image.
+
+    Args:
+        text: the linker's output, data records (type 0) and an end record.
+
+    Returns:
+        The image, 0xFF where nothing is placed.
+
+    Raises:
+        BuildError: a record lies outside the cartridge.
+    """
+    image = bytearray(b"\xff" * ROM_SIZE)
+    for line in text.split():
+        record = bytes.fromhex(line.removeprefix(":"))
+        count, address, kind = record[0], int.from_bytes(record[1:3], "big"), record[3]
+        if kind != 0:
+            continue
+        if address + count > ROM_SIZE:
+            raise BuildError(f"the program does not fit: data at 0x{address:04X}")
+        image[address : address + count] = record[4 : 4 + count]
+    return image
+
+
+def with_header(image: bytearray, title: str) -> bytes:
+    """Fill in the cartridge header (0x104 to 0x14F).
+
+    Args:
+        image: a 32 KiB image with its code in place.
+        title: the game's name.
+
+    Returns:
+        The finished cartridge, with both checksums.
+    """
+    name = title.encode("ascii")
+    image[0x104:0x150] = bytes(0x150 - 0x104)
+    image[0x134 : 0x134 + len(name)] = name
+    image[0x14A], image[0x14B] = 0x01, 0x33
+    image[HEADER_CHECKSUM] = header_checksum(image)
+    image[0x14E:0x150] = (sum(image) & 0xFFFF).to_bytes(2, "big")
+    return bytes(image)
+
+
+def build_command(build: Callable[[], bytes], output: Path) -> int:
+    """The command line of a cartridge's build: write it, print what belongs into `manifest.toml`.
+
+    Args:
+        build: makes the image.
+        output: where it goes unless `--output` says otherwise.
+
+    Returns:
+        The exit status: 0, or 2 when the cartridge could not be built.
+    """
+    parser = argparse.ArgumentParser(description="Build a cartridge with SDCC.")
+    parser.add_argument("--output", type=Path, default=output)
+    path: Path = parser.parse_args().output
+    try:
+        rom = build()
+        path.write_bytes(rom)
+    except (BuildError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f'sha1 = "{hashlib.sha1(rom, usedforsecurity=False).hexdigest()}"')
+    print(f'sha256 = "{hashlib.sha256(rom).hexdigest()}"')
+    return 0
+
+
+def _bit_planes(pixels: str) -> tuple[int, int]:
+    low = high = 0
+    for pixel in pixels.ljust(TILE, "."):
+        low = low << 1 | SHADES[pixel] & 1
+        high = high << 1 | SHADES[pixel] >> 1
+    return low, high
+
+
+def _run(folder: Path, *command: str) -> None:
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        reason = " / ".join((result.stderr + result.stdout).split("\n")[:3]).strip(" /")
+        raise BuildError(f"{command[0]} failed: {reason}")

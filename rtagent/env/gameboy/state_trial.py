@@ -1,0 +1,97 @@
+"""Save states that users bring are loaded in a throw-away process first.
+
+An emulator trusts what it loads: a state that is damaged, or another program's, may end it with a
+segmentation fault, or keep it busy for ever.
+
+Why it is correct. The process is a copy of this one, with the same machine in it, and so nothing
+has to be started or loaded for it. It calls the emulator and nothing else, takes no lock that
+another thread of this process may have held, and ends without cleaning up. Whatever it does, it
+does to its own copy; the kernel's alarm clock ends it when it hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import warnings
+from collections.abc import Mapping, Sequence
+
+from rtagent.env.gameboy.gambatte_machine import Snapshot
+from rtagent.env.gameboy.machine import Machine
+from rtagent.errors import UserError
+
+FRAMES = 60
+"""Run after each state: most that crash do so when they are loaded, the others soon after."""
+LONGEST_S = 5.0
+LONGEST_EACH_S = 0.5
+"""Beyond `LONGEST_S`, for each state."""
+
+_FATAL = (
+    signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGALRM,
+)
+
+
+def check_states(machine: Machine, states: Mapping[str, bytes]) -> None:
+    """See that states can be loaded and played on.
+
+    A state that the machine itself refuses is none of those meant here: it harms nobody.
+
+    Args:
+        machine: a running one; it stays as it is.
+        states: what to load, by name.
+
+    Raises:
+        UserError: one of them ends the emulator, or keeps it busy for ever.
+    """
+    if not states or not _tried(machine, list(states.values())):
+        return
+    for name, state in states.items():
+        fault = _tried(machine, [state])
+        if fault:
+            raise UserError(f"the start {name} is damaged, or no state of this backend: {fault}")
+    raise UserError(f"the starts {', '.join(states)} end the emulator when loaded one by one")
+
+
+def _tried(machine: Machine, states: Sequence[bytes]) -> str:
+    """What happens to a process that loads these states; empty if nothing does."""
+    with warnings.catch_warnings():
+        # Other threads may be running; see above.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        _try(machine, states)
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    if code == -signal.SIGALRM:
+        return "the emulator hangs"
+    return "" if not code else "the emulator crashes"
+
+
+def _try(machine: Machine, states: Sequence[bytes]) -> None:
+    """The throw-away process."""
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for each in _FATAL:
+            signal.signal(each, signal.SIG_DFL)
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_S + LONGEST_EACH_S * len(states))
+        picture = machine.screen()
+        for state in states:
+            try:
+                machine.restore(Snapshot(state, picture))
+            except ValueError:
+                continue
+            for _ in range(FRAMES):
+                machine.step()
+            machine.snapshot()
+            machine.screen()
+        os._exit(0)
+    finally:
+        os._exit(1)

@@ -1,0 +1,115 @@
+"""The probe: builds environment and network once, in a process of its own, to learn their shapes.
+
+The supervisor must not import torch, and must know the size of a frame and of the weights before
+it can lay out the shared memory. What cannot be built at all is found here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from multiprocess.connection import Connection
+
+from rtagent.config import Config
+from rtagent.env.adapter import Adapter, open_environment
+from rtagent.env.default_action import DefaultBehaviour
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.policy.actor_critic import acting_part, build_learned
+from rtagent.policy.heads import OutputHead
+from rtagent.policy.networks import describe, head_of, tensor_specs
+from rtagent.processes.worker import start_life
+from rtagent.storage import checkpoint
+from rtagent.telemetry import run_record
+
+
+def probe(config: Config) -> Blueprint:
+    """Find the shapes of a run.
+
+    Raises:
+        UserError: the environment or the network cannot be built as configured.
+    """
+    adapter = open_environment(config.env)
+    try:
+        DefaultBehaviour(config.env, adapter)
+        observation_space, learning = _stacked(adapter), config.learning
+        head = _head(config, adapter)
+        learned = build_learned(config.policy, observation_space, adapter.action_space, learning)
+        # What acts comes first, see `actor_critic.py`.
+        tensors, acting = tensor_specs(learned), len(tensor_specs(acting_part(learned)))
+        return Blueprint(
+            rate_hz=adapter.rate_hz,
+            frame_shape=adapter.frame_shape,
+            frame_dtype=adapter.frame_dtype,
+            frame_stack=adapter.frame_stack,
+            observation_space=observation_space,
+            action_space=adapter.action_space,
+            action_shape=adapter.action_shape,
+            action_dtype=adapter.action_dtype,
+            action_meanings=adapter.action_meanings,
+            noop_action=np.asarray(adapter.noop_action).tolist(),
+            network=describe(config.policy, observation_space, head),
+            tensors=tensors[:acting],
+            screen=adapter.screen,
+            critics=tensors[acting:],
+            reward_range=adapter.reward_range,
+            sight=adapter.sight,
+        )
+    finally:
+        adapter.close()
+
+
+def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, voice: Connection) -> None:
+    """Body of the probe process: sends ("found", and what `boot.Found` has) or ("failed", text)."""
+    start_life("probe")
+    torch.set_num_threads(1)
+    answer: tuple[Any, ...]
+    try:
+        blueprint = probe(config)
+        resume, events = _resume(config, blueprint, checkpoint_dir)
+        events.append(("observations", {"seen": blueprint.sight}))
+        try:
+            run_record.write(run_dir, run_record.describe_run(config))
+        except OSError as error:
+            events.append(("run_record_failed", {"reason": str(error)}))
+        answer = ("found", blueprint, resume, events)
+    except UserError as error:
+        answer = ("failed", str(error))
+    except Exception:
+        answer = ("failed", traceback.format_exc())
+    voice.send(answer)
+    voice.close()
+    os._exit(0)
+
+
+def _resume(
+    config: Config, blueprint: Blueprint, folder: Path
+) -> tuple[Path | None, list[tuple[str, dict[str, Any]]]]:
+    """The checkpoint to go on from, and what is to be told of others."""
+    if not config.run.resume:
+        return None, []
+    wanted = checkpoint.signature(config, blueprint)
+    resume, passed = checkpoint.newest_usable(folder, wanted)
+    return resume, [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
+
+
+def _head(config: Config, adapter: Adapter) -> OutputHead:
+    try:
+        return head_of(config.learning, adapter.action_space)
+    except UserError as error:
+        raise UserError(f"env.id = {config.env.id!r}: {error}") from None
+
+
+def _stacked(adapter: Adapter) -> gymnasium.spaces.Box:
+    """The space of a stacked observation."""
+    shape = (adapter.frame_stack, *adapter.frame_shape)
+    if adapter.frame_dtype == "uint8":
+        return gymnasium.spaces.Box(0, 255, shape, np.uint8)
+    return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+

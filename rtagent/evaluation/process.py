@@ -1,0 +1,185 @@
+"""Evaluation: how good the newest policy is, without exploration and without the wall clock.
+
+A process of its own plays episodes in an environment of its own. Its world is paused while the
+policy thinks: no tick passes without an action and no action is late.
+
+The difference to the returns of the live world is not what delay and inaction cost. It contains
+that, and three things more: live play explores; the policy was trained on actions that come late,
+and here they come at once, which it has never seen; and the mean of the last episodes is that of
+older weights. The second may make the paused world the worse one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.env.adapter import Adapter, open_environment
+from rtagent.memory.weights import WeightsInfo
+from rtagent.policy.action_selection import greedy_action
+from rtagent.policy.networks import ActingPolicy, head_of
+from rtagent.processes.worker import WorkerContext
+
+LONGEST_EPISODE_S = 600.0
+"""Of world time: an episode that has not ended by then counts as it stands."""
+LOOK_S = 0.1
+"""Between two looks at the orders while it waits."""
+STREAM = 0x6576616C
+"""Keeps these seeds apart from others that derive from the run's."""
+
+Values = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Played:
+    """A finished episode.
+
+    Attributes:
+        total: its return, undiscounted.
+        ticks: its length.
+        ended: whether it ended by itself, and not at the longest length.
+    """
+
+    total: float
+    ticks: int
+    ended: bool
+
+
+class Evaluator:
+    """Plays greedy episodes.
+
+    Args:
+        adapter: the world.
+        values: the network's answer to an observation, (stack, *frame_shape): the action values,
+            or the action itself.
+        go_on: asked before every tick; False ends the episode.
+    """
+
+    def __init__(self, adapter: Adapter, values: Values, go_on: Callable[[], bool]) -> None:
+        self._adapter = adapter
+        self._values = values
+        self._go_on = go_on
+        self._longest = round(LONGEST_EPISODE_S * adapter.rate_hz)
+        shape = (adapter.frame_stack, *adapter.frame_shape)
+        self._observation = np.zeros(shape, adapter.frame_dtype)
+
+    def play_episode(
+        self, seed: int, film: Callable[[npt.NDArray[np.uint8] | None], None] | None = None
+    ) -> Played | None:
+        """Play one episode; none if it was told to end.
+
+        Args:
+            seed: of the environment's randomness.
+            film: given what the environment shows, before each tick.
+        """
+        observation, total = self._observation, 0.0
+        # As the frame ring shows the start of an episode: its first frame, repeated.
+        observation[:] = self._adapter.reset(seed)
+        for tick in range(1, self._longest + 1):
+            if not self._go_on():
+                return None
+            if film is not None:
+                film(self._adapter.picture())
+            action = greedy_action(self._values(observation), self._adapter.action_space)
+            step = self._adapter.step(action)
+            observation[:-1] = observation[1:].copy()
+            observation[-1] = step.frame
+            total += step.reward
+            if step.terminated or step.truncated:
+                return Played(total, tick, ended=True)
+        return Played(total, self._longest, ended=False)
+
+
+def seed_of(run_seed: int, evaluation: int, episode: int) -> int:
+    """The seed of an episode: another one in every evaluation, the same in every such run."""
+    sequence = np.random.SeedSequence([STREAM, run_seed, evaluation, episode])
+    return int(sequence.generate_state(1)[0])
+
+
+class Evaluation:
+    """Evaluations on time, put on the board.
+
+    Args:
+        context: of the worker process.
+        adapter: the world.
+        policy: takes over the published weights.
+    """
+
+    def __init__(self, context: WorkerContext, adapter: Adapter, policy: ActingPolicy) -> None:
+        self._context = context
+        self._policy = policy
+        self._evaluator = Evaluator(adapter, policy.values, self._go_on)
+        self._flat = np.zeros(context.blueprint.parameters, np.float32)
+
+    def run(self) -> None:
+        """Evaluate every `learning.evaluation_every_s` seconds until told to stop."""
+        clock, every = self._context.clock, self._context.config.learning.evaluation_every_s
+        due = clock.now() + every
+        while self._go_on():
+            if clock.now() < due:
+                clock.sleep_until(min(due, clock.now() + LOOK_S))
+                continue
+            self.evaluate()
+            # One that took longer than the period delays the next; nothing is made up for.
+            due = max(due + every, clock.now())
+
+    def evaluate(self) -> None:
+        """Play the episodes of one evaluation with the newest weights."""
+        context, record = self._context, self._context.record
+        info = context.world.weights.read(self._flat)
+        if info is None:
+            return
+        self._policy.load(self._flat)
+        number = int(record["evaluations"][0])
+        episodes = []
+        for index in range(context.config.learning.evaluation_episodes):
+            played = self._evaluator.play_episode(seed_of(context.config.run.seed, number, index))
+            if played is None:
+                return
+            episodes.append(played)
+        self._report(episodes, info)
+
+    def _report(self, episodes: list[Played], info: WeightsInfo) -> None:
+        record = self._context.record
+        returns = [each.total for each in episodes]
+        mean = float(np.mean(returns))
+        record["mean_return"][0] = mean
+        record["updates"][0] = info.updates
+        record["weights_version"][0] = info.version
+        record["episodes"][0] += len(episodes)
+        record["evaluations"][0] += 1
+        self._context.event(
+            "evaluation",
+            mean_return=mean,
+            returns=returns,
+            ticks=[each.ticks for each in episodes],
+            unfinished=sum(not each.ended for each in episodes),
+            updates=info.updates,
+            weights_version=info.version,
+        )
+
+    def _go_on(self) -> bool:
+        self._context.beat()
+        return not self._context.stopping
+
+
+def run(context: WorkerContext) -> None:
+    """Body of the evaluation process."""
+    context.give_way()
+    blueprint = context.blueprint
+    adapter = open_environment(context.config.env)
+    policy = ActingPolicy(
+        context.config.policy,
+        blueprint.observation_space,
+        blueprint.action_space,
+        head_of(context.config.learning, blueprint.action_space),
+    )
+    context.beat()
+    policy.warm_up()
+    context.ready()
+    Evaluation(context, adapter, policy).run()
+    adapter.close()

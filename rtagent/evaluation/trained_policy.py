@@ -1,0 +1,159 @@
+"""A checkpoint outside a run: where it is, how its run was configured, and its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from rtagent.config import Config
+from rtagent.config_sources import load_config
+from rtagent.errors import UserError
+from rtagent.evaluation.probe import probe
+from rtagent.learning.state import restore_network
+from rtagent.memory.blueprint import Blueprint
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import acting_part, build_learned
+from rtagent.policy.heads import Head, expected_values
+from rtagent.policy.networks import ActingPolicy, head_of
+from rtagent.storage import checkpoint as checkpoints
+from rtagent.storage.checkpoint import BEST, Checkpoint
+
+FOLDER = "checkpoints"
+GREEDY: dict[str, dict[str, Any]] = {
+    "policy": {"epsilon_start": 0.0, "epsilon_end": 0.0, "epsilon_schedule": "linear"},
+    "learning": {"processes": 0, "evaluation_every_s": 0.0, "demonstrations": None},
+    "r3": {"mode": "off", "memory_budget_mb": None},
+    "run": {"resume": True, "checkpoint_replay": False, "tensorboard": False},
+}
+"""Settings of a run that plays what a checkpoint has learned, and learns nothing."""
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The checkpoint that a user means.
+
+    Args:
+        path: a checkpoint, or a folder of checkpoints, or a state directory; of a folder, the best
+            one if there is one, else the newest.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = path.expanduser()
+    if not path.is_dir():
+        return path
+    for folder in (path, path / FOLDER):
+        best = folder / BEST
+        found = best if best.is_file() else checkpoints.newest(folder)
+        if found is not None:
+            return found
+    raise UserError(f"{path}: no checkpoint in it; train one: rtagent train --seconds 600")
+
+
+def configuration(
+    saved: Checkpoint, path: Path, file: str | None, overrides: Sequence[str]
+) -> Config:
+    """The configuration of a checkpoint's run, with changes.
+
+    Args:
+        saved: the checkpoint.
+        path: its file, for the error.
+        file: a TOML file that takes the place of the checkpoint's own configuration; None: none.
+        overrides: `SECTION.KEY=VALUE`, the strongest source.
+
+    Raises:
+        UserError: the checkpoint has none, or a setting is not acceptable.
+    """
+    base = saved.run.get("config")
+    if file is None and not base:
+        raise UserError(
+            f"the checkpoint {path} does not say how its run was configured; say it: --config FILE"
+        )
+    return load_config(file or base, overrides)
+
+
+def playing(config: Config) -> Config:
+    """The same run, which plays greedily and learns nothing."""
+    values = config.model_dump()
+    for section, settings in GREEDY.items():
+        values[section] |= settings
+    return Config.model_validate(values)
+
+
+class TrainedPolicy:
+    """The network of a checkpoint, in float32.
+
+    Args:
+        config: of its run.
+        saved: the checkpoint.
+        path: its file, for errors.
+
+    Attributes:
+        blueprint: the shapes of the run.
+        network: what acts; observations (B, stack, ...) in, what its head gives out.
+
+    Raises:
+        UserError: environment or network cannot be built, or are not those of the checkpoint.
+    """
+
+    def __init__(self, config: Config, saved: Checkpoint, path: Path) -> None:
+        self._config = config
+        self.blueprint: Blueprint = probe(config)
+        checkpoints.match(saved, checkpoints.signature(config, self.blueprint), path)
+        spaces = self.blueprint.observation_space, self.blueprint.action_space
+        learned = build_learned(config.policy, *spaces, config.learning)
+        restore_network(learned, "online", saved)
+        self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
+        self._head = head_of(config.learning, self.blueprint.action_space)
+
+    def acting(self) -> ActingPolicy:
+        """As an inference process has it, in its precision."""
+        spaces = self.blueprint.observation_space, self.blueprint.action_space
+        policy = ActingPolicy(self._config.policy, *spaces, self._head)
+        flat = np.empty(self.blueprint.parameters, np.float32)
+        networks.flatten_into(self.network, flat)
+        policy.load(flat)
+        return policy
+
+    def answering(self) -> nn.Module:
+        """A module from observations to action values, or to actions where they are continuous."""
+        support = self._head.support if isinstance(self._head, Head) else None
+        return Answering(self.network, None if support is None else support.values()).eval()
+
+
+class Answering(nn.Module):
+    """A network, and behind one that gives distributions their expected values.
+
+    Args:
+        network: what acts.
+        support: (atoms,) of the distributions; None: it gives none.
+    """
+
+    support: Tensor | None
+
+    def __init__(self, network: nn.Module, support: Tensor | None) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("support", support)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """(B, stack, ...) to (B, actions) values, or (B, n) actions."""
+        output: Tensor = self.network(observation)
+        if self.support is not None:
+            output = expected_values(output, self.support)
+        return output.float()
+
+
+def load_checkpoint(given: Path) -> tuple[Path, Checkpoint]:
+    """The checkpoint that a user means, read and checked.
+
+    Raises:
+        UserError: there is none, or it is corrupt.
+    """
+    path = find_checkpoint(given)
+    if not path.is_file():
+        raise UserError(f"{given}: no such checkpoint")
+    return path, checkpoints.load(path)

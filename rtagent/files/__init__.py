@@ -1,0 +1,4 @@
+"""Reading and writing files safely: whole or not at all, regular files alone, TOML.
+
+Imports nothing of rtagent but `rtagent.errors`.
+"""

@@ -1,0 +1,46 @@
+"""Reads TOML files, which others may have written, in a bounded time."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from rtagent.files.regular_file import read_regular
+
+LARGEST = 1 << 16
+MOST_DOTS = 100
+"""In a line: for names joined by dots, the parser's time grows with the square of their number."""
+MOST_LEVELS = 32
+"""Of tables and arrays in each other: whoever takes the values goes through them by recursion."""
+
+
+def read_toml(path: Path, most: int = LARGEST) -> dict[str, Any]:
+    """The tables of a file.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
+
+    Raises:
+        OSError: it cannot be read, is no regular file or too large; `strerror` says which.
+        ValueError: it is no TOML, or is nested too deeply.
+    """
+    text = read_regular(path, most).decode()
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MOST_DOTS and not line.lstrip().startswith("#"):
+            raise ValueError(f"line {number}: more than {MOST_DOTS} dots in a line")
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    inner: list[Any] = [tables]
+    for _ in range(MOST_LEVELS + 1):
+        if not inner:
+            return tables
+        inner = [each for one in inner for each in _parts(one) if isinstance(each, dict | list)]
+    raise ValueError(f"nested too deeply: {MOST_LEVELS} levels are the most")
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value

@@ -1,0 +1,199 @@
+"""Transitions ready for an update, and the memory that they are put into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rtagent.learning.replay.look_up import Ints, LookUp, Transitions
+from rtagent.learning.replay.transitions import DecisionIndex, Doubles
+from rtagent.memory.frames import FrameRing, Frames
+from rtagent.memory.gather import Gather, prepare_gather
+
+_NONE: Ints = np.empty(0, np.int64)
+_ACTION_DTYPES = {"i": np.int64, "f": np.float32}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Transitions ready for an update.
+
+    Its memory is to be read only: states and successors may be views of the same frames. Whoever
+    hands a batch out says how long it is valid.
+
+    Attributes:
+        observations: (B, stack, *frame_shape) uint8 or float32.
+        actions: (B,) int64, or (B, n) float32 where they are continuous.
+        rewards: (B,) float32.
+        discounts: (B,) float32, gamma**n.
+        next_observations: as `observations`; undefined where terminal.
+        terminals: (B,) bool.
+        weights: (B,) float32, importance weights; 1 if all transitions are equally probable.
+        frames: (B,) the newest frame of each state: which transitions these are.
+        demonstrated: (B,) bool, whose actions are demonstrations; or (1,) for all.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    discounts: Tensor
+    next_observations: Tensor
+    terminals: Tensor
+    weights: Tensor
+    frames: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    demonstrated: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.bool))
+
+
+class BatchBuffer:
+    """Memory for one batch, used again and again: making tensors takes longer than filling them.
+
+    First the transitions are put in, then their frames are copied, then the batch is taken out.
+
+    Args:
+        ring: the shared frames.
+        index: whose transitions they are.
+    """
+
+    def __init__(self, ring: FrameRing, index: DecisionIndex) -> None:
+        self._ring = ring
+        self._index = index
+        self._memory = np.empty((0, *ring.frames.shape[1:]), ring.frames.dtype)
+        self._chosen = index.room(0)
+        self._serials = self._chosen.frame
+        self._look_up: LookUp | None = None
+        self._shift = -1
+        self._layout: _Layout | None = None
+
+    def choose(self, serials: Ints) -> int:
+        """Put transitions in; what was in the buffer before is not valid any more.
+
+        Args:
+            serials: (B,) held by the index.
+
+        Returns:
+            Frames from state to successor if that is the same for all, else 0.
+        """
+        if self._look_up is None or len(self._serials) != len(serials):
+            self._layout = None
+            self._serials = np.empty(len(serials), np.int64)
+            self._chosen = self._index.room(len(serials))
+            self._look_up = self._index.prepare(self._serials, self._chosen)
+        self._serials[:] = serials
+        return self._look_up.run()
+
+    def copy(self, shift: int) -> Ints:
+        """Copy the frames of the transitions.
+
+        Args:
+            shift: of all of them, at most a stack: state and successor overlap, and are copied
+                together. 0: each is copied by itself.
+
+        Returns:
+            Positions of the transitions whose frames were not all there.
+        """
+        return self._laid_out(shift).copy()
+
+    def apart(self) -> tuple[Frames, Frames]:
+        """Memory of the states and of the successors, each (B, stack, *frame_shape).
+
+        What they hold is undefined, unless `copy` was last called with 0.
+        """
+        layout = self._laid_out(0)
+        return layout.observations, layout.next_observations
+
+    def batch(self, weights: Doubles | None) -> Batch:
+        """The batch, the same object each time, once transitions and frames are there.
+
+        Args:
+            weights: (B,); none: all 1, in every batch of this buffer.
+        """
+        return self._laid_out(self._shift).finish(weights)
+
+    def _laid_out(self, shift: int) -> _Layout:
+        if self._layout is None or self._shift != shift:
+            # Before the next ones are made, which may need this one's memory.
+            self._layout = None
+            self._shift, count, stack = shift, len(self._chosen), self._ring.stack
+            if shift:
+                runs = self._reuse(count, stack + shift)
+                states = prepare_gather(self._ring, self._chosen.frame, runs)
+                self._layout = _Layout(
+                    self._chosen, runs[:, :stack], runs[:, shift:], states, None
+                )
+            else:
+                runs = self._reuse(2 * count, stack)
+                states = prepare_gather(self._ring, self._chosen.frame, runs[:count])
+                successors = prepare_gather(self._ring, self._chosen.next_frame, runs[count:])
+                self._layout = _Layout(
+                    self._chosen, runs[:count], runs[count:], states, successors
+                )
+        return self._layout
+
+    def _reuse(self, runs: int, length: int) -> Frames:
+        """Memory for runs of frames."""
+        needed = runs * length
+        # Large ones are given back: batches may have shrunk for lack of memory.
+        if not needed <= len(self._memory) <= 2 * needed:
+            self._memory = np.empty((needed, *self._memory.shape[1:]), self._memory.dtype)
+        return self._memory[:needed].reshape(runs, length, *self._memory.shape[1:])
+
+
+class _Layout:
+    """A batch, and the copies that fill its frames.
+
+    Args:
+        chosen: the transitions (B,).
+        observations: (B, stack, *frame_shape), memory for the states.
+        next_observations: for the successors.
+        states: copies the states, and what follows them where that is the successors' frames.
+        successors: copies the successors; none: they overlap with the states.
+    """
+
+    def __init__(
+        self, chosen: Transitions, observations: Frames, next_observations: Frames,
+        states: Gather, successors: Gather | None,
+    ) -> None:
+        self.observations = observations
+        self.next_observations = next_observations
+        self._chosen = chosen
+        self._states, self._successors = states, successors
+        action = chosen.action
+        self._actions = np.empty(action.shape, _ACTION_DTYPES[action.dtype.kind])
+        self._weights = np.ones(len(chosen), np.float32)
+        self._batch = Batch(
+            observations=torch.from_numpy(observations),
+            actions=torch.from_numpy(self._actions),
+            rewards=torch.from_numpy(chosen.reward),
+            discounts=torch.from_numpy(chosen.discount),
+            next_observations=torch.from_numpy(next_observations),
+            terminals=torch.from_numpy(chosen.terminal),
+            weights=torch.from_numpy(self._weights),
+            frames=chosen.frame,
+            demonstrated=torch.from_numpy(chosen.demonstrated),
+        )
+
+    def copy(self) -> Ints:
+        """Copy all frames; positions of the transitions that lack some."""
+        whole = self._states.run()
+        if self._successors is not None:
+            whole = self._successors.run() and whole
+        return _NONE if whole else self._lost()
+
+    def finish(self, weights: Doubles | None) -> Batch:
+        """What is no view of the transitions is converted."""
+        self._actions[:] = self._chosen.action
+        if weights is not None:
+            self._weights[:] = weights
+        return self._batch
+
+    def _lost(self) -> Ints:
+        stack = self.observations.shape[1]
+        following = (
+            self._states.right[:, stack:] if self._successors is None else self._successors.right
+        )
+        # A terminal successor has no value: what is in its place does not matter.
+        successors = following.all(axis=1) | self._chosen.terminal
+        return np.flatnonzero(~(self._states.right[:, :stack].all(axis=1) & successors))

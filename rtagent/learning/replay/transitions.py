@@ -1,0 +1,333 @@
+"""From ticks to decisions, and from decisions to n-step transitions.
+
+In the delayed semi-Markov process (Riemer et al., Definition 1), a decision is an action together
+with the frame it was computed from. It begins at the first row that executes an action computed
+from a frame newer than that of every decision before it in the episode, and lasts until the next
+one begins: ticks in between, re-used or default, belong to it, and so do their rewards. Its
+successor is the frame that the next decision saw.
+
+Time. Let decision j begin at tick e_j, on frame o_j. A transition takes decisions j .. m-1 together
+and leads to frame o_m:
+
+    R = sum over the ticks e_j <= t < e_m of gamma**(t - e_j) r_t,    discount = gamma**(e_m - e_j)
+
+with the largest m for which e_m - e_j <= n, at least j + 1 (Sutton, Precup and Singh, 1999: a
+semi-Markov process discounts by the time that passes). So a value is the sum of all later rewards,
+each discounted by the ticks until it came, however many decisions were made meanwhile. Counted in
+decisions instead, m = j + n, the sum over a decision's own ticks is not discounted, and decision i
+counts gamma**(i - j): then the number of inference processes decides how far the agent looks ahead.
+
+The end. The last decision of an episode, l, is followed by one that was never executed: it would
+have begun at the tick after the last one, T + 1, and as late as the last decision it would have
+seen frame T + 1 - (e_l - o_l). That is the successor after truncation; frame T would be a state
+whose value leaves out what the decisions under way were worth.
+
+What may not become a transition: a decision whose frame is of an earlier episode (the first ones
+after a reset), and a reward that is not finite. A chain of rows that stops without a terminal
+flag (truncation, a restart, a torn row) ends at the last whole row; the next row begins a new
+chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.learning.replay.look_up import (
+    Columns,
+    Flags,
+    Ints,
+    LookUp,
+    NumpyLookUp,
+    Transitions,
+    prepare_look_up,
+    row_dtype,
+)
+from rtagent.memory.ledger import TERMINATED, Rows
+from rtagent.staggering.arbiter import Source
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass
+class _Chain:
+    """The decisions of one unbroken run of rows that are not yet transitions.
+
+    Attributes:
+        newest_observed: frame of the newest decision so far.
+        decisions: those that are not yet transitions, of `_decision_dtype`. The last one is open:
+            its reward grows until the next one begins.
+        clock: of the last row, in the unit of `began`.
+    """
+
+    newest_observed: int
+    decisions: npt.NDArray[Any]
+    clock: int = 0
+
+
+def _decision_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
+    """What is kept of a decision until it is a transition.
+
+    Fields: `frame` (its state's), `executed` (its first tick), `began` (when, on the clock that
+    discounts: the tick, or the number of decisions), `reward` (of its own ticks, discounted),
+    `demonstrated`, `action`.
+    """
+    return np.dtype(
+        [
+            ("frame", "<i8"), ("executed", "<i8"), ("began", "<i8"), ("reward", "<f8"),
+            ("demonstrated", "?"), ("action", action.base, action.shape),
+        ]
+    )
+
+
+class DecisionIndex:
+    """Ledger rows in, a ring of transitions out. Vectorised, and fed little by little.
+
+    A transition has a serial number, which grows with the number of its state's frame. It takes 28
+    bytes if an action is one int32. One thread at a time may use an index.
+
+    Args:
+        capacity: transitions kept.
+        action: dtype and shape of an action, `row_dtype(...)["action"]`.
+        gamma: discount per tick or per decision.
+        n_step: most ticks of a transition of several decisions; or decisions per transition.
+        state: `decision`: the state is the frame that the decision saw; `executed`: the frame
+            before its execution.
+        discount: what gamma and n_step count.
+
+    Attributes:
+        skipped: transitions left out because their reward was not finite.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        action: np.dtype[Any],
+        gamma: float,
+        n_step: int,
+        state: Literal["decision", "executed"] = "decision",
+        discount: Literal["ticks", "decisions"] = "ticks",
+    ) -> None:
+        self._capacity = capacity
+        self._gamma = float(gamma)
+        self._n_step = n_step
+        self._executed = state == "executed"
+        self._by_ticks = discount == "ticks"
+        # Beside the other columns, because it is searched.
+        self._frames: Ints = np.empty(capacity, np.int64)
+        self._rows = np.empty(capacity, row_dtype(action))
+        self._columns = Columns(self._frames, self._rows)
+        self._first = 0
+        self._end = 0
+        self._last_row: np.void | None = None
+        self._no_decisions = np.empty(0, _decision_dtype(action))
+        self._chain = _Chain(-1, self._no_decisions)
+        self.skipped = 0
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Serial numbers of the transitions held: first, and one past the last."""
+        return self._first, self._end
+
+    def room(self, count: int) -> Transitions:
+        """Room for so many transitions."""
+        return Transitions(count, self._rows.dtype)
+
+    def get(self, serials: Ints) -> Transitions:
+        """Copies of the transitions with these serial numbers, which must lie in `span`."""
+        found = self.room(len(serials))
+        NumpyLookUp(self._columns, serials, found).run()
+        return found
+
+    def prepare(self, serials: Ints, out: Transitions) -> LookUp:
+        """A copy like that of `get`, which can be made again and again.
+
+        Args:
+            serials: (n,), contiguous, looked at when it is made.
+            out: `room(n)`, filled when it is made.
+        """
+        return prepare_look_up(self._columns, serials, out)
+
+    def frames(self, start: int, stop: int) -> Ints:
+        """The states' frames of the transitions start <= serial < stop, which lie in `span`."""
+        return self._frames.take(np.arange(start, stop) % self._capacity)
+
+    def find(self, frames: Ints) -> Ints:
+        """The serial numbers (n,) of the transitions that begin with frames (n,); -1 for others."""
+        if not len(self):
+            return np.full(len(frames), -1)
+        serials = np.minimum(self._first + self._older_than(frames), self._end - 1)
+        return np.where(self._frames.take(serials % self._capacity) == frames, serials, -1)
+
+    def forget(self, oldest_frame: int) -> None:
+        """Drop the transitions whose state is older than a frame."""
+        if len(self) and self._frames[self._first % self._capacity] < oldest_frame:
+            self._first += int(self._older_than(np.array([oldest_frame]))[0])
+
+    def _older_than(self, frames: Ints) -> Ints:
+        """How many of the transitions held begin before each frame."""
+        start, stop = self._first % self._capacity, (self._end - 1) % self._capacity + 1
+        if start < stop:
+            return np.searchsorted(self._frames[start:stop], frames)
+        # They run past the end of the ring: two parts, each in ascending order.
+        older = np.searchsorted(self._frames[start:], frames)
+        return older + np.searchsorted(self._frames[:stop], frames)
+
+    def feed(self, rows: Rows) -> None:
+        """Take in rows of the ledger.
+
+        Args:
+            rows: in the order of their ticks, each row once; ticks may be missing.
+        """
+        if not len(rows):
+            return
+        before = self._last_row
+        starts = np.ones(len(rows), bool)
+        starts[1:] = (
+            (np.diff(rows["tick"]) != 1)
+            | (np.diff(rows["episode"]) != 0)
+            | (rows["flags"][:-1] != 0)
+        )
+        if before is not None:
+            starts[0] = (
+                rows["tick"][0] != before["tick"] + 1
+                or rows["episode"][0] != before["episode"]
+                or before["flags"] != 0
+            )
+        edges = [*np.flatnonzero(starts).tolist(), len(rows)]
+        if edges[0] > 0:
+            self._extend(rows[: edges[0]])
+        for start, stop in pairwise(edges):
+            self._close()
+            self._chain = _Chain(int(rows["tick"][start]) - 1, self._no_decisions)
+            self._last_row = None
+            self._extend(rows[start:stop])
+
+    def _extend(self, rows: Rows) -> None:
+        """Add rows that continue the chain; emit what is complete."""
+        chain = self._chain
+        ticks = rows["tick"]
+        observed = np.where(
+            (rows["source"] != Source.DEFAULT) & (rows["observed"] < ticks), rows["observed"], -1
+        )
+        newest = np.maximum.accumulate(np.concatenate(([chain.newest_observed], observed)))
+        begins = observed > newest[:-1]
+        numbers = np.cumsum(begins)
+        clocks = ticks if self._by_ticks else chain.clock + numbers
+        first = rows[begins]
+        added: npt.NDArray[Any] = np.empty(len(first), self._no_decisions.dtype)
+        added["frame"] = first["tick"] - 1 if self._executed else observed[begins]
+        added["executed"] = first["tick"]
+        added["began"] = clocks[begins]
+        added["reward"] = 0.0
+        added["action"] = first["action"]
+        added["demonstrated"] = _demonstrated(first)
+        decisions = np.concatenate([chain.decisions, added])
+        _earn(decisions, len(chain.decisions) - 1 + numbers, clocks, rows["reward"], self._gamma)
+        self._chain = _Chain(int(newest[-1]), decisions, int(clocks[-1]))
+        self._last_row = rows[-1].copy()
+        self._emit_complete()
+        if rows["flags"][-1]:
+            self._close()
+
+    def _emit_complete(self) -> None:
+        """Emit the decisions whose successor no later row can change."""
+        chain = self._chain
+        frames, began = chain.decisions["frame"], chain.decisions["began"]
+        known = int(np.searchsorted(began, chain.clock - self._n_step, side="right"))
+        count = min(known, len(began) - 1)
+        if count > 0:
+            self._emit(count, frames, began, terminal=False)
+            chain.decisions = chain.decisions[count:]
+
+    def _close(self) -> None:
+        """Emit what the chain still holds: it ends at the last row."""
+        chain, last = self._chain, self._last_row
+        if len(chain.decisions) and last is not None:
+            newest = chain.decisions[-1]
+            following = int(newest["frame"]) + int(last["tick"]) + 1 - int(newest["executed"])
+            self._emit(
+                len(chain.decisions),
+                np.append(chain.decisions["frame"], following),
+                np.append(chain.decisions["began"], chain.clock + 1),
+                terminal=bool(last["flags"] & TERMINATED),
+            )
+        self._chain = _Chain(-1, self._no_decisions)
+
+    def _emit(self, count: int, frames: Ints, began: Ints, *, terminal: bool) -> None:
+        """Append the first of the chain's decisions as transitions.
+
+        Args:
+            count: how many.
+            frames: (k,) where each decision leads from, and the one before it to; k > count.
+            began: (k,) when that is.
+            terminal: the last of the frames has no value.
+        """
+        chosen = self._chain.decisions[:count]
+        firsts, starts = np.arange(count), began[:count]
+        reached = np.searchsorted(began, starts + self._n_step, side="right") - 1
+        ends = np.maximum(reached, firsts + 1)
+        terminals = (ends == len(frames) - 1) & terminal
+        windows = firsts[:, None] + np.arange(int((ends - firsts).max()))
+        inside = windows < ends[:, None]
+        windows[~inside] = 0
+        rewards = self._chain.decisions["reward"][windows]
+        with np.errstate(invalid="ignore", over="ignore"):
+            weighted = rewards * np.power(self._gamma, np.abs(began[windows] - starts[:, None]))
+            sums = weighted.sum(axis=1, where=inside)
+        self._append(
+            chosen, sums, np.power(self._gamma, began[ends] - starts), frames[ends], terminals
+        )
+
+    def _append(
+        self, chosen: npt.NDArray[Any], reward: Doubles, discount: Doubles, next_frame: Ints,
+        terminal: Flags,
+    ) -> None:
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(reward.astype(np.float32))
+        self.skipped += int((~finite).sum())
+        kept = np.flatnonzero(finite)[-self._capacity :]
+        slots = np.arange(self._end, self._end + len(kept)) % self._capacity
+        self._frames[slots] = chosen["frame"][kept]
+        columns = {
+            "shift": next_frame - chosen["frame"], "reward": reward, "discount": discount,
+            "terminal": terminal, "demonstrated": chosen["demonstrated"],
+            "action": chosen["action"],
+        }
+        for name, values in columns.items():
+            self._rows[name][slots] = values[kept]
+        self._end += len(kept)
+        self._first = max(self._first, self._end - self._capacity)
+
+
+def _demonstrated(rows: Rows) -> Flags:
+    """Which of these rows executed an action that was chosen, but not by a worker."""
+    found: Flags = (rows["source"] == Source.AGENT) & (rows["worker"] < 0)
+    return found
+
+
+def _earn(
+    decisions: npt.NDArray[Any], owners: Ints, clocks: Ints, rewards: npt.NDArray[Any], gamma: float
+) -> None:
+    """Add rewards (n,) to their decisions, discounted by the time since the decision began.
+
+    Args:
+        decisions: whose rewards grow.
+        owners: (n,) which decision each reward belongs to, never decreasing; -1: none.
+        clocks: (n,) when it came.
+        rewards: (n,).
+        gamma: discount per unit of the clock.
+    """
+    unowned = int(np.searchsorted(owners, 0))
+    owners, clocks = owners[unowned:], clocks[unowned:]
+    with np.errstate(invalid="ignore", over="ignore"):
+        powers = np.power(gamma, clocks - decisions["began"][owners])
+        earned = rewards[unowned:].astype(np.float64) * powers
+        decisions["reward"] += np.bincount(owners, earned, len(decisions))

@@ -1,0 +1,102 @@
+"""The log's lines: text for people, JSON for programs.
+
+A line begins with the time in UTC and the level. That of an event goes on with the event's kind,
+its source and its details; its time is the event's own, as `rtagent events` shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rtagent.logs.log_lines import LINE_BYTES, StderrHandler
+from rtagent.logs.printable import printable
+from rtagent.logs.shortening import short_details
+
+FORMATS = ("text", "json")
+SHORT_BYTES = 2500
+"""Of a line's details as JSON, where the whole does not fit into a line."""
+_COUNTED = ("id", "uptime_s")
+"""Of an event, what the log leaves out: the line has its time and its place."""
+
+
+def log_to_stderr(form: str, level: int) -> None:
+    """Write everything that is logged in this process to stderr.
+
+    Args:
+        form: one of `FORMATS`.
+        level: of the logging module; what is below it is not written.
+    """
+    handler = StderrHandler()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """An event without its time: the kind, and `key=value` for everything else.
+
+    Args:
+        event: as `Report.event` makes it.
+    """
+    said = {key: value for key, value in event.items() if key not in (*_COUNTED, "at", "kind")}
+    return " ".join([printable(event["kind"]), *(f"{k}={v}" for k, v in _pairs(said))])
+
+
+class TextLines(logging.Formatter):
+    """`2030-01-01T12:00:02.500+00:00 WARNING died source="inference 1" error="..."`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        dropped = getattr(record, "dropped", 0)
+        end = f" ({dropped} lines before this were dropped)" if dropped else ""
+        line = f"{_at(record)} {record.levelname} {printable(record.getMessage())}"
+        room = LINE_BYTES - len(end)
+        return line.encode(errors="replace")[:room].decode(errors="ignore") + end
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object: `at`, `level`, and the event's keys, or `message` where it is no event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whole JSON however long the details are."""
+        event = getattr(record, "event", None)
+        first: dict[str, Any] = {"at": _at(record), "level": record.levelname.lower()}
+        if dropped := getattr(record, "dropped", 0):
+            first["dropped"] = dropped
+        if event is not None:
+            first |= {"kind": event["kind"], "source": event["source"]}
+            own = {k: v for k, v in event.items() if k not in (*_COUNTED, *first)}
+        else:
+            own = {"message": record.getMessage()}
+        for details in (own, short_details(own, SHORT_BYTES), {"shortened": True}):
+            line = json.dumps(first | details)
+            if len(line) < LINE_BYTES:
+                break
+        return line
+
+
+def _at(record: logging.LogRecord) -> str:
+    event = getattr(record, "event", None)
+    if event is not None:
+        return str(event["at"])
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _pairs(details: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Keys and values; a mapping within has dotted keys. What is absent is left out."""
+    for key, value in details.items():
+        name = f"{prefix}{printable(str(key))}"
+        if isinstance(value, Mapping):
+            yield from _pairs(value, f"{name}.")
+        elif value is not None:
+            yield name, _value(value)
+
+
+def _value(value: Any) -> str:
+    """JSON, without the quotes where a text is one word."""
+    if isinstance(value, str) and value and not set(value) & set(' "=\\') and value.isprintable():
+        return value
+    return printable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

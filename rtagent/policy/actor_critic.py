@@ -1,0 +1,162 @@
+"""What learners train: the acting network, and beside an actor its critics.
+
+An actor says what to do, two critics say what that is worth (TD3; Fujimoto et al., 2018). Only the
+actor is published. It comes first in the flat order of the whole, so that what acts is the
+beginning of the learners' array.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.policy import networks
+from rtagent.policy.architectures import HIDDEN
+from rtagent.policy.heads import FEATURES, ActionHead, Bounds
+
+CRITICS = 2
+MIXING_HIDDEN = 256
+"""Units of a critic's hidden layers behind the features of an image."""
+
+
+class Critics(nn.Module):
+    """Q_i(s, a): what an action is worth, said by several critics.
+
+    Each has two hidden layers of its own over the features of the observation and the action, which
+    enters scaled to [-1, 1]. The encoder of the observation is common to them: it is most of the
+    work where observations are images. The layers behind it compute in float32 whatever the encoder
+    does: the actor climbs the slope of Q, and that is lost sooner than Q itself.
+
+    Args:
+        encoder: from (B, *observation) to (B, features).
+        features: their number.
+        hidden: units of each hidden layer.
+        bounds: of the actions.
+    """
+
+    def __init__(self, encoder: nn.Module, features: int, hidden: int, bounds: Bounds) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(features + len(bounds.low), hidden),
+                nn.ReLU(),
+                nn.Linear(hidden, hidden),
+                nn.ReLU(),
+                nn.Linear(hidden, 1),
+            )
+            for _ in range(CRITICS)
+        )
+        self._bounds = bounds
+
+    def features(self, observations: Tensor) -> Tensor:
+        """(B, *observation) to (B, features) float32."""
+        return self.encoder(observations).float()  # type: ignore[no-any-return]
+
+    def values(self, features: Tensor, actions: Tensor, count: int = CRITICS) -> Tensor:
+        """What the first critics say.
+
+        Args:
+            features: (B, features) of the observations.
+            actions: (B, n) in the environment's units.
+            count: of critics.
+
+        Returns:
+            (count, B) float32.
+        """
+        with torch.autocast(features.device.type, enabled=False):
+            inputs = torch.cat([features, self._bounds.scaled(actions.float())], dim=1)
+            return torch.stack([head(inputs)[:, 0] for head in self.heads[:count]])
+
+
+class Flatten(nn.Module):
+    """Observations as they are, side by side, pixels in [0, 1].
+
+    Args:
+        scale: factor from observations to [0, 1].
+    """
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self._scale = scale
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """(B, *observation) to (B, values) float32."""
+        return observations.flatten(1).float() * self._scale
+
+
+class ActorCritic(nn.Module):
+    """An actor and its critics; the actor's state comes first.
+
+    Args:
+        actor: from observations to actions; its encoder is its own.
+        critics: from observations and actions to values.
+        bounds: of the actions.
+
+    Attributes:
+        actor: as given.
+        critics: as given.
+        bounds: as given.
+    """
+
+    def __init__(self, actor: nn.Module, critics: Critics, bounds: Bounds) -> None:
+        super().__init__()
+        self.actor = actor
+        self.critics = critics
+        self.bounds = bounds
+
+    def values(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """What each critic says: (critics, B)."""
+        return self.critics.values(self.critics.features(observations), actions)
+
+
+def build_learned(
+    policy: PolicyConfig,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    learning: LearningConfig,
+) -> nn.Module:
+    """Build what learners train, in float32.
+
+    Args:
+        policy: of the acting network. The critics have the same encoder; beside a factory, the one
+            that `policy.network` names.
+        observation_space: Box of a stacked observation.
+        action_space: Discrete, or a flat Box with bounds.
+        learning: algorithm and head.
+
+    Returns:
+        For discrete actions the acting network itself, otherwise an `ActorCritic`.
+
+    Raises:
+        UserError: as `networks.build` and `networks.head_of`.
+    """
+    head = networks.head_of(learning, action_space)
+    acting = networks.build(policy, observation_space, action_space, head)
+    if not isinstance(head, ActionHead):
+        return acting
+    bounds = Bounds(head.low, head.high)
+    return ActorCritic(acting, _critics(policy, observation_space, bounds), bounds)
+
+
+def acting_part(learned: nn.Module) -> nn.Module:
+    """The part that acts of what learners train."""
+    return learned.actor if isinstance(learned, ActorCritic) else learned
+
+
+def _critics(
+    policy: PolicyConfig, observation_space: spaces.Space[Any], bounds: Bounds
+) -> Critics:
+    named = policy.model_copy(update={"factory": None})
+    name = networks.resolved_name(named, observation_space)
+    shape = networks.observation_shape(observation_space)
+    scale = networks.observation_scale(observation_space)
+    if name == "resnet" or name == "nature":
+        encoder = networks.build_convolutional(name, shape, 0, policy.width, scale, FEATURES)
+        return Critics(encoder, HIDDEN, MIXING_HIDDEN, bounds)
+    return Critics(Flatten(scale), prod(shape), 64 * policy.width, bounds)

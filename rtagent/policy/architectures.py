@@ -1,0 +1,183 @@
+"""The built-in networks.
+
+They take uint8 pixels: the conversion to [0, 1] happens here, where the network runs, because on
+the sampling side it costs twelve times the copying of the pixels.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rtagent.policy.heads import PLAIN, AnyHead
+
+HIDDEN = 512
+"""Features of the last hidden layer of the networks for images."""
+
+
+class TooSmall(ValueError):
+    """The convolutions leave nothing of the image."""
+
+
+class PolicyModule(nn.Module):
+    """What the built-in networks share: how they begin and how they end.
+
+    Args:
+        scale: factor from observations to [0, 1].
+        image: whether observations are pictures.
+
+    Attributes:
+        values: the head; it always computes in float32, whatever the layers before it do, for
+            actions often differ by less than the rounding of their values to bfloat16.
+    """
+
+    values: nn.Module
+
+    def __init__(self, scale: float, *, image: bool) -> None:
+        super().__init__()
+        self._scale = scale
+        self._format = torch.channels_last if image else torch.contiguous_format
+
+    def _prepare(self, observations: Tensor, weight: Tensor) -> Tensor:
+        """Bring (B, *shape) to the type of the arithmetic, and pixels to [0, 1]."""
+        device, dtype = observations.device.type, weight.dtype
+        if torch.is_autocast_enabled(device):
+            # A byte is exact in bfloat16 already; float32 in between would be one pass more.
+            dtype = torch.get_autocast_dtype(device)
+        if observations.ndim == 5:
+            # (B, stack, height, width, colours): each colour of each frame is a channel.
+            observations = observations.permute(0, 1, 4, 2, 3).flatten(1, 2)
+        # Bytes are laid out before they grow: torch does both at once, but at half the speed.
+        inputs = observations.contiguous(memory_format=self._format).to(dtype)
+        return inputs if self._scale == 1.0 else inputs * self._scale
+
+    def _answer(self, features: Tensor) -> Tensor:
+        """Apply the head to (B, features)."""
+        device, features = features.device.type, features.float()
+        if not torch.is_autocast_enabled(device):
+            return self.values(features)  # type: ignore[no-any-return]
+        with torch.autocast(device, enabled=False):
+            return self.values(features)  # type: ignore[no-any-return]
+
+
+class ResidualBlock(nn.Module):
+    """Two pre-activation 3x3 convolutions and a shortcut."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.second(functional.relu(self.first(functional.relu(inputs))))
+        return inputs + hidden  # type: ignore[no-any-return]
+
+
+class ResNet(PolicyModule):
+    """The 15-layer residual network of the Realtime RL paper, width k.
+
+    Three stages of a valid 3x3 convolution (16k, 32k, 32k channels), a 3x3 max-pool of stride 2
+    without padding and two residual blocks; ReLU, flatten, linear 512 per stream of the head,
+    ReLU, head.
+
+    Args:
+        shape: of an observation, (stack, height, width).
+        actions: number of actions, or of the components of one.
+        width: k.
+        scale: factor from observations to [0, 1].
+        head: plain if not given.
+
+    Raises:
+        TooSmall: the frames are.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead = PLAIN
+    ) -> None:
+        super().__init__(scale, image=True)
+        channels, height, breadth = shape
+        layers: list[nn.Module] = []
+        for wanted in (16 * width, 32 * width, 32 * width):
+            layers += [
+                nn.Conv2d(channels, wanted, 3),
+                nn.MaxPool2d(3, stride=2),
+                ResidualBlock(wanted),
+                ResidualBlock(wanted),
+            ]
+            channels, height, breadth = wanted, (height - 5) // 2 + 1, (breadth - 5) // 2 + 1
+        if min(height, breadth) < 1:
+            raise TooSmall
+        self.stages = nn.Sequential(*layers)
+        self.hidden = nn.Linear(channels * height * breadth, head.streams * HIDDEN)
+        self.values = head.layer(HIDDEN, actions)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        features = self.stages(self._prepare(observations, self.hidden.weight))
+        hidden = self.hidden(functional.relu(features).flatten(1))
+        return self._answer(functional.relu(hidden))
+
+
+class NatureCnn(PolicyModule):
+    """The convolutional network of the DQN paper (Mnih et al., 2015).
+
+    Args:
+        shape: of an observation, (stack, height, width).
+        actions: number of actions, or of the components of one.
+        scale: factor from observations to [0, 1].
+        head: plain if not given.
+
+    Raises:
+        TooSmall: the frames are.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], actions: int, scale: float, head: AnyHead = PLAIN
+    ) -> None:
+        super().__init__(scale, image=True)
+        channels, height, breadth = shape
+        layers: list[nn.Module] = []
+        for wanted, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            layers += [nn.Conv2d(channels, wanted, kernel, stride), nn.ReLU()]
+            channels = wanted
+            height, breadth = (height - kernel) // stride + 1, (breadth - kernel) // stride + 1
+        if min(height, breadth) < 1:
+            raise TooSmall
+        self.features = nn.Sequential(*layers)
+        self.hidden = nn.Linear(channels * height * breadth, head.streams * HIDDEN)
+        self.values = head.layer(HIDDEN, actions)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        features = self.features(self._prepare(observations, self.hidden.weight)).flatten(1)
+        return self._answer(functional.relu(self.hidden(features)))
+
+
+class Mlp(PolicyModule):
+    """Two hidden layers over the flattened observation.
+
+    Args:
+        shape: of an observation.
+        actions: number of actions, or of the components of one.
+        hidden: units per hidden layer; the second has as many for each stream of the head.
+        scale: factor from observations to [0, 1].
+        head: plain if not given.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], actions: int, hidden: int, scale: float, head: AnyHead = PLAIN
+    ) -> None:
+        super().__init__(scale, image=False)
+        self.layers = nn.Sequential(
+            nn.Linear(prod(shape), hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, head.streams * hidden),
+            nn.ReLU(),
+        )
+        self.values = head.layer(hidden, actions)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        first: nn.Linear = self.layers[0]  # type: ignore[assignment]
+        inputs = self._prepare(observations, first.weight).flatten(1)
+        return self._answer(self.layers(inputs))

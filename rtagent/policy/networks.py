@@ -1,0 +1,381 @@
+"""Policy networks: by name, or from a user's factory; and the network as inference holds it.
+
+Every network maps a batch of stacked observations to what its head says about each action, or to
+the action itself where actions are continuous. The built-in ones are in `architectures.py`, the
+heads in `heads.py`, the critics that learners need beside an actor in `actor_critic.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import TensorSpec
+from rtagent.policy.architectures import Mlp, NatureCnn, PolicyModule, ResNet, TooSmall
+from rtagent.policy.factory import check_output, from_factory
+from rtagent.policy.heads import (
+    PLAIN,
+    ActionHead,
+    AnyHead,
+    Head,
+    OutputHead,
+    Support,
+    expected_values,
+)
+
+Floats = npt.NDArray[np.float32]
+Name = Literal["resnet", "nature", "mlp", "factory"]
+
+
+def resolved_name(policy: PolicyConfig, observation_space: spaces.Space[Any]) -> Name:
+    """The kind of network that the configuration means for these observations."""
+    if policy.factory is not None:
+        return "factory"
+    if policy.network != "auto":
+        return policy.network
+    return "nature" if len(observation_shape(observation_space)) >= 3 else "mlp"
+
+
+def resolved_algorithm(
+    learning: LearningConfig, action_space: spaces.Space[Any]
+) -> Literal["dqn", "double-dqn", "c51", "td3"]:
+    """The algorithm that the configuration means for these actions.
+
+    Raises:
+        UserError: it is not one for them, or there is none.
+    """
+    wanted = learning.algorithm
+    if isinstance(action_space, spaces.Discrete):
+        if wanted == "td3":
+            raise UserError(
+                "learning.algorithm = 'td3' learns continuous actions, and these are "
+                f"{_line(action_space)}; use auto, dqn, double-dqn or c51"
+            )
+        return "dqn" if wanted == "auto" else wanted
+    _check_box(action_space)
+    if wanted not in ("auto", "td3"):
+        raise UserError(
+            f"learning.algorithm = {wanted!r} learns Discrete actions, and these are "
+            f"{_line(action_space)}; use auto or td3"
+        )
+    return "td3"
+
+
+def support_of(learning: LearningConfig) -> Support | None:
+    """The support of the value distributions; none where the algorithm learns plain values."""
+    if learning.algorithm != "c51":
+        return None
+    return Support(learning.atoms, learning.v_min, learning.v_max)
+
+
+def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> OutputHead:
+    """The head that the configured algorithm learns with.
+
+    Raises:
+        UserError: the algorithm, the kind of head or a margin is not one for these actions.
+    """
+    if resolved_algorithm(learning, action_space) != "td3":
+        return Head(learning.dueling, support_of(learning))
+    if learning.dueling:
+        raise UserError(
+            "learning.dueling = true: td3 learns no value for each action; set "
+            "learning.dueling = false"
+        )
+    if learning.demonstration_margin > 0.0:
+        raise UserError(
+            f"learning.demonstration_margin = {learning.demonstration_margin:g}: td3 learns no "
+            "value for each action; set learning.demonstration_margin = 0"
+        )
+    assert isinstance(action_space, spaces.Box)
+    return ActionHead(*(tuple(map(float, side)) for side in (action_space.low, action_space.high)))
+
+
+def describe(
+    policy: PolicyConfig, observation_space: spaces.Space[Any], head: OutputHead = PLAIN
+) -> str:
+    """The network in a few words, for display and for checkpoints: `resnet k=7, dueling`."""
+    name = resolved_name(policy, observation_space)
+    if name == "factory":
+        return f"{policy.factory}{head.describe()}"
+    width = "" if name == "nature" else f" k={policy.width}"
+    return f"{name}{width}{head.describe()}"
+
+
+def build(
+    policy: PolicyConfig,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    head: OutputHead = PLAIN,
+) -> nn.Module:
+    """Build the policy network in float32.
+
+    Args:
+        policy: name, width or factory.
+        observation_space: Box of a stacked observation, (stack, height, width) or (stack, n).
+        action_space: Discrete, or a flat Box with bounds.
+        head: as the learning algorithm needs it, see `head_of`.
+
+    Returns:
+        A module from (B, *observation) uint8 or float32 to (B, actions) action values, or to
+        (B, actions, atoms) logits where the head has a support; of an actor, to (B, n) actions.
+
+    Raises:
+        UserError: the network does not fit the spaces or the head, or the factory does not do its
+            part.
+    """
+    shape, actions = observation_shape(observation_space), _outputs(action_space, head)
+    name = resolved_name(policy, observation_space)
+    if name == "factory":
+        path = str(policy.factory)
+        if isinstance(head, Head) and head.dueling:
+            raise UserError(
+                f"learning.dueling = true: the head belongs to the network that policy.factory = "
+                f"{path!r} builds; set learning.dueling = false"
+            )
+        module = from_factory(path, observation_space, action_space)
+        check_output(module, path, _zeros(observation_space, 2), head.output_shape(actions))
+        return module.float()
+    scale = observation_scale(observation_space)
+    if name == "mlp":
+        return Mlp(shape, actions, 64 * policy.width, scale, head)
+    return build_convolutional(name, shape, actions, policy.width, scale, head)
+
+
+def build_convolutional(
+    name: Literal["resnet", "nature"],
+    shape: tuple[int, ...],
+    actions: int,
+    width: int,
+    scale: float,
+    head: AnyHead,
+) -> PolicyModule:
+    """Build one of the networks for images.
+
+    Args:
+        name: which.
+        shape: of an observation.
+        actions: as the head counts them.
+        width: k of the resnet.
+        scale: see `observation_scale`.
+        head: its last layers.
+
+    Raises:
+        UserError: the observations are no images, or too small.
+    """
+    if len(shape) == 4:
+        # Colours are channels like those of other frames, see `PolicyModule`.
+        stack, *sides, colours = shape
+        shape = (stack * colours, *sides)
+    if len(shape) != 3:
+        raise UserError(
+            f"policy.network = {name!r} needs images, and the observations have the shape "
+            f"{shape}; use policy.network = 'mlp'"
+        )
+    try:
+        if name == "resnet":
+            return ResNet(shape, actions, width, scale, head)
+        return NatureCnn(shape, actions, scale, head)
+    except TooSmall:
+        raise UserError(
+            f"policy.network = {name!r}: frames of {shape[1]}x{shape[2]} are too small for it"
+        ) from None
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Lay out the convolutions' weights channels last, which CPUs prefer; in place."""
+    return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def tensor_specs(module: nn.Module) -> tuple[TensorSpec, ...]:
+    """Names and shapes of the module's floating point state, in the order of the weight buffers."""
+    return tuple(TensorSpec(name, tuple(tensor.shape)) for name, tensor in float_state(module))
+
+
+def flatten_into(module: nn.Module, out: Floats) -> None:
+    """Copy the module's floating point state into a flat buffer.
+
+    Args:
+        module: any precision.
+        out: (parameters,) float32, filled.
+    """
+    _copy_flat(module, out, lambda mine, flat: flat.copy_(mine))
+
+
+def load_flat(module: nn.Module, values: Floats) -> None:
+    """Copy a flat buffer into the module's existing tensors, in their precision and layout.
+
+    Args:
+        module: any precision.
+        values: (parameters,) float32, as `flatten_into` filled it.
+    """
+    _copy_flat(module, values, lambda mine, flat: mine.copy_(flat))
+
+
+def float_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The floating point tensors of the module's state, in order."""
+    for name, tensor in module.state_dict().items():
+        if tensor.is_floating_point():
+            yield name, tensor
+
+
+def inference_precision(policy: PolicyConfig, name: str) -> torch.dtype:
+    """The type of the weights for inference.
+
+    Args:
+        policy: its precision decides unless it is `auto`.
+        name: of the network, see `resolved_name`.
+
+    Returns:
+        bfloat16 for the resnet, which it more than halves in time, otherwise float32.
+
+    Raises:
+        UserError: float16, which is 30 to 100 times slower than float32 on a CPU.
+    """
+    wanted = str(policy.precision)
+    if wanted == "auto":
+        return torch.bfloat16 if name == "resnet" else torch.float32
+    if wanted not in ("float32", "bfloat16"):
+        raise UserError(f"policy.precision = {wanted!r}: use auto, float32 or bfloat16")
+    return torch.bfloat16 if wanted == "bfloat16" else torch.float32
+
+
+def inference_device(policy: PolicyConfig) -> torch.device:
+    """The device for inference.
+
+    Raises:
+        UserError: it is not there.
+    """
+    device = torch.device(policy.device)
+    if device.type == "cuda":
+        found = torch.cuda.device_count()
+        if (device.index or 0) >= found:
+            raise UserError(
+                f"policy.device = {policy.device!r}: {found} CUDA devices are usable here; use cpu"
+            )
+    return device
+
+
+class ActingPolicy:
+    """A network made ready to answer one observation at a time.
+
+    Args:
+        policy: network, precision, device.
+        observation_space: Box of a stacked observation.
+        action_space: Discrete, or a flat Box with bounds.
+        head: of the network that learns.
+
+    Raises:
+        UserError: as `build`, or the device is not there.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        head: OutputHead = PLAIN,
+    ) -> None:
+        self.device = inference_device(policy)
+        dtype = inference_precision(policy, resolved_name(policy, observation_space))
+        module = build(policy, observation_space, action_space, head).eval().requires_grad_(False)
+        self.module = channels_last(module.to(self.device, dtype))
+        if isinstance(self.module, PolicyModule):
+            self.module.values.float()
+        support = head.support if isinstance(head, Head) else None
+        self._support = None if support is None else support.values().to(self.device)
+        self._zeros = _zeros(observation_space, 1)[0]
+
+    def load(self, values: Floats) -> None:
+        """Take over published weights, in place.
+
+        Args:
+            values: (parameters,) float32.
+        """
+        load_flat(self.module, values)
+
+    def warm_up(self) -> None:
+        """Run every shape that will be used: a first call costs up to seven times a steady one."""
+        for _ in range(3):
+            self.values(self._zeros)
+
+    def values(self, observation: npt.NDArray[Any]) -> Floats:
+        """The action values of one observation, or the action itself where it is continuous.
+
+        Args:
+            observation: (stack, ...) uint8 or float32.
+
+        Returns:
+            (actions,) float32 values, the expected ones where the network gives distributions; of
+            an actor, the (n,) components of its action.
+        """
+        with torch.inference_mode():
+            output = self.module(torch.from_numpy(observation).unsqueeze(0).to(self.device))[0]
+            if self._support is not None:
+                output = expected_values(output, self._support)
+            answer: Floats = output.float().cpu().numpy()
+        return answer
+
+
+def _copy_flat(
+    module: nn.Module, values: Floats, copy: Callable[[Tensor, Tensor], object]
+) -> None:
+    flat = torch.from_numpy(values)
+    state = list(float_state(module))
+    total = sum(tensor.numel() for _, tensor in state)
+    if flat.numel() != total:
+        raise ValueError(f"{flat.numel()} values for a network of {total}")
+    at = 0
+    with torch.no_grad():
+        for _, tensor in state:
+            copy(tensor, flat[at : at + tensor.numel()].view(tensor.shape))
+            at += tensor.numel()
+
+
+def observation_shape(observation_space: spaces.Space[Any]) -> tuple[int, ...]:
+    """The shape of a stacked observation."""
+    if not isinstance(observation_space, spaces.Box):
+        raise UserError(f"observations must be a Box, not {type(observation_space).__name__}")
+    return tuple(observation_space.shape)
+
+
+def _outputs(action_space: spaces.Space[Any], head: OutputHead) -> int:
+    """What the head counts: actions, or the components of one."""
+    if isinstance(head, ActionHead):
+        return len(head.low)
+    if not isinstance(action_space, spaces.Discrete):
+        raise UserError(f"action values need Discrete actions, and these are {_line(action_space)}")
+    return int(action_space.n)
+
+
+def _check_box(action_space: spaces.Space[Any]) -> None:
+    if not isinstance(action_space, spaces.Box):
+        raise UserError(
+            f"cannot learn actions in {_line(action_space)}: expected Discrete or a Box"
+        )
+    if not np.isfinite([action_space.low, action_space.high]).all():
+        raise UserError(
+            f"cannot learn actions in {_line(action_space)}: each value needs finite bounds; "
+            "give the environment an action space that has them"
+        )
+
+
+def _line(space: spaces.Space[Any]) -> str:
+    """A space on one line, however many values its bounds have."""
+    return " ".join(str(space).split())
+
+
+def observation_scale(observation_space: spaces.Space[Any]) -> float:
+    """The factor from observations to [0, 1]; 1 where they are no pixels."""
+    return 1.0 / 255.0 if observation_space.dtype == np.uint8 else 1.0
+
+
+def _zeros(observation_space: spaces.Space[Any], batch: int) -> npt.NDArray[Any]:
+    return np.zeros((batch, *observation_shape(observation_space)), observation_space.dtype)

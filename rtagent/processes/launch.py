@@ -1,0 +1,299 @@
+"""The one place that starts processes.
+
+Why it is correct. Every child is forked by a fork server (`fork_server.py`), which holds one thread
+and has run no torch operation. Each run has its own: what ends one run does not touch another in
+the same program. The death signal is armed per *thread*: the fork server dies when the thread that
+started it ends, so `ForkServer` belongs to the supervisor's thread, which lives as long as the
+supervisor does.
+
+Nothing here waits. `spawn` leaves a request in a socket; the pid, a refusal and the exit code come
+through a pipe of the child's own, and are read when somebody looks. So a fork server that is still
+importing, is stopped, or dies delays nobody: its children count as ended when the pipe closes, and
+`tend` wakes it or starts another.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import multiprocess
+from multiprocess import reduction, util
+from multiprocess.context import set_spawning_popen
+
+from rtagent.errors import UserError
+from rtagent.processes.fork_server import ANSWER, FOR_THE_OWNER, MOST_DESCRIPTORS, Inherited
+
+PRELOAD = "rtagent.processes.preload"
+SURROUNDINGS = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+"""Environment variables of every child, unless the user has set them.
+
+torch would use two threads per worker. glibc's malloc gives the free end of its heap back to the
+system for its first arena alone, and a thread whose allocation fails moves to another one: what a
+learner then gave back would not be given back, just when memory is short.
+"""
+MOST_OPEN = 65_536
+"""Descriptors that the limit is raised to: enough for hundreds of processes and connections."""
+REFUSED = 71
+"""Exit code of a process that could not be started (`EX_OSERR` of sysexits.h)."""
+
+
+class Process:
+    """A child of the fork server, as its owner sees it.
+
+    Args:
+        name: for messages.
+        answers: descriptor of the pipe that the fork server answers through.
+
+    Attributes:
+        failure: why it could not be started; none: it could, or that is not known yet.
+    """
+
+    def __init__(self, name: str, answers: int) -> None:
+        self.name = name
+        self.failure: str | None = None
+        self._answers = answers
+        self._pid: int | None = None
+        self._exitcode: int | None = None
+        os.set_blocking(answers, False)
+
+    @property
+    def pid(self) -> int | None:
+        """None as long as the fork server has not answered."""
+        self._listen()
+        return self._pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """Minus the signal that ended it; None while it lives."""
+        self._listen()
+        return self._exitcode
+
+    @property
+    def sentinel(self) -> int:
+        """Readable when there is news; look at `exitcode` then."""
+        return self._answers
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.exitcode is None
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self._signal(signal.SIGKILL)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended.
+
+        Args:
+            timeout: seconds; none: for ever.
+        """
+        while self.is_alive():
+            if not _readable(self._answers, timeout):
+                return
+
+    def close(self) -> None:
+        """Give up the pipe; `exitcode` stays as it is."""
+        if self._answers >= 0:
+            os.close(self._answers)
+            self._answers = -1
+
+    def _signal(self, number: int) -> None:
+        if not self.is_alive():
+            return
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+        else:
+            # It is not there yet. The fork server ends it when it finds nobody listening.
+            self._exitcode = -number
+            self.close()
+
+    def _listen(self) -> None:
+        """Take in what the fork server has said."""
+        while self._exitcode is None:
+            try:
+                said = os.read(self._answers, ANSWER.size)
+            except BlockingIOError:
+                return
+            if not said:
+                # The fork server is gone, and its children with it; or it had no descriptor free.
+                self._exitcode = -signal.SIGKILL if self._pid else REFUSED
+                self.failure = "the fork server has ended, or ran out of descriptors"
+                return
+            (number,) = ANSWER.unpack(said)
+            if self._pid is not None:
+                self._exitcode = number
+            elif number > 0:
+                self._pid = number
+            else:
+                self._exitcode, self.failure = REFUSED, f"no process: {os.strerror(-number)}"
+
+
+class ForkServer:
+    """Forks children that have everything imported. Of one thread alone, see above.
+
+    Args:
+        preload: further modules to import once.
+    """
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        self._preload = (PRELOAD, *preload)
+        raise_descriptor_limit()
+        try:
+            self._start()
+        except OSError as error:
+            raise UserError(
+                f"no process can be started: {error.strerror}; look at `ulimit -u`, `ulimit -n` "
+                "and the limits of the control group"
+            ) from None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that forks the children."""
+        return self._process.pid
+
+    def spawn(self, target: Callable[..., None], *args: Any, name: str) -> Process:
+        """Start a child process.
+
+        Args:
+            target: a function at module level.
+            args: its arguments, picklable.
+            name: for messages.
+
+        Raises:
+            OSError: there are too few descriptors, or the fork server does not keep up.
+        """
+        descriptors: list[int] = []
+        body = os.memfd_create("rtagent-call", os.MFD_CLOEXEC)
+        try:
+            with open(body, "wb", closefd=False) as file:
+                set_spawning_popen(_Sending(descriptors))
+                try:
+                    reduction.dump((target, args), file)
+                finally:
+                    set_spawning_popen(None)
+            answers, voice = os.pipe()
+            try:
+                self._send([voice, body, *descriptors])
+            except BaseException:
+                os.close(answers)
+                raise
+            finally:
+                os.close(voice)
+        finally:
+            os.close(body)
+        return Process(name, answers)
+
+    def tend(self) -> None:
+        """Wake the fork server if it was stopped; start another if it has died.
+
+        A refusal of the system is ignored: this is called again and again.
+        """
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                # What goes on already takes no notice.
+                os.kill(self._process.pid, signal.SIGCONT)
+            return
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            self._start()
+
+    def stop(self) -> None:
+        """End the fork server, and with it whatever child is left."""
+        # It holds nothing, and would take seconds to unload torch in good order.
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        """Start the server; it goes on importing while this process does other things."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            "from rtagent.processes.fork_server import main; "
+            f"main({theirs.fileno()}, {os.getpid()}, {self._preload!r})"
+        )
+        command = [sys.executable, *util._args_from_interpreter_flags(), "-c", program]
+        # Python prints a traceback for a Ctrl-C that comes before its first line is run.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_OWNER)
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                env={**SURROUNDINGS, **os.environ},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+        self._socket = ours
+
+    def _send(self, descriptors: Sequence[int]) -> None:
+        if len(descriptors) > MOST_DESCRIPTORS:
+            raise OSError(errno.EMFILE, "too many descriptors for one process")
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        self._socket.sendmsg([bytes([len(descriptors)])], [rights])
+
+
+class _Sending:
+    """Collects the descriptors that what is being pickled takes along.
+
+    `multiprocess` asks whoever starts a process for this.
+    """
+
+    DupFd = Inherited
+
+    def __init__(self, descriptors: list[int]) -> None:
+        self._descriptors = descriptors
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        """Where the child finds it: the argument of `DupFd`."""
+        self._descriptors.append(descriptor)
+        return len(self._descriptors) - 1
+
+
+def pipe() -> Any:
+    """A duplex pair of connections."""
+    return multiprocess.Pipe()
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process and its children open as many descriptors as they are permitted to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_OPEN if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN)
+    if soft not in (resource.RLIM_INFINITY,) and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _readable(descriptor: int, timeout: float | None) -> bool:
+    news = select.poll()
+    news.register(descriptor, select.POLLIN)
+    return bool(news.poll(None if timeout is None else 1000.0 * timeout))

@@ -1,0 +1,234 @@
+"""The base of every worker process: its life from the fork to its last word.
+
+Why it is correct. A worker dies with the fork server (`PR_SET_PDEATHSIG`), which dies with the
+supervisor, and like it ignores SIGINT and SIGHUP, which reach the supervisor alone. It takes
+SIGTERM as a request to leave its loop. Its heartbeat is stamped by the loop itself, never by a
+helper thread: a loop that hangs stops beating. What it has to say goes through a line of its own,
+and does not wait for the supervisor: an event that finds the line full is counted and dropped. The
+supervisor reads what a dead worker said before it looks at the exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.board import Record
+from rtagent.memory.control import Orders
+from rtagent.memory.world import World, WorldHandles
+from rtagent.processes.pipe import Voice
+from rtagent.processes.scheduling import (
+    enter_idle,
+    name_process,
+    sharpen_timers,
+    spare_or_sacrifice,
+)
+from rtagent.processes.wake_ahead import WakeAhead
+
+EXIT_FAILED = 1
+EXIT_USER_ERROR = 2
+LAST_NEEDED = 500
+OUT_OF_MEMORY = {
+    "service": -400, "environment": -250, "inference": 0, "recorder": 250, "learner": 500,
+    "evaluation": 750,
+}
+"""Whom the kernel ends first when memory is short: acting goes on without who learns.
+
+Supervisor and fork server come last. A user without the right to protect can sacrifice.
+"""
+LAST_WORDS_S = 2.0
+"""How long a dying process waits for the supervisor to hear why."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which worker to be. Picklable.
+
+    Attributes:
+        role: environment, inference or learner.
+        index: number within the role.
+        entry: `package.module:function`, called with the `WorkerContext`.
+        handles: of the shared memory.
+        checkpoint_dir: where learners write.
+        resume: checkpoint to start from.
+        run_dir: where the records of this run are written.
+    """
+
+    role: str
+    index: int
+    entry: str
+    handles: WorldHandles
+    checkpoint_dir: Path
+    resume: Path | None = None
+    run_dir: Path = Path()
+
+
+@dataclass
+class WorkerContext:
+    """What a worker's body may use.
+
+    Attributes:
+        assignment: which worker it is.
+        world: the shared memory.
+        record: the worker's own record on the board, an array of one element.
+        clock: monotonic time.
+    """
+
+    assignment: Assignment
+    world: World
+    record: Record
+    clock: Clock
+    voice: Voice
+    terminated: bool = field(default=False, init=False)
+    unheard: int = field(default=0, init=False)
+    """Events that were dropped since the last that was not."""
+
+    def __post_init__(self) -> None:
+        self._heartbeat = self.record["heartbeat_ns"]
+
+    @property
+    def config(self) -> Config:
+        """The configuration the run started with."""
+        return self.world.config
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """The shapes of the run."""
+        return self.world.blueprint
+
+    @property
+    def index(self) -> int:
+        """Number of this worker within its role."""
+        return self.assignment.index
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Where checkpoints are written."""
+        return self.assignment.checkpoint_dir
+
+    @property
+    def resume(self) -> Path | None:
+        """The checkpoint to start from."""
+        return self.assignment.resume
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the records of this run are written."""
+        return self.assignment.run_dir
+
+    @property
+    def orders(self) -> Orders:
+        """The supervisor's orders in force."""
+        return self.world.control.orders
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the loop should end: SIGTERM, or the supervisor's order."""
+        return self.terminated or self.orders.stop
+
+    def beat(self) -> None:
+        """Stamp the heartbeat. Called in every cycle of the work loop."""
+        self._heartbeat[0] = int(self.clock.now() * 1e9)
+
+    def ready(self) -> None:
+        """Say that the work loop is about to start."""
+        self.beat()
+        self.record["ready"][0] = 1
+        self.voice.send(("ready", {}), LAST_WORDS_S)
+
+    def give_way(self) -> None:
+        """Run from now on only when nobody else wants the core."""
+        enter_idle()
+
+    def event(self, kind: str, **details: Any) -> None:
+        """Report something worth remembering to the supervisor. Never waits and never raises.
+
+        Args:
+            kind: of event.
+            details: plain values.
+        """
+        if self.unheard:
+            details["events_dropped_before"] = self.unheard
+        short = {**short_details(details, EVENT_BYTES), "kind": kind}
+        heard = False
+        with contextlib.suppress(OSError):
+            heard = self.voice.send(("event", short))
+        self.unheard = 0 if heard else self.unheard + 1
+
+
+def import_entry(entry: str) -> Any:
+    """The object that `package.module:name` names."""
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:
+    """What every child of the fork server does first.
+
+    Args:
+        name: for top and ps.
+        out_of_memory: how soon the kernel may end it when memory is short, see `realtime.py`.
+    """
+    spare_or_sacrifice(out_of_memory)
+    name_process(f"rt-{name}")
+    # The collector writes into every object that it looks at: 30 MB of the modules that all
+    # children share would be copied, in some lives and not in others.
+    gc.freeze()
+
+
+def run_worker(assignment: Assignment, voice: Voice) -> None:
+    """The whole life of a worker process."""
+    start_life(f"{assignment.role} {assignment.index}", OUT_OF_MEMORY[assignment.role])
+    sharpen_timers()
+    try:
+        world = World(assignment.handles)
+        record = world.board.record(assignment.role, assignment.index)
+        record["pid"] = os.getpid()
+        record["ready"] = 0
+        paced = assignment.role == "environment"
+        clock = MonotonicClock(WakeAhead(world.blueprint.tick_seconds) if paced else None)
+        context = WorkerContext(assignment, world, record, clock, voice)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(context, "terminated", True))
+        context.beat()
+        _limit_threads(assignment.role)
+        import_entry(assignment.entry)(context)
+    except UserError as error:
+        say_last(voice, str(error), boot=True)
+        os._exit(EXIT_USER_ERROR)
+    except BaseException:
+        say_last(voice, traceback.format_exc(), boot=False)
+        os._exit(EXIT_FAILED)
+    os._exit(0)
+
+
+def _limit_threads(role: str) -> None:
+    """One thread per worker: two would compete with the next worker's."""
+    if role not in ("environment", "recorder"):
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def say_last(voice: Voice, error: str, *, boot: bool) -> None:
+    """Say why this process ends.
+
+    Args:
+        voice: of the process.
+        error: a traceback, or one line.
+        boot: whether no restart mends it.
+    """
+    with contextlib.suppress(OSError):
+        voice.send(("failed", {"error": short_error(error), "boot": boot}), LAST_WORDS_S)
+        voice.close()

@@ -1,0 +1,107 @@
+"""What fits into a memory budget, and what it must at least hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.r3.equations import replay_ticks
+
+AIM = 0.99
+"""Share of the budget that is handed out, so that it is honoured although measurements lag."""
+LEAST_TICKS = 256
+_MIB = 1 << 20
+
+
+class ReplayMemory(Protocol):
+    """What must be known of the owner of the shared memory (`WorldMemory`)."""
+
+    bytes_per_tick: int
+
+    def pages(self) -> dict[str, int]:
+        """Bytes held by each arena."""
+        ...
+
+    def ticks_in(self, size: int) -> int:
+        """The limit that keeps the rings within so many bytes."""
+        ...
+
+
+class ReplaySizes:
+    """The replay in bytes and in ticks.
+
+    Args:
+        memory: of the rings.
+        blueprint: shape of a frame.
+        config: replay.capacity, and what learning needs to go on.
+
+    Attributes:
+        least_ticks: the smallest replay from which learning can go on.
+        least_bytes: its memory.
+    """
+
+    def __init__(self, memory: ReplayMemory, blueprint: Blueprint, config: Config) -> None:
+        learning = config.learning
+        enough = 2 * max(learning.learning_starts, learning.n_step, LEAST_TICKS)
+        self._memory = memory
+        self._blueprint = blueprint
+        self._capacity = config.replay.capacity
+        self.least_ticks = min(self._capacity, enough)
+        self.least_bytes = self.least_ticks * memory.bytes_per_tick
+        while (missing := self.least_ticks - memory.ticks_in(self.least_bytes)) > 0:
+            self.least_bytes += missing * memory.bytes_per_tick
+
+    def ticks_in(self, size: float) -> int:
+        """The replay that fits (Eq. 3), less what the rings keep reserved for the writer.
+
+        Consecutive frames need no links to one another.
+
+        Args:
+            size: bytes.
+
+        Returns:
+            Ticks, from the smallest replay to the capacity.
+        """
+        frame, whole = self._blueprint.frame_bytes, self._memory.bytes_per_tick
+        ticks = replay_ticks(size, self._blueprint.frame_stack, frame, 0, whole - frame)
+        return min(max(self._memory.ticks_in(ticks * whole), self.least_ticks), self._capacity)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What cannot be done without, in bytes.
+
+    Attributes:
+        workers: processes and shared memory, without replay and batches; measured.
+        batches: one of the smallest for each learner.
+        replay: the smallest from which learning can go on.
+        replay_ticks: its ticks.
+    """
+
+    workers: int
+    batches: int
+    replay: int
+    replay_ticks: int
+
+
+def check_budget(budget: int, needs: Needs) -> None:
+    """Refuse a memory budget that leaves no room to learn.
+
+    Args:
+        budget: bytes.
+        needs: what it must hold.
+
+    Raises:
+        UserError: names every figure.
+    """
+    total = needs.workers + needs.batches + needs.replay
+    if total > AIM * budget:
+        raise UserError(
+            f"r3.memory_budget_mb = {budget // _MIB} is too little: the processes need "
+            f"{needs.workers / _MIB:.1f} MiB, one batch per learner {needs.batches / _MIB:.1f} "
+            f"MiB and the smallest replay, of {needs.replay_ticks} ticks, "
+            f"{needs.replay / _MIB:.1f} MiB; give it {int(total / AIM / _MIB) + 1} or more"
+        )

@@ -1,0 +1,345 @@
+"""Learning inside a deadline: what becomes of the horizon with every applied update (R3, Sec. III).
+
+Gradients are applied one at a time, under the apply lock; whoever holds it brings the horizon up to
+date. The supervisor does the same, without samples, when the lock is free: so a deadline that
+passes while nobody applies anything is noticed too. All state is in the shared record, but for the
+samples of the last few milliseconds.
+
+The clock runs from the first update that is ever applied, and stands still while learning is paused
+or no learner is there; a horizon begins at the instant at which the one before it ends.
+
+Two deviations from the letter of the paper. The size is steered towards a deadline that is
+`r3.margin` earlier than the real one: a rule that only compares two ratios meets what it aims at
+half of the time. And in mode `episode` the ratios that Eq. 1 compares are those expected when the
+next decision is due, at the rate measured since the last one (for a smaller batch, a rate smaller
+by the same factor): between two decisions nothing can be mended, and with few episodes in a
+horizon, the last of them decides. An episode longer than an eighth of the deadline counts as
+several.
+"""
+
+from __future__ import annotations
+
+from rtagent.config import R3Config
+from rtagent.memory.board import Record, recent_episodes
+from rtagent.memory.control import Orders
+from rtagent.memory.horizon import KINDS, MODES, UNKNOWN, Decision, Horizon, HorizonRecord
+from rtagent.r3.equations import (
+    LARGEST_IN_SMALLEST,
+    clamp_batch_size,
+    episode_deadline,
+    good_in_a_row,
+    memory_cap,
+    next_batch_size,
+)
+
+NANO = 1_000_000_000
+LONGEST_PART = 1 / 8
+"""Mode `episode` decides at least so often, as a fraction of the deadline."""
+DEAD_BAND = 0.005
+"""Mode `step` leaves the size alone while the ratios differ by less: a new size makes the batches
+that were prepared ahead useless."""
+PERIOD_NS = 8_000_000
+"""Updates that follow one another faster are accounted for together: the controller's thirty
+microseconds must not become a burden on a small network."""
+RECOVER_NS = 30 * NANO
+"""After memory ran out, the largest safe batch grows by a quarter so often."""
+
+
+class HorizonKeeper:
+    """Brings the horizon up to date, and says how large the next batch is.
+
+    Args:
+        record: in shared memory.
+        r3: factor, margin and early exit.
+    """
+
+    def __init__(self, record: HorizonRecord, r3: R3Config) -> None:
+        self._record = record
+        self._r3 = r3
+        self._number, self._horizon = -1, Horizon()
+        self._collected, self._advanced_ns = 0, 0
+
+    def batch_size(self, orders: Orders) -> int:
+        """Transitions of the next update."""
+        return batch_in_force(self._read(), orders)
+
+    def _read(self) -> Horizon:
+        """The horizon; decoded only if somebody else has written it."""
+        number = self._record.number
+        if number != self._number:
+            self._horizon = self._record.read()
+            self._number = number
+        return self._horizon
+
+    def _begin_change(self) -> Horizon:
+        """The horizon, to be changed; should that fail half-way, it will be read anew."""
+        horizon, self._number = self._read(), -1
+        return horizon
+
+    def _write(self, horizon: Horizon) -> None:
+        self._record.write(horizon)
+        self._number = self._record.number
+
+    # ---- under the apply lock
+
+    def note_base(self, peak: int, size: int) -> None:
+        """Remember how much memory a batch needs.
+
+        Args:
+            peak: M_base, bytes, measured.
+            size: b_base, its transitions.
+        """
+        horizon = self._begin_change()
+        horizon.base_bytes, horizon.base_size = max(1, peak), size
+        self._write(horizon)
+
+    def note_out_of_memory(self, size: int) -> None:
+        """Halve the largest batch: one of `size` transitions did not fit."""
+        horizon = self._begin_change()
+        safe = max(1, size // 2)
+        horizon.safe_size = min(safe, horizon.safe_size or safe)
+        horizon.safe_since_ns = horizon.seen_ns
+        horizon.batch_cap = min(horizon.safe_size, horizon.batch_cap or horizon.safe_size)
+        horizon.batch_size = min(horizon.batch_size, horizon.batch_cap)
+        self._note(horizon, "out-of-memory", before=size)
+        self._write(horizon)
+
+    def advance(
+        self, now_ns: int, samples: int, updates: int, environment: Record, orders: Orders
+    ) -> str | None:
+        """Account for time, and for an applied update if there was one.
+
+        Args:
+            now_ns: monotonic.
+            samples: of the update; 0: nothing was applied.
+            updates: applied over the whole run.
+            environment: the environment's record on the board.
+            orders: in force.
+
+        Returns:
+            How a horizon ended just now: met, missed or early-exit; None: it goes on.
+        """
+        if samples:
+            self._collected += samples
+            if now_ns - self._advanced_ns < PERIOD_NS:
+                return None
+            samples, self._collected, self._advanced_ns = self._collected, 0, now_ns
+        horizon = self._begin_change()
+        passed_ns = max(0, now_ns - horizon.seen_ns)
+        horizon.seen_ns, horizon.updates = now_ns, updates
+        self._take_settings(horizon, orders)
+        self._recover(horizon)
+        if not horizon.running and samples:
+            horizon.running, passed_ns = 1, 0
+            horizon.episode = int(environment["episodes"][0])
+        outcome = None
+        if horizon.running:
+            idle = not samples and (orders.learning_paused or not orders.learner_ring)
+            _count(horizon, 0 if idle else passed_ns, samples)
+        if horizon.running and horizon.mode:
+            self._judge_episodes(horizon, environment)
+            outcome = self._end(horizon)
+            self._compare(horizon)
+        if samples:
+            self._steer(horizon)
+        self._limit(horizon, orders)
+        self._write(horizon)
+        return outcome
+
+    # ---- its parts
+
+    def _take_settings(self, horizon: Horizon, orders: Orders) -> None:
+        mode = _mode(orders)
+        deadline_s, data_budget = orders.deadline_s or 0.0, orders.data_budget or 0
+        known = (horizon.mode, horizon.deadline_s, horizon.data_budget, horizon.b_min)
+        if known == (mode, deadline_s, data_budget, orders.batch_size):
+            return
+        if mode and not horizon.mode:
+            _begin(horizon)
+            horizon.part_ns = horizon.part_samples = 0
+            horizon.episode_ns = horizon.episode_samples = horizon.due = 0
+        horizon.mode, horizon.b_min = mode, orders.batch_size
+        horizon.deadline_s, horizon.data_budget = deadline_s, data_budget
+        horizon.time_ratio = horizon.data_ratio = UNKNOWN
+        before, horizon.batch_size = horizon.batch_size, batch_in_force(horizon, orders)
+        self._note(horizon, "settings", before)
+
+    def _recover(self, horizon: Horizon) -> None:
+        """Let the largest safe batch grow again, slowly."""
+        if not horizon.safe_size or horizon.seen_ns - horizon.safe_since_ns < RECOVER_NS:
+            return
+        horizon.safe_size += max(1, horizon.safe_size // 4)
+        horizon.safe_since_ns = horizon.seen_ns
+        if horizon.safe_size >= LARGEST_IN_SMALLEST * horizon.b_min:
+            horizon.safe_size = 0
+        self._note(horizon, "recovery", horizon.batch_size)
+
+    def _judge_episodes(self, horizon: Horizon, environment: Record) -> None:
+        """Compare the episodes finished since the last look with their deadline.
+
+        Several are judged as one: their share is the samples of all of them.
+        """
+        count = int(environment["episodes"][0])
+        new = count - horizon.episode
+        if new <= 0:
+            return
+        if self._r3.target_return is not None:
+            returns = recent_episodes(environment, new)["return"].tolist()
+            horizon.good_episodes = good_in_a_row(
+                horizon.good_episodes, returns, self._r3.target_return
+            )
+        if horizon.episode_samples:
+            allowed_s = episode_deadline(
+                horizon.deadline_s, horizon.episode_samples, horizon.data_budget
+            )
+            in_time = horizon.episode_ns <= allowed_s * NANO
+            horizon.episode_met += in_time
+            horizon.episode_missed += not in_time
+        horizon.episode, horizon.episode_ns, horizon.episode_samples = count, 0, 0
+        horizon.due = 1
+
+    def _end(self, horizon: Horizon) -> str | None:
+        """If the horizon is over, record its outcome and begin the next."""
+        late = horizon.elapsed_ns > horizon.deadline_s * NANO
+        used = horizon.consumed >= horizon.data_budget
+        early = horizon.good_episodes >= self._r3.target_episodes
+        if not (late or used or early):
+            return None
+        outcome = "missed" if late else "met" if used else "early-exit"
+        horizon.missed += late
+        horizon.met += not late
+        horizon.early_exits += outcome == "early-exit"
+        self._compare(horizon)
+        self._note(horizon, outcome, horizon.batch_size)
+        horizon.number += 1
+        _begin(horizon)
+        return outcome
+
+    def _compare(self, horizon: Horizon) -> None:
+        """The two ratios of Eq. 1."""
+        horizon.time_ratio = horizon.elapsed_ns / (self._aim_s(horizon) * NANO)
+        horizon.data_ratio = horizon.consumed / horizon.data_budget
+
+    def _aim_s(self, horizon: Horizon) -> float:
+        """The deadline without its margin, seconds."""
+        return horizon.deadline_s * (1.0 - self._r3.margin)
+
+    def _steer(self, horizon: Horizon) -> None:
+        """Eq. 1, after an applied update."""
+        before, mode = horizon.batch_size, MODES[horizon.mode]
+        a, b = horizon.time_ratio, horizon.data_ratio
+        if mode == "episode" and (horizon.due or _part_over(horizon)):
+            horizon.samples_per_s = horizon.part_samples * NANO / max(1, horizon.part_ns)
+            a, b = self._expected(horizon)
+            horizon.part_ns = horizon.part_samples = horizon.due = 0
+        elif mode != "step" or abs(a - b) < DEAD_BAND:
+            return
+        horizon.batch_size = next_batch_size(before, a, b, self._r3.factor, horizon.b_min)
+        if mode == "episode" or horizon.batch_size != before:
+            self._note(horizon, mode, before, (a, b))
+
+    def _expected(self, horizon: Horizon) -> tuple[float, float]:
+        """The ratios at the next decision, which Eq. 1 then compares.
+
+        They are such that the batch grows only if keeping it would be too slow, and shrinks only if
+        the smaller one would be fast enough.
+        """
+        aim_s = self._aim_s(horizon)
+        rest_s = max(0.0, aim_s - horizon.elapsed_ns / NANO)
+        part_s = min(horizon.part_ns / NANO, LONGEST_PART * horizon.deadline_s, rest_s)
+        time_ratio = horizon.time_ratio + part_s / aim_s
+        more = horizon.samples_per_s * part_s / horizon.data_budget
+        keeping = horizon.data_ratio + more
+        shrinking = horizon.data_ratio + more / self._r3.factor
+        if time_ratio > keeping:
+            return time_ratio, keeping
+        return time_ratio, max(time_ratio, shrinking)
+
+    def _limit(self, horizon: Horizon, orders: Orders) -> None:
+        """Eq. 2, and what ran out of memory before."""
+        before, size, cap = horizon.batch_size, _wanted(horizon, orders), _cap(horizon, orders)
+        horizon.batch_cap = cap
+        horizon.batch_size = min(size, cap) if cap else size
+        if horizon.batch_size != before:
+            self._note(horizon, "memory", before)
+
+    def _note(
+        self,
+        horizon: Horizon,
+        kind: str,
+        before: int,
+        ratios: tuple[float, float] | None = None,
+    ) -> None:
+        a, b = ratios or (horizon.time_ratio, horizon.data_ratio)
+        self._record.add(
+            Decision(
+                time_ns=horizon.seen_ns,
+                kind=KINDS.index(kind),
+                mode=horizon.mode,
+                horizon=horizon.number,
+                episode=horizon.episode,
+                updates=horizon.updates,
+                elapsed_s=horizon.elapsed_ns / NANO,
+                deadline_s=horizon.deadline_s,
+                consumed=horizon.consumed,
+                data_budget=horizon.data_budget,
+                time_ratio=a,
+                data_ratio=b,
+                samples_per_s=horizon.samples_per_s,
+                b_min=horizon.b_min,
+                cap=horizon.batch_cap,
+                before=before,
+                after=horizon.batch_size,
+            )
+        )
+
+
+def batch_in_force(horizon: Horizon, orders: Orders) -> int:
+    """Transitions of the next update: mode, Eq. 1's bounds, and what memory allows."""
+    size, cap = _wanted(horizon, orders), _cap(horizon, orders)
+    return min(size, cap) if cap else size
+
+
+def _wanted(horizon: Horizon, orders: Orders) -> int:
+    """The batch size if there were memory enough."""
+    mode, b_min = MODES[_mode(orders)], orders.batch_size
+    if mode in ("off", "max-a"):
+        return b_min
+    if mode == "max-p":
+        return LARGEST_IN_SMALLEST * b_min
+    return clamp_batch_size(horizon.batch_size, b_min)
+
+
+def _cap(horizon: Horizon, orders: Orders) -> int:
+    """The largest batch that memory allows (Eq. 2); 0: no limit."""
+    safe = horizon.safe_size
+    if orders.batch_bytes is None or not horizon.base_bytes:
+        return safe
+    fits = max(1, memory_cap(orders.batch_bytes, horizon.base_size, horizon.base_bytes))
+    return min(fits, safe) if safe else fits
+
+
+def _mode(orders: Orders) -> int:
+    """The mode as an index into `MODES`: off without a deadline or a budget."""
+    complete = orders.deadline_s is not None and orders.data_budget is not None
+    return MODES.index(orders.r3_mode) if complete else 0
+
+
+def _begin(horizon: Horizon) -> None:
+    """Begin a horizon; the batch size stays as it is."""
+    horizon.elapsed_ns = horizon.consumed = horizon.good_episodes = 0
+    horizon.due = 1
+
+
+def _count(horizon: Horizon, passed_ns: int, samples: int) -> None:
+    """Add time and samples to the horizon, the part since the last decision, and the episode."""
+    horizon.elapsed_ns += passed_ns
+    horizon.part_ns += passed_ns
+    horizon.episode_ns += passed_ns
+    horizon.consumed += samples
+    horizon.part_samples += samples
+    horizon.episode_samples += samples
+
+
+def _part_over(horizon: Horizon) -> bool:
+    return horizon.part_ns >= LONGEST_PART * horizon.deadline_s * NANO

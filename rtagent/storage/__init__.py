@@ -1,0 +1,4 @@
+"""What outlives a run: checkpoints, the replay on disk, demonstrations.
+
+May import `memory`, `telemetry`, `processes`, `files`; never torch.
+"""

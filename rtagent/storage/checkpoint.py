@@ -1,0 +1,399 @@
+"""Checkpoints: one safetensors file each, whole or not there, and checked before use.
+
+Why it is correct. A checkpoint is there whole or not at all (`whole_file.py`); a crash at any
+instant leaves the older ones as they were. A CRC32 over metadata and tensors finds what the disk
+did to it later. Which one is the newest stands in its name: the wall clock, and with it the time
+of a file, may be set back between two checkpoints. Only numpy is needed here, so the supervisor can
+check a checkpoint before it starts anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.files.atomic_write import appearing
+from rtagent.files.regular_file import open_regular
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.usage import memory_levels
+
+FORMAT = 1
+KEEP = 3
+BEST = "best.safetensors"
+"""A second name of the checkpoint with the best score so far, which is never removed."""
+WRITE_STEP = 8 << 20
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+_NAME = re.compile(r"checkpoint-(?:(\d{6,})-)?(\d{12,})\.safetensors")
+"""Number of the checkpoint (older versions gave none), updates behind it."""
+_UNEXPECTED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+"""What is raised over values of which nothing is known."""
+_ADVICE = "move it away, or start with --set run.resume=false"
+
+
+class CheckpointError(UserError):
+    """A checkpoint cannot be written, read or used."""
+
+
+class CorruptCheckpoint(CheckpointError):
+    """It is not what was written."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a checkpoint's weights fit.
+
+    Attributes:
+        environment: its id.
+        network: name and width, or the factory.
+        observation: shape and type of a stacked observation.
+        action: the action space.
+    """
+
+    environment: str
+    network: str
+    observation: str
+    action: str
+
+
+@dataclass(frozen=True)
+class Counters:
+    """How far learning had come.
+
+    Attributes:
+        updates: gradient steps.
+        samples_consumed: transitions used by them.
+        weights_version: of the newest publication.
+    """
+
+    updates: int = 0
+    samples_consumed: int = 0
+    weights_version: int = 0
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well the policy of a checkpoint played just before it was written.
+
+    Attributes:
+        mean_return: of the last episodes, undiscounted.
+        episodes: how many they are.
+        kind: `evaluation`: greedy, in a paused world, by weights that are up to
+            `learning.evaluation_every_s` older; `live`: on the wall clock, with exploration.
+    """
+
+    mean_return: float
+    episodes: int
+    kind: str
+
+    def beats(self, other: Score | None) -> bool:
+        """Whether it is at least as good; what was evaluated always beats what was live."""
+        if other is None or self.kind != other.kind:
+            return other is None or self.kind == "evaluation"
+        return self.mean_return >= other.mean_return
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint in memory.
+
+    Attributes:
+        signature: what it fits.
+        counters: how far it is.
+        tensors: `online.<name>`, `target.<name>` and the optimizer's, as numpy arrays.
+        score: None: not known.
+        run: what the run was made of, see `run_record.py`; {}: not known.
+    """
+
+    signature: Signature
+    counters: Counters
+    tensors: Arrays
+    score: Score | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+def signature(config: Config, blueprint: Blueprint) -> Signature:
+    """What the weights of this run fit."""
+    shape = (blueprint.frame_stack, *blueprint.frame_shape)
+    return Signature(
+        config.env.id,
+        blueprint.network,
+        f"{'x'.join(map(str, shape))} {blueprint.frame_dtype}",
+        " ".join(str(blueprint.action_space).split()),
+    )
+
+
+def save(
+    folder: Path,
+    checkpoint: Checkpoint,
+    *,
+    keep: int = KEEP,
+    progress: Callable[[], None] = lambda: None,
+) -> Path:
+    """Write a checkpoint and remove the oldest ones, never the new one.
+
+    Args:
+        folder: made if it is not there.
+        checkpoint: what to write.
+        keep: checkpoints that remain.
+        progress: called between pieces of the work, for the heartbeat.
+
+    Returns:
+        The new file.
+
+    Raises:
+        CheckpointError: it cannot be written; the older ones are as they were.
+    """
+    about = json.dumps(
+        {
+            "format": FORMAT,
+            "signature": asdict(checkpoint.signature),
+            "counters": asdict(checkpoint.counters),
+            "score": None if checkpoint.score is None else asdict(checkpoint.score),
+            "run": checkpoint.run,
+        },
+        sort_keys=True,
+    )
+    crc = _checksum(about, checkpoint.tensors, progress)
+    payload = to_bytes(dict(checkpoint.tensors), {"rtagent": about, "crc32": f"{crc:08x}"})
+    progress()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + max((order for order, _, _ in _numbered(folder)), default=0)
+        path = folder / f"checkpoint-{number:06d}-{checkpoint.counters.updates:012d}.safetensors"
+        _write_whole(path, payload, progress)
+        if checkpoint.score is not None and checkpoint.score.beats(_best_score(folder)):
+            _name_best(path)
+        for _, _, old in _numbered(folder)[: -max(1, keep)]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write a checkpoint into {folder}: {error.strerror or error}; "
+            "earlier checkpoints are as they were"
+        ) from error
+    return path
+
+
+def listing(folder: Path) -> list[dict[str, Any]]:
+    """The checkpoints of a folder, newest first: file, updates, bytes, age_s, best."""
+    best = folder / BEST
+    # A file's time is on the wall clock, so its age can only be told from there.
+    now = time.clock_gettime(time.CLOCK_REALTIME)
+    listed = []
+    for _, updates, path in reversed(_numbered(folder)):
+        # The oldest is removed whenever a new one is written.
+        with suppress(FileNotFoundError):
+            about = path.stat()
+            listed.append(
+                {
+                    "file": path.name,
+                    "updates": updates,
+                    "bytes": about.st_size,
+                    "age_s": max(0.0, now - about.st_mtime),
+                    "best": best.exists() and best.samefile(path),
+                }
+            )
+    return listed
+
+
+def newest(folder: Path) -> Path | None:
+    """The checkpoint written last; none if there is none."""
+    found = _numbered(folder)
+    return found[-1][2] if found else None
+
+
+def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is whole; older ones are tried where it is not.
+
+    Args:
+        folder: of the checkpoints.
+        wanted: of this run.
+
+    Returns:
+        The checkpoint, None if there is none; and why newer ones were passed over.
+
+    Raises:
+        CheckpointError: it belongs to something else, or not one is whole.
+    """
+    passed: list[str] = []
+    for _, _, path in reversed(_numbered(folder)):
+        try:
+            check(path, wanted)
+        except CorruptCheckpoint as error:
+            passed.append(str(error))
+        else:
+            return path, passed
+    if passed:
+        raise CorruptCheckpoint(passed[0])
+    return None, passed
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint and check that it is whole.
+
+    Args:
+        path: the file.
+
+    Raises:
+        CheckpointError: it is corrupt, or of another version of the format.
+    """
+    try:
+        # Whoever opens a pipe waits, and a file with holes may claim any size.
+        open_regular(path, min(level.available for level in memory_levels())).close()
+        with safe_open(str(path), framework="np") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        about = metadata["rtagent"]
+        crc = int(metadata["crc32"], 16)
+    except FileNotFoundError:
+        raise CorruptCheckpoint(f"the checkpoint {path} is gone; {_ADVICE}") from None
+    except (OSError, SafetensorError, MemoryError, *_UNEXPECTED) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        reason = text.splitlines()[0] if text else type(error).__name__
+        raise CorruptCheckpoint(
+            f"the checkpoint {path} is corrupt ({reason}); {_ADVICE}"
+        ) from error
+    if _checksum(about, tensors) != crc:
+        raise CorruptCheckpoint(f"the checkpoint {path} is corrupt (wrong checksum); {_ADVICE}")
+    try:
+        values = json.loads(about)
+        if values["format"] != FORMAT:
+            raise CheckpointError(
+                f"the checkpoint {path} has format {values['format']}, and this version reads "
+                f"{FORMAT}; {_ADVICE}"
+            )
+        # Older versions wrote neither.
+        score, run = values.get("score"), values.get("run", {})
+        checkpoint = Checkpoint(
+            Signature(**values["signature"]), Counters(**values["counters"]), tensors,
+            None if score is None else Score(**score), run,
+        )
+        _check_values(checkpoint)
+        return checkpoint
+    except _UNEXPECTED as error:
+        raise CorruptCheckpoint(
+            f"the checkpoint {path} is corrupt ({error}); {_ADVICE}"
+        ) from error
+
+
+def _check_values(checkpoint: Checkpoint) -> None:
+    """Raise a ValueError for what no version of this program writes."""
+    counters = asdict(checkpoint.counters)
+    score = checkpoint.score or Score(0.0, 0, "live")
+    expected: list[tuple[str, Any, type | UnionType]] = [
+        *((name, value, str) for name, value in asdict(checkpoint.signature).items()),
+        *((name, value, int) for name, value in counters.items()),
+        ("mean_return", score.mean_return, float | int), ("episodes", score.episodes, int),
+        ("kind", score.kind, str), ("run", checkpoint.run, dict),
+    ]
+    for name, value, kind in expected:
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} is a {type(value).__name__}")
+    for name, value in counters.items():
+        if not 0 <= value < 2**63:
+            raise ValueError(f"{name} = {value}")
+    for name, tensor in checkpoint.tensors.items():
+        if tensor.dtype != np.float32 and tensor.dtype.kind not in "iub":
+            raise ValueError(f"the tensor {name[:80]!r} is of type {tensor.dtype}")
+
+
+def check(path: Path, wanted: Signature) -> Checkpoint:
+    """Read a checkpoint that must fit this run.
+
+    Args:
+        path: the file.
+        wanted: of this run.
+
+    Raises:
+        CheckpointError: it is corrupt, or belongs to something else.
+    """
+    checkpoint = load(path)
+    match(checkpoint, wanted, path)
+    return checkpoint
+
+
+def match(checkpoint: Checkpoint, wanted: Signature, path: Path) -> None:
+    """Refuse a checkpoint that does not fit.
+
+    Args:
+        checkpoint: read from `path`.
+        wanted: of this run.
+        path: for the error.
+
+    Raises:
+        CheckpointError: it belongs to something else.
+    """
+    for name, mine in asdict(wanted).items():
+        theirs = getattr(checkpoint.signature, name)
+        if theirs != mine:
+            raise CheckpointError(
+                f"the checkpoint {path} belongs to the {name} {theirs}, not {mine}; use another "
+                "--state-dir, or start with --set run.resume=false"
+            )
+
+
+def _numbered(folder: Path) -> list[tuple[int, int, Path]]:
+    """Number, updates and path of the checkpoints of a folder, oldest first.
+
+    Not by their updates: a run that started anew in the same folder counts them from 0.
+    """
+    try:
+        found = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted((int(name[1] or 0), int(name[2]), path) for name, path in found if name)
+
+
+def _best_score(folder: Path) -> Score | None:
+    """The score of the best checkpoint so far; None if there is none that can be read."""
+    try:
+        open_regular(folder / BEST).close()
+        with safe_open(str(folder / BEST), framework="np") as file:
+            return Score(**json.loads((file.metadata() or {})["rtagent"])["score"])
+    except (OSError, SafetensorError, *_UNEXPECTED):
+        return None
+
+
+def _name_best(path: Path) -> None:
+    """Give a checkpoint the name of the best one, at once."""
+    draft = path.with_name(f".best-{path.name}")
+    draft.unlink(missing_ok=True)
+    os.link(path, draft)
+    os.replace(draft, path.with_name(BEST))
+
+
+def _write_whole(path: Path, payload: bytes, progress: Callable[[], None]) -> None:
+    view = memoryview(payload)
+    with appearing(path, ".checkpoint-") as write:
+        for at in range(0, len(view), WRITE_STEP):
+            write(view[at : at + WRITE_STEP])
+            progress()
+    progress()
+
+
+def _checksum(about: str, tensors: Arrays, progress: Callable[[], None] = lambda: None) -> int:
+    crc = zlib.crc32(about.encode())
+    for name in sorted(tensors):
+        crc = zlib.crc32(f"{name} {tensors[name].dtype} {tensors[name].shape}".encode(), crc)
+        flat = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)
+        for at in range(0, len(flat), WRITE_STEP):
+            crc = zlib.crc32(flat[at : at + WRITE_STEP].data, crc)
+            progress()
+    return crc

@@ -1,0 +1,164 @@
+"""Bodies of the short-lived processes that save and fill the replay.
+
+Through its pipe each says ("progress", {"done": fraction}) now and then, and at the end
+("saved", {...}), ("restored", {...}), ("loaded", {...}) or ("failed", text).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.errors import UserError
+from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
+from rtagent.memory.world import World, WorldHandles
+from rtagent.processes.pipe import Voice
+from rtagent.processes.scheduling import enter_idle
+from rtagent.processes.worker import LAST_WORDS_S, start_life
+from rtagent.storage.checkpoint import signature
+from rtagent.storage.demonstration_loading import Demonstrations, delay_ticks, load
+from rtagent.storage.replay_restoring import restore
+from rtagent.storage.replay_snapshot import ReplayError, find, save
+
+PROGRESS_EVERY_S = 0.2
+NANO = 1_000_000_000
+
+Details = dict[str, Any]
+
+
+class Progress:
+    """Passes progress on, but not each bit of it.
+
+    Args:
+        voice: of the process.
+        clock: time.
+    """
+
+    def __init__(self, voice: Voice, clock: Clock) -> None:
+        self._voice, self._clock = voice, clock
+        self._next = clock.now()
+
+    def __call__(self, done: float) -> None:
+        """Say which fraction is done, if that was not said a moment ago."""
+        if self._clock.now() >= self._next:
+            self._voice.send(("progress", {"done": round(done, 4)}))
+            self._next = self._clock.now() + PROGRESS_EVERY_S
+
+
+def save_replay(handles: WorldHandles, folder: Path, voice: Voice) -> None:
+    """Save the replay at idle priority; SIGTERM ends it between two pieces.
+
+    Args:
+        handles: of the shared memory.
+        folder: where to.
+        voice: for the answer; ("saved", ticks, bytes, chunks_written, chunks_kept, seconds).
+    """
+    start_life("saver")
+    terminated = []
+    signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
+    enter_idle()
+
+    def work(progress: Progress) -> Details:
+        world = World(handles)
+        return asdict(
+            save(
+                folder,
+                signature(world.config, world.blueprint),
+                world.frames,
+                world.ledger,
+                priorities=None if world.priorities is None else world.priorities.values,
+                progress=progress,
+                stop=lambda: bool(terminated),
+            )
+        )
+
+    _answer("saved", work, voice)
+
+
+def restore_replay(
+    handles: WorldHandles, folder: Path, voice: Voice, keep: int | None = None
+) -> None:
+    """Restore the replay, before any other process of the run starts.
+
+    Args:
+        handles: of the shared memory, whose rings are empty.
+        folder: where from.
+        voice: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
+            only if something could not be restored.
+        keep: most ticks; none: as many as fit.
+    """
+    start_life("saver")
+
+    def work(progress: Progress) -> Details:
+        world = World(handles)
+        wanted = signature(world.config, world.blueprint)
+        manifest = find(folder, wanted)
+        if manifest is None or manifest.newest + 1 != world.first_tick:
+            raise ReplayError(f"the replay {folder} has changed since it was found")
+        report = restore(
+            folder, manifest, wanted, world.frames, world.ledger, keep=keep, progress=progress
+        )
+        if world.priorities is not None and report.priorities is not None:
+            world.priorities.restore(report.oldest, report.priorities)
+        details: Details = {
+            "ticks": report.ticks, "oldest": report.oldest, "newest": report.newest
+        }
+        return details if report.problem is None else details | {"problem": report.problem}
+
+    _answer("restored", work, voice)
+
+
+def load_demonstrations(
+    handles: WorldHandles, past: Demonstrations, voice: Voice, keep: int | None = None
+) -> None:
+    """Fill the replay with demonstrations, before any other process of the run starts.
+
+    Args:
+        handles: of the shared memory, whose rings are empty.
+        past: what with.
+        voice: for the answer; ("loaded", path, files, ticks, left_out, delay, seconds).
+        keep: most ticks; none: as many as fit.
+    """
+    start_life("saver")
+
+    def work(progress: Progress) -> Details:
+        world = World(handles)
+        delay = delay_ticks(world.config, world.blueprint)
+        ticks = load(
+            past, world.blueprint, world.frames, world.ledger, delay=delay,
+            interval=world.config.learning.demonstration_interval,
+            time_ns=round(MonotonicClock().now() * NANO), keep=keep, progress=progress,
+        )
+        return {
+            "path": str(past.source), "files": len(past.files), "ticks": ticks,
+            "left_out": past.newest + 1 - ticks, "delay": delay,
+        }
+
+    _answer("loaded", work, voice)
+
+
+def _answer(kind: str, work: Callable[[Progress], Details], voice: Voice) -> None:
+    """Do the work, say how it went, and end the process."""
+    clock = MonotonicClock()
+    started = clock.now()
+    answer: tuple[str, Any]
+    try:
+        details = work(Progress(voice, clock))
+        seconds = round(clock.now() - started, 3)
+        answer = kind, {**short_details(details, EVENT_BYTES), "seconds": seconds}
+    except UserError as error:
+        answer = "failed", short_error(str(error))
+    except Exception:
+        answer = "failed", short_error(traceback.format_exc())
+    # The supervisor may be gone, or have given up.
+    with suppress(OSError):
+        voice.send(answer, LAST_WORDS_S)
+        voice.close()
+    os._exit(0)

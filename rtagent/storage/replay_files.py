@@ -1,0 +1,201 @@
+"""The files of a saved replay: arrays, compressed, behind a header and before a CRC32.
+
+Why it is correct. A file is there whole or not at all (`whole_file.py`). A CRC32 over everything
+finds what the disk did to it later, before any of it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from rtagent.files.atomic_write import appearing
+from rtagent.files.regular_file import read_regular
+from rtagent.memory.frames import FrameRing
+from rtagent.storage.checkpoint import Signature
+
+FORMAT = 1
+LEVEL = 1
+PIECE_BYTES = 1 << 20
+"""Frames copied at a time."""
+DRAFT = ".replay-"
+"""How the name of a file begins that is not whole yet."""
+
+Header = Mapping[str, str | int]
+
+LAST_TICK = 2**62
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MAGIC = b"rtreplay"
+_HEAD = struct.Struct("<8sI")
+_CRC = struct.Struct("<I")
+
+
+class Corrupt(Exception):
+    """A file is not what it should be; the message says why."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A file that holds something of a range of ticks.
+
+    Attributes:
+        file: its name.
+        first: the first tick in it.
+        stop: one past the last.
+        bytes: its size on the disk.
+    """
+
+    file: str
+    first: int
+    stop: int
+    bytes: int
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], suffix: str) -> Chunk:
+        """What a manifest says of a file.
+
+        Args:
+            values: by the names of the attributes.
+            suffix: how the file's name ends.
+
+        Raises:
+            ValueError: it is no plain name, or a number is none.
+            TypeError: something is missing, or too much.
+        """
+        chunk = cls(**values)
+        if not isinstance(chunk.file, str) or not _PLAIN.fullmatch(chunk.file):
+            raise ValueError(f"{str(chunk.file)[:80]!r} is no file of a replay")
+        if not chunk.file.endswith(suffix):
+            raise ValueError(f"{chunk.file!r} is no file of a replay")
+        for number in (chunk.first, chunk.stop, chunk.bytes):
+            if type(number) is not int or not 0 <= number < LAST_TICK:
+                raise ValueError(f"{chunk.file}: a number is wrong")
+        return chunk
+
+
+@contextmanager
+def new_file(path: Path, about: Header) -> Iterator[Callable[[npt.NDArray[Any]], None]]:
+    """Gives a function that appends an array; the file appears when the block ends well.
+
+    Args:
+        path: where.
+        about: what a `Reader` will ask for.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    compressor = zstandard.ZstdCompressor(level=LEVEL).compressobj()
+    text = json.dumps(about).encode()
+    crc = 0
+
+    with appearing(path, DRAFT) as write:
+
+        def put(content: bytes) -> None:
+            nonlocal crc
+            crc = zlib.crc32(content, crc)
+            write(content)
+
+        put(_HEAD.pack(_MAGIC, len(text)) + text)
+        yield lambda values: put(compressor.compress(_bytes(values).data))
+        put(compressor.flush())
+        write(_CRC.pack(crc))
+
+
+class Reader:
+    """Takes arrays out of a file in the order in which they were put there.
+
+    Args:
+        path: the file.
+        about: what it must have been written with.
+        size: its bytes.
+
+    Raises:
+        Corrupt: it is gone, damaged, or something else.
+    """
+
+    def __init__(self, path: Path, about: Header, size: int) -> None:
+        try:
+            content = memoryview(read_regular(path, size))
+        except OSError as error:
+            raise Corrupt(error.strerror or str(error)) from error
+        body, tail = content[: -_CRC.size], content[-_CRC.size :]
+        if len(body) < _HEAD.size or _CRC.unpack(tail)[0] != zlib.crc32(body):
+            raise Corrupt("wrong checksum")
+        magic, length = _HEAD.unpack_from(body)
+        start = _HEAD.size + length
+        if magic != _MAGIC:
+            raise Corrupt("not a file of a replay")
+        try:
+            found = json.loads(bytes(body[_HEAD.size : start]))
+        except (ValueError, RecursionError):
+            found = None
+        if found != about:
+            raise Corrupt("of another format, or of something else")
+        self._stream = zstandard.ZstdDecompressor().stream_reader(body[start:])
+
+    def take(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The next array.
+
+        Raises:
+            Corrupt: the file holds less.
+        """
+        values = np.empty(shape, dtype)
+        rest = _bytes(values).data
+        while rest:
+            try:
+                count = self._stream.readinto(rest)
+            except zstandard.ZstdError as error:
+                raise Corrupt(str(error)) from error
+            if not count:
+                raise Corrupt("it ends too early")
+            rest = rest[count:]
+        return values
+
+
+def common(signature: Signature) -> dict[str, str]:
+    """What a saved replay and a run must have in common: everything but the network."""
+    return {
+        "environment": signature.environment,
+        "observation": signature.observation,
+        "action": signature.action,
+    }
+
+
+def header(signature: Signature, first: int, stop: int, row: str = "") -> Header:
+    """The header of a file.
+
+    Args:
+        signature: of the run.
+        first: the first tick in the file.
+        stop: one past the last.
+        row: layout of a row, if there are rows.
+    """
+    return {"format": FORMAT, **common(signature), "first": first, "stop": stop, "row": row}
+
+
+def digest(values: npt.NDArray[Any]) -> str:
+    """Sixteen hexadecimal digits that no other array has."""
+    return hashlib.blake2b(_bytes(values).data, digest_size=8).hexdigest()
+
+
+def piece_ticks(frames: FrameRing) -> int:
+    """How many frames are copied at a time."""
+    return max(1, PIECE_BYTES // frames.slot_bytes)
+
+
+def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The memory of an array, (bytes,)."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)

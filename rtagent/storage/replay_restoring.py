@@ -1,0 +1,131 @@
+"""From the disk back into the rings, before the world starts.
+
+Why it is correct. Nothing else runs yet, so this process may write what belongs to others. The
+numbers of a chunk's frames and its rows go in after its frames, and only when the whole chunk has
+been read; the rings' `newest` and `floor` come last. Whatever fails or is killed before leaves
+rings that look empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import Ledger
+from rtagent.memory.ring import GUARD_TICKS
+from rtagent.storage.checkpoint import Signature
+from rtagent.storage.replay_files import Chunk, Corrupt, Reader, header, piece_ticks
+from rtagent.storage.replay_snapshot import Manifest
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """What `restore` did.
+
+    Attributes:
+        oldest: the oldest tick restored; newest + 1 if there is none.
+        newest: the newest tick saved: the world goes on behind it, whatever was restored.
+        problem: why something that was saved is left out; none if nothing is.
+        priorities: of the ticks oldest..newest, (ticks,); none if there are none.
+    """
+
+    oldest: int
+    newest: int
+    problem: str | None
+    priorities: Doubles | None
+
+    @property
+    def ticks(self) -> int:
+        """Ticks restored."""
+        return self.newest + 1 - self.oldest
+
+
+def restore(
+    folder: Path,
+    manifest: Manifest,
+    signature: Signature,
+    frames: FrameRing,
+    ledger: Ledger,
+    *,
+    keep: int | None = None,
+    progress: Callable[[float], None] = lambda done: None,
+) -> RestoreReport:
+    """Fill empty rings, newest chunks first, before anything else runs.
+
+    A chunk that is corrupt is left out, and so is everything older: readers see a shorter past,
+    never one with a hole that nobody knows of.
+
+    Args:
+        folder: where the replay was saved.
+        manifest: from `find`.
+        signature: of this run.
+        frames: an empty frame ring.
+        ledger: an empty ledger.
+        keep: most ticks; none: as many as the rings can show.
+        progress: told the fraction that is done.
+
+    Returns:
+        What was restored.
+    """
+    stop = manifest.newest + 1
+    most = min(ring.capacity - GUARD_TICKS for ring in (frames, ledger))
+    lowest = max(manifest.oldest, stop - (most if keep is None else min(keep, most)))
+    oldest, problem = stop, None
+    for chunk in reversed(manifest.chunks):
+        if oldest <= lowest:
+            break
+        try:
+            _fill(folder, chunk, signature, lowest, frames, ledger)
+        except Corrupt as error:
+            problem = f"{chunk.file}: {error}; the ticks before {oldest} are left out"
+            break
+        oldest = max(chunk.first, lowest)
+        progress((stop - oldest) / (stop - lowest))
+    for ring in (frames, ledger):
+        ring.begin(manifest.newest, oldest)
+    values: Doubles | None = None
+    if manifest.priorities is not None:
+        try:
+            about = header(signature, manifest.oldest, stop)
+            chunk = manifest.priorities
+            reader = Reader(folder / chunk.file, about, chunk.bytes)
+            values = reader.take("<f8", (stop - manifest.oldest,))[oldest - manifest.oldest :]
+            if not (np.isfinite(values) & (values >= 0.0)).all():
+                values = None
+                raise Corrupt("a priority is negative or not finite")
+        except Corrupt as error:
+            problem = problem or f"{manifest.priorities.file}: {error}; priorities are left out"
+    return RestoreReport(oldest, manifest.newest, problem, values)
+
+
+def _fill(
+    folder: Path,
+    chunk: Chunk,
+    signature: Signature,
+    lowest: int,
+    frames: FrameRing,
+    ledger: Ledger,
+) -> None:
+    """Restore the ticks of a chunk from `lowest` on; nothing of it can be read on failure."""
+    count, skipped = chunk.stop - chunk.first, max(0, lowest - chunk.first)
+    about = header(signature, chunk.first, chunk.stop, str(ledger.dtype.descr))
+    reader = Reader(folder / chunk.file, about, chunk.bytes)
+    rows = reader.take(ledger.dtype, (count,))
+    slots = np.arange(chunk.first, chunk.stop) % frames.capacity
+    step = piece_ticks(frames)
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        pixels = reader.take(frames.frames.dtype, (stop - start, *frames.frames.shape[1:]))
+        first = min(max(start, skipped), stop)
+        frames.frames[slots[first:stop]] = pixels[first - start :]
+    numbers, starts = (reader.take("<i8", (count,)) for _ in range(2))
+    frames.episode_starts[slots[skipped:]] = starts[skipped:]
+    frames.numbers[slots[skipped:]] = numbers[skipped:]
+    ledger._rows[slots[skipped:]] = rows[skipped:]

@@ -1,0 +1,71 @@
+"""Checkpoints that are asked for while the run goes on: ordered, and awaited.
+
+The learner whose turn comes first writes them; the orders carry the number of the newest request,
+and the learner names it when it reports. The replay, if that is wanted too, is saved beside it by
+a process of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtagent.errors import UserError
+from rtagent.memory.world import WorldHandles
+from rtagent.supervisor.commands import InForce
+from rtagent.supervisor.replay_keeping import ReplayKeeping
+
+LIMIT_S = 600.0
+"""A checkpoint with the replay may take so long."""
+
+
+class CheckpointRequests:
+    """What has been asked for, and what became of it.
+
+    Args:
+        saving: saves the replay.
+    """
+
+    def __init__(self, saving: ReplayKeeping) -> None:
+        self._saving = saving
+        self._written: dict[int, dict[str, Any]] = {}
+
+    def begin(self, number: int, arguments: dict[str, Any], handles: WorldHandles) -> InForce:
+        """Take in a request.
+
+        Args:
+            number: of the request.
+            arguments: `replay`: save it, too.
+            handles: of the shared memory.
+
+        Returns:
+            Says when it is written.
+
+        Raises:
+            UserError: it cannot be done now; nothing has been begun.
+        """
+        if unknown := set(arguments) - {"replay"}:
+            raise UserError(f"checkpoint: unknown argument {sorted(unknown)[0]!r}")
+        replay = bool(arguments.get("replay", False))
+        if replay and self._saving.busy:
+            raise UserError("the replay is being saved already")
+        if replay:
+            self._saving.start_save(handles)
+        return lambda: self._outcome(number, replay)
+
+    def note(self, outcome: dict[str, Any]) -> dict[str, Any]:
+        """Take in what a learner says about a checkpoint; without the request's number."""
+        details = dict(outcome)
+        request = details.pop("request", None)
+        if isinstance(request, int):
+            self._written[request] = details
+        return details
+
+    def _outcome(self, number: int, replay: bool) -> dict[str, Any] | None:
+        written = self._written.get(number)
+        if written is None or (replay and self._saving.busy):
+            return None
+        outcome = self._saving.outcome if replay else None
+        failed = written.get("reason") or (outcome or {}).get("failed")
+        if failed:
+            raise UserError(f"the checkpoint could not be written: {failed}")
+        return written | {"replay": replay}

@@ -1,0 +1,229 @@
+"""One supervised process: its state, its pipe, and when it is started, ended or given up.
+
+States after supervisord's: starting -> running -> backoff -> starting, and stopping -> stopped when
+it is told to leave. `failed` is a long backoff: after several deaths in a row the process is still
+tried, every half minute, and shown as failed until it runs. One that cannot work as configured
+(`UserError`) stays failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rtagent.logs.shortening import short_error
+from rtagent.processes.pipe import Voice, voices
+from rtagent.processes.restart_policy import RestartPolicy
+
+TERM_AFTER_S = 2.0
+KILL_AFTER_S = 5.0
+
+
+class State(StrEnum):
+    """Of a child process."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+Starter = Callable[[Voice], Any]
+"""Spawns the process, given its end of the line."""
+
+
+@dataclass
+class Child:
+    """One supervised process.
+
+    Attributes:
+        role: environment, inference, learner or service.
+        index: number within the role.
+        start_process: spawns it.
+        state: see `State`.
+        process: the process object of its present life.
+        voice: the supervisor's end of the line to it.
+        misunderstood: whether it has said something in this life that makes no sense.
+        since: when the present state began, seconds.
+        restarts: lives after the first.
+        last_error: the traceback or reason of the last death.
+        boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
+        busy: what it is doing, where that takes long: stepping or resetting, of the environment.
+    """
+
+    role: str
+    index: int
+    start_process: Starter
+    state: State = State.STOPPED
+    process: Any = None
+    voice: Any = None
+    misunderstood: bool = False
+    since: float = 0.0
+    restarts: int = 0
+    last_error: str | None = None
+    boot_error: bool = False
+    busy: str | None = None
+    _has_run: bool = False
+    _start_at: float = 0.0
+    _killed_for: str | None = None
+    _said: str | None = None
+    _policy: RestartPolicy = field(default_factory=RestartPolicy)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.role} {self.index}" if self.role in ("inference", "learner") else self.role
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one and the fork server has told."""
+        pid: int | None = self.process.pid if self.alive else None
+        return pid
+
+    @property
+    def failing(self) -> bool:
+        """Whether it counts as failed: it is, or it is being tried again after that."""
+        return self.state is State.FAILED or (
+            self.state is State.STARTING and self._policy.failing
+        )
+
+    @property
+    def start_at(self) -> float:
+        """When a dead process is started again, seconds; infinite: no start mends it."""
+        return self._start_at
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process of this child exists."""
+        return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
+
+    def start(self, now: float, jitter: float = 1.0) -> None:
+        """Spawn the process. If the system refuses that, it counts as a life that ended at once."""
+        self._killed_for = self._said = None
+        self.boot_error = self.misunderstood = False
+        try:
+            self.process, self.voice = self._spawned()
+        except OSError as error:
+            self.last_error = f"no process: {error.strerror}"
+            self._await_next_life(now, 0.0, jitter)
+        else:
+            self._enter(State.STARTING, now)
+
+    def _spawned(self) -> tuple[Any, Voice]:
+        """A new process, and our end of the line to it."""
+        ours, theirs = voices()
+        try:
+            return self.start_process(theirs), ours
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+
+    def start_if_due(self, now: float, jitter: float = 1.0) -> bool:
+        """Spawn again when the backoff is over; whether it tried."""
+        if self.state not in (State.BACKOFF, State.FAILED) or now < self._start_at:
+            return False
+        self.restarts += 1
+        self.start(now, jitter)
+        return True
+
+    def mark_ready(self, now: float) -> None:
+        """The process said that it works."""
+        if self.state is State.STARTING:
+            self._has_run = True
+            self._enter(State.RUNNING, now)
+
+    def stop(self, now: float) -> None:
+        """Expect the process to leave; `enforce_stop` helps it."""
+        if self.alive and self.state is not State.STOPPING:
+            self._enter(State.STOPPING, now)
+        elif self.state in (State.BACKOFF, State.FAILED):
+            self._enter(State.STOPPED, now)
+
+    def postpone(self, seconds: float) -> None:
+        """Give a process that should leave more time: it was paused for so long."""
+        if self.state is State.STOPPING:
+            self.since += seconds
+
+    def enforce_stop(self, now: float) -> None:
+        """SIGTERM, then SIGKILL, for a process that should have left."""
+        if self.state is State.STOPPING:
+            if now - self.since > KILL_AFTER_S:
+                self.signal(signal.SIGKILL)
+            elif now - self.since > TERM_AFTER_S:
+                self.signal(signal.SIGTERM)
+
+    def kill(self, reason: str) -> None:
+        """End a process that hangs; it is then restarted like any that died."""
+        self._killed_for = reason
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if it still exists."""
+        if self.process is not None and self.process.exitcode is None:
+            pid = self.process.pid
+            if pid is None:
+                # The fork server has not answered yet, and may be stopped: call it off.
+                self.process.kill()
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def reap(self, now: float, jitter: float) -> None:
+        """Account for the death of the process and decide what comes next."""
+        code, failure = self.process.exitcode, self.process.failure
+        self.process.join()
+        # A process that has left may never be wanted again: it must not keep descriptors open.
+        self.process.close()
+        self.process = None
+        self.voice.close()
+        if self.state is State.STOPPING:
+            self._enter(State.STOPPED, now)
+            return
+        died = f"killed by {_signal_name(-code)}" if code < 0 else f"left with code {code}"
+        self.last_error = self._killed_for or self._said or failure or died
+        ran_s = now - self.since if self.state is State.RUNNING else 0.0
+        self._await_next_life(now, ran_s, jitter)
+
+    def _await_next_life(self, now: float, ran_s: float, jitter: float) -> None:
+        due = self._policy.next_start(now, ran_s, jitter)
+        self._start_at = math.inf if self.boot_error else due
+        failed = self.boot_error or self._policy.failing
+        self._enter(State.FAILED if failed else State.BACKOFF, now)
+
+    def note_error(self, text: str, *, boot: bool) -> None:
+        """Remember what the process said when it died."""
+        self._said = short_error(text)
+        self.boot_error = boot and not self._has_run
+
+    def describe(self) -> dict[str, Any]:
+        """For `/v1/status`."""
+        return {
+            "name": self.name,
+            "role": self.role,
+            "index": self.index,
+            "pid": self.pid,
+            "state": str(State.FAILED if self.failing else self.state),
+            "busy": self.busy if self.state is State.RUNNING else None,
+            "restarts": self.restarts,
+            "last_error": self.last_error,
+        }
+
+    def _enter(self, state: State, now: float) -> None:
+        self.state, self.since = state, now
+
+
+def _signal_name(number: int) -> str:
+    """SIGKILL and the like; most realtime signals have no name."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

@@ -1,0 +1,308 @@
+"""The processes of a run: started, watched, started again, sent away.
+
+Why it is correct. All of it runs in the supervisor's thread, which starts every child (the death
+signal is armed per thread) and is the only one to touch the children's state. It never waits for
+a child: it looks at what is and moves towards what should be, step by step, so that a child that
+hangs, dies or is stopped in the middle of anything delays nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from multiprocess import connection
+
+from rtagent.clock import MonotonicClock
+from rtagent.config import EnvConfig
+from rtagent.memory.actions import NANO
+from rtagent.memory.board import Board, Doing, doing_since
+from rtagent.processes.pipe import MOST_AT_ONCE
+from rtagent.processes.systemd import Heartbeat, every_role_fresh
+from rtagent.supervisor.child import Child, Starter, State
+from rtagent.supervisor.status import Report
+
+BOOT_LIMIT_S = 60.0
+SERVICE_LIMIT_S = 10.0
+STOPPED_LEARNER_LIMIT_S = 5.0
+STOPPED_INFERENCE_LIMIT_S = 1.0
+PAUSE_S = 1.0
+"""Between two looks, which are a tenth of a second apart otherwise."""
+LAST_WORDS = 10_000
+"""Messages taken in of a dead process: more than a line can hold."""
+BUSY_S = 1.0
+"""A step or a reset of the environment that takes longer is shown."""
+KILL_LIMIT_S = 2.0
+"""How long killed processes may take to be gone; the others end with the fork server."""
+
+Key = tuple[str, int]
+Message = tuple[Child, tuple[str, dict[str, Any]]]
+"""Who said it; `command` or `event`; what."""
+
+
+class Crew:
+    """Every process of a run but the supervisor's own.
+
+    Args:
+        board: where the processes stamp their heartbeats.
+        starter: spawns the process of a role and an index, given its end of a line.
+        report: told what happens.
+        tick_seconds: tau_M.
+        seed: of the jitter between restarts.
+        env: how long the environment may take for a step and for a reset.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        starter: Callable[[str, int], Starter],
+        report: Report,
+        tick_seconds: float,
+        seed: int,
+        env: EnvConfig,
+    ) -> None:
+        self._board = board
+        self._env = env
+        self._starter = starter
+        self._report = report
+        self._tick_seconds = tick_seconds
+        self._random = random.Random(seed)
+        self._children: dict[Key, Child] = {}
+        self._looked: float | None = None
+        self._awake_since = -math.inf
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(list(self._children.values()))
+
+    def of(self, role: str) -> list[Child]:
+        """The processes of a role, those that have left included."""
+        return [child for child in self if child.role == role]
+
+    @property
+    def alive(self) -> bool:
+        """Whether any process exists."""
+        return any(child.alive for child in self)
+
+    def add(self, role: str, index: int, now: float) -> None:
+        """Start a process."""
+        child = Child(role, index, self._starter(role, index))
+        self._children[role, index] = child
+        child.start(now, self._random.random())
+        self._report_death(child)
+
+    def converge(self, wanted: Collection[Key], now: float) -> None:
+        """Start what is missing and send away what is too many.
+
+        Args:
+            wanted: the processes that should exist, in the order of their start.
+            now: seconds.
+        """
+        for key in wanted:
+            child = self._children.get(key)
+            if child is None or child.state is State.STOPPED:
+                self.add(*key, now)
+        for key, child in self._children.items():
+            if key not in wanted:
+                child.stop(now)
+
+    def listen(self, also: int, timeout: float, now: Callable[[], float]) -> Iterator[Message]:
+        """Wait for news from anybody.
+
+        Args:
+            also: a further descriptor that ends the wait.
+            timeout: seconds.
+            now: the clock.
+
+        Yields:
+            (child, message) for what the crew does not handle itself.
+        """
+        alive = [child for child in self if child.alive]
+        voices = {child.voice: child for child in alive if not child.voice.closed}
+        sentinels = [child.process.sentinel for child in alive]
+        for item in connection.wait([*voices, *sentinels, also], timeout):
+            if item in voices:
+                yield from self._hear(voices[item], now())
+
+    def look_around(self, now: float) -> float:
+        """Begin a look at everybody.
+
+        Who was stopped together with the supervisor (a terminal, a control group that is frozen, a
+        virtual machine) had no time to beat. So whenever the supervisor itself is late, every
+        silence counts from now on.
+
+        Args:
+            now: seconds.
+
+        Returns:
+            How long nobody has looked, if that is a pause; otherwise 0.
+        """
+        late_s = 0.0 if self._looked is None else now - self._looked
+        self._looked = now
+        if late_s < PAUSE_S:
+            return 0.0
+        self._awake_since = now
+        for child in self:
+            child.postpone(late_s)
+        return late_s
+
+    def look_after(self, child: Child, now: float, *, stopping: bool) -> Iterator[Message]:
+        """Notice death and hang-ups; start again what is due.
+
+        Args:
+            child: one of the crew.
+            now: seconds.
+            stopping: nothing is started any more.
+
+        Yields:
+            (child, message): its last words.
+        """
+        if child.alive and child.process.exitcode is not None:
+            if not child.voice.closed:
+                yield from self._hear(child, now, LAST_WORDS)
+            child.reap(now, self._random.random())
+            self._report_death(child)
+        elif child.alive and child.state is not State.STOPPING:
+            limit = self._silence_limit(child, now)
+            if self._silent_for(child, now) > limit:
+                child.kill(self._silence(child, limit))
+            elif child.role == "environment":
+                child.busy = self._busy(child, now)
+        child.enforce_stop(now)
+        if not stopping and child.start_if_due(now, self._random.random()):
+            self._report_death(child)
+
+    def _report_death(self, child: Child) -> None:
+        """Tell that a process has ended, or could not be started, if so."""
+        if child.state in (State.BACKOFF, State.FAILED):
+            error = (child.last_error or "").splitlines()[-1:]
+            wait_s = child.start_at - child.since
+            again = {} if child.boot_error else {"again_in_s": round(wait_s, 1)}
+            kind = "failed" if child.state is State.FAILED else "died"
+            self._report.event(kind, source=child.name, error="".join(error), **again)
+
+    def fresh(self, now: float) -> bool:
+        """Whether every role that a run needs has a process that beats."""
+        return every_role_fresh(
+            Heartbeat(
+                child.role,
+                self._silent_for(child, now) if child.alive else math.inf,
+                self._silence_limit(child, now),
+            )
+            for child in self
+            if child.state not in (State.STOPPING, State.STOPPED)
+        )
+
+    def stop(self, now: float) -> None:
+        """Expect everybody to leave."""
+        for child in self:
+            child.stop(now)
+
+    def kill_all(self) -> None:
+        """End whoever is left."""
+        left = [child.process for child in self if child.alive]
+        for process in left:
+            process.kill()
+        clock = MonotonicClock()
+        deadline = clock.now() + KILL_LIMIT_S
+        for process in left:
+            process.join(max(0.0, deadline - clock.now()))
+
+    def forgive(self, role: str) -> None:
+        """Let the failed processes of a role try again: their settings have changed."""
+        for child in self.of(role):
+            if child.state is State.FAILED:
+                child.state = State.STOPPED
+
+    def _hear(self, child: Child, now: float, most: int = MOST_AT_ONCE) -> Iterator[Message]:
+        """Take in what a child has said."""
+        try:
+            for message in child.voice.hear(most):
+                yield from self._understand(child, message, now)
+        except (EOFError, OSError):
+            child.voice.close()
+
+    def _understand(self, child: Child, message: Any, now: float) -> Iterator[Message]:
+        """Take in one message, which may be anything: the child may not be itself any more."""
+        match message:
+            case ["ready", _]:
+                child.mark_ready(now)
+                if child.restarts:
+                    self._report.event("restarted", source=child.name, restarts=child.restarts)
+            case ["failed", {"error": str(error), "boot": bool(boot)}]:
+                child.note_error(error, boot=boot)
+            case ["event", {"kind": str()} as said]:
+                yield child, ("event", said)
+            case {"id": int(), "name": str(), "arguments": dict(), "by": str()}:
+                yield child, ("command", message)
+            case _ if not child.misunderstood:
+                child.misunderstood = True
+                self._report.event("not_understood", source=child.name, message=message)
+
+    def _record(self, child: Child) -> Any:
+        return self._board.record(child.role, child.index)
+
+    def _silent_for(self, child: Child, now: float) -> float:
+        """Seconds since the process of this child last beat, or was started."""
+        record = self._record(child)
+        heard_ns = int(record["heartbeat_ns"][0])
+        if child.role == "environment":
+            heard_ns = max(heard_ns, doing_since(record)[1])
+        return now - max(heard_ns / NANO, child.since, self._awake_since)
+
+    def _busy(self, child: Child, now: float) -> str | None:
+        """What the environment has been doing for long; None: it waits for the clock."""
+        doing, since_ns = doing_since(self._record(child))
+        long = now - max(since_ns / NANO, child.since) > BUSY_S
+        return doing.name.lower() if doing is not Doing.WAITING and long else None
+
+    def _silence(self, child: Child, limit: float) -> str:
+        """Why a process counts as hung."""
+        doing = Doing.WAITING
+        if child.role == "environment":
+            doing, _ = doing_since(self._record(child))
+        if doing is Doing.STEPPING and limit == self._env.step_limit_s:
+            return f"a step has not come back for {limit:g} s (env.step_limit_s)"
+        if doing is Doing.RESETTING and limit == self._env.reset_limit_s:
+            return f"a reset has not come back for {limit:g} s (env.reset_limit_s)"
+        return f"no heartbeat for {limit:.0f} s"
+
+    def _silence_limit(self, child: Child, now: float) -> float:
+        """Seconds without a heartbeat after which a process counts as hung."""
+        if child.state is State.STARTING or child.role in ("evaluation", "recorder"):
+            return BOOT_LIMIT_S
+        if child.role == "service":
+            # On a machine full of others it may get no processor for seconds, and nothing that acts
+            # waits for it.
+            return SERVICE_LIMIT_S
+        if child.role == "learner":
+            # At idle priority it may get no processor for long: only one that was stopped, and may
+            # hold the apply lock, is given up early.
+            return STOPPED_LEARNER_LIMIT_S if is_stopped(child.pid) else BOOT_LIMIT_S
+        if child.role == "inference":
+            # A slow policy is silent for long; one that a signal has stopped will not come back.
+            overdue = self._silent_for(child, now) > STOPPED_INFERENCE_LIMIT_S
+            if overdue and is_stopped(child.pid):
+                return STOPPED_INFERENCE_LIMIT_S
+            return 2.0 + 8.0 * float(self._record(child)["estimate_s"][0])
+        return self._environment_limit(child, now)
+
+    def _environment_limit(self, child: Child, now: float) -> float:
+        """A world may take long; a process that a signal has stopped will not come back."""
+        limit = 2.0 + 2.0 * self._tick_seconds
+        doing, _ = doing_since(self._record(child))
+        overdue = self._silent_for(child, now) > limit
+        if doing is Doing.WAITING or (overdue and is_stopped(child.pid)):
+            return limit
+        return self._env.reset_limit_s if doing is Doing.RESETTING else self._env.step_limit_s
+
+
+def is_stopped(pid: int | None) -> bool:
+    """Whether a process has been stopped by a signal."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return False
+    return after_name.split()[:1] in (["T"], ["t"])

@@ -1,0 +1,188 @@
+"""Commands to the supervisor, from other threads and from the HTTP service.
+
+Why it is correct. A command is a queue entry with a future; the supervisor's thread alone takes it
+out, decides, and resolves the future when the change is in force. Whoever asked waits elsewhere:
+in another thread, or in the service at the other end of its pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from rtagent.errors import UserError
+from rtagent.logs.shortening import short_text
+from rtagent.supervisor.child import Child, State
+
+CHANGE_LIMIT_S = 30.0
+REFUSAL_BYTES = 8 << 10
+
+Result = Future[dict[str, Any]]
+InForce = Callable[[], dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to be done.
+
+    Attributes:
+        name: what.
+        arguments: with what.
+        by: who asks.
+        result: resolved when it is in force, or with a `UserError`.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    by: str
+    result: Result
+
+
+class Inbox:
+    """Where commands wait for the supervisor.
+
+    Attributes:
+        wake_reader: a descriptor that is readable when there is something to do.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._closed = False
+        self.wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def put(self, name: str, arguments: dict[str, Any], by: str = "python") -> Result:
+        """Hand in a command. From any thread."""
+        command = Command(name, arguments, by, Future())
+        self._queue.put(command)
+        if self._closed:
+            self._refuse_rest()
+        self.wake()
+        return command.result
+
+    def put_back(self, command: Command) -> None:
+        """Have a command taken again at the next step."""
+        self._queue.put(command)
+
+    def put_from_service(self, message: dict[str, Any], send: Callable[[Any], object]) -> None:
+        """Hand in a command that came over a line, and answer it there.
+
+        Args:
+            message: {"id", "name", "arguments", "by"}.
+            send: takes {"id", "result"} or {"id", "refused"}.
+        """
+
+        def answer(result: Result) -> None:
+            error = result.exception()
+            if error is None:
+                outcome: dict[str, Any] = {"result": result.result()}
+            else:
+                outcome = {"refused": short_text(str(error), REFUSAL_BYTES)}
+            # Where the service does not read, it tells its clients that nobody answered.
+            with contextlib.suppress(OSError):
+                send({"id": message["id"]} | outcome)
+
+        result = self.put(message["name"], message["arguments"], message["by"])
+        result.add_done_callback(answer)
+
+    def wake(self) -> None:
+        """Wake the supervisor. Safe in a signal handler."""
+        with contextlib.suppress(OSError):
+            os.write(self._wake_writer, b"!")
+
+    def drain_wake(self) -> None:
+        """Forget the wake-ups so far."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake_reader, 4096)
+
+    def take(self) -> Iterator[Command]:
+        """The commands that wait, each once."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._queue.get_nowait()
+
+    def close(self) -> None:
+        """Refuse what waits and whatever still comes, and give up the descriptors."""
+        self._closed = True
+        self._refuse_rest()
+        wake_writer, self._wake_writer = self._wake_writer, -1
+        os.close(self.wake_reader)
+        os.close(wake_writer)
+
+    def _refuse_rest(self) -> None:
+        for command in self.take():
+            command.result.set_exception(UserError("the daemon has stopped"))
+
+
+class PendingChanges:
+    """Changes that have been ordered and are not in force yet."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Result, InForce, float]] = []
+
+    def add(
+        self, result: Result, in_force: InForce, now: float, limit: float = CHANGE_LIMIT_S
+    ) -> None:
+        """Expect a change to be in force soon.
+
+        Args:
+            result: resolved then.
+            in_force: the answer, once it is in force; None before; raises `UserError` if it
+                never will be.
+            now: seconds.
+            limit: seconds to wait at most.
+        """
+        self._pending.append((result, in_force, now + limit))
+
+    def postpone(self, seconds: float) -> None:
+        """Wait longer: nothing could come into force for so long."""
+        self._pending = [
+            (result, in_force, deadline + seconds) for result, in_force, deadline in self._pending
+        ]
+
+    def settle(self, now: float) -> None:
+        """Resolve what has come into force, failed, or taken too long.
+
+        Args:
+            now: seconds.
+        """
+        for entry in list(self._pending):
+            result, in_force, deadline = entry
+            try:
+                value = None if result.done() else in_force()
+                if value is not None:
+                    result.set_result(value)
+                elif not result.done() and now > deadline:
+                    raise UserError("not in force in time; see the status and the events")
+            except UserError as error:
+                result.set_exception(error)
+            if result.done():
+                self._pending.remove(entry)
+
+    def close(self) -> None:
+        """Refuse everything that is still open."""
+        for result, _, _ in self._pending:
+            if not result.done():
+                result.set_exception(UserError("the daemon has stopped"))
+        self._pending.clear()
+
+
+def running(workers: Sequence[Child], count: int) -> bool:
+    """Whether as many processes of a role run as are wanted, and none is on its way.
+
+    Args:
+        workers: every process of the role.
+        count: how many of them should run.
+
+    Raises:
+        UserError: one of them has failed.
+    """
+    for child in workers:
+        if child.state is State.FAILED:
+            raise UserError(f"{child.name} failed: {child.last_error}")
+    settled = all(child.state in (State.RUNNING, State.STOPPED) for child in workers)
+    return settled and sum(child.state is State.RUNNING for child in workers) == count

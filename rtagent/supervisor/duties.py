@@ -1,0 +1,57 @@
+"""The duties of a step of the supervisor: an error in one costs neither the others nor the run.
+
+What a duty meets is written by other processes, or refused by the system: memory, descriptors, a
+file of `/proc`. Whatever it raises, the next step comes in a moment and tries again. That must not
+hide a mistake of ours, so it is told as an event, with its traceback.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+from rtagent.clock import Clock
+from rtagent.logs.shortening import short_error
+from rtagent.supervisor.status import Report
+
+TOLD_EVERY_S = 30.0
+"""A duty may fail ten times a second."""
+
+
+class Duties:
+    """Does duties, and tells of those that fail.
+
+    Args:
+        report: told.
+        clock: time.
+    """
+
+    def __init__(self, report: Report, clock: Clock) -> None:
+        self._report = report
+        self._clock = clock
+        self._failures: dict[str, int] = {}
+        self._told_at: dict[str, float] = {}
+
+    def do(self, name: str, duty: Callable[[], object]) -> bool:
+        """Do a duty; whether it could be done.
+
+        Args:
+            name: in the event.
+            duty: what to do.
+        """
+        try:
+            duty()
+        except Exception:
+            self._tell(name, short_error(traceback.format_exc()))
+            return False
+        return True
+
+    def _tell(self, name: str, error: str) -> None:
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        now = self._clock.now()
+        if failures > 1 and now - self._told_at[name] < TOLD_EVERY_S:
+            return
+        self._told_at[name] = now
+        self._report.event(
+            "internal_error", source="supervisor", duty=name, failures=failures, error=error
+        )

@@ -1,0 +1,42 @@
+"""Who takes part in staggering: brought up to date with the processes that really act.
+
+Why it is correct. The staggering state has one writer at a time, whoever holds the claim lock. The
+supervisor only tries that lock: its holder may be a stopped process that only the supervisor can
+kill, and the next step comes soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rtagent.memory.control import Orders
+from rtagent.memory.world import World
+from rtagent.supervisor.child import Child, State
+
+
+def follow_crew(world: World, crew: Iterable[Child], orders: Orders, now: float) -> None:
+    """Let exactly the processes that act take part; while there is none, whoever did before.
+
+    Args:
+        world: the shared memory.
+        crew: the inference processes.
+        orders: name the algorithm and the number of processes.
+        now: seconds.
+    """
+    acting = {child.index for child in crew if child.state is State.RUNNING}
+    stagger, lock = world.stagger, world.claim_lock
+    members = stagger.membership
+    same_algorithm = members.algorithm == orders.algorithm
+    if same_algorithm and (not acting or set(members.ring) == acting):
+        return
+    if not lock.try_enter():
+        return
+    try:
+        if not same_algorithm:
+            stagger.reset(orders.algorithm, now, orders.processes)
+        for worker in sorted(acting):
+            stagger.join(worker, now)
+        for worker in set(stagger.membership.ring) - acting:
+            stagger.leave(worker, now)
+    finally:
+        lock.leave()

@@ -1,0 +1,225 @@
+"""The replay and the disk: filled before the world starts, saved on request and at the end.
+
+It is filled from where it was saved, or else with demonstrations.
+
+Short-lived processes of their own do the work (`saver.py`), at idle priority; the supervisor only
+starts them and hears how they fare. `poll` never waits for one to end: one that does not leave is
+killed, and one that cannot even be killed is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rtagent.clock import Clock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.world import WorldHandles
+from rtagent.processes.launch import ForkServer
+from rtagent.processes.pipe import voices
+from rtagent.storage.checkpoint import signature
+from rtagent.storage.demonstration_loading import Demonstrations, find_demonstrations
+from rtagent.storage.process import load_demonstrations, restore_replay, save_replay
+from rtagent.storage.replay_snapshot import Manifest, find
+from rtagent.supervisor.status import Report
+
+Past = Manifest | Demonstrations
+"""What a run may begin with."""
+
+POLL_S = 0.1
+LEAVE_LIMIT_S = 2.0
+"""How long a process that is to end may take."""
+SILENT_S = 60.0
+"""A saver that reports no progress for so long is given up."""
+
+
+class ReplayKeeping:
+    """Saving and restoring the replay of one run.
+
+    Args:
+        folder: where it is kept.
+        report: told what happens.
+        clock: time.
+    """
+
+    fork_server: ForkServer
+    """Starts the processes; set before the first is."""
+
+    def __init__(self, folder: Path, report: Report, clock: Clock) -> None:
+        self._folder = folder
+        self._report = report
+        self._clock = clock
+        self._process: Any = None
+        self._voice: Any = None
+        self._kind = ""
+        self._heard = 0.0
+        self._leave_by = math.inf
+        self._reason = ""
+        self.outcome: dict[str, Any] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is under way."""
+        return self._process is not None
+
+    def find(self, config: Config, blueprint: Blueprint) -> Past | None:
+        """What a run begins with: its saved replay, or else demonstrations; None: nothing.
+
+        Raises:
+            UserError: it does not belong to this run.
+        """
+        source = config.learning.demonstrations
+        if config.run.checkpoint_replay and config.run.resume:
+            saved = find(self._folder, signature(config, blueprint))
+            if saved is not None:
+                if source is not None:
+                    self._report.event(
+                        "demonstrations", source="saver", path=str(source),
+                        skipped="a saved replay is restored",
+                    )
+                return saved
+        return None if source is None else find_demonstrations(source, config, blueprint)
+
+    def start_save(self, handles: WorldHandles) -> None:
+        """Begin to save; `poll` says when it is done. If no process can be started, it is."""
+        self._start("replay", save_replay, handles, self._folder)
+
+    def begin(
+        self, past: Past, handles: WorldHandles, keep: int, stopping: Callable[[], bool]
+    ) -> None:
+        """Fill the replay, and wait for it: nothing else runs yet.
+
+        Args:
+            past: what with, from `find`.
+            handles: of the shared memory.
+            keep: most ticks.
+            stopping: asked again and again; ends the wait.
+
+        Raises:
+            UserError: that cannot be done.
+        """
+        demonstrated = isinstance(past, Demonstrations)
+        if demonstrated:
+            self._start("demonstrations", load_demonstrations, handles, past, keep)
+        else:
+            self._start("replay", restore_replay, handles, self._folder, keep)
+        while not self.poll(POLL_S):
+            if stopping():
+                self.abort()
+                return
+            self.fork_server.tend()
+        failed = None if self.outcome is None else self.outcome.get("failed")
+        if failed is None:
+            return
+        if demonstrated:
+            raise UserError(f"learning.demonstrations: {failed}")
+        raise UserError(
+            f"the saved replay cannot be restored: {failed}; move {self._folder} away, or start "
+            "with --set run.checkpoint_replay=false"
+        )
+
+    def poll(self, timeout: float = 0.0) -> bool:
+        """Look for news.
+
+        Args:
+            timeout: seconds to wait for some.
+
+        Returns:
+            Whether nothing is under way (any more); `outcome` then says how it went.
+        """
+        if self._process is not None:
+            self._listen(timeout)
+        if self._process is not None:
+            self._see_off()
+        return self._process is None
+
+    def postpone(self, seconds: float) -> None:
+        """The process could do nothing for so long, and nobody could hear it."""
+        self._heard += seconds
+        self._leave_by += seconds
+
+    def abort(self) -> None:
+        """Give up a save; the replay saved before stays."""
+        if self._process is None:
+            return
+        self._tell_to_leave("given up")
+        self._process.join(LEAVE_LIMIT_S)
+        self._process.kill()
+        self._process.join(LEAVE_LIMIT_S)
+        self._account()
+
+    def _start(
+        self, kind: str, body: Any, handles: WorldHandles, place: Any, *further: Any
+    ) -> None:
+        """Start a process; its outcome becomes an event of this kind."""
+        self._kind, self._heard, self.outcome = kind, self._clock.now(), None
+        self._leave_by, self._reason = math.inf, ""
+        try:
+            self._voice, theirs = voices()
+            try:
+                self._process = self.fork_server.spawn(
+                    body, handles, place, theirs, *further, name="saver"
+                )
+            finally:
+                theirs.close()
+        except OSError as error:
+            self.outcome = {"failed": f"no process: {error.strerror}"}
+            self._report.event(kind, source="saver", **self.outcome)
+
+    def _listen(self, timeout: float) -> None:
+        """Take in what the process says."""
+        if self._voice.closed:
+            return
+        try:
+            if self._voice.poll(timeout):
+                for message in self._voice.hear():
+                    self._understand(message)
+        except (EOFError, OSError):
+            self._voice.close()
+            self._leave_by = min(self._leave_by, self._clock.now() + LEAVE_LIMIT_S)
+
+    def _understand(self, message: Any) -> None:
+        self._heard = self._clock.now()
+        match message:
+            case ["progress", _]:
+                pass
+            case ["failed", str(reason)]:
+                self.outcome = {"failed": reason}
+            case [str(kind), dict(details)] if kind != "failed":
+                self.outcome = details
+
+    def _see_off(self) -> None:
+        """Account for a process that has ended; end one that should have, and does not."""
+        now = self._clock.now()
+        if self._process.exitcode is not None:
+            # Its last words may have come since.
+            self._listen(0.0)
+            self._account()
+        elif now > self._leave_by + LEAVE_LIMIT_S:
+            # Not even a signal ends it: it hangs in the kernel, and ends with the fork server.
+            self._account()
+        elif now > self._leave_by:
+            self._process.kill()
+        elif self.outcome is not None:
+            self._leave_by = min(self._leave_by, now + LEAVE_LIMIT_S)
+        elif now - self._heard > SILENT_S:
+            self._tell_to_leave("no progress for a minute")
+
+    def _tell_to_leave(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._process.terminate()
+        self._leave_by = min(self._leave_by, self._clock.now() + LEAVE_LIMIT_S)
+
+    def _account(self) -> None:
+        """Nothing is under way any more."""
+        process, self._process = self._process, None
+        if self.outcome is None:
+            died = process.failure or f"its process ended with code {process.exitcode}"
+            self.outcome = {"failed": self._reason or died}
+        process.close()
+        self._voice.close()
+        self._report.event(self._kind, source="saver", **self.outcome)

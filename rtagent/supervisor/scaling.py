@@ -1,0 +1,132 @@
+"""`inference.processes = "auto"`: measures how acting goes, follows what `autoscale.py` decides.
+
+Everything is read from shared memory in the supervisor's thread, once a second: a window of the
+board's registrations and of the ledger. What was measured before a change says nothing about what
+is now, so the window begins no earlier than the newest change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from rtagent.clock import Clock
+from rtagent.config import MAX_INFERENCE_PROCESSES, InferenceConfig
+from rtagent.memory.board import registrations_since
+from rtagent.memory.world import World
+from rtagent.staggering.arbiter import Source
+from rtagent.staggering.figures import interaction
+from rtagent.supervisor.autoscaler import AutoScaler, Limits, Measured, Move, first_guess
+from rtagent.supervisor.child import Child, State
+from rtagent.telemetry.stats import StatsReader
+
+NANO = 1e9
+EVERY_S = 1.0
+WINDOW_S = 5.0
+"""Measured over so many seconds, and..."""
+WINDOW_INFERENCES = 4.0
+"""...over at least so many inferences of one process."""
+
+
+def limits_of(
+    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES
+) -> Limits:
+    """What an automatic number of processes must keep to.
+
+    Args:
+        inference: deadline, algorithm, injected latency.
+        tick_s: tau_M, the deadline where none is set.
+        room: inference processes that the machine has room for.
+    """
+    deadline = inference.action_deadline_ms
+    # Padding is waited out and keeps no core busy.
+    injected = inference.injected_latency_ms > 0.0
+    return Limits(
+        deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),
+        algorithm=inference.algorithm,
+        most=max(1, room if injected else min(room, len(os.sched_getaffinity(0)))),
+    )
+
+
+def first_number(
+    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES
+) -> int:
+    """Inference processes to start with, before anything is measured."""
+    if inference.processes != "auto":
+        return inference.processes
+    return first_guess(limits_of(inference, tick_s, room))
+
+
+class Scaling:
+    """Chooses the number of inference processes while the run goes on.
+
+    Args:
+        world: the shared memory.
+        clock: time.
+    """
+
+    def __init__(self, world: World, clock: Clock) -> None:
+        self._world = world
+        self._reader = StatsReader(world, clock)
+        self._scaler = AutoScaler()
+        self._next = self._changed_at = clock.now()
+        self._known: tuple[Limits, float] | None = None
+
+    def start_anew(self) -> None:
+        """Forget what was measured: it says nothing about what is now."""
+        self._known = None
+
+    def step(
+        self,
+        now: float,
+        inference: InferenceConfig,
+        current: int,
+        workers: Iterable[Child],
+        room: int = MAX_INFERENCE_PROCESSES,
+    ) -> Move | None:
+        """What to change now, if anything.
+
+        Args:
+            now: seconds.
+            inference: in force.
+            current: processes ordered.
+            workers: the inference processes.
+            room: inference processes that the machine has room for.
+        """
+        if inference.processes != "auto" or now < self._next:
+            return None
+        self._next = now + EVERY_S
+        limits = limits_of(inference, self._world.blueprint.tick_seconds, room)
+        if (limits, inference.injected_latency_ms) != self._known:
+            self._known, self._changed_at = (limits, inference.injected_latency_ms), now
+            self._scaler.reset(now)
+        running = [child.index for child in workers if child.state is State.RUNNING]
+        measured = self._measure(now, running) if len(running) == current else None
+        move = self._scaler.step(now, current, measured, limits)
+        if move is not None:
+            self._changed_at = now
+        return move
+
+    def _measure(self, now: float, running: Iterable[int]) -> Measured | None:
+        """How acting has gone lately; None if nobody has acted."""
+        records = [self._world.board.record("inference", index) for index in running]
+        estimate_s = max(float(record["estimate_s"][0]) for record in records)
+        since = max(now - max(WINDOW_S, WINDOW_INFERENCES * estimate_s), self._changed_at)
+        latencies = np.concatenate(
+            [registrations_since(record, int(since * NANO)) for record in records]
+        )["latency_ns"]
+        if not len(latencies):
+            return None
+        longest = float(np.percentile(latencies, 99)) / NANO
+        rows = self._reader.rows_since(since)
+        interaction_s = interaction(rows["time_ns"][rows["source"] == Source.AGENT] / NANO).mean
+        inaction = float((rows["source"] == Source.DEFAULT).mean()) if len(rows) else None
+        return Measured(
+            mean_s=min(float(latencies.mean()) / NANO, longest),
+            longest_s=longest,
+            samples=len(latencies),
+            interaction_s=interaction_s,
+            inaction=inaction,
+        )

@@ -1,0 +1,164 @@
+"""What must be done once, in processes of their own, before the workers of a run can start.
+
+The supervisor loads neither torch nor the environment; these children do, and end.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.world import World, WorldHandles
+from rtagent.processes import launch
+from rtagent.processes.launch import ForkServer
+from rtagent.processes.worker import start_life
+
+POLL_S = 0.1
+KILL_LIMIT_S = 2.0
+"""How long a killed process may take to be gone."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known before the workers start.
+
+    Attributes:
+        blueprint: the shapes of the run.
+        resume: the checkpoint to go on from; None: none.
+        events: what is worth telling: kind and details.
+    """
+
+    blueprint: Blueprint
+    resume: Path | None
+    events: Sequence[tuple[str, dict[str, Any]]] = ()
+
+
+def find_shapes(
+    fork_server: ForkServer,
+    config: Config,
+    checkpoint_dir: Path,
+    run_dir: Path,
+    stopping: Callable[[], bool],
+) -> Found | None:
+    """Build environment and network once, check the checkpoints, and write the run's record.
+
+    Args:
+        fork_server: starts the process.
+        config: what to build.
+        checkpoint_dir: where a checkpoint may be.
+        run_dir: where the record of the run is written.
+        stopping: asked again and again; ends the wait.
+
+    Returns:
+        What was found; none if it was told to stop.
+
+    Raises:
+        UserError: something cannot be built or used as configured.
+    """
+    env_id = config.env.id
+    answer = _ask(fork_server, stopping, "probe", (
+        f"the environment or the network of env.id = {env_id!r} ended its process "
+        "(exit code {code}) while it was being built"
+    ), _probe, config, checkpoint_dir, run_dir)
+    return None if answer is None else Found(*answer[1:])
+
+
+def publish_first_weights(
+    fork_server: ForkServer,
+    handles: WorldHandles,
+    resume: Path | None,
+    stopping: Callable[[], bool],
+) -> None:
+    """Publish weights to act with in a run where nobody learns.
+
+    Args:
+        fork_server: starts the process.
+        handles: of the shared memory.
+        resume: a checkpoint; none: random weights.
+        stopping: asked again and again; ends the wait.
+
+    Raises:
+        UserError: they cannot be published.
+    """
+    ended = "the process that publishes the first weights ended (exit code {code})"
+    _ask(fork_server, stopping, "weights", ended, _publish, handles, resume)
+
+
+def _ask(
+    fork_server: ForkServer,
+    stopping: Callable[[], bool],
+    name: str,
+    ended: str,
+    body: Callable[..., None],
+    *args: Any,
+) -> Any:
+    """What a child answers through its pipe, the last of its arguments.
+
+    Args:
+        fork_server: starts it.
+        stopping: asked again and again; ends the wait.
+        name: of the process.
+        ended: the error if it ends without an answer; has a place for `code`.
+        body: what it runs.
+        args: of the body.
+
+    Returns:
+        The answer, a tuple; none if it was told to stop.
+
+    Raises:
+        UserError: it says so, ends without an answer, or cannot be started.
+    """
+    ours, theirs = launch.pipe()
+    try:
+        process = fork_server.spawn(body, *args, theirs, name=name)
+    except OSError as error:
+        ours.close()
+        raise UserError(f"no process can be started: {error.strerror}") from None
+    finally:
+        theirs.close()
+    try:
+        while not ours.poll(POLL_S):
+            if stopping():
+                return None
+            fork_server.tend()
+            if not process.is_alive() and not ours.poll(0):
+                raise UserError(process.failure or ended.format(code=process.exitcode))
+        answer = ours.recv()
+    except EOFError:
+        process.join(POLL_S)
+        raise UserError(process.failure or ended.format(code=process.exitcode)) from None
+    finally:
+        process.kill()
+        process.join(KILL_LIMIT_S)
+        process.close()
+        ours.close()
+    if answer[0] == "failed":
+        raise UserError(answer[1])
+    return answer
+
+
+def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, voice: Any) -> None:
+    from rtagent.evaluation.probe import run_probe
+
+    run_probe(config, checkpoint_dir, run_dir, voice)
+
+
+def _publish(handles: WorldHandles, resume: Path | None, voice: Any) -> None:
+    from rtagent.learning.learner import publish_initial
+
+    start_life("weights")
+    answer: tuple[str, ...]
+    try:
+        publish_initial(World(handles), handles.config, resume)
+        answer = ("published",)
+    except UserError as error:
+        answer = ("failed", str(error))
+    except Exception:
+        answer = ("failed", traceback.format_exc())
+    voice.send(answer)

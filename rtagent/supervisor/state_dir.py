@@ -1,0 +1,196 @@
+"""The state directory: held by one daemon at a time, and where clients find it.
+
+It holds the token, so whoever can write there is the daemon's master. It must belong to who runs
+the daemon, and nobody else may write there; then nobody else can have put a link or a file of
+theirs into it. What is opened there by name is still no link (`O_NOFOLLOW`) and a plain file: the
+directory may have been open to others once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rtagent.errors import UserError
+from rtagent.files.atomic_write import appearing
+
+NOTE = "daemon.json"
+LOCK = "lock"
+LOOKS = 10
+LOOK_S = 0.02
+"""Who asks whether a directory is held (`is_held`) holds it for an instant: it is tried again."""
+_LONGEST_FILE = 4096
+
+
+class StateDir:
+    """The state directory of a daemon, held until `release`.
+
+    The lock is the kernel's (`flock`): it is free again when the daemon is gone, however it died.
+
+    Args:
+        path: made if absent.
+
+    Raises:
+        UserError: it cannot be made or written, others can write there, or another daemon holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            check_private(path)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(path / LOCK, flags, 0o600)
+        except OSError as error:
+            reason = "its lock is a link" if error.errno == errno.ELOOP else error.strerror
+            raise UserError(
+                f"cannot use the state directory {path}: {reason}; choose another with --state-dir"
+            ) from None
+        try:
+            _lock(self._descriptor)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise UserError(
+                f"the state directory {path} is held by another daemon; stop it, or choose "
+                "another with --state-dir"
+            ) from None
+
+    def announce(self, details: dict[str, Any]) -> None:
+        """Write how to reach the daemon, for `rtagent status` and `set`.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        target = self.path / NOTE
+        try:
+            with appearing(target, f".{NOTE}-") as write:
+                write(json.dumps(details).encode())
+        except OSError as error:
+            raise UserError(
+                f"cannot write {target}: {error.strerror}; make room, or choose another state "
+                "directory with --state-dir"
+            ) from None
+
+    def release(self) -> None:
+        """Let another daemon have the directory."""
+        # The disk may have become read-only; who finds the note then sees that the daemon is gone.
+        with suppress(OSError):
+            (self.path / NOTE).unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def is_held(path: Path) -> bool | None:
+    """Whether a daemon holds a state directory, however it was started; None: that is not known."""
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock of a state directory.
+
+    Raises:
+        BlockingIOError: a daemon has it.
+    """
+    for _ in range(LOOKS):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOOK_S)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def check_private(path: Path) -> None:
+    """Refuse a directory that somebody else could have prepared.
+
+    Args:
+        path: the directory.
+
+    Raises:
+        UserError: it belongs to another user, or others than its owner can write there.
+        OSError: it cannot be looked at.
+    """
+    about = path.stat()
+    if about.st_uid != os.geteuid():
+        raise UserError(
+            f"the state directory {path} belongs to another user (uid {about.st_uid}), who could "
+            "have put a token there; choose another with --state-dir, or chown it"
+        )
+    check_unshared(path)
+
+
+def check_unshared(path: Path) -> None:
+    """Refuse a directory in which others than its owner can write.
+
+    Args:
+        path: the directory.
+
+    Raises:
+        UserError: they can.
+        OSError: it cannot be looked at.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o022:
+        raise UserError(
+            f"others can write into the state directory {path} (mode {mode:04o}), and could have "
+            "put a token there; look into it, then `chmod go-w` it, or choose another with "
+            "--state-dir"
+        )
+
+
+def read_private(
+    path: Path, remedy: str, *, secret: bool = False, longest: int = _LONGEST_FILE
+) -> bytes:
+    """A small file of a state directory, if its owner has put it there.
+
+    Args:
+        path: of the file.
+        remedy: what to do about one that somebody else has put there.
+        secret: nobody else may read it either.
+        longest: bytes that are read.
+
+    Returns:
+        What it begins with.
+
+    Raises:
+        UserError: it is a link or no plain file, belongs to another user than its directory, or is
+            a secret that others can read.
+        OSError: it cannot be read.
+    """
+    try:
+        # Without O_NONBLOCK the open of a FIFO put there would wait for ever.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UserError(f"{path} is a link: {remedy}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise UserError(f"{path} is not a file: {remedy}")
+        if about.st_uid != path.parent.stat().st_uid:
+            raise UserError(f"{path} belongs to another user (uid {about.st_uid}): {remedy}")
+        if secret and about.st_mode & 0o077:
+            raise UserError(
+                f"{path} is open to other users (mode {stat.S_IMODE(about.st_mode):04o}): "
+                f"{remedy}, or `chmod 600` it"
+            )
+        return file.read(longest)

@@ -1,0 +1,94 @@
+"""What a run was made of, so that it can be repeated: configuration, versions, state of the code.
+
+Written once, by the probe, into the folder of the run; each checkpoint carries a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rtagent.config import Config
+from rtagent.files.atomic_write import appearing
+
+FILE = "run.json"
+PACKAGES = ("rtagent", "torch", "numpy", "gymnasium", "stable-retro", "safetensors")
+GIT_LIMIT_S = 5.0
+
+
+def describe_run(config: Config) -> dict[str, Any]:
+    """What a run is made of: config, versions, code, command.
+
+    Args:
+        config: in force at the start.
+    """
+    return {
+        "config": config.model_dump(mode="json"),
+        "versions": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            **{name: _version(name) for name in PACKAGES},
+        },
+        "code": {
+            "rtagent": git_state(Path(__file__).parent),
+            "working_directory": git_state(Path.cwd()),
+        },
+        "command": sys.argv,
+    }
+
+
+def write(folder: Path, record: dict[str, Any]) -> None:
+    """Write the record of a run into its folder.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with appearing(folder / FILE, ".run-") as put:
+        put(json.dumps(record, indent=2).encode())
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The record in the folder of a run; {} if there is none that can be read."""
+    try:
+        found = json.loads((folder / FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit of a checkout, and whether files that git tracks differ from it.
+
+    Returns:
+        {"commit", "modified"}; None where there is no checkout, or no git.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "modified": None if changes is None else bool(changes)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "--no-optional-locks", *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=GIT_LIMIT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

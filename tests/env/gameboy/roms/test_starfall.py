@@ -1,0 +1,158 @@
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent.env.gameboy.roms.starfall import build
+
+HERE = Path(__file__).parent
+ROM = build.SOURCE / "starfall.gb"
+MANIFEST = tomllib.loads((build.SOURCE / "manifest.toml").read_text())
+PLAYING, GAME_OVER = 1, 2
+WIDTHS = {"u1": 1, "u2le": 2, "bytes8": 8}
+
+
+class Recording:
+    """What one scripted run left behind, by the names of the manifest."""
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as arrays:
+            self.ram, self.pictures = arrays["ram"], arrays["pictures"]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        entry = MANIFEST["ram"][name]
+        start = entry["address"] - 0xC000
+        field = self.ram[:, start : start + WIDTHS[entry["type"]]].astype(np.int64)
+        return field[:, 0] + 256 * field[:, 1] if entry["type"] == "u2le" else field[:, 0]
+
+    @property
+    def star_places(self) -> list[int]:
+        """The x of every star of slot 0, in order of appearance."""
+        y = self["star0_y"]
+        return self["star0_x"][1:][(y[1:] != 0) & (y[:-1] == 0)].tolist()
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("starfall")
+
+    def play(emulator: str = "gambatte", **options: int) -> Recording:
+        output = folder / "recording.npz"
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        player = HERE / "starfall_player.py"
+        subprocess.run(
+            [sys.executable, player, emulator, ROM, output, *flags], check=True, timeout=60
+        )
+        return Recording(output)
+
+    return play
+
+
+@pytest.fixture(scope="module")
+def followed(play):
+    return play(follow_until=10_000, frames=3000)
+
+
+@pytest.fixture(scope="module")
+def idle(play):
+    return play(frames=600)
+
+
+def test_rebuilding_gives_the_committed_cartridge():
+    if shutil.which("sdcc") is None and not os.environ.get("CI"):
+        pytest.skip("sdcc is not installed")
+    assert build.build_rom() == ROM.read_bytes()
+
+
+def test_a_missing_compiler_is_one_clear_line(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-m", build.__name__, "--output", str(tmp_path / "out.gb")],
+        env={"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: sdcc not found")
+    assert result.stderr.count("\n") == 1
+
+
+def test_header():
+    rom = ROM.read_bytes()
+    assert len(rom) == 32 * 1024
+    assert rom[0x134:0x144].rstrip(b"\0") == b"STARFALL"
+    assert rom[0x147] == 0, "a plain 32 KiB cartridge, no memory controller"
+    assert rom[0x14D] == -sum(byte + 1 for byte in rom[0x134:0x14D]) % 256
+    assert int.from_bytes(rom[0x14E:0x150], "big") == (sum(rom) - rom[0x14E] - rom[0x14F]) % 65536
+
+
+def test_manifest_matches_the_file():
+    rom = ROM.read_bytes()
+    assert MANIFEST["file"] == ROM.name
+    assert hashlib.sha1(rom, usedforsecurity=False).hexdigest() == MANIFEST["sha1"]
+    assert hashlib.sha256(rom).hexdigest() == MANIFEST["sha256"]
+    assert len(MANIFEST["actions"]) == len(MANIFEST["action_meanings"])
+
+
+def test_gambatte_and_pyboy_agree_on_every_frame(play):
+    script = {"follow_until": 27, "frames": 2600, "picture_every": 1}
+    gambatte, pyboy = play("gambatte", **script), play("pyboy", **script)
+    seen = gambatte["screen"]
+    assert gambatte["score"].max() >= 27
+    assert gambatte["stars_in_flight"].max() == 2
+    games_begun = np.count_nonzero((seen[1:] == PLAYING) & (seen[:-1] != PLAYING))
+    assert games_begun == 2, "one from the title, one after game over"
+    np.testing.assert_array_equal(gambatte.ram, pyboy.ram)
+    np.testing.assert_array_equal(gambatte.pictures, pyboy.pictures)
+    assert set(np.unique(gambatte.pictures)) == {0, 1, 2, 3}
+
+
+def test_the_picture_is_one_frame_behind_ram(play):
+    run = play(follow_until=10, frames=300, picture_every=1)
+    y = run["star0_y"]
+    falling = [k for k in range(1, len(y)) if 20 < y[k - 1] < 90]
+    assert len(falling) > 50
+    white_rows = [np.flatnonzero((run.pictures[k, 8:110] == 3).any(axis=1)) + 8 for k in falling]
+    assert [rows[0] for rows in white_rows] == [y[k - 1] for k in falling]
+
+
+def test_every_frame_counts_exactly_once(followed):
+    assert set(np.diff(followed["frame"])) == {1}
+
+
+def test_doing_nothing_loses_all_lives(idle):
+    first_game = slice(0, np.flatnonzero(idle["screen"] == GAME_OVER)[0] + 1)
+    lives = idle["lives"][first_game]
+    assert sorted(set(lives)) == [0, 1, 2, 3]
+    assert lives[-1] == 0
+    assert idle["score"][first_game].max() <= 2
+
+
+def test_following_the_star_scores(followed):
+    assert followed["score"].max() > 30
+    assert followed["lives"][-1] == 3, "two stars in flight never ask for the impossible"
+    assert followed["level"][-1] == 1 + followed["score"][-1] // 8
+
+
+def test_the_boat_and_the_stars_stay_in_the_field(followed):
+    assert followed["paddle_x"].max() <= 160 - 32
+    assert set(np.abs(np.diff(followed["paddle_x"]))) == {0, 4}
+    for star in ("star0", "star1"):
+        assert followed[f"{star}_x"].max() <= 160 - 16
+        assert not (followed[f"{star}_x"] % 4).any()
+
+
+def test_the_frame_of_the_key_press_decides_the_stars(play):
+    once, again, later = (
+        play(start_frame=start, follow_until=10_000, frames=1000).star_places
+        for start in (60, 60, 61)
+    )
+    assert len(once) > 10
+    assert once == again
+    assert once[:10] != later[:10]

@@ -1,0 +1,78 @@
+"""The search in a Game Boy's memory, against the reading of a reward file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtagent.env.gameboy.ram_search import RELATIONS, TYPES, Look, Place, memory_of, search
+from rtagent.env.gameboy.rewards import HIGHEST, LOWEST, Variable, load_rules
+
+SIZE = HIGHEST - LOWEST + 1
+
+
+def memory(**bytes_at: int) -> np.ndarray:
+    """Nothing can be read but these bytes: x0000=value, counted from the lowest address."""
+    found = np.full(SIZE, -1, np.int16)
+    for name, value in bytes_at.items():
+        found[int(name[1:], 16)] = value
+    return found
+
+
+def test_only_what_agrees_with_every_state_is_left() -> None:
+    states = [
+        memory(x10=5, x20=5, x30=5), memory(x10=7, x20=7, x30=9), memory(x10=7, x20=8, x30=9)
+    ]
+    looks = [Look(states[0], 5), Look(states[1], None, "increased"), Look(states[2], None, None)]
+    places = search(looks, ["u1"])
+    assert [place.address - LOWEST for place in places] == [0x10, 0x20, 0x30]
+    looks[1] = Look(states[1], 7, "changed")
+    looks[2] = Look(states[2], None, "unchanged")
+    assert search(looks, ["u1"]) == [Place(LOWEST + 0x10, "u1", (5, 7, 7))]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(sorted(TYPES)), st.integers(0, SIZE - 8), st.data())
+def test_numbers_are_those_of_a_reward_file(name: str, at: int, data: st.DataObject) -> None:
+    """Whatever is read there is found there, and agrees with `rewards.Variable`."""
+    content = data.draw(st.lists(st.integers(0, 255), min_size=8, max_size=8))
+    if name.startswith("bcd"):
+        content = [byte // 26 * 16 + byte % 10 for byte in content]
+    dump = np.full(SIZE, -1, np.int16)
+    dump[at : at + 8] = content
+    shape = TYPES[name]
+    variable = Variable(LOWEST + at, shape.size, shape.bcd, shape.big_endian)
+    (value,) = variable.read(lambda address: int(dump[address - LOWEST]))
+    places = search([Look(dump, value)], [name])
+    assert Place(LOWEST + at, name, (value,)) in places
+    assert all(place.values == (value,) for place in places)
+
+
+def test_every_type_is_one_of_a_reward_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    lines = [f'v{i} = {{ address = 0xC000, type = "{name}" }}' for i, name in enumerate(TYPES)]
+    file = tmp_path / "all.toml"
+    file.write_text("\n".join(["[variables]", *lines, "[reward]", 'x = { increase = "v0" }']))
+    for name, read in zip(TYPES, load_rules(file).variables.values(), strict=True):
+        kind = TYPES[name]
+        assert (read.size, read.bcd, read.big_endian) == (kind.size, kind.bcd, kind.big_endian)
+
+
+def test_what_cannot_be_read_is_no_place() -> None:
+    def byte_at(address: int) -> int:
+        if address % 2:
+            raise IndexError
+        return 1
+
+    dump = memory_of(byte_at)
+    assert len(search([Look(dump, 1)], ["u1"])) == SIZE // 2
+    assert search([Look(dump)], ["u2le"]) == []
+
+
+@pytest.mark.parametrize(("name", "now"), [
+    ("changed", [1, 3]), ("unchanged", [2]), ("increased", [3]), ("decreased", [1]),
+])
+def test_relations(name: str, now: list[int]) -> None:
+    before = np.full(3, 2)
+    assert (np.flatnonzero(RELATIONS[name](before, np.array([1, 2, 3]))) + 1).tolist() == now

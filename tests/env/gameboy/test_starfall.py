@@ -1,0 +1,173 @@
+import dataclasses
+import statistics
+import time
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from rtagent.env.gameboy import starfall as module
+from rtagent.env.gameboy.gambatte_machine import GameBoy
+from rtagent.env.gameboy.rom import Rom
+from rtagent.env.gameboy.starfall import Starfall
+from rtagent.errors import UserError
+
+LEFT, RIGHT = 1, 2
+
+
+def play(env, seed, ticks, choose=lambda tick: 0):
+    """Frames of an episode's first ticks."""
+    frames = [env.reset(seed=seed)[0]]
+    frames += [env.step(choose(tick))[0] for tick in range(ticks)]
+    return np.stack(frames)
+
+
+@pytest.mark.filterwarnings("ignore:.*Not able to test alternative render modes")
+def test_it_is_a_proper_gymnasium_environment(starfall):
+    check_env(starfall)
+
+
+def test_rewards_are_what_the_machines_memory_says(starfall, rom):
+    ram, at = starfall._game_boy.ram, rom.addresses
+    rng = np.random.default_rng(0)
+    caught = lost = 0
+    _, before = starfall.reset(seed=0)
+    action, done = 0, False
+    for tick in range(3000):
+        if tick % 20 == 0:
+            action = int(rng.integers(3))
+        _, reward, done, truncated, info = starfall.step(action)
+        assert info["score"] == ram.u16le(at["score"])
+        assert info["lives"] == ram.u8(at["lives"])
+        assert info["level"] == ram.u8(at["level"])
+        assert done == (ram.u8(at["screen"]) == 2) == (info["lives"] == 0)
+        assert not truncated
+        assert reward == (info["score"] - before["score"]) + (info["lives"] - before["lives"])
+        caught += reward > 0
+        lost += reward < 0
+        before = starfall.reset()[1] if done else info
+    assert caught > 0
+    assert lost >= 3
+
+
+def test_several_events_in_one_frame_add_up(starfall, monkeypatch):
+    starfall.reset(seed=0)
+    monkeypatch.setattr(starfall, "_info", lambda: {"score": 2, "lives": 2, "level": 1})
+    assert starfall.step(0)[1] == 2.0 - 1.0
+
+
+def test_an_idle_player_loses_three_lives_and_the_game_ends(starfall):
+    starfall.reset(seed=3)
+    total, done, ticks = 0.0, False, 0
+    while not done:
+        _, reward, done, _, info = starfall.step(starfall.noop_action)
+        total, ticks = total + reward, ticks + 1
+        assert ticks < 5000
+    assert info["lives"] == 0
+    assert total == info["score"] - 3
+    _, info = starfall.reset()
+    assert (info["score"], info["lives"], info["level"]) == (0, 3, 1)
+
+
+def test_the_boat_obeys(starfall, rom):
+    ram, at = starfall._game_boy.ram, rom.addresses
+    starfall.reset(seed=0)
+    centre = ram.u8(at["paddle_x"])
+    starfall.step(LEFT)
+    assert ram.u8(at["paddle_x"]) < centre
+    starfall.step(RIGHT)
+    assert ram.u8(at["paddle_x"]) == centre
+
+
+def test_the_first_frame_shows_the_game_not_the_title(starfall):
+    frames = play(starfall, 0, 1)
+    assert (frames[0] != frames[1]).mean() < 0.02
+
+
+def test_the_same_seed_gives_the_same_play(starfall):
+    wobble = [0, LEFT, LEFT, RIGHT, 0].__getitem__
+    first, again = (play(starfall, 11, 200, lambda tick: wobble(tick % 5)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+
+
+def test_starts_differ_and_seeds_reach_many_of_them(starfall):
+    plays = {play(starfall, seed, 150).tobytes() for seed in range(40)}
+    assert len(plays) > 20
+
+
+def test_every_start_leads_to_another_sequence_of_stars(starfall, rom):
+    column = rom.addresses["star0_x"]
+
+    def stars(start):
+        starfall._game_boy.restore(start.machine)
+        starfall._game_boy.press()
+        seen = []
+        for _ in range(180):
+            starfall._game_boy.step()
+            seen.append(starfall._game_boy.ram.u8(column))
+        return tuple(seen)
+
+    sequences = {stars(start) for start in starfall._starts}
+    assert len(starfall._starts) == 64
+    assert len(sequences) > 56
+
+
+def test_a_reset_is_instant(starfall):
+    starfall.reset(seed=0)
+    spans = []
+    for _ in range(300):
+        begin = time.perf_counter()
+        starfall.reset()
+        spans.append(time.perf_counter() - begin)
+    assert statistics.median(spans) < 1e-3
+
+
+def test_frames_are_not_overwritten_by_later_ones(starfall):
+    first, _ = starfall.reset(seed=0)
+    kept = first.copy()
+    first[:] = 0
+    np.testing.assert_array_equal(starfall.reset(seed=0)[0], kept)
+
+
+def test_render_shows_the_whole_picture(starfall):
+    starfall.reset(seed=0)
+    assert starfall.render().shape == (144, 160, 3)
+
+
+class TestBoot:
+    """These open machines of their own."""
+
+    @pytest.fixture(autouse=True)
+    def _only_one(self, starfall):
+        starfall.close()
+
+    def test_an_episode_can_be_truncated(self):
+        env = Starfall(starts=1, max_ticks=3)
+        env.reset()
+        assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+        env.reset()
+        assert not env.step(0)[3]
+        assert env.render() is None
+        env.close()
+        env.close()
+
+    @pytest.mark.parametrize("kwargs", [{"starts": 0}, {"max_ticks": -1}, {"render_mode": "human"}])
+    def test_illegal_arguments_are_named(self, kwargs):
+        (name,) = kwargs
+        with pytest.raises(UserError, match=f"{name} = "):
+            Starfall(**kwargs)
+
+    def test_a_cartridge_that_does_not_boot_is_one_clear_line(self, monkeypatch, rom):
+        blank = bytearray(rom.read())
+        blank[0x150:] = bytes(len(blank) - 0x150)
+        monkeypatch.setattr(Rom, "read", lambda self: bytes(blank))
+        with pytest.raises(UserError, match="expected 0x5a at 0xc000 within 120 frames"):
+            Starfall()
+        GameBoy(rom.path).close()
+
+    def test_a_game_that_does_not_start_is_one_clear_line(self, monkeypatch, rom):
+        deaf = dataclasses.replace(rom, addresses={**rom.addresses, "screen": 0xC0FF})
+        monkeypatch.setattr(module, "read_manifest", lambda folder: deaf)
+        with pytest.raises(UserError, match="did not leave its title screen"):
+            Starfall()
+        GameBoy(rom.path).close()

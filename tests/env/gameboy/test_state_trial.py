@@ -1,0 +1,137 @@
+"""What a damaged state does to an emulator, it does to a process that is thrown away."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent.env.gameboy import state_trial
+from rtagent.env.gameboy.gambatte_machine import GameBoy, Snapshot
+from rtagent.env.gameboy.game import BOOT_FRAMES, Game
+from rtagent.env.gameboy.pyboy_machine import PyBoyMachine
+from rtagent.env.gameboy.rom_file import padded
+from rtagent.env.gameboy.state_trial import check_states
+from rtagent.errors import UserError
+from tests.cartridges import REWARDS, ROM
+
+
+@pytest.fixture
+def machine() -> Iterator[GameBoy]:
+    running = GameBoy(ROM)
+    for _ in range(BOOT_FRAMES):
+        running.step()
+    yield running
+    running.close()
+
+
+def crashing(state: bytes) -> bytes:
+    """The first field is longer than the whole: gambatte reads on behind the end."""
+    return state[:7] + b"\x7f" + state[8:]
+
+
+def hanging(state: bytes) -> bytes:
+    """A time in the past, up to which gambatte goes on counting."""
+    at = state.index(b"lodmaup\0") + len(b"lodmaup\0") + 3
+    return state[:at] + 4 * b"\x80" + state[at + 4 :]
+
+
+def test_whole_states_leave_the_machine_as_it_was(machine: GameBoy) -> None:
+    before = machine.snapshot()
+    machine.step()
+    here = machine.snapshot()
+    check_states(machine, {"a": before.state, "b": here.state})
+    assert machine.snapshot().state == here.state
+    np.testing.assert_array_equal(machine.screen(), here.picture)
+
+
+def test_what_the_machine_refuses_itself_is_left_to_it(machine: GameBoy) -> None:
+    check_states(machine, {"a": b"none"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"), [(crashing, "crashes"), (hanging, "hangs")]
+)
+def test_the_state_that_does_harm_is_named(
+    machine: GameBoy, damage: Callable[[bytes], bytes], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_trial, "LONGEST_S", 1.0)
+    good = machine.snapshot().state
+    with pytest.raises(UserError, match=f"the start second is damaged.*the emulator {fault}"):
+        check_states(machine, {"first": good, "second": damage(good)})
+    machine.step()
+
+
+def test_states_that_do_harm_together_are_named_together(
+    machine: GameBoy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_trial, "_tried", lambda _, states: "x" if len(states) > 1 else "")
+    with pytest.raises(UserError, match="first, second"):
+        check_states(machine, {"first": b"", "second": b""})
+
+
+def test_who_is_interrupted_leaves_no_process(
+    machine: GameBoy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.waitpid
+    children = []
+
+    def interrupted(pid: int, options: int) -> tuple[int, int]:
+        children.append(pid)
+        monkeypatch.setattr(os, "waitpid", real)
+        signal.raise_signal(signal.SIGINT)
+        return real(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        check_states(machine, {"a": hanging(machine.snapshot().state)})
+    with pytest.raises(ChildProcessError):
+        real(children[0], os.WNOHANG)
+
+
+def test_a_game_does_not_start_from_a_state_that_does_harm(
+    machine: GameBoy, tmp_path: Path
+) -> None:
+    state = machine.snapshot().state
+    machine.close()
+    rewards, start = tmp_path / "rewards.toml", tmp_path / "bad.state"
+    rewards.write_text(REWARDS)
+    start.write_bytes(crashing(state))
+    with pytest.raises(UserError, match=r"bad\.state is damaged"):
+        Game(ROM, rewards, start=start)
+    # The one of the other emulator is refused, too, and does not hang the world.
+    start.write_bytes(state)
+    with pytest.raises(UserError, match="no state of this cartridge on this backend"):
+        Game(ROM, rewards, start=start, backend="pyboy")
+
+
+def test_pyboys_states_are_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = PyBoyMachine(padded(ROM.read_bytes()))
+    state = machine.snapshot().state
+    check_states(machine, {"a": state})
+    monkeypatch.setattr(PyBoyMachine, "restore", lambda of, it: os.kill(os.getpid(), 11))
+    with pytest.raises(UserError, match="crashes"):
+        check_states(machine, {"a": state})
+    machine.close()
+
+
+def test_a_small_cartridge_runs_on_both(tmp_path: Path) -> None:
+    """It stops where the game goes on in what was left out; but it starts."""
+    small, rewards = tmp_path / "small.gb", tmp_path / "rewards.toml"
+    small.write_bytes(ROM.read_bytes()[:0x4000])
+    rewards.write_text(REWARDS.replace("value = 2", "value = 77"))
+    for backend in ("gambatte", "pyboy"):
+        game = Game(small, rewards, backend=backend)
+        assert game.reset()[0].shape == (84, 84)
+        game.close()
+
+
+def test_a_snapshot_of_the_machine_is_one(machine: GameBoy) -> None:
+    """The damage done in these tests is where it is meant to be."""
+    state = machine.snapshot().state
+    machine.restore(Snapshot(state, machine.screen()))
+    assert len(hanging(state)) == len(crashing(state)) == len(state)

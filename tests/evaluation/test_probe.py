@@ -1,0 +1,63 @@
+"""The probe: shapes of environment and networks, and what cannot go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rtagent.config_sources import load_config
+from rtagent.errors import UserError
+from rtagent.evaluation.probe import probe
+
+
+class Boundless(gym.Env[Any, Any]):
+    """Any push will do."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+
+@pytest.fixture
+def _registered() -> Iterator[None]:
+    gym.register("Boundless-v0", Boundless)
+    yield
+    gym.registry.pop("Boundless-v0")
+
+
+def test_shapes_of_continuous_actions() -> None:
+    found = probe(load_config(None, ["env.id=Pendulum-v1", "policy.width=2"], {}))
+    assert (found.action_shape, found.action_dtype, found.noop_action) == ((1,), "float32", [0.0])
+    assert found.network == "mlp k=2, td3"
+    assert found.parameters == 3 * 128 + 128 + 128 * 128 + 128 + 128 + 1
+    critic = 4 * 128 + 128 + 128 * 128 + 128 + 128 + 1
+    assert found.learned_parameters == found.parameters + 2 * critic
+    assert found.learned_tensors[: len(found.tensors)] == found.tensors
+
+
+def test_discrete_actions_need_no_critics() -> None:
+    found = probe(load_config(None, ["env.id=CartPole-v1"], {}))
+    assert found.critics == ()
+    assert found.learned_parameters == found.parameters
+
+
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["env.id=Boundless-v0", "env.rate_hz=60"], r"'Boundless-v0'.*Box\(-inf, inf, \(2,\)"),
+        (["env.id=Pendulum-v1", "learning.algorithm=c51"], "'Pendulum-v1'.*'c51' learns Discrete"),
+        (["env.id=CartPole-v1", "learning.algorithm=td3"], "'CartPole-v1'.*'td3' learns cont"),
+        (
+            ["env.id=Pendulum-v1", "learning.demonstration_margin=0.8"],
+            "'Pendulum-v1'.*margin = 0.8: td3 .*set learning.demonstration_margin = 0",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(settings: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        probe(load_config(None, settings, {}))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,139 @@
+"""Files that appear whole: the order in which they reach the disk, and what a failure leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtagent.files.atomic_write import appearing
+
+PREFIX = ".draft-"
+
+
+def write(path: Path, *pieces: bytes) -> None:
+    with appearing(path, PREFIX) as append:
+        for piece in pieces:
+            append(piece)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Every fsync and replace, in order, with the name of what it was called on."""
+    found: list[tuple[str, str]] = []
+
+    def recorded(name: str, of: Callable[..., str]) -> None:
+        original = getattr(os, name)
+
+        def record(*arguments: Any) -> Any:
+            found.append((name, of(*arguments)))
+            return original(*arguments)
+
+        monkeypatch.setattr(os, name, record)
+
+    recorded("fsync", lambda descriptor: Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+    recorded("replace", lambda draft, path: Path(draft).name)
+    return found
+
+
+def test_what_was_appended_is_there(tmp_path: Path) -> None:
+    write(tmp_path / "file", b"one", b"", memoryview(b" and two"))
+    assert (tmp_path / "file").read_bytes() == b"one and two"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_the_return(
+    tmp_path: Path, calls: list[tuple[str, str]]
+) -> None:
+    write(tmp_path / "file", b"content")
+    draft = calls[0][1]
+    assert draft.startswith(PREFIX)
+    assert calls == [("fsync", draft), ("replace", draft), ("fsync", tmp_path.name)]
+
+
+def test_all_of_it_is_written_before_the_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, flushed = os.fsync, []
+
+    def look(descriptor: int) -> None:
+        flushed.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    write(tmp_path / "file", b"12345", b"678")
+    assert flushed[0] == 8
+
+
+def test_a_write_that_takes_a_part_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.fdopen
+
+    class Reluctant:
+        """A disk that takes three bytes at a time."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self._file = opened(*arguments, **options)
+
+        def __enter__(self) -> Reluctant:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self._file.close()
+
+        def write(self, content: memoryview) -> int:
+            return self._file.write(content[:3])
+
+        def fileno(self) -> int:
+            return self._file.fileno()
+
+    monkeypatch.setattr(os, "fdopen", Reluctant)
+    write(tmp_path / "file", b"0123456789")
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_disk_that_refuses_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    write(tmp_path / "file", b"old")
+
+    def refuse(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, failing, refuse)
+    with pytest.raises(OSError, match="No space"):
+        write(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_block_that_raises_leaves_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path / "file", b"old")
+
+    def interrupted() -> None:
+        with appearing(tmp_path / "file", PREFIX) as append:
+            append(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_drafts_of_the_dead_are_removed_and_those_of_the_living_kept(tmp_path: Path) -> None:
+    (tmp_path / f"{PREFIX}dead").write_bytes(b"half")
+    (tmp_path / "other").write_bytes(b"whole")
+    with appearing(tmp_path / "a", PREFIX) as append:
+        (draft,) = tmp_path.glob(f"{PREFIX}*")
+        write(tmp_path / "b", b"2")
+        append(b"1")
+        assert draft.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "other"}
+    assert (tmp_path / "a").read_bytes() == b"1"

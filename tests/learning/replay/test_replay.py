@@ -1,0 +1,329 @@
+"""Replay: what leaves it is what the ring holds, also while the ring is being overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.config import LearningConfig
+from rtagent.learning.replay.replay import Replay
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.gather import NumpyGather
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.staggering.arbiter import Source
+
+pytestmark = pytest.mark.usefixtures("either_way")
+STACK = 4
+EPISODE = 25
+GAMMA = 0.9
+LEARNING = LearningConfig(n_step=2, gamma=GAMMA)
+
+
+class Passing:
+    """Stands for the pixels of a ring; something happens while they are copied."""
+
+    def __init__(self, frames: np.ndarray, happens: Callable[[], None]) -> None:
+        self._frames, self._happens = frames, happens
+        self.shape = frames.shape
+
+    def take(self, slots: np.ndarray, **options: Any) -> None:
+        """Half of the copy comes before what happens."""
+        half = len(slots) // 2
+        out = options.pop("out")
+        self._frames.take(slots[:half], out=out[:half], **options)
+        self._happens()
+        self._frames.take(slots[half:], out=out[half:], **options)
+
+
+@pytest.fixture
+def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """In each copy that is prepared from now on, something happens."""
+
+    def arrange(happens: Callable[[], None]) -> None:
+        def prepare(*args: Any) -> NumpyGather:
+            gather = NumpyGather(*args)
+            gather._frames = Passing(gather._frames, happens)  # type: ignore[assignment]
+            return gather
+
+        for user in ("batch", "replay"):
+            monkeypatch.setattr(f"rtagent.learning.{user}.prepare_gather", prepare)
+
+    return arrange
+
+
+def picture(number: int) -> np.ndarray:
+    """A frame that tells its number."""
+    return np.frombuffer(np.full(4, number, "<u4").tobytes(), np.uint8).reshape(4, 4)
+
+
+def numbers_in(stacks: torch.Tensor) -> np.ndarray:
+    """The numbers of the frames, (B, stack); each must be whole."""
+    raw = np.ascontiguousarray(stacks.numpy()).reshape(len(stacks), STACK, 16)
+    words = raw.view("<u4")
+    assert (words == words[:, :, :1]).all()
+    return words[:, :, 0].astype(np.int64)
+
+
+@pytest.fixture
+def blueprint(make_blueprint: Callable[..., Blueprint]) -> Blueprint:
+    return make_blueprint((4, 4), "uint8", STACK)
+
+
+@pytest.fixture
+def play(write_row: Callable[..., None]) -> Callable[..., None]:
+    """Play ticks: episodes of 25 ticks, delay of one tick, the action tells the observed frame.
+
+    Every third tick is demonstrated.
+    """
+
+    def ticks(frames: FrameRing, ledger: Ledger, start: int, stop: int) -> None:
+        for tick in range(start, stop):
+            first = tick - tick % EPISODE
+            frames.publish(tick, picture(tick), first)
+            write_row(
+                ledger, tick, action=tick - 1, reward=float(tick), episode=tick // EPISODE,
+                flags=TERMINATED if tick % EPISODE == EPISODE - 1 else 0,
+                worker=0 if tick % 3 else -1,
+            )
+
+    return ticks
+
+
+def check(batch: Any, n_step: int = 2) -> None:
+    """Each sample of a batch against what `play` played."""
+    seen, following = numbers_in(batch.observations), numbers_in(batch.next_observations)
+    assert batch.frames.tolist() == batch.actions.tolist()
+    assert batch.demonstrated.tolist() == ((batch.actions + 1) % 3 == 0).tolist()
+    for i, action in enumerate(batch.actions.tolist()):
+        first = action - action % EPISODE
+        last = first + EPISODE - 1
+        assert seen[i].tolist() == [max(first, action + o) for o in range(-3, 1)]
+        successor = min(action + n_step, last)
+        if not batch.terminals[i]:
+            assert following[i].tolist() == [max(first, successor + o) for o in range(-3, 1)]
+        assert bool(batch.terminals[i]) == (action + n_step >= last)
+        steps = min(n_step, last - action)
+        assert batch.discounts[i].item() == pytest.approx(GAMMA**steps)
+        reward = sum(GAMMA**k * (action + 1 + k) for k in range(steps))
+        assert batch.rewards[i].item() == pytest.approx(reward)
+
+
+@pytest.mark.parametrize("ticks", [60, 1000])
+@pytest.mark.parametrize("n_step", [1, 2, 4, 7])
+def test_batches_hold_what_happened(
+    ticks: int, n_step: int, blueprint: Blueprint, make_rings: Any, play: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    rng = np.random.default_rng(0)
+    drawn: set[int] = set()
+    for stop in range(20, ticks + 1, 20):
+        play(frames, ledger, stop - 20, stop)
+        replay.refresh()
+        for count in (1, 8, 16, 23):
+            batch = replay.sample(count, rng)
+            assert batch is not None
+            assert len(batch.actions) == count
+            assert batch.observations.dtype == torch.uint8
+            assert batch.weights.tolist() == [1.0] * count
+            check(batch, n_step)
+            drawn |= set(batch.actions.tolist())
+    assert len(drawn) > 0.5 * ticks * (EPISODE - 1) / EPISODE
+
+
+@pytest.mark.parametrize(("discount", "power"), [("ticks", 3), ("decisions", 1)])
+def test_what_gamma_counts_is_configured(
+    discount: str, power: int, blueprint: Blueprint, make_rings: Any, write_row: Any
+) -> None:
+    """A decision for every third tick, each tick with a reward of 1."""
+    frames, ledger = make_rings(blueprint, 300)
+    for tick in range(200):
+        frames.publish(tick, picture(tick), 0)
+        write_row(
+            ledger, tick, action=tick - 1, reward=1.0,
+            source=Source.DEFAULT if tick % 3 else Source.AGENT,
+        )
+    replay = Replay(
+        frames, ledger, LearningConfig.model_validate(
+            {"n_step": 3 if discount == "ticks" else 1, "gamma": GAMMA, "discount": discount}
+        ),
+    )
+    replay.refresh()
+    batch = replay.sample(40, np.random.default_rng(0))
+    assert batch is not None
+    assert batch.actions.tolist() == batch.frames.tolist()
+    assert (numbers_in(batch.next_observations)[:, -1] == batch.frames + 3).all()
+    assert batch.discounts.tolist() == pytest.approx([GAMMA**power] * 40)
+    reward = 1 + GAMMA + GAMMA**2 if discount == "ticks" else 3.0
+    assert batch.rewards.tolist() == pytest.approx([reward] * 40)
+
+
+def test_stacks_that_overlap_are_copied_once(
+    blueprint: Blueprint, make_rings: Any, play: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    play(frames, ledger, 0, 100)
+    replay = Replay(frames, ledger, LearningConfig(n_step=1))
+    replay.refresh()
+    batch = replay.sample(16, np.random.default_rng(0))
+    assert batch is not None
+    states, successors = batch.observations, batch.next_observations
+    assert successors.data_ptr() - states.data_ptr() == states[0, 0].numel()
+
+
+def test_a_buffer_keeps_its_batch(blueprint: Blueprint, make_rings: Any, play: Any) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    play(frames, ledger, 0, 290)
+    replay, rng = Replay(frames, ledger, LEARNING), np.random.default_rng(0)
+    replay.refresh()
+    buffers = [replay.new_buffer() for _ in range(3)]
+    batches = [replay.sample(16, rng, out=buffer) for buffer in buffers]
+    replay.sample(16, rng)
+    play(frames, ledger, 290, 900)
+    for batch in batches:
+        check(batch)
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_what_lies_below_the_floor_is_never_sampled(
+    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+
+    def shrink() -> None:
+        for ring in (ledger, frames):
+            ring.raise_floor(min(frames.floor + 20, 160))
+        frames.frames[: frames.floor] = 0
+
+    during_copies(shrink)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    rng = np.random.default_rng(0)
+    play(frames, ledger, 0, 250)
+    replay.refresh()
+    while frames.floor < 160:
+        batch = replay.sample(32, rng)
+        assert batch is not None
+        check(batch, n_step)
+    batch = replay.sample(2048, rng)
+    assert batch is not None
+    assert batch.frames.min() == 163
+    # Nor is it looked at: to read memory that has been returned would take it back.
+    assert replay.index.frames(*replay.index.span)[0] == 163
+    frames.raise_floor(249)
+    replay.refresh()
+    assert len(replay) == 0
+
+
+def test_a_row_waits_for_its_frame(
+    blueprint: Blueprint, make_rings: Any, play: Any, write_row: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    play(frames, ledger, 0, 10)
+    replay = Replay(frames, ledger, LEARNING)
+    write_row(ledger, 10, flags=TERMINATED, episode=0)
+    assert replay.refresh() == 10
+    frames.publish(10, picture(10), 0)
+    assert replay.refresh() == 1
+    assert replay.index.get(np.arange(*replay.index.span)).terminal.tolist()[-1]
+
+
+def test_nothing_to_sample_is_none(blueprint: Blueprint, make_rings: Any, play: Any) -> None:
+    replay = Replay(*make_rings(blueprint, 300), LEARNING)
+    assert replay.refresh() == 0
+    assert replay.sample(4, np.random.default_rng(0)) is None
+    assert replay.ticks == 0
+
+
+def test_a_slow_learner_never_gets_a_lost_frame(
+    blueprint: Blueprint, make_rings: Any, play: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    replay, rng = Replay(frames, ledger, LEARNING), np.random.default_rng(0)
+    play(frames, ledger, 0, 290)
+    replay.refresh()
+    play(frames, ledger, 290, 500)
+    for _ in range(20):
+        batch = replay.sample(16, rng)
+        assert batch is not None
+        assert batch.actions.min() >= 500 - 300
+        check(batch)
+    play(frames, ledger, 500, 900)
+    assert replay.sample(16, rng) is None
+    replay.refresh()
+    batch = replay.sample(16, rng)
+    assert batch is not None
+    check(batch)
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_samples_torn_during_the_copy_are_drawn_again(
+    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    at = [300]
+
+    def the_world_goes_on() -> None:
+        play(frames, ledger, at[0], at[0] + 10)
+        at[0] += 10
+
+    during_copies(the_world_goes_on)
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    play(frames, ledger, 0, 300)
+    replay.refresh()
+    batch = replay.sample(64, np.random.default_rng(0))
+    assert batch is not None
+    assert at[0] > 300 + 20
+    check(batch, n_step)
+
+
+def test_a_ring_that_is_lost_as_fast_as_it_is_read_gives_nothing(
+    blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
+) -> None:
+    frames, ledger = make_rings(blueprint, 300)
+    during_copies(lambda: frames.numbers.fill(-1))
+    replay = Replay(frames, ledger, LEARNING)
+    play(frames, ledger, 0, 300)
+    replay.refresh()
+    assert replay.sample(16, np.random.default_rng(0)) is None
+
+
+def test_a_backlog_is_taken_in_by_pieces(
+    blueprint: Blueprint, make_rings: Any, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtagent.learning.replay.replay.ROWS_PER_REFRESH", 70)
+    frames, ledger = make_rings(blueprint, 300)
+    play(frames, ledger, 0, 200)
+    replay = Replay(frames, ledger, LEARNING)
+    assert [replay.refresh() for _ in range(4)] == [70, 70, 60, 0]
+    whole = Replay(frames, ledger, LEARNING)
+    monkeypatch.undo()
+    whole.refresh()
+    assert whole.index.span == replay.index.span
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_continuous_actions_come_out_as_they_went_in(
+    n_step: int, blueprint: Blueprint, make_rings: Any, write_row: Callable[..., None]
+) -> None:
+    shapes = replace(blueprint, action_shape=(2,), action_dtype="float32")
+    frames, ledger = make_rings(shapes, 300)
+    for tick in range(400):
+        frames.publish(tick, picture(tick), tick - tick % EPISODE)
+        write_row(
+            ledger, tick, action=[tick - 1 + 0.25, -1.0], episode=tick // EPISODE,
+            flags=TRUNCATED if tick % EPISODE == EPISODE - 1 else 0,
+        )
+    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    replay.refresh()
+    batch = replay.sample(40, np.random.default_rng(1))
+    assert batch is not None
+    assert batch.actions.dtype == torch.float32
+    wanted = np.stack([batch.frames + 0.25, np.full(40, -1.0)], axis=1)
+    np.testing.assert_array_equal(batch.actions.numpy(), wanted.astype(np.float32))
+    assert not batch.terminals.any()

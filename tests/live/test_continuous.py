@@ -1,0 +1,67 @@
+"""A world of continuous actions, with real processes: acted in, learned from, resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent import Runtime, load_config
+from rtagent.storage import checkpoint
+from tests.conftest import Runtimes, eventually
+
+from .test_learners import applied, learns, updates
+
+pytestmark = pytest.mark.process
+
+PENDULUM = (
+    "env.id=Pendulum-v1", "env.rate_hz=200", "learning.learning_starts=100",
+    "inference.processes=2", "run.tensorboard=false",
+)
+
+
+def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
+    with run(
+        *PENDULUM, "learning.processes=2", "learning.prioritized=true",
+        "learning.evaluation_every_s=0.5", "learning.evaluation_episodes=1",
+        "policy.epsilon_steps=20",
+    ) as runtime:
+        eventually(lambda: min(applied(runtime)[:2]) > 20, 40, "both learners apply")
+        learns(runtime)
+        world = runtime.world
+        rows = world.ledger.read(0, world.ledger.newest + 1)
+        acted = rows[rows["source"] == 1]["action"]
+        assert acted.shape[1:] == (1,)
+        assert np.abs(acted).max() <= 2.0
+        assert len(np.unique(acted)) > 0.5 * len(acted)
+        # What nobody acted on did nothing.
+        assert not rows[rows["source"] == 0]["action"].any()
+        progress = world.learner.progress
+        assert 0 <= progress.steps - progress.followed <= 8
+        assert runtime.stats()["learning"]["epsilon"] == pytest.approx(0.05)
+        eventually(
+            lambda: int(world.board.evaluation["evaluations"][0]) > 0, 40, "it is evaluated"
+        )
+        answer = runtime.checkpoint()
+    saved = checkpoint.load(tmp_path / "state" / "checkpoints" / answer["file"])
+    assert saved.signature.network == "mlp k=1, td3"
+    kinds = {name.split(".")[1] for name in saved.tensors if name.startswith("online.")}
+    assert kinds == {"actor", "critics"}
+
+
+def test_it_goes_on_after_a_restart_and_with_a_learner_more(tmp_path: Path) -> None:
+    settings = [f"run.state_dir={tmp_path}", *PENDULUM]
+    with Runtime(load_config(None, settings, {})) as runtime:
+        runtime.wait_ready(60)
+        learns(runtime)
+    with Runtime(load_config(None, [*settings, "learning.processes=0"], {})) as runtime:
+        runtime.wait_ready(60)
+        before = runtime.world.weights.info()
+        assert before is not None
+        assert before.updates > 20
+        runtime.set_learning(processes=1)
+        learns(runtime)
+        progress = runtime.world.learner.progress
+        assert progress.steps == progress.updates > before.updates
+        assert updates(runtime) > before.updates

@@ -1,0 +1,106 @@
+"""The installed program as a user runs it: `rtagent serve` and what talks to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.daemon import RunningDaemon
+from tests.conftest import eventually
+
+pytestmark = pytest.mark.process
+
+CARTPOLE = ("--set", "env.id=CartPole-v1", "--set", "replay.capacity=20000")
+
+
+def rtagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one command of the installed program."""
+    return subprocess.run(
+        [sys.executable, "-m", "rtagent", *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def daemon() -> Iterator[RunningDaemon]:
+    with RunningDaemon(*CARTPOLE) as running:
+        yield running
+
+
+def test_it_answers_and_obeys(daemon: RunningDaemon) -> None:
+    eventually(lambda: daemon.status()["state"] == "running", 20, "running")
+    answer = daemon.patch_inference(processes=4, algorithm="maximum-time")
+    assert (answer["processes"], answer["ready"]) == (4, 4)
+    eventually(lambda: all(w["inferences"] for w in daemon.workers()), 5, "all four act")
+    state_dir = str(daemon.state_dir)
+    shown = rtagent("status", "--state-dir", state_dir)
+    assert shown.returncode == 0
+    assert "inference 3" in shown.stdout
+    changed = rtagent("set", "inference.processes=2", "--state-dir", state_dir)
+    assert changed.returncode == 0
+    assert daemon.stats()["inference"]["processes"] == 2
+    refused = rtagent("set", "inference.processes=0", "--state-dir", state_dir)
+    assert refused.returncode == 2
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert daemon.stats()["inference"]["processes"] == 2
+
+
+def test_the_figures_agree_with_each_other(daemon: RunningDaemon) -> None:
+    eventually(lambda: daemon.stats()["clock"]["ticks"] > 200, 10, "200 ticks")
+    stats = daemon.stats()
+    actions = stats["actions"]
+    total = actions["agent"] + actions["reused"] + actions["default"]
+    # The counters are read one after the other while the world goes on.
+    assert abs(total - stats["clock"]["ticks"]) <= 1
+    assert actions["inaction_fraction"] == pytest.approx(actions["default"] / total, abs=0.01)
+    assert stats["learning"]["weights_version"] >= 1
+    assert stats["r3"]["deadline_s"] is None
+
+
+def test_a_second_daemon_is_refused_its_directory_and_its_port(daemon: RunningDaemon) -> None:
+    same = rtagent("serve", "--port", "0", "--state-dir", str(daemon.state_dir), *CARTPOLE)
+    assert same.returncode == 2
+    assert "held by another daemon" in same.stderr
+    assert len(same.stderr.strip().splitlines()) == 1
+    eventually(lambda: daemon.status()["state"] == "running", 20, "running")
+
+
+def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = rtagent("serve", "--port", str(port), "--state-dir", str(tmp_path), *CARTPOLE)
+    assert refused.returncode == 2
+    assert f"port {port} is in use" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "daemon.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--set", "env.id=Nowhere-v7"], "Nowhere-v7"),
+        (["--set", "policy.network=brain"], "policy.network = 'brain'"),
+        (["--set", "inference.processes=0"], "inference.processes = 0"),
+        (["--set", "env.rate_hz=0"], "env.rate_hz = 0"),
+        (["--config", "/nowhere/rtagent.toml"], "/nowhere/rtagent.toml"),
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--set", "policy.factory=nowhere:policy"], "nowhere"),
+        (["--set", "replay.capacity=50000000"], "too little memory"),
+    ],
+)
+def test_bad_input_ends_in_one_line(
+    tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    refused = rtagent("serve", "--port", "0", "--state-dir", str(tmp_path), *arguments)
+    assert refused.returncode == 2
+    assert reason in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "daemon.json").exists()
+

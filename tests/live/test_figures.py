@@ -1,0 +1,100 @@
+"""Figures of the running daemon on the wall clock, with wide margins.
+
+The exact figures are `benchmarks/`'s business, on an idle machine. Here a mistake of kind is looked
+for: a clock that drifts, processes that bunch, an agent that acts on one tick of five. What the
+machine itself allows is measured in the same test, and each measurement may be repeated once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from rtagent.cli.jitter import measure_jitter
+from rtagent.memory.ledger import Rows
+from rtagent.staggering.arbiter import Source
+from tests.conftest import Runtimes
+
+pytestmark = [pytest.mark.process, pytest.mark.realtime]
+
+TICK_US = 1e6 / 59.7275
+
+
+def measured(run: Runtimes, seconds: float, *settings: str) -> Rows:
+    """The rows of some seconds of play, after a warm-up."""
+    with run(*settings) as runtime:
+        time.sleep(4.0)
+        ledger = runtime.world.ledger
+        first = ledger.newest + 1
+        time.sleep(seconds)
+        return ledger.read(first, ledger.newest + 1)
+
+
+def one_of_two(attempt: Callable[[], str]) -> None:
+    """Pass if the first or the second attempt finds nothing wrong."""
+    complaints = []
+    for _ in range(2):
+        complaint = attempt()
+        if not complaint:
+            return
+        complaints.append(complaint)
+    pytest.fail("; ".join(complaints))
+
+
+def padded(processes: int, algorithm: str) -> tuple[str, ...]:
+    """x = 4.9 ticks of injected latency."""
+    return (
+        "inference.injected_latency_ms=82",
+        f"inference.processes={processes}",
+        f"inference.algorithm={algorithm}",
+    )
+
+
+def test_the_clock_keeps_its_rate_without_drift(run: Runtimes) -> None:
+    def attempt() -> str:
+        floor = measure_jitter(2.0)
+        rows = measured(run, 8.0)
+        late_us = rows["lateness_ns"] / 1e3
+        # Due times are compared, so that the lateness of two wake-ups does not count as rate.
+        due = rows["time_ns"] - rows["lateness_ns"]
+        rate = (len(rows) - 1) * 1e9 / (int(due[-1]) - int(due[0]))
+        if abs(rate / 59.7275 - 1) > 2e-4:
+            return f"{rate} Hz (floor {floor})"
+        if np.percentile(late_us, 90) > max(3000.0, 10 * floor["p99"]):
+            return f"lateness p90 {np.percentile(late_us, 90)} us (floor {floor})"
+        return ""
+
+    one_of_two(attempt)
+
+
+def test_five_staggered_processes_act_on_nearly_every_tick(run: Runtimes) -> None:
+    def attempt() -> str:
+        rows = measured(run, 5.0, *padded(5, "adaptive"))
+        inaction = float((rows["source"] == Source.DEFAULT).mean())
+        delays = (rows["tick"] - rows["observed"])[rows["source"] == Source.AGENT]
+        if inaction > 0.10:
+            return f"inaction {inaction:.3f}"
+        return "" if 5 <= np.median(delays) <= 8 else f"delay {np.median(delays)}"
+
+    one_of_two(attempt)
+
+
+def test_one_process_acts_on_one_tick_of_five(run: Runtimes) -> None:
+    def attempt() -> str:
+        rows = measured(run, 5.0, *padded(1, "maximum-time"))
+        inaction = float((rows["source"] == Source.DEFAULT).mean())
+        return "" if 0.76 <= inaction <= 0.86 else f"inaction {inaction:.3f}"
+
+    one_of_two(attempt)
+
+
+def test_without_staggering_five_processes_are_hardly_better_than_one(run: Runtimes) -> None:
+    def attempt() -> str:
+        rows = measured(run, 5.0, *padded(5, "unstaggered"))
+        inaction = float((rows["source"] == Source.DEFAULT).mean())
+        return "" if inaction > 0.40 else f"inaction {inaction:.3f}"
+
+    one_of_two(attempt)

@@ -1,0 +1,90 @@
+"""The replay outlives the daemon; evaluation and records beside a run; with real processes."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent import Runtime, load_config
+from tests.conftest import Runtimes, eventually, role
+
+from .test_learners import POLE, learns, updates
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_restored_run_goes_on_with_the_same_replay(tmp_path: Path, prioritized: bool) -> None:
+    settings = [
+        f"run.state_dir={tmp_path}", *POLE, "learning.processes=1", "replay.capacity=5000",
+        "run.checkpoint_replay=true", f"learning.prioritized={str(prioritized).lower()}",
+    ]
+    with Runtime(load_config(None, settings, {})) as runtime:
+        runtime.wait_ready(60)
+        learns(runtime)
+        answer = runtime.checkpoint(replay=True)
+        assert answer["replay"] is True
+        world = runtime.world
+        middle = world.ledger.newest
+    frames, rows = world.frames, world.ledger.read(0, middle)
+    newest, pixels = world.ledger.newest, frames.frames[:middle].copy()
+    with Runtime(load_config(None, settings, {})) as runtime:
+        runtime.wait_ready(60)
+        restored = runtime.world
+        assert restored.first_tick == newest + 1
+        np.testing.assert_array_equal(restored.ledger.read(0, middle), rows)
+        np.testing.assert_array_equal(restored.frames.frames[:middle], pixels)
+        seam = restored.ledger.read(newest, newest + 2)
+        assert seam["flags"][0]
+        assert seam["episode"][1] == seam["episode"][0] + 1
+        stats = runtime.stats()
+        assert stats["clock"]["ticks"] < stats["replay"]["size"]
+        eventually(
+            lambda: 150 < (runtime.stats()["clock"]["rate_hz"] or 0.0) < 250,
+            20, "the rate is counted from the first tick of this run",
+        )
+        learns(runtime)
+        if prioritized:
+            kept = restored.priorities.values(0, middle)
+            assert (kept > 0.0).sum() > middle // 2
+
+
+def test_a_replay_saved_in_vain_is_no_error(tmp_path: Path) -> None:
+    settings = [f"run.state_dir={tmp_path}", *POLE, "learning.processes=1"]
+    saving = [*settings, "run.checkpoint_replay=true"]
+    with Runtime(load_config(None, saving, {})) as runtime:
+        runtime.wait_ready(60)
+    with Runtime(load_config(None, settings, {})) as runtime:
+        runtime.wait_ready(60)
+        assert runtime.world.first_tick == 0
+
+
+def test_the_policy_is_evaluated_beside_the_run(run: Runtimes) -> None:
+    with run(
+        *POLE, "learning.processes=1", "learning.evaluation_every_s=0.5",
+        "learning.evaluation_episodes=2",
+    ) as runtime:
+        eventually(
+            lambda: runtime.stats()["learning"]["evaluation"]["evaluations"] >= 2, 40, "twice"
+        )
+        figures = runtime.stats()["learning"]["evaluation"]
+        assert figures["episodes"] == 2 * figures["evaluations"]
+        assert figures["mean_return"] >= 1.0
+        assert role(runtime, "evaluation")["state"] == "running"
+
+
+def test_the_run_is_recorded(run: Runtimes, tmp_path: Path) -> None:
+    with run(*POLE, "learning.processes=1", "run.tensorboard=true") as runtime:
+        eventually(lambda: runtime.stats()["episodes"]["count"] > 3, 30, "episodes end")
+        learns(runtime)
+        folder = runtime.run_dir
+        counted = updates(runtime)
+    assert counted > 0
+    with open(folder / "episodes.csv", newline="") as file:
+        episodes = list(csv.DictReader(file))
+    assert len(episodes) > 3
+    assert {"tick", "length", "return", "seconds"} <= set(episodes[0])
+    assert list((folder / "tensorboard").glob("events.out.tfevents.*"))

@@ -1,0 +1,142 @@
+"""The log for people, where nobody reads it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from rtagent.logs.log_format import TextLines
+from rtagent.logs.log_lines import CAPACITY, LogLines, StderrHandler
+from tests.forked import eventually
+
+PATIENCE_S = 20.0
+
+
+class Gate:
+    """Takes lines once it is open.
+
+    Attributes:
+        dropped: lines before each of them that were dropped.
+    """
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.lines: list[str] = []
+        self.dropped: list[int] = []
+
+    def write(self, line: str, dropped: int) -> None:
+        self.open.wait()
+        self.lines.append(line)
+        self.dropped.append(dropped)
+
+
+def test_nobody_waits_for_a_log_that_hangs_and_what_is_dropped_is_counted() -> None:
+    gate = Gate()
+    lines = LogLines(gate.write)
+    began = time.monotonic()
+    for number in range(CAPACITY + 100):
+        lines.put(f"line {number}")
+    lines.close(0.1)
+    assert time.monotonic() - began < PATIENCE_S
+    gate.open.set()
+    assert eventually(lambda: len(gate.lines) >= CAPACITY)
+    lines.put("next")
+    lines.close(PATIENCE_S)
+    told = len(gate.lines) - 1
+    assert gate.lines[:told] == [f"line {number}" for number in range(told)]
+    assert gate.lines[-1] == "next"
+    assert gate.dropped == [*[0] * told, CAPACITY + 100 - told]
+
+
+def test_close_writes_what_waits() -> None:
+    gate = Gate()
+    gate.open.set()
+    lines = LogLines(gate.write)
+    for number in range(200):
+        lines.put(str(number))
+    lines.close(PATIENCE_S)
+    assert len(gate.lines) == 200
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[tuple[int, int]]:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with suppress(BlockingIOError):
+        while os.write(theirs, b"x" * 4096):
+            pass
+    os.set_blocking(theirs, True)
+    yield ours, theirs
+    for each in (ours, theirs):
+        os.close(each)
+
+
+def record(text: str) -> logging.LogRecord:
+    return logging.LogRecord("rtagent", logging.INFO, "", 0, text, None, None)
+
+
+def test_a_pipe_that_nobody_reads_costs_lines_and_not_time(full_pipe: tuple[int, int]) -> None:
+    ours, theirs = full_pipe
+    handler = StderrHandler(theirs, wait_s=0.01)
+    handler.setFormatter(TextLines())
+    began = time.monotonic()
+    for _ in range(3):
+        handler.handle(record("lost"))
+    assert time.monotonic() - began < PATIENCE_S
+    os.read(ours, 1 << 20)
+    handler.handle(record("y" * 100_000))
+    said = os.read(ours, 65_536).decode().splitlines()
+    assert len(said) == 1
+    assert said[0].endswith("(3 lines before this were dropped)")
+    assert len(said[0]) < 4096
+
+
+def test_a_stderr_that_is_gone_is_no_error(full_pipe: tuple[int, int]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    handler = StderrHandler(theirs, wait_s=0.01)
+    handler.handle(record("nobody"))
+    os.close(theirs)
+    handler.handle(record("nobody"))
+
+
+@pytest.mark.process
+def test_a_program_ends_although_its_log_is_stuck(full_pipe: tuple[int, int]) -> None:
+    program = (
+        "import logging; from rtagent.logs.log_lines import LogLines, StderrHandler\n"
+        "logging.basicConfig(level=logging.INFO, handlers=[StderrHandler()])\n"
+        "lines = LogLines(lambda line, dropped: logging.getLogger().info(line))\n"
+        "for _ in range(50): lines.put('x' * 4000)\n"
+        "lines.close(0.1)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stderr=full_pipe[1], timeout=60, check=False
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("closed", [(0,), (2,), (1, 2), (0, 1, 2)])
+def test_no_file_takes_the_place_of_a_closed_stream(closed: tuple[int, ...]) -> None:
+    program = (
+        "import os\n"
+        "from rtagent.logs.log_lines import open_standard_streams\n"
+        "open_standard_streams()\n"
+        f"assert all(os.path.samefile('/dev/null', f'/proc/self/fd/{{n}}') for n in {closed})\n"
+        f"assert all(os.get_inheritable(n) for n in {closed})\n"
+        "assert os.open('/dev/zero', os.O_RDONLY) > 2\n"
+    )
+    redirections = " ".join(f"{number}>&-" for number in closed)
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" {redirections}', sys.executable, program],
+        timeout=60, check=False, capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,75 @@
+"""Explorers: from the network's answer to the action of a tick."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rtagent.config import PolicyConfig
+from rtagent.policy.action_selection import explorer_for, greedy_action
+from rtagent.policy.exploration import explores, smooth_noise
+
+BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
+POLICY = PolicyConfig(exploration_hold_ticks=4)
+ANSWER = np.float32([0.5, 0.75])
+
+
+def test_discrete_actions_are_the_best_or_the_drawn_one() -> None:
+    explorer = explorer_for(spaces.Discrete(3), 5, POLICY)
+    assert explorer.outputs == 3
+    answer = np.float32([0.0, 7.0, 1.0])
+    for tick in range(200):
+        explorer.decide(tick, 0.5)
+        drawn = explores(5, tick, 4, 0.5, 3)
+        assert explorer.action(answer) == (1 if drawn is None else drawn)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.95])
+def test_noise_is_scaled_by_the_rate_and_the_range(rate: float) -> None:
+    explorer = explorer_for(BOX, 5, POLICY)
+    assert explorer.outputs == 2
+    for tick in range(50):
+        explorer.decide(tick, rate)
+        noise = smooth_noise(5, tick, 4, 2)
+        wanted = [0.5 + rate * noise[0] * 2.0, 0.75 + rate * noise[1] * 0.5]
+        within = np.clip(wanted, BOX.low, BOX.high)
+        np.testing.assert_allclose(explorer.action(ANSWER), within, rtol=1e-5, atol=1e-6)
+    assert explorer.action(ANSWER).dtype == np.float32
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.99, 1.0])
+def test_actions_stay_within_their_bounds(rate: float) -> None:
+    explorer = explorer_for(BOX, 1, POLICY)
+    drawn = []
+    for tick in range(500):
+        explorer.decide(tick, rate)
+        drawn.append(explorer.action(ANSWER))
+    assert (np.array(drawn) >= BOX.low).all()
+    assert (np.array(drawn) <= BOX.high).all()
+    assert (np.std(drawn, axis=0) > 0.0).all() == (rate > 0.0)
+
+
+def test_at_rate_1_actions_are_uniform_whatever_the_policy_says() -> None:
+    explorer = explorer_for(BOX, 3, PolicyConfig(exploration_hold_ticks=1))
+    drawn = []
+    for tick in range(8000):
+        explorer.decide(tick, 1.0)
+        drawn.append(explorer.action(ANSWER))
+        assert (explorer.action(-ANSWER) == drawn[-1]).all()
+    shares = (np.array(drawn) - BOX.low) / (BOX.high - BOX.low)
+    for part in shares.T:
+        counts = np.histogram(part, 10, (0.0, 1.0))[0]
+        assert ((counts - 800.0) ** 2 / 800.0).sum() < 9 + 6 * (2 * 9) ** 0.5
+
+
+def test_what_was_drawn_for_one_tick_does_not_stay_for_the_next() -> None:
+    explorer = explorer_for(BOX, 3, POLICY)
+    explorer.decide(0, 1.0)
+    explorer.decide(1, 0.0)
+    np.testing.assert_array_equal(explorer.action(ANSWER), ANSWER)
+
+
+def test_greedy_actions() -> None:
+    assert greedy_action(np.float32([1.0, 3.0]), spaces.Discrete(2)) == 1
+    assert greedy_action(ANSWER, BOX) is ANSWER

@@ -1,0 +1,246 @@
+"""The fork server and its children: refused, killed, stopped, and told to end by a terminal."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtagent.processes import fork_server as server_side
+from rtagent.processes import launch
+from rtagent.processes.launch import REFUSED, ForkServer, Process
+from tests.conftest import eventually
+from tests.spawned import fail, leave, sleep, tell_modules, tell_signals
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork servers that need not import torch."""
+    monkeypatch.setattr(launch, "PRELOAD", "json")
+
+
+@pytest.fixture
+def server(light: None) -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+def ended(process: Process) -> int | None:
+    process.join(LIMIT_S)
+    return process.exitcode
+
+
+def start_sleeper(server: ForkServer) -> tuple[Process, Any]:
+    """A child, and our end of its pipe once it lives."""
+    ours, theirs = launch.pipe()
+    process = server.spawn(sleep, theirs, name="sleeper")
+    theirs.close()
+    assert ours.poll(LIMIT_S)
+    assert ours.recv() == process.pid
+    return process, ours
+
+
+@pytest.mark.process
+def test_life_and_end_of_a_child(server: ForkServer) -> None:
+    assert ended(server.spawn(leave, None, name="good")) == 0
+    assert ended(server.spawn(leave, 3, name="bad")) == 3
+    assert ended(server.spawn(fail, name="worse")) == 1
+    process, voice = start_sleeper(server)
+    assert process.is_alive()
+    process.kill()
+    assert ended(process) == -signal.SIGKILL
+    process.close()
+    voice.close()
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.process
+def test_each_child_costs_two_descriptors_and_no_file(server: ForkServer) -> None:
+    # Other tests' pipes must not be closed while these are counted.
+    gc.collect()
+    before, files = len(os.listdir("/proc/self/fd")), set(os.listdir("/tmp"))
+    children = [start_sleeper(server) for _ in range(3)]
+    assert len(os.listdir("/proc/self/fd")) == before + 6
+    assert not [name for name in set(os.listdir("/tmp")) - files if name.startswith("pymp-")]
+    for process, voice in children:
+        process.kill()
+        process.join()
+        process.close()
+        voice.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+def test_a_refused_fork_is_an_answer(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    answers, voice = os.pipe()
+    process = Process("refused", answers)
+
+    def fork() -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fork", fork)
+    server = server_side._Server(theirs)
+    before = len(os.listdir("/proc/self/fd"))
+    socket.send_fds(ours, [bytes([2])], [voice, voice])
+    os.close(voice)
+    assert server._take()
+    assert (process.exitcode, process.failure) == (REFUSED, f"no process: {os.strerror(number)}")
+    assert process.pid is None
+    # It goes on, has kept nothing, and ends when its owner is gone.
+    assert len(os.listdir("/proc/self/fd")) == before - 1
+    ours.close()
+    assert not server._take()
+    process.close()
+    for each in (server._wake, server._waker):
+        os.close(each)
+    theirs.close()
+
+
+@pytest.mark.process
+def test_a_fork_server_without_descriptors_goes_on(server: ForkServer) -> None:
+    ended(server.spawn(leave, 0, name="first"))
+    limit = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    for most in range(3, 12):
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (most, limit[1]))
+        process = server.spawn(leave, 0, name="unlucky")
+        assert ended(process) in (0, 1, REFUSED)
+        process.close()
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limit)
+    assert ended(server.spawn(leave, 0, name="lucky")) == 0
+
+
+@pytest.mark.process
+def test_an_owner_without_descriptors_is_told_and_keeps_none(server: ForkServer) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    for spare in range(4):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, limit[1]))
+        try:
+            refused = None
+            process = server.spawn(leave, 0, name="unlucky")
+        except OSError as error:
+            refused = error.errno
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        if refused is None:
+            ended(process)
+            process.close()
+        else:
+            assert refused == errno.EMFILE
+        assert len(os.listdir("/proc/self/fd")) == before
+    assert ended(server.spawn(leave, 0, name="lucky")) == 0
+
+
+@pytest.mark.process
+def test_a_dead_fork_server_is_replaced(server: ForkServer) -> None:
+    process, voice = start_sleeper(server)
+    first = server.pid
+    os.kill(first, signal.SIGKILL)
+    assert ended(process) == -signal.SIGKILL
+    assert voice.poll(LIMIT_S)
+    eventually(lambda: server._process.poll() is not None, LIMIT_S, "it is gone")
+    server.tend()
+    assert server.pid != first
+    second, voice = start_sleeper(server)
+    second.kill()
+    assert ended(second) == -signal.SIGKILL
+
+
+@pytest.mark.process
+def test_a_stopped_fork_server_delays_nobody_and_is_woken(server: ForkServer) -> None:
+    ended(server.spawn(leave, 0, name="first"))
+    os.kill(server.pid, signal.SIGSTOP)
+    start = time.monotonic()
+    process, unwanted = server.spawn(leave, 0, name="late"), server.spawn(leave, 0, name="unwanted")
+    assert (process.pid, process.exitcode) == (None, None)
+    unwanted.kill()
+    assert unwanted.exitcode == -signal.SIGKILL
+    assert time.monotonic() - start < LIMIT_S
+    server.tend()
+    assert ended(process) == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_a_terminal_sends_to_everybody_is_for_the_owner(
+    light: None, number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for pause_s in (0.0, 0.01, 0.05):
+        with ForkServer() as server:
+            time.sleep(pause_s)
+            os.kill(server.pid, number)
+            assert ended(server.spawn(leave, 0, name="child")) == 0
+            os.kill(server.pid, number)
+            assert ended(server.spawn(leave, 0, name="child")) == 0
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.process
+def test_children_leave_ctrl_c_and_hangups_alone(server: ForkServer) -> None:
+    ours, theirs = launch.pipe()
+    server.spawn(tell_signals, theirs, name="child")
+    assert ours.poll(LIMIT_S)
+    assert ours.recv() == [signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN]
+
+
+@pytest.mark.process
+def test_two_fork_servers_do_not_know_each_other(light: None) -> None:
+    with ForkServer() as one:
+        with ForkServer() as other:
+            mine, my_voice = start_sleeper(one)
+            theirs, _ = start_sleeper(other)
+        assert ended(theirs) == -signal.SIGKILL
+        assert mine.is_alive()
+        assert not my_voice.poll(0)
+
+
+@pytest.mark.process
+def test_children_end_with_the_thread_that_started_them(light: None) -> None:
+    found: list[Process] = []
+
+    def live() -> None:
+        server = ForkServer()
+        found.append(start_sleeper(server)[0])
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    thread.join()
+    assert ended(found[0]) == -signal.SIGKILL
+
+
+def test_the_descriptor_limit_is_raised_to_what_is_permitted() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
+        launch.raise_descriptor_limit()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert soft == min(hard, launch.MOST_OPEN)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.process
+def test_the_path_of_the_program_is_that_of_its_children(
+    light: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "only_here.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with ForkServer(("only_here",)) as server:
+        ours, theirs = launch.pipe()
+        server.spawn(tell_modules, theirs, name="child")
+        assert ours.poll(LIMIT_S)
+        assert "only_here" in ours.recv()

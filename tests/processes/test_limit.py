@@ -1,0 +1,53 @@
+"""How many processes a machine may be asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtagent.config import Config
+from rtagent.config_sources import load_config
+from rtagent.errors import UserError
+from rtagent.memory.usage import Level
+from rtagent.processes.limit import LEAST, PROCESS_BYTES, check_processes, most_processes
+from rtagent.supervisor.live_settings import CHANGEABLE
+
+PLENTY = [Level("machine", 1 << 40, 1 << 39)]
+
+
+def config(*overrides: str) -> Config:
+    return load_config(None, overrides, {})
+
+
+@pytest.mark.parametrize(("cores", "most"), [(1, 32), (2, 48), (16, 272)])
+def test_by_cores(cores: int, most: int) -> None:
+    assert most_processes(config(), cores, PLENTY) == most
+
+
+def test_by_the_tightest_memory() -> None:
+    group = Level("/group", 8 << 30, 2 * 20 * PROCESS_BYTES)
+    assert most_processes(config(), 64, [*PLENTY, group]) == 20
+    none_left = Level("/group", 8 << 30, 0)
+    assert most_processes(config(), 64, [*PLENTY, none_left]) == LEAST
+
+
+def test_the_file_has_the_last_word() -> None:
+    assert most_processes(config("run.max_processes=200"), 1, PLENTY) == 200
+    assert most_processes(config("run.max_processes=1"), 64, PLENTY) == 1
+
+
+def test_of_this_machine() -> None:
+    assert most_processes(config()) >= LEAST
+
+
+def test_too_many_are_refused_with_the_way_out() -> None:
+    check_processes(config("inference.processes=40", "learning.processes=8"), 48)
+    for wanted in (
+        ("inference.processes=40", "learning.processes=9"),
+        ("inference.processes=auto", "learning.processes=48"),
+    ):
+        with pytest.raises(UserError, match=r"more than the 48 together .* run.max_processes"):
+            check_processes(config(*wanted), 48)
+
+
+def test_it_is_not_changed_over_http() -> None:
+    assert "run" not in CHANGEABLE

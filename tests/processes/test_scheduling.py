@@ -1,0 +1,258 @@
+"""What the kernel grants a process on the wall clock. In children: none of it is undone easily."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.processes import scheduling
+from rtagent.processes.scheduling import (
+    ACTING_NICE,
+    FIFO_PRIORITY,
+    SERVICE_NICE,
+    SUPERVISOR_NICE,
+    die_with_parent,
+    enter_idle,
+    enter_realtime,
+    fifo_permitted,
+    prefer_acting,
+    prefer_service,
+    prefer_supervisor,
+    sharpen_timers,
+    spare_or_sacrifice,
+)
+from tests.forked import Forked, eventually, forked_children
+
+pytestmark = pytest.mark.process
+NOBODY = 65534
+PR_GET_TIMERSLACK = 30
+PR_SET_DUMPABLE = 4
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def forked() -> Iterator[Forked]:
+    with forked_children() as children:
+        yield children
+
+
+@pytest.fixture(autouse=True)
+def _this_process_stays_as_it_is() -> Iterator[None]:
+    before = os.sched_getscheduler(0)
+    yield
+    assert os.sched_getscheduler(0) == before
+
+
+def unprivileged(body: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        body()
+
+    return run
+
+
+def may_take_fifo(forked: Forked) -> bool:
+    def take() -> None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
+
+    return forked.run(take) == 0
+
+
+@as_root
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_root_gets_realtime_priority(forked: Forked, mode: str) -> None:
+    if not may_take_fifo(forked):
+        pytest.skip("this machine refuses SCHED_FIFO even to root")
+
+    def enter() -> None:
+        assert fifo_permitted()
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        assert enter_realtime(mode)
+        assert os.sched_getscheduler(0) == os.SCHED_FIFO
+        assert os.sched_getparam(0).sched_priority == FIFO_PRIORITY
+
+    assert forked.run(enter) == 0
+
+
+@as_root
+def test_auto_goes_on_without_the_permission(forked: Forked) -> None:
+    def enter() -> None:
+        assert not fifo_permitted()
+        assert not enter_realtime("auto")
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+    assert forked.run(unprivileged(enter)) == 0
+
+
+@as_root
+def test_on_needs_the_permission(forked: Forked) -> None:
+    def enter() -> None:
+        with pytest.raises(UserError) as caught:
+            enter_realtime("on")
+        message = str(caught.value)
+        assert "realtime priority is not permitted" in message
+        assert "--realtime auto" in message
+        assert "\n" not in message
+
+    assert forked.run(unprivileged(enter)) == 0
+
+
+@as_root
+@pytest.mark.parametrize(("mode", "refused"), [("auto", False), ("on", True)])
+def test_on_needs_locked_memory_too(forked: Forked, mode: str, refused: bool) -> None:
+    if not may_take_fifo(forked):
+        pytest.skip("this machine refuses SCHED_FIFO even to root")
+
+    class Kernel:
+        """Grants everything but locked memory."""
+
+        def mlockall(self, flags: int) -> int:
+            return -1
+
+        def prctl(self, *arguments: int) -> int:
+            return 0
+
+    def enter() -> None:
+        scheduling._libc = Kernel  # type: ignore[assignment]
+        if refused:
+            with pytest.raises(UserError, match="locking memory is not permitted"):
+                enter_realtime(mode)
+        else:
+            assert enter_realtime(mode)
+
+    assert forked.run(enter) == 0
+
+
+def test_off_asks_for_nothing(forked: Forked) -> None:
+    def enter() -> None:
+        assert not enter_realtime("off")
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+    assert forked.run(enter) == 0
+
+
+@pytest.mark.parametrize("as_nobody", [False, pytest.param(True, marks=as_root)])
+def test_idle_needs_no_permission(forked: Forked, as_nobody: bool) -> None:
+    def enter() -> None:
+        enter_idle()
+        assert os.sched_getscheduler(0) == os.SCHED_IDLE
+
+    assert forked.run(unprivileged(enter) if as_nobody else enter) == 0
+
+
+def test_timers_are_sharpened(forked: Forked) -> None:
+    def look() -> None:
+        sharpen_timers()
+        slack = ctypes.CDLL(None).prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0)
+        assert slack == 1000
+
+    assert forked.run(look) == 0
+
+
+def test_dies_with_its_parent(forked: Forked) -> None:
+    reader, writer = os.pipe()
+
+    def parent() -> None:
+        own = os.getpid()
+        if os.fork() == 0:
+            die_with_parent(own)
+            os.write(writer, b"x")
+            signal.pause()
+        signal.pause()
+
+    pid = forked.start(parent)
+    os.close(writer)
+    assert os.read(reader, 1) == b"x"
+    forked.kill(pid)
+    # Both ends of the pipe were the dead processes'.
+    assert eventually(lambda: os.read(reader, 1) == b"")
+    os.close(reader)
+
+
+def test_parent_that_is_gone_already(forked: Forked) -> None:
+    assert forked.run(lambda: die_with_parent(os.getpid())) == 1
+
+
+@as_root
+def test_acting_is_preferred_where_that_is_permitted(forked: Forked) -> None:
+    def preferred() -> None:
+        assert prefer_acting("auto")
+        assert os.getpriority(os.PRIO_PROCESS, 0) == ACTING_NICE
+
+    def left_alone() -> None:
+        assert not prefer_acting("off")
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+
+    def refused() -> None:
+        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+        os.setuid(NOBODY)
+        assert not prefer_acting("auto")
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+
+    assert [forked.run(body) for body in (preferred, left_alone, refused)] == [0, 0, 0]
+
+
+def test_whom_the_kernel_ends_first(forked: Forked) -> None:
+    def scored() -> None:
+        assert spare_or_sacrifice(300)
+        with open("/proc/self/oom_score_adj") as file:
+            assert int(file.read()) == 300
+
+    def refused() -> None:
+        if os.geteuid() == 0:
+            os.setuid(NOBODY)
+            ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+        assert spare_or_sacrifice(300)
+        # Back to what it was given: that is permitted; beyond that it is not.
+        assert not spare_or_sacrifice(-900)
+
+    assert [forked.run(body) for body in (scored, refused)] == [0, 0]
+
+
+@as_root
+def test_the_supervisor_goes_first_and_what_it_starts_does_not_inherit(forked: Forked) -> None:
+    def child_s_nice() -> int:
+        command = [sys.executable, "-c", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"]
+        return int(subprocess.run(command, capture_output=True, check=True).stdout)
+
+    def supervisor() -> None:
+        assert prefer_supervisor()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == SUPERVISOR_NICE < ACTING_NICE
+        assert child_s_nice() == 0
+
+    def service() -> None:
+        assert prefer_service()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == SERVICE_NICE < ACTING_NICE
+
+    def permitted_as_much_as_acting() -> None:
+        really = os.setpriority
+
+        def limited(which: int, who: int, nice: int) -> None:
+            if nice < ACTING_NICE:
+                raise PermissionError
+            really(which, who, nice)
+
+        os.setpriority = limited
+        assert prefer_supervisor()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == ACTING_NICE
+
+    def refused() -> None:
+        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+        os.setuid(NOBODY)
+        assert not prefer_supervisor()
+        assert not prefer_service()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == 0
+
+    bodies = (supervisor, service, permitted_as_much_as_acting, refused)
+    assert [forked.run(body) for body in bodies] == [0, 0, 0, 0]

@@ -1,0 +1,492 @@
+"""The horizon on a virtual clock: what is counted, when it ends, and that deadlines are met."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.config import R3Config
+from rtagent.memory.board import Board, add_episode
+from rtagent.memory.control import Orders
+from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
+from rtagent.r3.controller import (
+    DEAD_BAND,
+    NANO,
+    PERIOD_NS,
+    RECOVER_NS,
+    HorizonKeeper,
+    batch_in_force,
+)
+
+B_MIN = 32
+SECOND = NANO
+
+
+def make_orders(mode: str = "step", **changes: Any) -> Orders:
+    values: dict[str, Any] = {
+        "learners": 1, "learner_ring": [0], "batch_size": B_MIN, "r3_mode": mode,
+        "deadline_s": 10.0, "data_budget": 10_000,
+    }
+    return Orders(1, 1, "adaptive", 2, 0.0, "constant", 0.0, **{**values, **changes})
+
+
+class Life:
+    """A horizon whose updates, episodes and seconds the test makes."""
+
+    def __init__(self, mode: str = "step", **r3: Any) -> None:
+        settings = {"deadline_s": 10.0, "data_budget": 10_000, "margin": 0.0, **r3}
+        buffer = memoryview(bytearray(HorizonRecord.size()))
+        HorizonRecord.format(buffer)
+        self.record = HorizonRecord(buffer)
+        self.environment = Board(memoryview(bytearray(Board.size()))).environment
+        self.keeper = HorizonKeeper(self.record, R3Config(mode=mode, **settings))
+        self.orders = make_orders(mode)
+        self.now_ns, self.updates, self.ended = 1000 * SECOND, 0, 0
+
+    def order(self, **changes: Any) -> None:
+        self.orders = replace(self.orders, **changes)
+
+    def update(self, seconds: float, samples: int | None = None) -> str | None:
+        """An update that took so long is applied; it is accounted for at once."""
+        self.keeper._advanced_ns = 0
+        return self.quick_update(seconds, samples)
+
+    def quick_update(self, seconds: float, samples: int | None = None) -> str | None:
+        """The same, but it may be accounted for together with the next."""
+        self.now_ns += round(seconds * NANO)
+        self.updates += 1
+        samples = self.size if samples is None else samples
+        return self._advance(samples)
+
+    def wait(self, seconds: float) -> str | None:
+        """The supervisor looks after so long."""
+        self.now_ns += round(seconds * NANO)
+        return self._advance(0)
+
+    def _advance(self, samples: int) -> str | None:
+        return self.keeper.advance(
+            self.now_ns, samples, self.updates, self.environment, self.orders
+        )
+
+    def finish_episode(self, value: float = 0.0) -> None:
+        self.ended += 1
+        add_episode(self.environment, self.ended, 10 * self.ended, 10, value)
+
+    @property
+    def horizon(self) -> Horizon:
+        return self.record.read()
+
+    @property
+    def size(self) -> int:
+        return self.keeper.batch_size(self.orders)
+
+    def decisions(self, *kinds: str) -> list[Decision]:
+        """Of these kinds, oldest first."""
+        return [each for each in self.record.decisions()[::-1] if KINDS[each.kind] in kinds]
+
+
+# ---- the clock and the end of a horizon
+
+
+def test_clock_starts_with_the_first_applied_update() -> None:
+    life = Life()
+    life.wait(100.0)
+    assert life.horizon.elapsed_ns == 0
+    life.update(5.0, samples=100)
+    assert life.horizon.elapsed_ns == 0
+    life.update(2.0, samples=50)
+    assert life.horizon.elapsed_ns == 2 * SECOND
+    assert life.horizon.consumed == 150
+    assert life.horizon.time_ratio == pytest.approx(0.2)
+    assert life.horizon.data_ratio == pytest.approx(0.015)
+
+
+def test_updates_in_quick_succession_are_accounted_for_together_and_completely() -> None:
+    life = Life()
+    life.quick_update(1.0, samples=10)
+    writes = life.record.number
+    for _ in range(100):
+        life.quick_update(PERIOD_NS / NANO / 10, samples=10)
+    assert life.horizon.consumed == 1010
+    assert life.horizon.elapsed_ns == 10 * PERIOD_NS
+    assert life.record.number - writes == 10
+
+
+def test_budget_used_in_time_is_met_and_the_next_begins_at_once() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    assert life.update(10.0, samples=10_000) == "met"
+    assert life.horizon.number == 1
+    assert (life.horizon.met, life.horizon.missed) == (1, 0)
+    assert (life.horizon.elapsed_ns, life.horizon.consumed) == (0, 0)
+    life.update(1.0, samples=7)
+    assert (life.horizon.elapsed_ns, life.horizon.consumed) == (SECOND, 7)
+
+
+def test_budget_used_too_late_is_missed() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    assert life.update(10.001, samples=10_000) == "missed"
+    assert (life.horizon.met, life.horizon.missed) == (0, 1)
+
+
+def test_deadline_that_passes_while_nobody_applies_is_missed_once() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    outcomes = [life.wait(0.1) for _ in range(150)]
+    assert outcomes.count("missed") == 1
+    assert outcomes.index("missed") == 100
+    assert life.horizon.missed == 1
+
+
+@pytest.mark.parametrize("changes", [{"learning_paused": True}, {"learner_ring": []}])
+def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    life.update(3.0, samples=1)
+    life.order(**changes)
+    assert [life.wait(0.1) for _ in range(300)] == [None] * 300
+    assert life.horizon.elapsed_ns == 3 * SECOND
+    life.orders = make_orders()
+    life.update(1.0, samples=1)
+    assert life.horizon.elapsed_ns == 4 * SECOND
+
+
+def test_a_deadline_lowered_below_the_elapsed_time_is_missed_at_once() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    life.update(6.0, samples=10)
+    life.order(deadline_s=5.0)
+    assert life.wait(0.0) == "missed"
+    assert life.horizon.deadline_s == 5.0
+
+
+def test_a_budget_lowered_below_what_is_consumed_is_met_at_once() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    life.update(6.0, samples=900)
+    life.order(data_budget=900)
+    assert life.wait(0.0) == "met"
+
+
+def test_settings_changed_in_mid_horizon_keep_what_was_consumed_and_are_noted() -> None:
+    life = Life()
+    life.update(0.0, samples=100)
+    life.update(5.0, samples=100)
+    life.order(deadline_s=20.0, data_budget=400)
+    life.wait(0.0)
+    assert life.horizon.consumed == 200
+    assert life.horizon.time_ratio == pytest.approx(0.25)
+    assert life.horizon.data_ratio == pytest.approx(0.5)
+    last = life.decisions("settings")[-1]
+    assert (last.deadline_s, last.data_budget) == (20.0, 400)
+
+
+def test_switching_deadlines_on_begins_a_fresh_horizon() -> None:
+    life = Life("off")
+    life.orders = make_orders("off", deadline_s=None, data_budget=None)
+    for _ in range(5):
+        assert life.update(30.0, samples=20_000) is None
+    assert np.isnan(life.horizon.time_ratio)
+    life.orders = make_orders("step")
+    life.update(1.0, samples=10)
+    assert life.horizon.consumed == 10
+    assert life.horizon.number == 0
+
+
+def test_without_a_deadline_every_mode_is_off() -> None:
+    life = Life()
+    life.orders = make_orders("max-p", deadline_s=None)
+    life.update(1.0)
+    assert life.size == B_MIN
+    assert life.update(1e6, samples=100_000) is None
+
+
+# ---- early exit
+
+
+def test_early_exit_after_k_good_episodes_in_a_row() -> None:
+    life = Life(target_return=10.0, target_episodes=3)
+    life.update(0.0, samples=1)
+    outcomes = []
+    for value in (12.0, 10.0, 9.0, 10.0, 11.0, 10.0, 10.0):
+        life.finish_episode(value)
+        outcomes.append(life.update(0.5, samples=1))
+    assert outcomes == [None] * 5 + ["early-exit", None]
+    assert (life.horizon.met, life.horizon.missed, life.horizon.early_exits) == (1, 0, 1)
+    assert life.horizon.good_episodes == 1
+
+
+def test_episodes_before_the_first_update_do_not_count() -> None:
+    life = Life(target_return=0.0, target_episodes=2)
+    for _ in range(20):
+        life.finish_episode(1.0)
+    assert life.update(1.0, samples=1) is None
+    assert life.horizon.good_episodes == 0
+    assert (life.horizon.episode_met, life.horizon.episode_missed) == (0, 0)
+
+
+def test_without_a_target_good_episodes_end_nothing() -> None:
+    life = Life(target_episodes=1)
+    life.update(0.0, samples=1)
+    life.finish_episode(1e9)
+    assert life.update(0.1, samples=1) is None
+
+
+# ---- deadlines of episodes
+
+
+def test_episode_deadline_is_its_share_of_the_horizon() -> None:
+    life = Life()
+    life.update(0.0, samples=0)
+    life.update(0.0, samples=1)
+    # 1000 of 10,000 samples: one tenth of 10 s.
+    life.update(1.0, samples=999)
+    life.finish_episode()
+    life.wait(0.0)
+    assert (life.horizon.episode_met, life.horizon.episode_missed) == (1, 0)
+    life.update(1.01, samples=1000)
+    life.finish_episode()
+    life.wait(0.0)
+    assert (life.horizon.episode_met, life.horizon.episode_missed) == (1, 1)
+
+
+def test_episodes_in_which_nothing_was_learned_are_not_judged() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    life.finish_episode()
+    life.wait(0.1)
+    judged = (life.horizon.episode_met, life.horizon.episode_missed)
+    life.finish_episode()
+    life.wait(3.0)
+    assert (life.horizon.episode_met, life.horizon.episode_missed) == judged
+
+
+# ---- batch sizes
+
+
+@pytest.mark.parametrize(("mode", "size"), [("off", 32), ("max-a", 32), ("max-p", 128)])
+def test_fixed_modes(mode: str, size: int) -> None:
+    life = Life(mode)
+    for _ in range(10):
+        life.update(3.0)
+        assert life.size == size
+
+
+def test_step_follows_equation_1_at_every_update() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    sizes = []
+    for samples in (1, 1, 1, 8000, 1):
+        life.update(1.0, samples)
+        sizes.append(life.size)
+    assert sizes == [64, 128, 128, 64, 32]
+    first = life.decisions("step")[0]
+    assert (first.before, first.after, first.b_min) == (32, 64, 32)
+    assert first.time_ratio == pytest.approx(0.1)
+    assert first.data_ratio == pytest.approx(0.0002)
+
+
+def test_step_leaves_the_size_alone_within_the_dead_band() -> None:
+    life = Life()
+    life.update(0.0, samples=1)
+    life.update(10.0 * DEAD_BAND * 0.9, samples=1)
+    assert life.size == B_MIN
+    life.update(10.0 * DEAD_BAND * 0.2, samples=1)
+    assert life.size == 2 * B_MIN
+
+
+def test_episode_decides_when_an_episode_ends_only() -> None:
+    life = Life("episode")
+    life.update(0.0, samples=1)
+    for _ in range(10):
+        life.update(0.1, samples=1)
+    assert life.size == B_MIN
+    life.finish_episode()
+    life.wait(0.0)
+    assert life.size == B_MIN
+    life.update(0.1, samples=1)
+    assert life.size == 2 * B_MIN
+    assert len(life.decisions("episode")) == 1
+    for _ in range(10):
+        life.update(0.1, samples=1)
+    assert life.size == 2 * B_MIN
+
+
+def test_episode_decides_within_an_episode_longer_than_an_eighth_of_the_deadline() -> None:
+    life = Life("episode")
+    life.update(0.0, samples=1)
+    for _ in range(13):
+        life.update(0.1, samples=1)
+    assert life.size == 2 * B_MIN
+
+
+def test_episode_does_not_shrink_a_batch_that_is_still_needed() -> None:
+    """Ahead of time now, but behind it at the next decision if the batch were halved."""
+    life = Life("episode")
+    life.update(0.0, samples=1)
+    life.update(1.0, samples=500)
+    life.finish_episode()
+    life.update(0.0, samples=1)
+    assert life.size == 64
+    life.update(1.0, samples=1600)
+    life.finish_episode()
+    life.update(0.0, samples=1)
+    assert life.horizon.data_ratio > life.horizon.time_ratio
+    assert life.size == 64
+    life.update(1.0, samples=4000)
+    life.finish_episode()
+    life.update(0.0, samples=1)
+    assert life.size == 32
+
+
+def test_a_new_smallest_batch_is_in_force_at_once() -> None:
+    life = Life("max-p")
+    life.update(1.0)
+    life.order(batch_size=10)
+    assert life.size == 40
+    life.order(r3_mode="step")
+    assert 10 <= life.size <= 40
+
+
+@pytest.mark.parametrize("mode", ["off", "max-p", "step"])
+def test_reserved_memory_caps_every_mode(mode: str) -> None:
+    life = Life(mode)
+    life.keeper.note_base(3_200_000, 32)
+    life.order(batch_bytes=2_000_000)
+    assert life.size == 20
+    life.update(0.0)
+    assert life.horizon.batch_cap == 20
+    assert life.horizon.batch_size == 20
+    life.order(batch_bytes=1)
+    assert life.size == 1
+
+
+def test_memory_reserved_before_it_was_measured_caps_nothing() -> None:
+    life = Life("max-p")
+    life.order(batch_bytes=1)
+    assert life.size == 128
+
+
+def test_out_of_memory_halves_the_batch_which_grows_again_slowly() -> None:
+    life = Life("max-p")
+    life.update(0.0)
+    life.keeper.note_out_of_memory(128)
+    assert life.size == 64
+    life.keeper.note_out_of_memory(64)
+    assert life.size == 32
+    life.update(1.0)
+    assert life.size == 32
+    sizes = []
+    for _ in range(7):
+        life.now_ns += RECOVER_NS
+        life.update(0.0)
+        sizes.append(life.size)
+    assert sizes == [40, 50, 62, 77, 96, 120, 128]
+    assert life.horizon.safe_size == 0
+    first, second = life.decisions("out-of-memory")
+    assert (first.before, first.after, second.before, second.after) == (128, 64, 64, 32)
+
+
+def test_a_late_report_of_lacking_memory_does_not_raise_the_safe_size() -> None:
+    life = Life("max-p")
+    life.keeper.note_out_of_memory(64)
+    life.keeper.note_out_of_memory(128)
+    assert life.size == 32
+
+
+def test_the_smallest_safe_batch_is_one_transition() -> None:
+    life = Life("off")
+    life.keeper.note_out_of_memory(1)
+    assert life.size == 1
+
+
+def test_batch_in_force_bounds_what_an_older_horizon_left() -> None:
+    assert batch_in_force(Horizon(batch_size=999), make_orders("step")) == 128
+    assert batch_in_force(Horizon(batch_size=0), make_orders("episode")) == 32
+
+
+# ---- deadlines are met
+
+
+class Machine:
+    """A learner in virtual time: an update costs a fixed part and a part per transition.
+
+    Args:
+        seed: of the noise.
+        burst_s: mean length of the moments, one every 0.7 s, in which others have the processor.
+    """
+
+    FIXED_S, EACH_S, BURST_EVERY_S = 1.0e-3, 8e-6, 0.7
+
+    def __init__(self, seed: int, burst_s: float = 0.0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.slowdown = 1.0
+        self._burst_s = burst_s
+
+    def seconds(self, size: int) -> float:
+        noise = self.rng.lognormal(-0.08, 0.4)
+        seconds = float(self.slowdown * noise * (self.FIXED_S + self.EACH_S * size))
+        if self._burst_s and self.rng.random() < seconds / self.BURST_EVERY_S:
+            seconds += float(self.rng.exponential(self._burst_s))
+        return seconds
+
+
+BUDGET = 64_000
+HORIZONS = 20
+
+
+def outcomes(
+    mode: str, share: float, *, hog: bool, episode_s: float, seed: int, burst_s: float = 0.0,
+    margin: float = R3Config().margin,
+) -> float:
+    """Fraction of horizons met; a hog comes and goes, first in the middle of the third horizon."""
+    life, machine = Life(mode, margin=margin), Machine(seed, burst_s)
+    undisturbed_s = BUDGET / B_MIN * (Machine.FIXED_S + Machine.EACH_S * B_MIN)
+    undisturbed_s *= 1.0 + burst_s / Machine.BURST_EVERY_S
+    life.order(deadline_s=share * undisturbed_s, data_budget=BUDGET)
+    episode_end = life.now_ns
+    while life.horizon.number < HORIZONS:
+        part = life.horizon.number + life.horizon.consumed / BUDGET
+        machine.slowdown = 1.6 if hog and (2.5 < part < 9.3 or part > 14.8) else 1.0
+        life.quick_update(machine.seconds(life.size))
+        if life.now_ns >= episode_end:
+            life.finish_episode()
+            episode_end = life.now_ns + round(machine.rng.uniform(0.2, 1.8) * episode_s * NANO)
+    return life.horizon.met / HORIZONS
+
+
+@pytest.mark.parametrize("hog", [False, True])
+@pytest.mark.parametrize("share", [0.7, 1.0, 1.5])
+@pytest.mark.parametrize("mode", ["episode", "step"])
+def test_deadlines_are_met_wherever_the_largest_batch_meets_them(
+    mode: str, share: float, hog: bool
+) -> None:
+    for seed, episode_s in enumerate((0.1, 0.5, 2.0)):
+        possible = outcomes("max-p", share, hog=hog, episode_s=episode_s, seed=seed)
+        assert possible == 1.0
+        assert outcomes(mode, share, hog=hog, episode_s=episode_s, seed=seed) >= 0.95
+
+
+@pytest.mark.parametrize("mode", ["episode", "step"])
+def test_the_margin_absorbs_moments_in_which_others_have_the_processor(mode: str) -> None:
+    def met(margin: float) -> float:
+        found = [
+            outcomes(
+                mode, 0.7, hog=False, episode_s=0.5, seed=seed, burst_s=0.08, margin=margin
+            )
+            for seed in range(2)
+        ]
+        return float(np.mean(found))
+
+    assert met(R3Config().margin) >= 0.95
+    assert met(0.0) < 0.9
+
+
+def test_the_smallest_batch_misses_as_in_the_paper() -> None:
+    assert outcomes("max-a", 0.7, hog=False, episode_s=0.5, seed=0) == 0.0
+    assert outcomes("max-a", 1.0, hog=True, episode_s=0.5, seed=0) < 0.7
+    assert outcomes("max-a", 1.5, hog=False, episode_s=0.5, seed=0) == 1.0

@@ -1,0 +1,66 @@
+"""Decisions of the deadline controller as events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.memory.horizon import KINDS, Decision, HorizonRecord
+from rtagent.r3.events import HorizonNews
+
+
+class Controller:
+    """Decides what a test says, and hears what is told about it."""
+
+    def __init__(self) -> None:
+        self.record = HorizonRecord(memoryview(bytearray(HorizonRecord.size())))
+        self.clock = VirtualClock(100.0)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.news = HorizonNews(
+            self.record, self.clock, lambda kind, **details: self.told.append((kind, details))
+        )
+
+    def decide(self, kind: str, before: int = 32, after: int = 32) -> None:
+        self.record.add(Decision(kind=KINDS.index(kind), before=before, after=after))
+
+
+@pytest.fixture
+def controller() -> Controller:
+    return Controller()
+
+
+def test_the_end_of_every_horizon_is_told(controller: Controller) -> None:
+    for kind in ("met", "missed", "early-exit"):
+        controller.decide(kind)
+    controller.news.tell()
+    controller.news.tell()
+    assert [(kind, said["outcome"]) for kind, said in controller.told] == [
+        ("horizon", "met"), ("horizon", "missed"), ("horizon", "early-exit"),
+    ]
+
+
+def test_a_new_batch_size_is_told_with_its_inputs(controller: Controller) -> None:
+    # The first size of all is no change.
+    controller.decide("settings", 0, 32)
+    controller.decide("step")
+    controller.decide("step", 32, 40)
+    controller.news.tell()
+    ((kind, said),) = controller.told
+    assert kind == "batch_size"
+    assert (said["why"], said["before"], said["after"], said["untold"]) == ("step", 32, 40, 0)
+    assert {"time_ratio", "data_ratio", "cap", "b_min"} <= set(said)
+
+
+def test_of_many_changes_one_a_second_is_told(controller: Controller) -> None:
+    for size in range(32, 42):
+        controller.decide("step", size, size + 1)
+        controller.news.tell()
+        controller.clock.advance(0.01)
+    assert len(controller.told) == 1
+    controller.clock.advance(1.0)
+    controller.decide("step", 42, 50)
+    controller.news.tell()
+    _, said = controller.told[-1]
+    assert (said["after"], said["untold"]) == (50, 9)

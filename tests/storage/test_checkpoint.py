@@ -1,0 +1,334 @@
+"""Checkpoints: whole or not there, found corrupt when they are, refused where they do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent.storage import checkpoint as checkpoints
+from rtagent.storage.checkpoint import (
+    BEST,
+    Checkpoint,
+    CheckpointError,
+    CorruptCheckpoint,
+    Counters,
+    Score,
+    Signature,
+)
+
+SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")
+
+
+def make(updates: int = 7, size: int = 1000) -> Checkpoint:
+    rng = np.random.default_rng(updates)
+    tensors = {
+        "online.w": rng.normal(size=(size, 2)).astype(np.float32),
+        "online.count": np.array(updates),
+        "step.w": np.float32([updates]),
+    }
+    return Checkpoint(SIGNATURE, Counters(updates, updates * 32, updates // 10), tensors)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    saved = make(123)
+    path = checkpoints.save(tmp_path / "new", saved)
+    assert path.name == "checkpoint-000001-000000000123.safetensors"
+    loaded = checkpoints.load(path)
+    assert (loaded.signature, loaded.counters) == (saved.signature, saved.counters)
+    assert set(loaded.tensors) == set(saved.tensors)
+    for name, values in saved.tensors.items():
+        np.testing.assert_array_equal(loaded.tensors[name], values)
+        assert loaded.tensors[name].shape == values.shape
+
+
+def test_the_last_three_stay(tmp_path: Path) -> None:
+    assert checkpoints.newest(tmp_path / "absent") is None
+    for updates in (5, 50, 1_000_000_000_000, 500):
+        checkpoints.save(tmp_path, make(updates, 10))
+    newest = checkpoints.newest(tmp_path)
+    assert newest is not None
+    assert checkpoints.load(newest).counters.updates == 500
+    found = [each["updates"] for each in checkpoints.listing(tmp_path)]
+    assert found == [500, 1_000_000_000_000, 50]
+
+
+def test_the_newest_is_the_last_one_written_whatever_the_wall_clock_said(tmp_path: Path) -> None:
+    hour = 3600
+    for updates, time in ((10, 10 * hour), (20, 11 * hour), (30, 9 * hour), (40, 0)):
+        os.utime(checkpoints.save(tmp_path, make(updates, 10)), (time, time))
+        newest = checkpoints.newest(tmp_path)
+        assert newest is not None
+        assert checkpoints.load(newest).counters.updates == updates
+    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [40, 30, 20]
+
+
+def test_the_same_updates_twice_are_two_checkpoints(tmp_path: Path) -> None:
+    first, second = (checkpoints.save(tmp_path, make(5, 10)) for _ in range(2))
+    assert first != second
+    assert checkpoints.newest(tmp_path) == second
+
+
+def test_checkpoints_of_an_older_version_come_before_the_numbered_ones(tmp_path: Path) -> None:
+    for updates in (700, 900):
+        saved = checkpoints.save(tmp_path, make(updates, 10))
+        saved.rename(tmp_path / f"checkpoint-{updates:012d}.safetensors")
+    old = checkpoints.newest(tmp_path)
+    assert old is not None
+    assert checkpoints.load(old).counters.updates == 900
+    checkpoints.save(tmp_path, make(5, 10))
+    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [5, 900, 700]
+
+
+def test_the_first_checkpoint_of_a_new_start_stays(tmp_path: Path) -> None:
+    for updates in (1000, 2000, 3000, 10):
+        last = checkpoints.save(tmp_path, make(updates, 10))
+    assert last.exists()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    near_miss = "checkpoint-000000000009.safetensors.bak"
+    for name in ("checkpoint-1.safetensors", "notes.txt", near_miss):
+        (tmp_path / name).touch()
+    assert checkpoints.newest(tmp_path) is None
+    checkpoints.save(tmp_path, make(), keep=1)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
+    path = checkpoints.save(tmp_path, make(size=20))
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        content = bytearray(whole)
+        content[at] ^= 0x10
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError) as caught:
+            checkpoints.load(path)
+        assert "\n" not in str(caught.value)
+        assert "run.resume=false" in str(caught.value)
+
+
+def written(path: Path, about: str, header: dict[str, object], body: bytes = b"") -> Path:
+    """A safetensors file with a right checksum over its metadata and no tensors."""
+    crc = f"{checkpoints._checksum(about, {}):08x}"
+    text = json.dumps({"__metadata__": {"rtagent": about, "crc32": crc}, **header}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    return path
+
+
+def test_a_pipe_a_device_and_a_folder_are_no_checkpoints(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match=r"not a regular file|Is a directory"):
+            checkpoints.load(path)
+
+
+def test_a_file_of_holes_is_not_read_into_memory(tmp_path: Path) -> None:
+    tensor = {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}
+    path = written(tmp_path / "sparse.safetensors", "{}", {"online.w": tensor})
+    os.truncate(path, path.stat().st_size + 4 * 10**12)
+    with pytest.raises(CheckpointError, match="are the most"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E5M2", "F8_E4M3", "BF16", "F64", "C64", "F16"])
+def test_tensors_of_other_types_are_one_line(tmp_path: Path, dtype: str) -> None:
+    tensor = {"dtype": dtype, "shape": [0], "data_offsets": [0, 0]}
+    with pytest.raises(CheckpointError, match="is corrupt"):
+        checkpoints.load(written(tmp_path / "x.safetensors", "{}", {"online.w": tensor}))
+
+
+def test_doubles_are_no_weights(tmp_path: Path) -> None:
+    tensors = {"online.w": np.zeros(3)}
+    path = checkpoints.save(tmp_path, Checkpoint(SIGNATURE, Counters(), tensors))
+    with pytest.raises(CheckpointError, match=r"tensor 'online\.w' is of type float64"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        "[" * 100_000, "5", "[]", '{"format": []}', '{"format": 1}',
+        '{"format": 1, "signature": [], "counters": {}}',
+        '{"format": 1, "signature": {"environment": 1, "network": "", "observation": "", '
+        '"action": ""}, "counters": {}}',
+        *(
+            '{"format": 1, "signature": {"environment": "", "network": "", "observation": "", '
+            f'"action": ""}}, "counters": {{"updates": {updates}}}}}'
+            for updates in ("-1", '"x"', "1e999", "1e30", str(2**63))
+        ),
+    ],
+    ids=lambda about: about[-40:],
+)
+def test_metadata_that_nobody_wrote_are_one_line(tmp_path: Path, about: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.load(written(tmp_path / "x.safetensors", about, {}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 5, 300, 8000])
+def test_a_short_file_is_corrupt(tmp_path: Path, size: int) -> None:
+    path = checkpoints.save(tmp_path, make())
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CheckpointError, match="is corrupt"):
+        checkpoints.load(path)
+
+
+def test_a_safetensors_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "checkpoint-000000000001.safetensors"
+    save_file({"a": np.zeros(3)}, str(path))
+    with pytest.raises(CheckpointError, match="is corrupt"):
+        checkpoints.load(path)
+
+
+def test_a_later_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "FORMAT", 2)
+    path = checkpoints.save(tmp_path, make())
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="has format 2"):
+        checkpoints.load(path)
+
+
+def test_a_checkpoint_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is gone"):
+        checkpoints.load(tmp_path / "checkpoint-000000000001.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("field", "other"), [("environment", "Other-v0"), ("network", "mlp k=2"), ("action", "Box(2)")]
+)
+def test_a_checkpoint_of_something_else_is_refused(
+    tmp_path: Path, field: str, other: str
+) -> None:
+    path = checkpoints.save(tmp_path, make())
+    assert checkpoints.check(path, SIGNATURE).counters.updates == 7
+    with pytest.raises(CheckpointError, match=r"belongs to the .*--state-dir") as caught:
+        checkpoints.check(path, replace(SIGNATURE, **{field: other}))
+    assert other in str(caught.value)
+    assert getattr(SIGNATURE, field) in str(caught.value)
+
+
+def test_a_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
+    good = checkpoints.save(tmp_path, make(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(CheckpointError, match="cannot write"):
+            checkpoints.save(tmp_path, make(2, 100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == [good]
+    assert checkpoints.load(good).counters.updates == 1
+
+
+def test_a_crash_before_the_rename_leaves_the_last_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = checkpoints.save(tmp_path, make(1))
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(tmp_path, make(2))
+    assert list(tmp_path.iterdir()) == [good]
+
+
+def test_the_heartbeat_goes_on_while_writing(tmp_path: Path) -> None:
+    beats: list[int] = []
+    size = 2 * checkpoints.WRITE_STEP // 8
+    checkpoints.save(tmp_path, make(1, size), progress=lambda: beats.append(1))
+    assert len(beats) >= 4
+
+
+def test_torch_is_not_needed(tmp_path: Path) -> None:
+    path = checkpoints.save(tmp_path, make())
+    code = (
+        "import json, sys; from pathlib import Path; from rtagent import checkpoint as c;"
+        "found = c.load(c.newest(Path(sys.argv[1])));"
+        "print(json.dumps([found.counters.updates, 'torch' in sys.modules]))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(path.parent)], capture_output=True, text=True, check=True
+    )
+    assert json.loads(answer.stdout) == [7, False]
+
+
+# ---- the best one
+
+
+def score(mean_return: float, kind: str = "live") -> Score:
+    return Score(mean_return, 20, kind)
+
+
+def test_score_and_record_of_the_run_come_back(tmp_path: Path) -> None:
+    saved = replace(make(), score=score(1.5), run={"versions": {"torch": "2.6"}})
+    loaded = checkpoints.load(checkpoints.save(tmp_path, saved))
+    assert loaded.score == saved.score
+    assert loaded.run == saved.run
+
+
+def test_the_best_checkpoint_outlives_its_number(tmp_path: Path) -> None:
+    returns = [1.0, 9.0, 3.0, 4.0, 5.0, 6.0]
+    for updates, value in enumerate(returns):
+        checkpoints.save(tmp_path, replace(make(updates, 10), score=score(value)), keep=2)
+    listed = checkpoints.listing(tmp_path)
+    assert [each["updates"] for each in listed] == [5, 4]
+    assert not any(each["best"] for each in listed)
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 1
+    checkpoints.save(tmp_path, replace(make(99, 10), score=score(9.0)), keep=2)
+    assert [each["best"] for each in checkpoints.listing(tmp_path)] == [True, False]
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 99
+
+
+def test_without_a_score_no_checkpoint_is_the_best(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, make())
+    assert not (tmp_path / BEST).exists()
+
+
+def test_an_evaluation_says_more_than_live_episodes(tmp_path: Path) -> None:
+    for updates, each in enumerate([score(50.0), score(5.0, "evaluation"), score(60.0)]):
+        checkpoints.save(tmp_path, replace(make(updates, 10), score=each))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 1
+
+
+def test_a_best_checkpoint_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / BEST).write_bytes(b"no checkpoint")
+    checkpoints.save(tmp_path, replace(make(3), score=score(-1.0)))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 3
+
+
+# ---- older ones where the newest cannot be used
+
+
+def test_an_older_checkpoint_takes_the_place_of_a_corrupt_one(tmp_path: Path) -> None:
+    paths = [checkpoints.save(tmp_path, make(updates)) for updates in (1, 2, 3)]
+    assert checkpoints.newest_usable(tmp_path, SIGNATURE) == (paths[2], [])
+    for path in paths[1:]:
+        path.write_bytes(path.read_bytes()[:-5])
+    usable, passed = checkpoints.newest_usable(tmp_path, SIGNATURE)
+    assert usable == paths[0]
+    assert [path.name in line for path, line in zip(reversed(paths[1:]), passed, strict=True)]
+    paths[0].write_bytes(b"")
+    with pytest.raises(CorruptCheckpoint, match=paths[2].name):
+        checkpoints.newest_usable(tmp_path, SIGNATURE)
+
+
+def test_no_checkpoint_of_something_else_is_passed_over(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, make(1))
+    checkpoints.save(tmp_path, replace(make(2), signature=replace(SIGNATURE, network="mlp")))
+    with pytest.raises(CheckpointError, match="belongs to the network mlp"):
+        checkpoints.newest_usable(tmp_path, SIGNATURE)

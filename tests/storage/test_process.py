@@ -1,0 +1,202 @@
+"""The processes that save and restore the replay, as the supervisor starts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.config_sources import parse_config
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.world import World, WorldMemory
+from rtagent.processes import launch
+from rtagent.processes.pipe import Voice as Line
+from rtagent.processes.pipe import voices
+from rtagent.staggering.arbiter import Source
+from rtagent.storage.checkpoint import Signature, signature
+from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
+from rtagent.storage.replay_snapshot import Manifest, find
+from tests.conftest import make_blueprint
+
+LIMIT_S = 60.0
+CONFIG = parse_config({"replay": {"capacity": 20_500}, "learning": {"processes": 0}})
+PICTURES = make_blueprint(frame_shape=(84, 84))
+
+
+class Voice:
+    """Remembers what was sent."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        self.said.append(message)
+
+
+def test_progress_is_passed_on_now_and_then() -> None:
+    voice, clock = Voice(), VirtualClock()
+    progress = Progress(voice, clock)  # type: ignore[arg-type]
+    for step in range(101):
+        progress(step / 100)
+        clock.advance(PROGRESS_EVERY_S / 10)
+    done = [details["done"] for kind, details in voice.said if kind == "progress"]
+    assert done[0] == 0.0
+    assert np.diff(done) == pytest.approx(0.1, abs=0.011)
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[launch.ForkServer]:
+    with launch.ForkServer() as fork_server:
+        yield fork_server
+
+
+Worlds = Callable[..., World]
+
+
+@pytest.fixture
+def make_world() -> Iterator[Worlds]:
+    """Makes worlds whose first ticks are written."""
+    memories = []
+
+    def make(blueprint: Blueprint = PICTURES, ticks: int = 0, first_tick: int = 0) -> World:
+        memories.append(WorldMemory(CONFIG, blueprint, first_tick))
+        world = World(memories[-1].handles)
+        rng = np.random.default_rng(3)
+        for tick in range(ticks):
+            world.ledger.write(
+                tick, observed=tick - 1, time_ns=int(rng.integers(2**62)), registered_ns=0,
+                lateness_ns=0, reward=float(tick), weights_version=1, episode=tick // 100,
+                worker=0, source=Source.AGENT, flags=0, action=tick % 3,
+            )
+            frame = rng.integers(256, size=blueprint.frame_shape, dtype=np.uint8)
+            world.frames.publish(tick, frame, tick // 100 * 100)
+        handles[id(world)] = memories[-1].handles
+        return world
+
+    handles: dict[int, Any] = {}
+    make.handles = handles  # type: ignore[attr-defined]
+    yield make
+    for memory in memories:
+        memory.close()
+
+
+def start(
+    fork_server: launch.ForkServer, body: Any, *arguments: Any
+) -> tuple[Any, Line]:
+    ours, theirs = voices()
+    process = fork_server.spawn(body, *arguments, theirs, name="saver")
+    theirs.close()
+    return process, ours
+
+
+def answers(process: Any, voice: Line) -> list[Any]:
+    """Everything that a process says, once it has ended."""
+    said = []
+    try:
+        while voice.poll(LIMIT_S):
+            said.append(voice.recv())
+    except EOFError:
+        pass
+    process.join(LIMIT_S)
+    assert process.exitcode == 0
+    return said
+
+
+def theirs(blueprint: Blueprint) -> Signature:
+    return signature(CONFIG, blueprint)
+
+
+def saved_replay(folder: Path, blueprint: Blueprint = PICTURES) -> Manifest:
+    manifest = find(folder, theirs(blueprint))
+    assert manifest is not None
+    return manifest
+
+
+@pytest.mark.process
+def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: launch.ForkServer) -> None:
+    world = make_world(ticks=5000)
+    folder = tmp_path / "replay"
+    *_, (kind, details) = answers(
+        *start(fork_server, save_replay, make_world.handles[id(world)], folder)
+    )
+    assert kind == "saved"
+    assert (details["ticks"], details["chunks_written"], details["chunks_kept"]) == (5000, 2, 0)
+    assert details["bytes"] > 5000 * 84 * 84 / 2
+    assert details["seconds"] > 0
+    manifest = saved_replay(folder)
+    assert (manifest.oldest, manifest.newest) == (0, 4999)
+
+    later = make_world(first_tick=5000)
+    assert later.ledger.newest == 4999
+    assert later.ledger.row(4999) is None
+    first, *_, (kind, details) = answers(
+        *start(fork_server, restore_replay, make_world.handles[id(later)], folder)
+    )
+    assert first[0] == "progress"
+    assert kind == "restored"
+    assert {name: details[name] for name in ("ticks", "oldest", "newest")} == {
+        "ticks": 5000, "oldest": 0, "newest": 4999
+    }
+    assert "problem" not in details
+    assert later.ledger.read(0, 5000).tobytes() == world.ledger.read(0, 5000).tobytes()
+    assert (later.frames.frames[:5000] == world.frames.frames[:5000]).all()
+    assert (later.frames.numbers[:5000] == np.arange(5000)).all()
+
+
+@pytest.mark.process
+def test_termination_ends_a_save_between_pieces(
+    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
+) -> None:
+    world = make_world(make_blueprint(), ticks=10)
+    answers(*start(fork_server, save_replay, make_world.handles[id(world)], tmp_path))
+    before = {path.name for path in tmp_path.iterdir()}
+    world = make_world(ticks=20_000)
+    process, voice = start(fork_server, save_replay, make_world.handles[id(world)], tmp_path)
+    assert voice.poll(LIMIT_S)
+    kind, details = voice.recv()
+    assert kind == "progress"
+    assert details["done"] < 0.5
+    os.kill(process.pid, signal.SIGTERM)
+    *_, (kind, text) = answers(process, voice)
+    assert (kind, "was ended" in text) == ("failed", True)
+    assert before <= {path.name for path in tmp_path.iterdir()}
+    assert saved_replay(tmp_path, make_blueprint()).newest == 9
+
+
+@pytest.mark.process
+def test_a_corrupt_replay_is_said_to_be_one(
+    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
+) -> None:
+    world = make_world(make_blueprint(), ticks=10)
+    answers(*start(fork_server, save_replay, make_world.handles[id(world)], tmp_path))
+    (chunk,) = tmp_path.glob("*.chunk")
+    chunk.write_bytes(b"")
+    later = make_world(make_blueprint(), first_tick=10)
+    *_, (kind, details) = answers(
+        *start(fork_server, restore_replay, make_world.handles[id(later)], tmp_path)
+    )
+    assert (kind, details["ticks"], details["newest"]) == ("restored", 0, 9)
+    assert chunk.name in details["problem"]
+    assert (later.ledger.newest, later.ledger.oldest) == (9, 10)
+
+
+@pytest.mark.process
+def test_what_cannot_be_done_is_one_line(
+    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
+) -> None:
+    world = make_world(make_blueprint(), ticks=10)
+    handles = make_world.handles[id(world)]
+    assert answers(*start(fork_server, restore_replay, handles, tmp_path / "absent")) == [
+        ["failed", f"the replay {tmp_path / 'absent'} has changed since it was found"]
+    ]
+    (tmp_path / "file").touch()
+    ((kind, text),) = answers(*start(fork_server, save_replay, handles, tmp_path / "file"))
+    assert kind == "failed"
+    assert "cannot write the replay" in text
+    assert "\n" not in text

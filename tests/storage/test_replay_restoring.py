@@ -1,0 +1,173 @@
+"""Restoring: what fits, and what is whole."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent.memory.ring import GUARD_TICKS
+from rtagent.storage import replay_files
+from rtagent.storage.replay_snapshot import find
+from tests.stored_replay import (
+    CAPACITY,
+    CHUNK,
+    SHOWN,
+    SIGNATURE,
+    VECTORS,
+    Rings,
+    content,
+    load,
+    names,
+    priorities,
+    shrink_chunks,
+)
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink_chunks(monkeypatch)
+
+
+@pytest.mark.parametrize(("capacity", "keep"), [(40, None), (CAPACITY, 32), (40, 1000), (300, 0)])
+def test_a_smaller_ring_takes_the_newest(
+    tmp_path: Path, capacity: int, keep: int | None
+) -> None:
+    saved = Rings().write(250)
+    saved.save(tmp_path)
+    restored, report = load(tmp_path, capacity=capacity, keep=keep)
+    wanted = min(capacity - GUARD_TICKS, 1000 if keep is None else keep)
+    assert report.ticks == wanted
+    assert report.problem is None
+    assert restored.ledger.oldest == restored.frames.oldest == 250 - wanted
+    assert content(restored, 250 - wanted) == content(saved, 250 - wanted)
+
+
+def test_a_larger_ring_takes_all(tmp_path: Path) -> None:
+    saved = Rings().write(250)
+    saved.save(tmp_path)
+    restored, report = load(tmp_path, capacity=777)
+    assert report.ticks == SHOWN
+    assert content(restored, report.oldest) == content(saved, report.oldest)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "other", "pipe", "zeros", "longer"])
+@pytest.mark.parametrize("chunk", [0, 2, 5])
+def test_a_corrupt_chunk_is_left_out_with_everything_older(
+    tmp_path: Path, damage: str, chunk: int
+) -> None:
+    saved = Rings().write(90)
+    saved.save(tmp_path)
+    manifest = find(tmp_path, SIGNATURE)
+    assert manifest is not None
+    path = tmp_path / manifest.chunks[chunk].file
+    whole = path.read_bytes()
+    if damage == "flip":
+        path.write_bytes(whole[:500] + bytes([whole[500] ^ 4]) + whole[501:])
+    elif damage == "cut":
+        path.write_bytes(whole[: 3 * chunk])
+    elif damage == "remove":
+        path.unlink()
+    elif damage == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif damage == "zeros":
+        path.unlink()
+        path.symlink_to("/dev/zero")
+    elif damage == "longer":
+        path.write_bytes(whole + whole)
+    else:
+        path.write_bytes((tmp_path / manifest.chunks[1].file).read_bytes())
+    restored, report = load(tmp_path)
+    oldest = 90 if chunk == 5 else (chunk + 1) * CHUNK
+    assert (report.newest, report.oldest) == (89, oldest)
+    assert report.problem is not None
+    assert manifest.chunks[chunk].file in report.problem
+    assert "\n" not in report.problem
+    assert restored.ledger.newest == restored.frames.newest == 89
+    assert restored.ledger.oldest == restored.frames.oldest == oldest
+    assert content(restored, oldest) == content(saved, oldest)
+    assert restored.ledger.row(oldest - 1) is restored.frames.frame(oldest - 1) is None
+
+
+def test_every_flipped_byte_of_a_chunk_is_found(tmp_path: Path) -> None:
+    Rings(VECTORS).write(3).save(tmp_path)
+    (path,) = tmp_path.glob("*.chunk")
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x10
+        path.write_bytes(damaged)
+        _, report = load(tmp_path, VECTORS)
+        assert report.problem is not None, at
+        assert report.ticks == 0
+
+
+def test_rows_of_another_layout_are_not_taken(tmp_path: Path) -> None:
+    Rings().write(20).save(tmp_path)
+    _, report = load(tmp_path, VECTORS)
+    assert report.ticks == 0
+    assert report.problem is not None
+
+
+def test_priorities_come_back(tmp_path: Path) -> None:
+    world = Rings().write(250)
+    world.save(tmp_path, priorities=priorities)
+    _, report = load(tmp_path)
+    assert report.priorities is not None
+    assert report.priorities.tolist() == priorities(report.oldest, 250).tolist()
+    _, smaller = load(tmp_path, keep=10)
+    assert smaller.priorities is not None
+    assert smaller.priorities.tolist() == priorities(240, 250).tolist()
+    before = {path for path in names(tmp_path) if path.startswith("priorities")}
+    world.write(10).save(tmp_path, priorities=priorities)
+    assert before.isdisjoint(names(tmp_path))
+    world.save(tmp_path)
+    assert load(tmp_path)[1].priorities is None
+    assert not list(tmp_path.glob("priorities*"))
+
+
+def test_priorities_of_a_shifted_window_have_another_file(tmp_path: Path) -> None:
+    """Equal values of other ticks must not overwrite what the manifest in force names."""
+    world = Rings().write(250)
+    world.save(tmp_path, priorities=lambda first, stop: np.ones(stop - first))
+    (before,) = tmp_path.glob("priorities*")
+    world.write(3).save(tmp_path, priorities=lambda first, stop: np.ones(stop - first))
+    (after,) = tmp_path.glob("priorities*")
+    assert before != after
+
+
+@pytest.mark.parametrize("worst", [-1.0, float("nan"), float("inf")])
+def test_priorities_that_are_none_are_left_out(tmp_path: Path, worst: float) -> None:
+    Rings().write(20).save(tmp_path, priorities=lambda first, stop: np.full(stop - first, worst))
+    _, report = load(tmp_path)
+    assert report.ticks == 20
+    assert report.priorities is None
+    assert "a priority is negative or not finite" in (report.problem or "")
+
+
+def test_a_header_that_is_no_json_is_another_files(tmp_path: Path) -> None:
+    """Its checksum is right: somebody wrote it so."""
+    Rings().write(3).save(tmp_path)
+    (path,) = tmp_path.glob("*.chunk")
+    for text in (b"[" * 100_000, b"\xff", b"{"):
+        body = replay_files._HEAD.pack(replay_files._MAGIC, len(text)) + text
+        content = body + replay_files._CRC.pack(zlib.crc32(body))
+        path.write_bytes(content)
+        with pytest.raises(replay_files.Corrupt, match="something else"):
+            replay_files.Reader(path, {}, len(content))
+
+
+def test_corrupt_priorities_are_left_out(tmp_path: Path) -> None:
+    world = Rings().write(20)
+    world.save(tmp_path, priorities=priorities)
+    (path,) = tmp_path.glob("priorities*")
+    path.write_bytes(b"nothing")
+    restored, report = load(tmp_path)
+    assert report.priorities is None
+    assert report.problem is not None
+    assert path.name in report.problem
+    assert content(restored, 0) == content(world, 0)

@@ -1,0 +1,457 @@
+"""The saved replay: bit for bit what was there, or what was saved before."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtagent.memory.blueprint import Blueprint
+from rtagent.storage import replay_files, replay_snapshot
+from rtagent.storage.replay_snapshot import MANIFEST, Manifest, ReplayError, SaveReport, find
+from tests.forked import Forked, forked_children
+from tests.stored_replay import (
+    CAPACITY,
+    CHUNK,
+    PIXELS,
+    SHOWN,
+    SIGNATURE,
+    VECTORS,
+    Rings,
+    content,
+    load,
+    names,
+    priorities,
+    shrink_chunks,
+    transitions,
+)
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink_chunks(monkeypatch)
+
+
+@pytest.fixture
+def forked() -> Iterator[Forked]:
+    with forked_children() as children:
+        yield children
+
+
+@pytest.mark.parametrize("blueprint", [PIXELS, VECTORS])
+@pytest.mark.parametrize("ticks", [1, CHUNK, CHUNK + 1, 53, CAPACITY, 3 * CAPACITY + 7])
+def test_what_is_saved_is_restored_bit_for_bit(
+    tmp_path: Path, blueprint: Blueprint, ticks: int
+) -> None:
+    saved = Rings(blueprint).write(ticks)
+    report = saved.save(tmp_path / "replay")
+    restored, answer = load(tmp_path / "replay", blueprint)
+    oldest = max(0, ticks - SHOWN)
+    assert (answer.oldest, answer.newest, answer.problem) == (oldest, ticks - 1, None)
+    assert report.ticks == answer.ticks == ticks - oldest
+    assert report.bytes == sum(
+        path.stat().st_size for path in (tmp_path / "replay").glob("*.chunk")
+    )
+    for ring in (restored.frames, restored.ledger):
+        assert (ring.newest, ring.oldest) == (ticks - 1, oldest)
+    assert content(restored, oldest) == content(saved, oldest)
+    assert transitions(restored, oldest) == transitions(saved, oldest)
+    if ticks > 20:
+        assert transitions(restored, oldest)[0]
+
+
+def test_the_restored_world_goes_on_like_the_one_that_was_saved(tmp_path: Path) -> None:
+    saved = Rings().write(150)
+    saved.save(tmp_path)
+    restored, _ = load(tmp_path)
+    saved.write(60)
+    restored.write(60)
+    assert content(restored, saved.ledger.oldest) == content(saved, saved.ledger.oldest)
+    assert transitions(restored, 130) == transitions(saved, 130)
+
+
+def test_what_a_killed_writer_left_torn_stays_torn(tmp_path: Path) -> None:
+    saved = Rings().write(30)
+    # Killed between the row and the frame of tick 30, and within the row of tick 40.
+    saved.write_row(30)
+    for tick in range(31, 50):
+        saved.write_row(tick)
+        saved.publish(tick)
+    saved.ledger._rows["tick"][[0, 40]] = -1
+    saved.save(tmp_path)
+    restored, _ = load(tmp_path)
+    assert content(restored, 0) == content(saved, 0)
+    assert restored.ledger.row(0) is restored.ledger.row(40) is None
+    assert restored.frames.frame(30) is None
+    assert restored.ledger.row(30) is not None
+    assert transitions(restored, 0) == transitions(saved, 0)
+
+
+def test_a_row_without_its_frame_at_the_end_is_left_out(tmp_path: Path) -> None:
+    saved = Rings().write(20)
+    saved.write_row(20)
+    assert saved.save(tmp_path).ticks == 20
+    restored, report = load(tmp_path)
+    assert report.newest == restored.frames.newest == restored.ledger.newest == 19
+
+
+def test_nothing_is_written_twice(tmp_path: Path) -> None:
+    rings = Rings().write(3 * CHUNK + 5)
+    assert rings.save(tmp_path).chunks_written == 4
+    assert rings.save(tmp_path) == replace(rings.save(tmp_path), chunks_written=0, chunks_kept=4)
+    rings.write(CHUNK)
+    report = rings.save(tmp_path)
+    assert (report.chunks_written, report.chunks_kept) == (2, 3)
+    # The window has left the first two chunks, and a part of the third.
+    rings.write(CAPACITY + 2 * CHUNK - rings.ledger.newest)
+    rings.save(tmp_path)
+    manifest = find(tmp_path, SIGNATURE)
+    assert manifest is not None
+    assert manifest.oldest == rings.ledger.oldest
+    assert manifest.chunks[0].first == rings.ledger.oldest
+    assert names(tmp_path) == {MANIFEST} | {chunk.file for chunk in manifest.chunks}
+    restored, _ = load(tmp_path)
+    assert content(restored, manifest.oldest) == content(rings, manifest.oldest)
+
+
+def test_a_row_that_changed_is_written_anew(tmp_path: Path) -> None:
+    rings = Rings().write(2 * CHUNK)
+    rings.save(tmp_path)
+    rings.ledger.truncate_episode()
+    assert rings.save(tmp_path).chunks_written == 1
+    assert content(load(tmp_path)[0], 0) == content(rings, 0)
+
+
+def test_chunks_of_another_run_are_not_mistaken_for_ours(tmp_path: Path) -> None:
+    Rings(run=1).write(2 * CHUNK).save(tmp_path)
+    ours = Rings(run=2).write(2 * CHUNK)
+    assert ours.save(tmp_path).chunks_kept == 0
+    assert content(load(tmp_path)[0], 0) == content(ours, 0)
+    assert len(names(tmp_path)) == 3
+
+
+def test_an_empty_ring_changes_nothing(tmp_path: Path) -> None:
+    assert find(tmp_path / "absent", SIGNATURE) is None
+    Rings().write(20).save(tmp_path)
+    before = names(tmp_path)
+    assert Rings().save(tmp_path) == SaveReport(0, 0, 0, 0)
+    assert names(tmp_path) == before
+
+
+@settings(max_examples=25, deadline=None)
+@given(ticks=st.integers(1, 300), capacity=st.integers(20, 120), later=st.integers(0, 80))
+def test_any_size_and_a_second_save(
+    tmp_path_factory: pytest.TempPathFactory, ticks: int, capacity: int, later: int
+) -> None:
+    folder = tmp_path_factory.mktemp("replay")
+    saved = Rings(capacity=capacity).write(ticks)
+    saved.save(folder)
+    saved.write(later).save(folder)
+    restored, report = load(folder, capacity=capacity)
+    assert report.oldest == saved.ledger.oldest
+    assert content(restored, report.oldest) == content(saved, report.oldest)
+
+
+# ---- the world goes on
+
+
+def test_ticks_that_are_overwritten_meanwhile_are_left_out(tmp_path: Path) -> None:
+    world = Rings().write(250)
+    report = world.save(tmp_path, progress=lambda done: world.write(2))
+    restored, answer = load(tmp_path)
+    assert answer.newest == 249
+    assert 0 < report.ticks < SHOWN
+    assert answer.oldest == 250 - report.ticks > 250 - SHOWN
+    twin = Rings().write(250)
+    assert content(restored, answer.oldest) == content(twin, answer.oldest)
+    assert restored.frames.frame(answer.oldest) is not None
+
+
+@pytest.mark.parametrize(("when", "floor"), [(0.0, 16), (0.0, 80), (0.3, 60), (0.95, 88)])
+def test_ticks_that_are_given_up_meanwhile_are_left_out(
+    tmp_path: Path, when: float, floor: int
+) -> None:
+    world = Rings().write(90)
+
+    def shrink(done: float) -> None:
+        if done > when:
+            for ring in (world.frames, world.ledger):
+                ring.raise_floor(floor)
+            world.frames.frames[:floor] = 0
+            world.frames.numbers[:floor] = 0
+            world.ledger._rows[:floor] = np.zeros(floor, world.ledger.dtype)
+
+    world.save(tmp_path, progress=shrink)
+    restored, answer = load(tmp_path)
+    assert (answer.oldest, answer.ticks) == (floor, 90 - floor)
+    assert content(restored, floor) == content(world, floor)
+
+
+def test_a_world_that_is_too_fast_is_reported(tmp_path: Path) -> None:
+    world = Rings(run=1).write(50)
+    world.save(tmp_path)
+    before = names(tmp_path)
+    with pytest.raises(ReplayError, match="faster"):
+        world.save(tmp_path, progress=lambda done: world.write(CAPACITY))
+    manifest = find(tmp_path, SIGNATURE)
+    assert manifest is not None
+    assert manifest.newest == 49
+    assert before <= names(tmp_path)
+
+
+def test_progress_grows_to_one(tmp_path: Path) -> None:
+    said: list[float] = []
+    Rings().write(250).save(tmp_path, progress=said.append)
+    assert said == sorted(said)
+    assert said[-1] == 1.0
+    assert len(said) > SHOWN // 3
+    said.clear()
+    load(tmp_path, progress=said.append)
+    assert said == sorted(said)
+    assert (len(said), said[-1]) == (7, 1.0)
+
+
+# ---- faults
+
+
+def survives(folder: Path, interrupt: Callable[[Rings], None]) -> tuple[Rings, set[str]]:
+    """Interrupt a second save; the first must be there as it was."""
+    first = Rings(run=1).write(60)
+    first.save(folder)
+    before = names(folder)
+    second = Rings(run=2).write(90)
+    interrupt(second)
+    assert before <= names(folder)
+    restored, report = load(folder)
+    assert (report.ticks, report.problem) == (60, None)
+    assert content(restored, 0) == content(first, 0)
+    return second, names(folder) - before
+
+
+def test_an_ended_save_leaves_the_one_before_and_goes_on_later(tmp_path: Path) -> None:
+    def end(rings: Rings) -> None:
+        done: list[float] = []
+        with pytest.raises(ReplayError, match="was ended"):
+            rings.save(tmp_path, progress=done.append, stop=lambda: done[-1] > 0.5)
+
+    second, left = survives(tmp_path, end)
+    assert len(left) == 2
+    assert second.save(tmp_path).chunks_kept == 2
+    assert content(load(tmp_path)[0], 0) == content(second, 0)
+
+
+def test_a_full_disk_leaves_the_one_before(tmp_path: Path) -> None:
+    def fill(rings: Rings) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600, hard))
+        try:
+            with pytest.raises(ReplayError, match=r"cannot write the replay .* as it was"):
+                rings.save(tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    _, left = survives(tmp_path, fill)
+    assert left == set()
+
+
+def test_a_disk_that_fails_at_the_manifest_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.replace
+
+    def fail(source: str, target: Path) -> None:
+        if Path(target).name == MANIFEST:
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    def fill(rings: Rings) -> None:
+        monkeypatch.setattr(os, "replace", fail)
+        with pytest.raises(ReplayError, match="No space left"):
+            rings.save(tmp_path)
+        monkeypatch.undo()
+
+    _, left = survives(tmp_path, fill)
+    assert left == set()
+
+
+def test_a_disk_that_fails_after_the_manifest_leaves_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Rings(run=1).write(60).save(tmp_path)
+    second = Rings(run=2).write(90)
+
+    remove = Path.unlink
+    failures = []
+
+    def fail(path: Path, missing_ok: bool = False) -> None:
+        failures.append(path)
+        if len(failures) == 1:
+            raise OSError(5, "Input/output error")
+        remove(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    with pytest.raises(ReplayError, match="Input/output"):
+        second.save(tmp_path)
+    monkeypatch.undo()
+    assert content(load(tmp_path)[0], 0) == content(second, 0)
+
+
+@pytest.mark.process
+def test_a_killed_save_leaves_the_one_before(tmp_path: Path, forked: Forked) -> None:
+    def kill(rings: Rings) -> None:
+        reader, writer = os.pipe()
+
+        def hang(done: float) -> None:
+            if done > 0.5:
+                os.write(writer, b"!")
+                signal.pause()
+
+        child = forked.start(lambda: rings.save(tmp_path, progress=hang))
+        os.read(reader, 1)
+        forked.kill(child)
+
+    second, left = survives(tmp_path, kill)
+    assert len([name for name in left if name.startswith(replay_files.DRAFT)]) == 1
+    assert second.save(tmp_path).chunks_kept == 2
+    assert content(load(tmp_path)[0], 0) == content(second, 0)
+    assert not list(tmp_path.glob(f"{replay_files.DRAFT}*"))
+
+
+def test_every_flipped_byte_of_the_manifest_is_found(tmp_path: Path) -> None:
+    Rings().write(20).save(tmp_path)
+    path = tmp_path / MANIFEST
+    whole = path.read_bytes()
+    found = find(tmp_path, SIGNATURE)
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x04
+        path.write_bytes(damaged)
+        refused, seen = "", None
+        try:
+            seen = find(tmp_path, SIGNATURE)
+        except ReplayError as error:
+            refused = str(error)
+        # White space may have become other white space.
+        assert seen == found or "run.checkpoint_replay=false" in refused, at
+        assert "\n" not in refused
+
+
+def rewritten(folder: Path, change: Callable[[Any], object]) -> None:
+    """Change the manifest, and its checksum with it."""
+    content = json.loads((folder / MANIFEST).read_text())["replay"]
+    change(content)
+    text = json.dumps({"crc32": f"{replay_snapshot._crc(content):08x}", "replay": content})
+    (folder / MANIFEST).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "file", ["/dev/zero", "../x.chunk", "a/b.chunk", ".hidden.chunk", "x", "x.chunk\0", "", 5, None]
+)
+def test_only_plain_names_in_the_folder_are_files_of_a_replay(tmp_path: Path, file: object) -> None:
+    Rings().write(20).save(tmp_path, priorities=priorities)
+    whole = (tmp_path / MANIFEST).read_text()
+    for place in (lambda of: of["chunks"][0], lambda of: of["priorities"]):
+        (tmp_path / MANIFEST).write_text(whole)
+        rewritten(tmp_path, lambda content, place=place: place(content).update(file=file))
+        with pytest.raises(ReplayError, match="is no file of a replay"):
+            find(tmp_path, SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda of: of.update(oldest=-1), lambda of: of.update(newest=10**15),
+        lambda of: of.update(newest="19"), lambda of: of.update(chunks=[]),
+        lambda of: of.update(chunks=5), lambda of: of.update(signature=[]),
+        lambda of: of["chunks"][0].update(first=-(10**30)),
+        lambda of: of["chunks"][0].update(stop=10**9),
+        lambda of: of["chunks"][0].update(bytes=1.5),
+        lambda of: of["chunks"].reverse(), lambda of: of["chunks"].append(of["chunks"][0]),
+        lambda of: of["chunks"][0].pop("bytes"), lambda of: of.pop("priorities"),
+        lambda of: of.update(priorities=[]), lambda of: of.update(format=[]),
+    ],
+)
+def test_a_manifest_that_nobody_wrote_is_one_line(
+    tmp_path: Path, change: Callable[[Any], object]
+) -> None:
+    Rings().write(20).save(tmp_path)
+    rewritten(tmp_path, change)
+    with pytest.raises(ReplayError) as caught:
+        find(tmp_path, SIGNATURE)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "5", "null", '{"replay": {}}', " " * (5 << 20)])
+def test_a_manifest_of_something_else_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(ReplayError, match="is corrupt"):
+        find(tmp_path, SIGNATURE)
+
+
+def test_a_pipe_is_no_manifest(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / MANIFEST)
+    with pytest.raises(ReplayError, match="not a regular file"):
+        find(tmp_path, SIGNATURE)
+
+
+def test_a_later_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_snapshot, "FORMAT", 2)
+    Rings().write(20).save(tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(ReplayError, match="has format 2"):
+        find(tmp_path, SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [("environment", "Other-v0"), ("observation", "4x84x84 uint8"), ("action", "Box(2)")],
+)
+def test_a_replay_of_something_else_is_refused(tmp_path: Path, field: str, other: str) -> None:
+    Rings().write(20).save(tmp_path)
+    assert find(tmp_path, replace(SIGNATURE, network="mlp")) is not None
+    with pytest.raises(ReplayError, match=r"belongs to the .*--state-dir") as caught:
+        find(tmp_path, replace(SIGNATURE, **{field: other}))
+    assert other in str(caught.value)
+    assert getattr(SIGNATURE, field) in str(caught.value)
+
+
+def test_torch_is_not_needed(tmp_path: Path) -> None:
+    Rings().write(20).save(tmp_path)
+    code = (
+        "import json, sys; from pathlib import Path; from rtagent import replay_store as r;"
+        "from rtagent.storage.checkpoint import Signature;"
+        "found = r.find(Path(sys.argv[1]), Signature(*sys.argv[2:]));"
+        "print(json.dumps([found.newest, 'torch' in sys.modules]))"
+    )
+    parts = [SIGNATURE.environment, "", SIGNATURE.observation, SIGNATURE.action]
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *parts], capture_output=True, text=True,
+        check=True,
+    )
+    assert json.loads(answer.stdout) == [19, False]
+
+
+def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
+    Rings().write(250).save(tmp_path, priorities=priorities)
+    manifest = find(tmp_path, SIGNATURE)
+    assert isinstance(manifest, Manifest)
+    assert (manifest.oldest, manifest.newest) == (250 - SHOWN, 249)
+    edges = [(chunk.first, chunk.stop) for chunk in manifest.chunks]
+    assert edges == [
+        (158, 160), (160, 176), (176, 192), (192, 208), (208, 224), (224, 240), (240, 250)
+    ]
+    for chunk in [*manifest.chunks, manifest.priorities]:
+        assert chunk is not None
+        assert (tmp_path / chunk.file).stat().st_size == chunk.bytes

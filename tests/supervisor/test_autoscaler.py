@@ -1,0 +1,423 @@
+"""The automatic number of processes, in virtual time: against a small model, then the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from rtagent.staggering.inference_times import InferenceTimes, Slowdown
+from rtagent.staggering.simulator import (
+    Event,
+    SetProcesses,
+    SimulationConfig,
+    SimulationResult,
+    simulate,
+)
+from rtagent.supervisor.autoscaler import LATE, AutoScaler, Limits, Measured, Move, first_guess
+
+TICK = 1.0 / 59.7275
+WINDOW_S = 5.0
+LIMITS = Limits(TICK, "adaptive", 256)
+MINUTES = 60.0
+
+Times = Callable[[float, int], float]
+"""Inference time in ticks at a second, with so many processes."""
+
+
+@dataclass
+class Model:
+    """Processes whose samples arrive as often as their inference time lets them.
+
+    Attributes:
+        times: what inference takes.
+        limits: to be kept to.
+        starting_s: until new processes act, nothing is known.
+        now: virtual seconds.
+    """
+
+    times: Times
+    limits: Limits = LIMITS
+    starting_s: float = 1.0
+    now: float = 0.0
+    moves: list[tuple[float, Move]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scaler = AutoScaler()
+        self.processes = first_guess(self.limits)
+        self.taus: list[tuple[float, float]] = []
+        self._known_from = self._changed = 0.0
+
+    def run(self, seconds: float) -> list[Move]:
+        """Go on; returns what was changed meanwhile."""
+        before = len(self.moves)
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 1.0
+            self._infer()
+            measured = self.measured() if self.now >= self._known_from else None
+            move = self.scaler.step(self.now, self.processes, measured, self.limits)
+            if move is not None:
+                assert move.before == self.processes != move.after
+                assert 1 <= move.after <= self.limits.most
+                self.moves.append((self.now, move))
+                self.processes = move.after
+                self._known_from = self.now + self.starting_s
+                self._changed = self.now
+        return [move for _, move in self.moves[before:]]
+
+    def interaction(self) -> float:
+        """Seconds between two actions now, on the mean."""
+        recent = [tau for at, tau in self.taus if at > self.now - 2.0]
+        return max(TICK, float(np.mean(recent)) / self.processes)
+
+    def measured(self) -> Measured | None:
+        since = max(self.now - WINDOW_S, self._changed)
+        taus = np.array([tau for at, tau in self.taus if at > since])
+        if not len(taus):
+            return None
+        interaction = max(TICK, float(taus.mean()) / self.processes)
+        longest = max(float(taus.mean()), float(np.percentile(taus, 99)))
+        return Measured(
+            float(taus.mean()), longest, len(taus), interaction, 1.0 - TICK / interaction
+        )
+
+    def _infer(self) -> None:
+        """One second's worth of inferences."""
+        self.taus = [(at, tau) for at, tau in self.taus if at > self.now - WINDOW_S]
+        at = self.now - 1.0
+        while at < self.now:
+            tau = self.times(at, self.processes) * TICK
+            self.taus.append((at, tau))
+            at += max(TICK, tau / self.processes)
+
+
+def constant(ticks: float) -> Times:
+    return lambda at, processes: ticks
+
+
+def noisy(ticks: float, spread: float, seed: int) -> Times:
+    rng = np.random.default_rng(seed)
+    return lambda at, processes: float(rng.normal(ticks, spread * ticks))
+
+
+def with_outliers(ticks: float, seed: int) -> Times:
+    rng = np.random.default_rng(seed)
+    return lambda at, processes: float(
+        rng.normal(ticks, 0.02 * ticks) * (10.0 if rng.random() < 0.01 else 1.0)
+    )
+
+
+def contended(ticks: float, cores: int, seed: int) -> Times:
+    rng = np.random.default_rng(seed)
+    return lambda at, processes: float(
+        rng.normal(ticks, 0.02 * ticks) * max(1.0, processes / cores)
+    )
+
+
+@pytest.mark.parametrize("ticks", [0.2, 0.99, 4.9, 5.0, 30.0])
+def test_a_constant_time_takes_one_move_and_no_more(ticks: float) -> None:
+    model = Model(constant(ticks))
+    model.run(15.0)
+    assert np.ceil(ticks) <= model.processes <= max(np.ceil(ticks), first_guess(LIMITS))
+    assert len(model.moves) <= 1
+    assert model.run(10 * MINUTES) == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("ticks", [4.9, 5.0, 12.0])
+def test_noise_is_not_followed(ticks: float, seed: int) -> None:
+    model = Model(noisy(ticks, 0.1, seed))
+    model.run(20.0)
+    assert model.interaction() <= 1.02 * TICK
+    assert len(model.run(10 * MINUTES)) <= 1
+    assert ticks < model.processes <= 1.3 * ticks + 2
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_one_inference_in_a_hundred_may_take_ten_times_as_long(seed: int) -> None:
+    model = Model(with_outliers(5.0, seed))
+    model.run(30.0)
+    assert len(model.run(10 * MINUTES)) <= 1
+    assert 6 <= model.processes <= 9
+
+
+def test_the_longest_time_counts_where_the_algorithm_waits_for_it() -> None:
+    model = Model(noisy(5.0, 0.1, 0), Limits(TICK, "maximum-time", 256))
+    model.run(30.0)
+    assert len(model.run(10 * MINUTES)) <= 1
+    assert 6 <= model.processes <= 8
+
+
+def test_three_times_slower_and_back() -> None:
+    slow = (100.0, 160.0)
+    model = Model(lambda at, processes: 15.0 if slow[0] <= at < slow[1] else 5.0)
+    model.run(100.0)
+    assert model.processes == 5
+    model.run(25.0)
+    assert model.processes == 15, "within seconds"
+    assert model.run(35.0 + 55.0) == [], "not given up at once"
+    model.run(30.0)
+    assert model.processes in (5, 6)
+    assert len(model.moves) <= 4
+    assert model.run(10 * MINUTES) == []
+
+
+def test_slow_drift_is_followed() -> None:
+    model = Model(lambda at, processes: 5.0 + 5.0 * min(1.0, at / 300.0))
+    late = 0
+    for _ in range(360):
+        model.run(1.0)
+        late += model.interaction() > 1.02 * TICK
+    assert model.processes >= 10
+    assert late < 60
+    assert all(move.after > move.before for _, move in model.moves)
+
+
+@pytest.mark.parametrize(("ticks", "cores"), [(2.0, 2), (5.0, 2), (9.0, 4)])
+def test_taken_cores_are_not_chased(ticks: float, cores: int) -> None:
+    """The machine has eight cores, and others leave it only a few."""
+    model = Model(contended(ticks, cores, 0), Limits(TICK, "adaptive", 8))
+    model.run(60.0)
+    assert cores <= model.processes <= cores + 1
+    assert len(model.moves) <= 4, "found, and given back"
+    assert "do not help here" in model.moves[-1][1].why
+    assert model.run(9 * MINUTES) == []
+
+
+def test_cores_that_come_free_are_used() -> None:
+    model = Model(
+        lambda at, processes: 4.0 * max(1.0, processes / (1 if at < 120.0 else 8)),
+        Limits(TICK, "adaptive", 8),
+    )
+    model.run(119.0)
+    assert model.processes == 2
+    model.run(30.0)
+    assert model.processes == 4
+
+
+def test_never_more_than_the_cores() -> None:
+    model = Model(constant(9.0), Limits(TICK, "adaptive", 4))
+    model.run(30.0)
+    assert model.processes == 4
+    assert "4 processes are the most" in model.moves[0][1].why
+    assert model.run(10 * MINUTES) == []
+
+
+def test_a_slower_policy_during_a_growth_is_not_taken_for_contention() -> None:
+    model = Model(lambda at, processes: 2.0 if at < 10.0 else 30.0)
+    model.scaler.step(0.0, 2, None, model.limits)
+    model.run(12.0)
+    model.times = lambda at, processes: 30.0
+    model.run(40.0)
+    assert model.processes == 30
+
+
+def test_a_longer_deadline_and_another_algorithm_count_at_once() -> None:
+    model = Model(constant(6.0))
+    model.run(30.0)
+    assert model.processes == 6
+    model.limits = dataclasses.replace(LIMITS, deadline_s=3 * TICK)
+    model.run(4.0)
+    assert model.processes in (2, 3)
+    model.limits = dataclasses.replace(LIMITS, algorithm="maximum-time")
+    model.run(4.0)
+    assert model.processes == 6
+    model.limits = dataclasses.replace(LIMITS, most=4)
+    model.run(1.0)
+    assert model.processes == 4
+
+
+def test_a_number_changed_by_hand_is_judged_at_once() -> None:
+    model = Model(constant(5.0))
+    model.run(30.0)
+    model.processes = 20
+    model.run(4.0)
+    assert model.processes in (5, 6)
+
+
+def test_what_was_seen_before_a_pause_counts_no_more() -> None:
+    scaler = AutoScaler()
+    enough, more = (Measured(x * TICK, x * TICK, 200, TICK, 0.0) for x in (4.0, 2.0))
+    assert all(scaler.step(float(at), 4, enough, LIMITS) is None for at in range(100))
+    assert scaler.step(200.0, 4, more, LIMITS) is None, "one look is not a minute"
+    assert scaler.step(201.0, 4, more, LIMITS) is None
+    move = scaler.step(202.0, 4, more, LIMITS)
+    assert move is not None, "but it is as after a change by hand"
+    assert move.after == 3
+
+
+def test_nobody_acts_nothing_moves() -> None:
+    scaler = AutoScaler()
+    assert all(scaler.step(float(at), 3, None, LIMITS) is None for at in range(200))
+    few = Measured(1.0, 1.0, 2, None, None)
+    assert all(scaler.step(float(at), 3, few, LIMITS) is None for at in range(200, 400))
+
+
+def test_a_hold_up_of_the_machine_is_no_reason() -> None:
+    """One second in a hundred, every inference takes six times as long."""
+    model = Model(lambda at, processes: 24.0 if 50.0 < at % 100.0 < 51.0 else 4.0)
+    model.run(20.0)
+    assert model.processes == 4
+    assert len(model.run(10 * MINUTES)) <= 1
+
+
+def test_a_world_slower_than_its_rate_is_not_the_agents_fault() -> None:
+    scaler = AutoScaler()
+    measured = Measured(0.5 * TICK, 0.5 * TICK, 200, 1.3 * TICK, 0.0)
+    processes = 1
+    moves = []
+    for at in range(600):
+        move = scaler.step(float(at), processes, measured, LIMITS)
+        if move is not None:
+            moves.append(move)
+            processes = move.after
+    assert [move.after for move in moves] == [2, 1], "tried, and given up"
+
+
+def test_being_wrong_about_fewer_is_remembered() -> None:
+    """Fewer processes than nine are slower each: what is seen at nine misleads."""
+    model = Model(lambda at, processes: 5.0 if processes >= 9 else 8.5)
+    model.processes = 9
+    model.scaler.step(0.0, 9, None, model.limits)
+    model.scaler._at_once = False
+    model.run(15 * MINUTES)
+    shrunk = [move for _, move in model.moves if move.after < move.before]
+    assert 1 <= len(shrunk) <= 2
+
+
+def test_an_event_says_why() -> None:
+    model = Model(constant(4.9))
+    model.run(10.0)
+    ((_, move),) = model.moves
+    assert (move.before, move.after) == (2, 5)
+    assert move.why == (
+        "an inference takes 82.0 ms (p99 82.0 ms) and actions come every 41.0 ms: "
+        "for 16.7 ms, 5 processes are enough"
+    )
+    assert move.inputs["inference_ms"] == pytest.approx(82.04, abs=0.01)
+    assert move.inputs["samples"] >= 3
+    assert move.inputs["algorithm"] == "adaptive"
+
+
+def test_the_first_guess() -> None:
+    assert first_guess(LIMITS) == 2
+    assert first_guess(dataclasses.replace(LIMITS, most=1)) == 1
+    assert first_guess(dataclasses.replace(LIMITS, algorithm="maximum-time")) == 1
+
+
+def interaction_s(result: SimulationResult, since: float, until: float) -> float | None:
+    mean = result.figures(since, until)["interaction_mean"]
+    return None if mean is None else mean * TICK
+
+
+def closed_loop(config: SimulationConfig) -> tuple[SimulationResult, list[tuple[float, Move]]]:
+    """The project's simulator with the scaler in charge.
+
+    A seed gives the same run up to the first new event: so after each move the run is simulated
+    anew, with that move in its script.
+    """
+    slowdowns = [event for event in config.events if isinstance(event, Slowdown)]
+    mean = config.inference_ticks * config.tick_seconds
+    times = InferenceTimes(
+        mean, config.distribution, config.spread, config.seconds, slowdowns,
+        np.random.default_rng(1),
+    )
+    scaler, moves = AutoScaler(), list[tuple[float, Move]]()
+    limits = Limits(config.tick_seconds, config.algorithm, 256)
+    config = dataclasses.replace(config, processes=first_guess(limits))
+    result, processes, changed = simulate(config, np.random.default_rng(0)), config.processes, 0.0
+    for now in range(1, int(config.seconds)):
+        since = max(now - WINDOW_S, changed)
+        inferred = sum(since <= action.registered_at < now for action in result.actions)
+        if not inferred:
+            continue
+        taus = np.array([times.draw(float(at)) for at in np.linspace(since, now, inferred)])
+        lost, ran = result.lost(since, now)[0], (now - since) / config.tick_seconds
+        measured = Measured(
+            float(taus.mean()),
+            max(float(taus.mean()), float(np.percentile(taus, 99))),
+            len(taus),
+            interaction_s(result, since, now),
+            lost / ran,
+        )
+        move = scaler.step(float(now), processes, measured, limits)
+        if move is not None:
+            moves.append((float(now), move))
+            processes, changed = move.after, float(now)
+            event: Event = SetProcesses(float(now), processes)
+            config = dataclasses.replace(config, events=(*config.events, event))
+            result = simulate(config, np.random.default_rng(0))
+    return result, moves
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "ticks", "distribution", "spread"),
+    [
+        ("adaptive", 0.5, "gauss", 0.02),
+        ("adaptive", 5.0, "gauss", 0.02),
+        ("adaptive", 5.0, "outliers", 0.01),
+        ("adaptive", 12.0, "lognormal", 0.3),
+        ("maximum-time", 4.9, "gauss", 0.02),
+    ],
+)
+def test_really_acts_in_time_once_settled(
+    algorithm: str, ticks: float, distribution: str, spread: float
+) -> None:
+    """With the staggering algorithms themselves, in their simulator.
+
+    Slots lose a tick whenever an inference takes longer than any before.
+    """
+    config = SimulationConfig(
+        algorithm=algorithm, inference_ticks=ticks, distribution=distribution, spread=spread,
+        seconds=120.0,
+    )
+    result, moves = closed_loop(config)
+    assert len(moves) <= 2
+    settled = moves[-1][0] + 3.0 if moves else 3.0
+    assert settled < 60.0
+    inaction = result.figures(since=settled)["inaction_fraction"]
+    assert inaction is not None
+    assert inaction <= (0.001 if algorithm == "adaptive" else 0.003)
+    between = interaction_s(result, settled, 120.0)
+    assert between is not None
+    assert between <= LATE * TICK
+
+
+@pytest.mark.parametrize("processes", [2, 5])
+def test_processes_in_step_are_as_late_as_one_and_more_of_them_are_no_remedy(
+    processes: int
+) -> None:
+    config = SimulationConfig(
+        algorithm="unstaggered", processes=processes, inference_ticks=4.9, seconds=60.0
+    )
+    result = simulate(config, np.random.default_rng(0))
+    between = interaction_s(result, 30.0, 60.0)
+    assert between == pytest.approx(4.9 * TICK, rel=0.01)
+    limits = Limits(TICK, "unstaggered", 256)
+    measured = Measured(4.9 * TICK, 4.9 * TICK, 100, between, 0.8)
+    scaler, chosen = AutoScaler(), processes
+    for at in range(300):
+        move = scaler.step(float(at), chosen, measured, limits)
+        chosen = chosen if move is None else move.after
+    assert chosen == 5
+
+
+def test_slots_give_back_what_they_do_not_need() -> None:
+    """Actions reach the world once a tick at most: that says nothing about what is to spare."""
+    model = Model(constant(4.9), Limits(TICK, "maximum-time", 256))
+    model.run(20.0)
+    model.times = constant(2.9)
+    model.run(2 * MINUTES)
+    assert model.processes in (3, 4)
+
+
+def test_three_times_slower_costs_seconds_in_the_simulator() -> None:
+    slow = Slowdown(20.0, 60.0, 3.0)
+    result, moves = closed_loop(SimulationConfig(inference_ticks=4.0, seconds=60.0, events=(slow,)))
+    assert moves[-1][1].after >= 12
+    assert result.figures(since=40.0)["inaction_fraction"] == pytest.approx(0.0, abs=0.001)
+    assert result.lost(until=40.0)[0] < 8.0 / TICK

@@ -1,0 +1,290 @@
+"""One supervised process, with a process object that dies when the test says so."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from rtagent.logs.shortening import ERROR_LINES
+from rtagent.processes.restart_policy import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_RESTARTS, WELL_S
+from rtagent.supervisor.child import KILL_AFTER_S, TERM_AFTER_S, Child, State
+
+
+class FakeProcess:
+    """Not a process: a pid and an exit code."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.exitcode: int | None = None
+        self.failure: str | None = None
+        self.joined = self.closed = False
+
+    def join(self) -> None:
+        self.joined = True
+
+    def close(self) -> None:
+        """Gives its descriptors back, and must come after `join`."""
+        self.closed = self.joined
+
+
+class Stage:
+    """A child and everything that was done to it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str = "inference") -> None:
+        self.processes: list[FakeProcess] = []
+        self.signals: list[tuple[int, int]] = []
+        self.theirs: list[Any] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: self.signals.append((pid, number)))
+        self.child = Child(role, 1, self._start)
+
+    def _start(self, theirs: Any) -> FakeProcess:
+        self.theirs.append(theirs)
+        assert not theirs.closed
+        self.processes.append(FakeProcess(1000 + len(self.processes)))
+        return self.processes[-1]
+
+    def die(self, code: int, now: float) -> None:
+        self.processes[-1].exitcode = code
+        self.child.reap(now, jitter=1.0)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(monkeypatch)
+
+
+def test_life_of_a_process(stage: Stage) -> None:
+    child = stage.child
+    assert (child.state, child.pid, child.alive) == (State.STOPPED, None, False)
+    child.start(10.0)
+    assert (child.state, child.pid, child.alive, child.since) == (State.STARTING, 1000, True, 10.0)
+    # Only the child holds the other end: its death closes the pipe.
+    assert stage.theirs[0].closed
+    child.mark_ready(11.0)
+    assert (child.state, child.since) == (State.RUNNING, 11.0)
+    child.stop(12.0)
+    assert (child.state, child.alive, child.pid) == (State.STOPPING, True, 1000)
+    stage.die(0, 12.5)
+    assert (child.state, child.pid, child.alive, child.restarts) == (State.STOPPED, None, False, 0)
+    assert child.last_error is None
+    assert stage.processes[0].closed
+    assert child.voice.closed
+    # There is nobody left to signal.
+    child.signal(signal.SIGKILL)
+    assert stage.signals == []
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(-9, "killed by SIGKILL"), (-11, "killed by SIGSEGV"), (1, "left with code 1"),
+     (0, "left with code 0"), (-40, "killed by signal 40")],
+)
+def test_death_is_named_and_mended(stage: Stage, code: int, text: str) -> None:
+    child = stage.child
+    child.start(0.0)
+    child.mark_ready(1.0)
+    stage.die(code, 5.0)
+    assert (child.state, child.pid, child.last_error) == (State.BACKOFF, None, text)
+    assert not child.start_if_due(5.0)
+    assert child.start_if_due(5.0 + FIRST_PAUSE_S)
+    assert (child.state, child.pid, child.restarts) == (State.STARTING, 1001, 1)
+    assert child.last_error == text
+    assert not child.start_if_due(100.0)
+
+
+def test_what_it_said_comes_first(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    lines = [f"line {number}" for number in range(ERROR_LINES + 5)]
+    child.note_error("\n".join(lines) + "\n\n", boot=False)
+    stage.die(1, 1.0)
+    # Where it began, and where it ended.
+    assert child.last_error == "\n".join([lines[0], "  ...", *lines[5:]])
+    child.start_if_due(2.0)
+    # The next life has its own last words.
+    stage.die(-9, 3.0)
+    assert child.last_error == "killed by SIGKILL"
+
+
+def test_user_error_is_not_mended_by_a_restart(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    child.note_error("no such environment", boot=True)
+    stage.die(2, 1.0)
+    assert (child.state, child.boot_error) == (State.FAILED, True)
+    assert child.last_error == "no such environment"
+    assert not child.start_if_due(1e9)
+
+
+def test_user_error_of_a_process_that_has_run_is_no_boot_failure(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    child.mark_ready(0.5)
+    child.note_error("the track was unplugged", boot=True)
+    stage.die(2, 1.0)
+    assert (child.state, child.boot_error) == (State.BACKOFF, False)
+    assert child.last_error == "the track was unplugged"
+
+
+def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    now = 0.0
+    for _ in range(MOST_RESTARTS):
+        stage.die(1, now)
+        assert (child.state, child.failing) == (State.BACKOFF, False)
+        now = child.start_at
+        assert child.start_if_due(now)
+    for _ in range(100):
+        stage.die(1, now)
+        assert (child.state, child.failing, child.pid) == (State.FAILED, True, None)
+        assert child.start_at - now <= LONGEST_PAUSE_S + 1e-6
+        assert not child.start_if_due(child.start_at - 0.01)
+        now = child.start_at
+        assert child.start_if_due(now)
+        # Nobody is told that it works before it does.
+        assert (child.state, child.describe()["state"]) == (State.STARTING, "failed")
+    child.mark_ready(now)
+    assert (child.failing, child.describe()["state"]) == (False, "running")
+    stage.die(1, now + WELL_S)
+    assert child.state is State.BACKOFF
+
+
+def test_a_failed_process_that_nobody_wants_any_more_is_not_tried(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    now = 0.0
+    while child.state is not State.FAILED:
+        stage.die(1, now)
+        now = child.start_at
+        if child.state is State.BACKOFF:
+            child.start_if_due(now)
+    child.stop(now)
+    assert (child.state, child.failing) == (State.STOPPED, False)
+    assert not child.start_if_due(now + 1e6)
+
+
+def test_hung_process_is_killed_and_started_again(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    child.mark_ready(0.1)
+    child.kill("no heartbeat for 2 s")
+    assert stage.signals == [(1000, signal.SIGKILL)]
+    stage.die(-9, 3.0)
+    assert (child.state, child.last_error) == (State.BACKOFF, "no heartbeat for 2 s")
+
+
+def test_first_asked_then_told_then_killed(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    child.enforce_stop(100.0)
+    assert stage.signals == []
+    child.stop(100.0)
+    for now in (100.0, 100.0 + TERM_AFTER_S, 100.1 + TERM_AFTER_S, 100.1 + KILL_AFTER_S):
+        child.enforce_stop(now)
+        # Asking again does not grant more time.
+        child.stop(now)
+    assert stage.signals == [(1000, signal.SIGTERM), (1000, signal.SIGKILL)]
+
+
+def test_stop_in_backoff_needs_no_death(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    stage.die(1, 1.0)
+    child.stop(1.0)
+    assert child.state is State.STOPPED
+    assert not child.start_if_due(100.0)
+
+
+def test_dead_process_is_sent_no_signal(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = stage.child
+    child.signal(signal.SIGTERM)
+    child.start(0.0)
+    stage.processes[0].exitcode = 0
+    child.signal(signal.SIGTERM)
+    assert stage.signals == []
+
+    def gone(pid: int, number: int) -> None:
+        raise ProcessLookupError
+
+    stage.processes[0].exitcode = None
+    monkeypatch.setattr(os, "kill", gone)
+    child.signal(signal.SIGTERM)
+
+
+def test_ready_counts_only_while_starting(stage: Stage) -> None:
+    child = stage.child
+    child.start(0.0)
+    child.stop(1.0)
+    child.mark_ready(2.0)
+    assert child.state is State.STOPPING
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("inference", "inference 1"), ("learner", "learner 1"), ("environment", "environment"),
+     ("service", "service")],
+)
+def test_description(monkeypatch: pytest.MonkeyPatch, role: str, name: str) -> None:
+    stage = Stage(monkeypatch, role)
+    stage.child.start(0.0)
+    assert stage.child.describe() == {
+        "name": name, "role": role, "index": 1, "pid": 1000, "state": "starting", "busy": None,
+        "restarts": 0, "last_error": None,
+    }
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EMFILE, errno.ENOMEM])
+def test_a_refused_start_is_a_failed_start_of_one_child(stage: Stage, number: int) -> None:
+    def refuse(theirs: Any) -> None:
+        stage.theirs.append(theirs)
+        raise OSError(number, os.strerror(number))
+
+    child = stage.child
+    child.start_process = refuse
+    before = len(os.listdir("/proc/self/fd"))
+    child.start(10.0)
+    assert (child.state, child.pid, child.alive) == (State.BACKOFF, None, False)
+    assert child.last_error == f"no process: {os.strerror(number)}"
+    assert stage.theirs[0].closed
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert child.start_at > 10.0
+    assert not child.start_if_due(10.0)
+    child.start_process = stage._start
+    assert child.start_if_due(100.0)
+    assert (child.state, child.restarts) == (State.STARTING, 1)
+
+
+def test_no_pipe_is_a_failed_start(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("rtagent.supervisor.child.voices", refuse)
+    stage.child.start(10.0)
+    assert stage.child.state is State.BACKOFF
+    assert stage.processes == []
+
+
+def test_the_fork_server_says_why_there_is_no_process(stage: Stage) -> None:
+    stage.child.start(10.0)
+    stage.processes[0].failure = "no process: Resource temporarily unavailable"
+    stage.die(71, 10.1)
+    assert stage.child.state is State.BACKOFF
+    assert stage.child.last_error == "no process: Resource temporarily unavailable"
+
+
+def test_a_process_that_is_not_there_yet_is_called_off(stage: Stage) -> None:
+    stage.child.start(10.0)
+    process: Any = stage.processes[0]
+    process.pid = None
+    killed = []
+    process.kill = lambda: killed.append(True)
+    stage.child.kill("no heartbeat")
+    assert killed
+    assert stage.signals == []

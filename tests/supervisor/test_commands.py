@@ -1,0 +1,216 @@
+"""Commands: each is taken once, and nobody waits for an answer that never comes."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.supervisor.child import Child, State
+from rtagent.supervisor.commands import CHANGE_LIMIT_S, Inbox, PendingChanges, Result, running
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    found = Inbox()
+    yield found
+    if not found._closed:
+        found.close()
+
+
+def readable(inbox: Inbox) -> bool:
+    return bool(select.select([inbox.wake_reader], [], [], 0.0)[0])
+
+
+def workers(*states: State) -> list[Child]:
+    children = []
+    for index, state in enumerate(states):
+        child = Child("inference", index, lambda theirs: None)
+        child.state = state
+        children.append(child)
+    return children
+
+
+def test_command_is_taken_once_and_answered(inbox: Inbox) -> None:
+    assert list(inbox.take()) == []
+    result = inbox.put("set_inference", {"processes": 3})
+    (command,) = inbox.take()
+    assert (command.name, command.arguments) == ("set_inference", {"processes": 3})
+    assert list(inbox.take()) == []
+    command.result.set_result({"processes": 3})
+    assert result.result(0) == {"processes": 3}
+
+
+def test_order_is_kept_between_threads(inbox: Inbox) -> None:
+    def put(name: str) -> None:
+        for number in range(100):
+            inbox.put(name, {"number": number})
+
+    threads = [threading.Thread(target=put, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = [(command.name, command.arguments["number"]) for command in inbox.take()]
+    for name in "abc":
+        assert [number for each, number in taken if each == name] == list(range(100))
+
+
+def test_wakes_the_supervisor(inbox: Inbox) -> None:
+    assert not readable(inbox)
+    inbox.put("anything", {})
+    assert readable(inbox)
+    inbox.drain_wake()
+    assert not readable(inbox)
+    inbox.drain_wake()
+
+
+def test_many_wake_ups_do_not_block(inbox: Inbox) -> None:
+    # More than a pipe holds; a signal handler must never wait here.
+    for _ in range(70_000):
+        inbox.wake()
+    assert readable(inbox)
+
+
+def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
+    sent: list[Any] = []
+    for number in (1, 2):
+        message = {"id": number, "name": "set_inference", "arguments": {"processes": number},
+                   "by": "dashboard"}
+        inbox.put_from_service(message, sent.append)
+    first, second = inbox.take()
+    assert (first.by, second.by) == ("dashboard", "dashboard")
+    first.result.set_result({"processes": 1})
+    second.result.set_exception(UserError("not so many"))
+    assert sent == [{"id": 1, "result": {"processes": 1}}, {"id": 2, "refused": "not so many"}]
+
+
+def test_service_that_is_gone_hurts_nobody(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(answer: Any) -> None:
+        raise BrokenPipeError
+
+    inbox.put_from_service({"id": 1, "name": "x", "arguments": {}, "by": "http"}, broken)
+    (command,) = inbox.take()
+    command.result.set_result({})
+    # A future swallows what its callback raises, and logs it.
+    assert caplog.records == []
+
+
+def test_whatever_waits_at_the_end_is_refused(inbox: Inbox) -> None:
+    results = [inbox.put("x", {}), inbox.put("y", {})]
+    reader = inbox.wake_reader
+    inbox.close()
+    for result in results:
+        with pytest.raises(UserError, match="the daemon has stopped"):
+            result.result(0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reader)
+
+
+def test_command_after_the_end_is_refused(inbox: Inbox) -> None:
+    inbox.close()
+    with pytest.raises(UserError, match="the daemon has stopped"):
+        inbox.put("x", {}).result(0)
+
+
+# ---- changes that take their time
+
+
+@pytest.fixture
+def pending() -> tuple[PendingChanges, Result, list[Any]]:
+    """A change, its result, and what is in force: its last element."""
+    changes, result, in_force = PendingChanges(), Result(), [None]
+
+    def look() -> dict[str, Any] | None:
+        if isinstance(in_force[-1], UserError):
+            raise in_force[-1]
+        return in_force[-1]
+
+    changes.add(result, look, 0.0)
+    return changes, result, in_force
+
+
+def test_change_in_force(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, in_force = pending
+    changes.settle(1.0)
+    assert not result.done()
+    in_force.append({"processes": 2})
+    changes.settle(2.0)
+    assert result.result(0) == {"processes": 2}
+    # Resolved once; a second time would raise.
+    changes.settle(3.0)
+
+
+def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, _ = pending
+    changes.settle(CHANGE_LIMIT_S)
+    assert not result.done()
+    changes.settle(CHANGE_LIMIT_S + 0.1)
+    with pytest.raises(UserError, match="not in force in time"):
+        result.result(0)
+
+
+def test_change_that_fails(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, in_force = pending
+    in_force.append(UserError("inference 1 failed: out of memory"))
+    changes.settle(1.0)
+    with pytest.raises(UserError, match="inference 1 failed: out of memory"):
+        result.result(0)
+
+
+def test_change_may_have_a_limit_of_its_own() -> None:
+    changes, result = PendingChanges(), Result()
+    changes.add(result, lambda: None, 10.0, limit=100.0)
+    changes.settle(109.0)
+    assert not result.done()
+    changes.settle(110.1)
+    assert result.done()
+
+
+@pytest.mark.parametrize(
+    ("states", "count"),
+    [
+        ([State.RUNNING, State.RUNNING], 2),
+        ([State.RUNNING, State.STOPPED], 1),
+        ([State.STOPPED, State.STOPPED, State.RUNNING], 1),
+        ([], 0),
+    ],
+)
+def test_as_many_run_as_are_wanted(states: list[State], count: int) -> None:
+    assert running(workers(*states), count)
+
+
+@pytest.mark.parametrize(
+    ("states", "count"),
+    [
+        ([State.RUNNING, State.STARTING], 2),
+        ([State.RUNNING, State.BACKOFF], 2),
+        ([State.RUNNING, State.STOPPING], 1),
+        ([State.RUNNING], 2),
+        ([State.RUNNING, State.RUNNING], 1),
+    ],
+)
+def test_not_yet_as_many_run_as_are_wanted(states: list[State], count: int) -> None:
+    assert not running(workers(*states), count)
+
+
+def test_one_that_failed_is_named() -> None:
+    children = workers(State.RUNNING, State.FAILED)
+    children[1].last_error = "out of memory"
+    with pytest.raises(UserError, match="inference 1 failed: out of memory"):
+        running(children, 2)
+
+
+def test_open_changes_at_the_end(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
+    changes, result, _ = pending
+    changes.close()
+    with pytest.raises(UserError, match="the daemon has stopped"):
+        result.result(0)
+    changes.close()

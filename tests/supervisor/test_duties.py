@@ -1,0 +1,54 @@
+"""An error in one duty of the supervisor is told, and costs nothing else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.supervisor.duties import TOLD_EVERY_S, Duties
+
+
+class Told:
+    """What happened, on a virtual clock."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.events: list[dict[str, Any]] = []
+        self.duties = Duties(SimpleNamespace(event=self._event), self.clock)  # type: ignore[arg-type]
+
+    def _event(self, kind: str, source: str, **details: Any) -> None:
+        assert (kind, source) == ("internal_error", "supervisor")
+        self.events.append(details)
+
+
+def fail() -> None:
+    raise KeyError("x" * 2_000_000)
+
+
+def test_a_failing_duty_is_told_shortly_and_now_and_then() -> None:
+    told = Told()
+    assert told.duties.do("fine", lambda: None)
+    for _ in range(100):
+        assert not told.duties.do("memory", fail)
+        told.clock.advance(TOLD_EVERY_S / 100)
+    assert len(told.events) == 1
+    assert told.events[0]["duty"] == "memory"
+    assert "KeyError: 'xxx" in told.events[0]["error"]
+    assert len(told.events[0]["error"]) < 10_000
+    told.clock.advance(0.1)
+    told.duties.do("memory", fail)
+    assert [each["failures"] for each in told.events] == [1, 101]
+    told.duties.do("slips", fail)
+    assert told.events[-1]["duty"] == "slips"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_order_to_end_is_no_failure(error: type[BaseException]) -> None:
+    def end() -> None:
+        raise error
+
+    with pytest.raises(error):
+        Told().duties.do("any", end)

@@ -1,0 +1,167 @@
+"""Saving and restoring, as the supervisor sees it: a stop, a refusal, a death."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtagent.clock import MonotonicClock, VirtualClock
+from rtagent.errors import UserError
+from rtagent.processes import launch
+from rtagent.processes.launch import ForkServer
+from rtagent.processes.pipe import Voice
+from rtagent.supervisor.replay_keeping import LEAVE_LIMIT_S, SILENT_S, ReplayKeeping
+from tests.conftest import eventually
+from tests.spawned import hang
+
+
+class Report:
+    """Remembers events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def event(self, kind: str, source: str, **details: Any) -> None:
+        """Takes note."""
+        self.events.append((kind, details))
+
+
+@pytest.fixture
+def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReplayKeeping]:
+    monkeypatch.setattr(launch, "PRELOAD", "json")
+    for body in ("restore_replay", "save_replay"):
+        monkeypatch.setattr(f"rtagent.supervisor.replay_keeping.{body}", hang)
+    keeping = ReplayKeeping(tmp_path, Report(), MonotonicClock())  # type: ignore[arg-type]
+    with ForkServer() as keeping.fork_server:
+        yield keeping
+
+
+def refuse(*ignored: Any, name: str) -> None:
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+PAST: Any = object()
+HANDLES: Any = None
+
+
+@pytest.mark.process
+def test_a_restore_ends_when_the_run_is_to_stop(keeping: ReplayKeeping) -> None:
+    looks = iter([False, True])
+    keeping.begin(PAST, HANDLES, 10, lambda: next(looks))
+    assert not keeping.busy
+    assert keeping.outcome == {"failed": "given up"}
+
+
+@pytest.mark.process
+def test_a_save_whose_process_dies_has_failed(keeping: ReplayKeeping) -> None:
+    keeping.start_save(HANDLES)
+    eventually(lambda: keeping._process.pid, 20, "it is there")
+    os.kill(keeping._process.pid, 9)
+    eventually(keeping.poll, 20, "that is noticed")
+    assert keeping.outcome == {"failed": "its process ended with code -9"}
+
+
+@pytest.mark.process
+def test_a_refused_process_is_a_failed_save(
+    keeping: ReplayKeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping.fork_server, "spawn", refuse)
+    keeping.start_save(HANDLES)
+    assert keeping.poll()
+    assert keeping.outcome == {"failed": "no process: Resource temporarily unavailable"}
+    with pytest.raises(UserError, match="cannot be restored: no process"):
+        keeping.begin(PAST, HANDLES, 10, lambda: False)
+
+
+class Process:
+    """A saver that ends when the test says so, and not before."""
+
+    def __init__(self) -> None:
+        self.exitcode: int | None = None
+        self.failure: str | None = None
+        self.asked: list[str] = []
+
+    def terminate(self) -> None:
+        """Takes note."""
+        self.asked.append("terminate")
+
+    def kill(self) -> None:
+        """Takes note."""
+        self.asked.append("kill")
+
+    def close(self) -> None:
+        """Takes note."""
+        self.asked.append("close")
+
+
+class Stage:
+    """A save whose process and clock are the test's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock, self.report, self.process = VirtualClock(100.0), Report(), Process()
+        self.keeping = ReplayKeeping(folder, self.report, self.clock)  # type: ignore[arg-type]
+        self.keeping.fork_server = self  # type: ignore[assignment]
+        self.keeping.start_save(HANDLES)
+
+    def spawn(self, body: Any, handles: Any, folder: Path, voice: Voice, name: str) -> Process:
+        """As the fork server's."""
+        self.voice = Voice(voice._end.dup())
+        return self.process
+
+    def after(self, seconds: float) -> list[str]:
+        """What the process has been told after some time more."""
+        self.clock.advance(seconds)
+        self.keeping.poll()
+        return self.process.asked
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_saver_that_has_said_how_it_went_and_does_not_leave_is_not_waited_for(
+    stage: Stage,
+) -> None:
+    stage.voice.send(["saved", {"ticks": 5}])
+    stage.voice.close()
+    assert stage.after(0.1) == []
+    assert stage.keeping.busy
+    assert stage.after(LEAVE_LIMIT_S + 0.1) == ["kill"]
+    # A process that hangs in the kernel is left alone.
+    assert stage.after(LEAVE_LIMIT_S) == ["kill", "close"]
+    assert not stage.keeping.busy
+    assert stage.keeping.outcome == {"ticks": 5}
+    assert stage.report.events == [("replay", {"ticks": 5})]
+
+
+def test_a_silent_saver_is_asked_to_leave_and_then_killed(stage: Stage) -> None:
+    assert stage.after(SILENT_S - 1.0) == []
+    stage.voice.send(["progress", {"done": 0.5}])
+    assert stage.after(0.0) == []
+    assert stage.after(SILENT_S + 0.1) == ["terminate"]
+    stage.after(LEAVE_LIMIT_S + 0.1)
+    assert stage.process.asked[-1] == "kill"
+    stage.process.exitcode = -9
+    stage.after(0.1)
+    assert stage.keeping.outcome == {"failed": "no progress for a minute"}
+
+
+def test_a_pause_of_the_whole_daemon_is_no_silence(stage: Stage) -> None:
+    stage.clock.advance(SILENT_S + 10.0)
+    stage.keeping.postpone(SILENT_S + 10.0)
+    assert stage.after(SILENT_S - 0.1) == []
+
+
+@pytest.mark.parametrize("message", [3, [], ["saved"], ["saved", 5], {"saved": {}}, ["failed", {}]])
+def test_what_a_saver_says_in_another_shape_is_no_outcome(stage: Stage, message: Any) -> None:
+    stage.voice.send(message)
+    assert stage.after(0.1) == []
+    stage.process.exitcode = 1
+    stage.after(0.1)
+    assert stage.keeping.outcome == {"failed": "its process ended with code 1"}

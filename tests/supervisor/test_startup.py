@@ -1,0 +1,57 @@
+"""What is asked of a child at the start: an answer, a refusal, a death, or the wish to stop."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.processes import launch
+from rtagent.processes.launch import ForkServer
+from rtagent.supervisor.startup import _ask
+from tests.spawned import answer, end_silently, hang
+
+ENDED = "the child ended (exit code {code})"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
+    monkeypatch.setattr(launch, "PRELOAD", "json")
+    with ForkServer() as server:
+        yield server
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.mark.process
+def test_answers_refusals_and_deaths(server: ForkServer) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    assert _ask(server, never, "child", ENDED, answer, ("good", 1)) == ("good", 1)
+    with pytest.raises(UserError, match=r"^no such network$"):
+        _ask(server, never, "child", ENDED, answer, ("failed", "no such network"))
+    for code in (0, 7):
+        with pytest.raises(UserError, match=f"exit code {code}"):
+            _ask(server, never, "child", ENDED, end_silently, code)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.process
+def test_the_wait_ends_when_the_run_is_to_stop(server: ForkServer) -> None:
+    looks = iter([False, False, True])
+    assert _ask(server, lambda: next(looks), "child", ENDED, hang) is None
+
+
+@pytest.mark.process
+def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*ignored: Any, name: str) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(server, "spawn", refuse)
+    with pytest.raises(UserError, match="no process can be started: Resource temporarily"):
+        _ask(server, never, "child", ENDED, hang)

@@ -1,0 +1,192 @@
+"""The state directory: one daemon at a time, however the last one died."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.supervisor.state_dir import StateDir, is_held, read_private
+from tests.forked import Forked, eventually, forked_children
+
+
+@pytest.fixture
+def forked() -> Iterator[Forked]:
+    with forked_children() as children:
+        yield children
+
+
+def test_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "state"
+    held = StateDir(path)
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert (path / "lock").stat().st_mode & 0o077 == 0
+    held.release()
+
+
+def test_second_daemon_is_refused(tmp_path: Path) -> None:
+    held = StateDir(tmp_path)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(UserError) as caught:
+        StateDir(tmp_path)
+    message = str(caught.value)
+    assert f"the state directory {tmp_path} is held by another daemon" in message
+    assert "--state-dir" in message
+    assert "\n" not in message
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    held.release()
+    StateDir(tmp_path).release()
+
+
+@pytest.mark.process
+def test_free_after_the_daemon_is_killed(tmp_path: Path, forked: Forked) -> None:
+    def hold() -> None:
+        StateDir(tmp_path).announce({"port": 1})
+        signal.pause()
+
+    pid = forked.start(hold)
+    assert eventually((tmp_path / "daemon.json").exists)
+    with pytest.raises(UserError, match="held by another daemon"):
+        StateDir(tmp_path)
+    # The refused one must not take away what belongs to the other.
+    assert (tmp_path / "daemon.json").exists()
+    assert forked.kill(pid) == -signal.SIGKILL
+    held = StateDir(tmp_path)
+    held.release()
+
+
+def test_announcement(tmp_path: Path) -> None:
+    held = StateDir(tmp_path)
+    for port in (1, 2):
+        held.announce({"port": port, "pid": 17})
+        found = json.loads((tmp_path / "daemon.json").read_text())
+        assert found == {"port": port, "pid": 17}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["daemon.json", "lock"]
+    held.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_an_announcement_that_cannot_be_written_is_refused_and_the_lock_let_go(
+    tmp_path: Path,
+) -> None:
+    held = StateDir(tmp_path)
+    (tmp_path / "daemon.json" / "taken").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"cannot write .*daemon\.json") as caught:
+        held.announce({"port": 1})
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["daemon.json", "lock"]
+    held.release()
+    StateDir(tmp_path).release()
+
+
+def test_the_note_is_for_its_owner_alone_and_written_over_no_link(tmp_path: Path) -> None:
+    victim = tmp_path.parent / f"{tmp_path.name}-victim"
+    victim.write_text("precious")
+    held = StateDir(tmp_path)
+    for name in ("daemon.new", "daemon.json"):
+        (tmp_path / name).symlink_to(victim)
+    held.announce({"port": 1})
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "daemon.json").is_symlink()
+    assert (tmp_path / "daemon.json").stat().st_mode & 0o777 == 0o600
+    held.release()
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path, exists: bool) -> None:
+    victim = tmp_path.parent / f"{tmp_path.name}-victim"
+    if exists:
+        victim.write_text("precious")
+    (tmp_path / "lock").symlink_to(victim)
+    with pytest.raises(UserError, match="its lock is a link"):
+        StateDir(tmp_path)
+    assert victim.exists() == exists
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
+def test_a_directory_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "state"
+    path.mkdir()
+    path.chmod(mode)
+    with pytest.raises(UserError, match=r"others can write into .*chmod go-w"):
+        StateDir(path)
+    assert list(path.iterdir()) == []
+    path.chmod(0o755)
+    StateDir(path).release()
+
+
+def test_a_directory_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UserError, match="belongs to another user"):
+        StateDir(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_private_file_is_read_unless_somebody_else_has_put_it_there(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("x" * 9000)
+    assert read_private(path, "go away") == b"x" * 4096
+    with pytest.raises(UserError, match=r"open to other users \(mode 0644\): go away"):
+        read_private(path, "go away", secret=True)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(UserError, match="is a link: go away"):
+        read_private(tmp_path / "link", "go away")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UserError, match="is not a file: go away"):
+        read_private(tmp_path / "fifo", "go away")
+    with pytest.raises(FileNotFoundError):
+        read_private(tmp_path / "nothing", "go away")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_than_its_directory_s_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("x" * 64)
+    os.chown(path, 12345, -1)
+    with pytest.raises(UserError, match=r"belongs to another user \(uid 12345\): go away"):
+        read_private(path, "go away")
+    os.chown(tmp_path, 12345, -1)
+    assert read_private(path, "go away") == b"x" * 64
+
+
+def test_release_without_an_announcement(tmp_path: Path) -> None:
+    StateDir(tmp_path).release()
+    StateDir(tmp_path).release()
+
+
+def test_path_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match="cannot use the state directory") as caught:
+            StateDir(path)
+        assert str(path) in str(caught.value)
+        assert "--state-dir" in str(caught.value)
+
+
+def test_whether_it_is_held_is_asked_of_the_lock(tmp_path: Path) -> None:
+    assert is_held(tmp_path) is None
+    held = StateDir(tmp_path)
+    assert is_held(tmp_path) is True
+    held.release()
+    assert is_held(tmp_path) is False
+    # Who asks does not keep anybody out.
+    StateDir(tmp_path).release()
+
+
+def test_who_only_asks_does_not_keep_a_daemon_from_starting(tmp_path: Path) -> None:
+    StateDir(tmp_path).release()
+    descriptor = os.open(tmp_path / "lock", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    timer = threading.Timer(0.05, os.close, [descriptor])
+    timer.start()
+    StateDir(tmp_path).release()
+    timer.join()

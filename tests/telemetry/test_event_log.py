@@ -1,0 +1,349 @@
+"""The event log: on a good disk, on a bad one, and read while it is written."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.errors import UserError
+from rtagent.telemetry import event_log
+from rtagent.telemetry.event_log import EventLog, read_events
+from tests.forked import Forked, eventually, forked_children
+
+PATIENCE_S = 20.0
+
+
+def event(number: int, kind: str = "restarted", **details: Any) -> dict[str, Any]:
+    return {"id": number, "at": "2025-01-01T12:00:00.000+00:00", "uptime_s": number * 1e-3,
+            "kind": kind, "source": "inference 0", **details}
+
+
+def ids(events: list[dict[str, Any]]) -> list[int]:
+    return [each["id"] for each in events]
+
+
+class Kept:
+    """A log, and what it says about its disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.told: list[str | None] = []
+        self.clock = VirtualClock()
+        self.log = EventLog(path, self.told.append, retry_s=0.05, clock=self.clock)
+
+    def put(self, *numbers: int) -> None:
+        for number in numbers:
+            self.log.put(event(number))
+
+    def holds(self, *numbers: int) -> bool:
+        """Whether exactly these are in the file, soon."""
+        wanted = sorted(numbers, reverse=True)
+        return eventually(lambda: ids(read_events(self.path, 20_000)) == wanted)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    kept = Kept(tmp_path / "runs" / "r1" / "events.sqlite")
+    yield kept
+    kept.log.close(PATIENCE_S)
+
+
+@pytest.fixture
+def children() -> Iterator[Forked]:
+    with forked_children() as children:
+        yield children
+
+
+def test_events_come_back_as_they_were(kept: Kept) -> None:
+    put = [
+        event(1, "set", by="http", before={"processes": 2}, after={"processes": 4}),
+        event(2, error="Traceback:\n  ü [x]\n", restarts=3, list=[1, None, 2.5, True]),
+        {**event(3), "source": None},
+    ]
+    for each in put:
+        kept.log.put(each)
+    assert kept.holds(1, 2, 3)
+    assert read_events(kept.path, 10) == put[::-1]
+    assert kept.told == []
+
+
+def test_pages_and_kinds(kept: Kept) -> None:
+    for number in range(1, 31):
+        kept.log.put(event(number, ("set", "restarted", "failed")[number % 3]))
+    assert kept.holds(*range(1, 31))
+    assert ids(read_events(kept.path, 4)) == [30, 29, 28, 27]
+    assert ids(read_events(kept.path, 4, before=27)) == [26, 25, 24, 23]
+    assert ids(read_events(kept.path, 3, before=27, kinds=["set"])) == [24, 21, 18]
+    assert ids(read_events(kept.path, 3, kinds=["set", "failed"])) == [30, 29, 27]
+    assert read_events(kept.path, 3, kinds=["x' OR '1'='1"]) == []
+    assert read_events(kept.path, 3, before=1) == []
+
+
+def test_close_writes_what_waits(kept: Kept) -> None:
+    kept.put(*range(1, 3001))
+    kept.log.close(PATIENCE_S)
+    assert [path.name for path in kept.path.parent.iterdir()] == ["events.sqlite"]
+    assert len(read_events(kept.path, 20_000)) == 3000
+
+
+def test_a_run_of_years_does_not_fill_the_disk(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "MOST_KEPT", 5)
+    kept.put(*range(1, 21))
+    assert kept.holds(16, 17, 18, 19, 20)
+
+
+def test_what_is_no_plain_value_costs_its_own_event_alone(kept: Kept) -> None:
+    kept.put(1)
+    kept.log.put(event(2, what=object()))
+    kept.log.put({**event(3), "source": ["a", "b"]})
+    kept.log.put(event(4, "\ud800"))
+    kept.put(5)
+    assert kept.holds(1, 5)
+    assert eventually(lambda: kept.log.dropped == 3)
+    assert kept.told == []
+
+
+def test_the_queue_is_bounded_and_drops_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "CAPACITY", 100)
+    folder = tmp_path / "run"
+    folder.write_text("not a folder")
+    kept = Kept(folder / "events.sqlite")
+    kept.put(*range(1, 251))
+    assert eventually(lambda: kept.told)
+    assert kept.log.dropped == 150
+    folder.unlink()
+    assert kept.holds(*range(151, 251))
+    assert kept.log.dropped == 150
+    kept.log.close(PATIENCE_S)
+
+
+def test_what_was_dropped_while_it_was_being_written_is_not_lost(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "CAPACITY", 3)
+    kept = Kept(kept.path.with_name("small.sqlite"))
+    gate = Gate(monkeypatch)
+    kept.put(1, 2)
+    assert gate.reached.wait(PATIENCE_S)
+    kept.put(3, 4, 5)
+    assert kept.log.dropped == 2
+    gate.open.set()
+    kept.log.close(PATIENCE_S)
+    written = ids(read_events(kept.path, 10))
+    assert written in ([5, 4, 3, 2, 1], [5, 4, 3, 1]), "1 or both may be in the first batch"
+    assert kept.log.dropped == 5 - len(written)
+
+
+class Gate:
+    """A disk that hangs when a file is opened, until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+        connect = sqlite3.connect
+
+        def hang(*args: Any, **options: Any) -> sqlite3.Connection:
+            if threading.current_thread().name == "event log":
+                self.reached.set()
+                assert self.open.wait(PATIENCE_S)
+            return connect(*args, **options)
+
+        monkeypatch.setattr(sqlite3, "connect", hang)
+
+
+def test_a_hanging_disk_holds_nobody_up(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    kept.put(1)
+    assert gate.reached.wait(PATIENCE_S)
+    began = time.monotonic()
+    kept.put(*range(2, 1001))
+    kept.log.close(0.2)
+    assert time.monotonic() - began < 5.0
+    assert read_events(kept.path, 10) == []
+    assert kept.told == []
+    gate.open.set()
+    assert kept.holds(*range(1, 1001))
+
+
+def test_a_hanging_disk_is_told_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    kept.put(1)
+    assert gate.reached.wait(PATIENCE_S)
+    kept.clock.advance(9.0)
+    kept.put(2)
+    assert kept.told == []
+    kept.clock.advance(2.0)
+    kept.put(3, 4)
+    assert kept.told == ["the disk has not answered for 10 s"]
+    gate.open.set()
+    assert kept.holds(1, 2, 3, 4)
+    assert eventually(lambda: kept.told[1:] == [None])
+    kept.clock.advance(60.0)
+    kept.put(5)
+    assert kept.holds(1, 2, 3, 4, 5)
+    assert len(kept.told) == 2, "a log that has nothing to do does not hang"
+
+
+def test_an_owner_that_puts_an_event_when_it_is_told_does_not_recurse(tmp_path: Path) -> None:
+    numbers = itertools.count(2)
+    told: list[str | None] = []
+
+    def note(reason: str | None) -> None:
+        told.append(reason)
+        log.put(event(next(numbers), "events_not_kept"))
+
+    folder = tmp_path / "run"
+    folder.write_text("not a folder")
+    log = EventLog(folder / "events.sqlite", note, retry_s=0.02)
+    log.put(event(1))
+    assert eventually(lambda: told)
+    time.sleep(0.1)
+    assert len(told) == 1
+    folder.unlink()
+    assert eventually(lambda: len(told) == 2)
+    log.close(PATIENCE_S)
+    assert told[1] is None
+    assert len(read_events(folder / "events.sqlite", 10)) == 3
+
+
+@pytest.mark.parametrize("place", ["folder", "in the way", "nowhere", "damaged"])
+def test_where_nothing_can_be_written_that_is_told_once(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "events.sqlite"
+    if place == "folder":
+        path.mkdir()
+    elif place == "in the way":
+        path.write_text("a file")
+        path /= "events.sqlite"
+    elif place == "nowhere":
+        path = Path("/proc/self/task/events.sqlite")
+    else:
+        path.write_bytes(b"these are not the pages of a database " * 200)
+    kept = Kept(path)
+    kept.put(1, 2)
+    assert eventually(lambda: kept.told)
+    kept.put(3)
+    time.sleep(0.2)
+    assert len(kept.told) == 1
+    assert kept.told[0]
+    assert str(tmp_path) not in kept.told[0], "a reason is shown over HTTP"
+    began = time.monotonic()
+    kept.log.close(PATIENCE_S)
+    assert time.monotonic() - began < PATIENCE_S / 2, "the last attempt was the last"
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost_when_it_has_room_again(
+    tmp_path: Path, children: Forked
+) -> None:
+    path = tmp_path / "events.sqlite"
+
+    def fill() -> None:
+        kept = Kept(path)
+        kept.put(1)
+        assert kept.holds(1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+        try:
+            kept.log.put(event(2, error="x" * 50_000))
+            assert eventually(lambda: kept.told)
+            kept.put(3, 4)
+            time.sleep(0.2)
+            assert len(kept.told) == 1
+            assert kept.told[0]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert kept.holds(1, 2, 3, 4)
+        assert eventually(lambda: kept.told[1:] == [None])
+        assert kept.log.dropped == 0
+        kept.log.close(PATIENCE_S)
+
+    assert children.run(fill) == 0
+
+
+def test_a_folder_that_is_removed_is_made_again(kept: Kept) -> None:
+    kept.put(1)
+    assert kept.holds(1)
+    for path in kept.path.parent.iterdir():
+        path.unlink()
+    kept.path.parent.rmdir()
+    kept.put(2)
+    assert kept.holds(2)
+    assert kept.told == []
+
+
+def test_another_process_reads_while_it_is_written(kept: Kept, children: Forked) -> None:
+    def read() -> None:
+        seen = 0
+        while seen < 3000:
+            found = ids(read_events(kept.path, 20_000))
+            assert found == list(range(len(found), 0, -1))
+            assert len(found) >= seen
+            seen = len(found)
+
+    reader = children.start(read)
+    for number in range(1, 3001):
+        kept.put(number)
+        if number % 30 == 0:
+            time.sleep(0.005)
+    assert children.wait(reader) == 0
+    assert kept.told == []
+
+
+def test_what_a_killed_writer_had_written_can_be_read(tmp_path: Path, children: Forked) -> None:
+    path = tmp_path / "events.sqlite"
+
+    def write() -> None:
+        kept = Kept(path)
+        for number in itertools.count(1):
+            kept.put(number)
+            time.sleep(0.0005)
+
+    writer = children.start(write)
+    assert eventually(lambda: len(read_events(path, 20_000)) > 100)
+    children.kill(writer)
+    found = ids(read_events(path, 20_000))
+    assert len(found) > 100
+    assert found == list(range(len(found), 0, -1))
+
+
+def test_nothing_there_yet_is_no_events(tmp_path: Path) -> None:
+    assert read_events(tmp_path / "absent" / "events.sqlite", 10) == []
+    empty = tmp_path / "empty.sqlite"
+    empty.touch()
+    assert read_events(empty, 10) == []
+
+
+@pytest.mark.parametrize("damage", ["text", "page", "details", "folder"])
+def test_a_damaged_file_is_told_in_one_line(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "events.sqlite"
+    kept = Kept(path)
+    for number in range(1, 500):
+        kept.log.put(event(number, error="x" * 100))
+    kept.log.close(PATIENCE_S)
+    if damage == "text":
+        path.write_bytes(b"these are not the pages of a database " * 200)
+    elif damage == "page":
+        content = path.read_bytes()
+        path.write_bytes(content[:4096] + os.urandom(len(content) - 4096))
+    elif damage == "details":
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE events SET details = '{' WHERE id = 7")
+        connection.close()
+    else:
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(UserError, match=r"cannot read the events in .*sqlite: .*; move") as caught:
+        read_events(path, 1000)
+    assert "\n" not in str(caught.value)

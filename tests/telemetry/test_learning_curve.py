@@ -1,0 +1,143 @@
+"""The picture of a training run, and what it is drawn from."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from rtagent.telemetry.learning_curve import (
+    MOST_SAMPLES,
+    Episodes,
+    History,
+    _draw_loss,
+    draw,
+    moving_mean,
+    read_episodes,
+)
+
+
+def figures(
+    updates: float, loss: float | None = 0.5, ratio: float | None = None, batch_size: int = 32
+) -> dict:
+    return {
+        "learning": {"updates": updates, "loss": loss, "batch_size": batch_size},
+        "actions": {"inaction_fraction_60s": 0.015, "delay_ticks": {"mean": 2.5}},
+        "r3": {"time_ratio": ratio, "data_ratio": ratio},
+    }
+
+
+@given(
+    values=st.lists(st.floats(-1e3, 1e3), max_size=60), window=st.integers(1, 25)
+)
+def test_moving_mean(values: list[float], window: int) -> None:
+    slowly = [np.mean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
+    found = moving_mean(np.array(values), window)
+    assert found == pytest.approx(np.array(slowly), abs=1e-9)
+
+
+def test_a_history_keeps_what_is_known() -> None:
+    history = History(1.0)
+    history.add(0.0, figures(0, None))
+    history.add(0.5, figures(1, 9.0))
+    history.add(1.0, figures(2, 0.25))
+    history.add(2.0, figures(3, float("nan")))
+    assert [list(each) for each in history.series("loss")] == [[1.0], [0.25]]
+    assert [list(each) for each in history.series("updates")] == [[0.0, 1.0, 2.0], [0.0, 2.0, 3.0]]
+    assert len(history.series("time_ratio")[0]) == 0
+
+
+def test_a_history_of_any_length_stays_small_and_covers_all_of_it() -> None:
+    history = History(1.0)
+    length = 20 * MOST_SAMPLES
+    for second in range(length):
+        history.add(float(second), figures(second))
+    seconds, _ = history.series("updates")
+    assert MOST_SAMPLES / 4 < len(seconds) <= MOST_SAMPLES
+    assert seconds[0] == 0.0
+    assert seconds[-1] > 0.95 * length
+    assert np.diff(seconds).max() < 3 * np.diff(seconds).min()
+
+
+def test_episodes_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.csv"
+    assert len(read_episodes(path).returns) == 0
+    path.write_text("tick,length,return,seconds\n59,60,1.5,1.000\n119,61,-2.0,2.000\n")
+    found = read_episodes(path)
+    assert list(found.seconds) == [1.0, 2.0]
+    assert list(found.returns) == [1.5, -2.0]
+    assert list(found.lengths) == [60.0, 61.0]
+
+
+@pytest.mark.parametrize("episodes", [0, 1, 50])
+@pytest.mark.parametrize("ratio", [None, 0.5])
+def test_a_picture_is_drawn_whatever_there_is(
+    tmp_path: Path, episodes: int, ratio: float | None
+) -> None:
+    history = History(1.0)
+    for second in range(episodes):
+        history.add(float(second), figures(second, ratio=ratio))
+    columns = np.arange(3.0 * episodes).reshape(3, episodes)
+    draw(tmp_path / "learning.png", "a run", Episodes(*columns), history)
+    with Image.open(tmp_path / "learning.png") as picture:
+        panels = 5 if ratio is not None and episodes else 4
+        assert picture.size == (960, round(264 * panels))
+
+
+def test_a_loss_of_zero_needs_no_logarithm(tmp_path: Path) -> None:
+    history = History(1.0)
+    for second in range(3):
+        history.add(float(second), figures(second, loss=0.0))
+    draw(tmp_path / "learning.png", "a run", Episodes(*np.zeros((3, 0))), history)
+    assert (tmp_path / "learning.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("sizes", "panels"), [([32, 32, 32], 4), ([32, 64, 64], 5)])
+def test_a_batch_size_has_a_panel_only_if_it_changes(
+    tmp_path: Path, sizes: list[int], panels: int
+) -> None:
+    history = History(1.0)
+    for second, size in enumerate(sizes):
+        history.add(float(second), figures(second, batch_size=size))
+    draw(tmp_path / "learning.png", "a run", Episodes(*np.zeros((3, 0))), history)
+    with Image.open(tmp_path / "learning.png") as picture:
+        assert picture.size == (960, round(264 * panels))
+
+
+def test_inaction_and_delay_are_kept() -> None:
+    history = History(1.0)
+    history.add(0.0, figures(0))
+    assert [list(history.series(name)[1]) for name in ("inaction", "delay")] == [[0.015], [2.5]]
+
+
+def overlapping_labels(axis: Any) -> list[str]:
+    """Labels of a vertical axis that stand on top of the one before."""
+    axis.figure.canvas.draw()
+    boxes = sorted(
+        (label.get_window_extent().y0, label.get_window_extent().y1, label.get_text())
+        for label in [*axis.get_yticklabels(), *axis.get_yticklabels(minor=True)]
+        if label.get_text()
+    )
+    return [text for (_, top, _), (low, _, text) in pairwise(boxes) if low < top]
+
+
+@pytest.mark.parametrize("span", [0.1, 1.0, 12.0])
+def test_the_labels_of_the_loss_do_not_overlap(span: float) -> None:
+    history = History(1.0)
+    for second in range(50):
+        history.add(float(second), figures(second, loss=10.0 ** (span * second / 50 - 3.0)))
+    figure = Figure(figsize=(8.0, 2.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    _draw_loss(axis, history)
+    assert overlapping_labels(axis) == []
+    low, high = axis.get_ylim()
+    assert any(low <= place <= high for place in axis.get_yticks())

@@ -1,0 +1,253 @@
+"""The recorder: what it writes, and what it survives."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing import event_accumulator as accumulator
+
+from rtagent.clock import VirtualClock
+from rtagent.config_sources import parse_config
+from rtagent.memory.board import add_episode
+from rtagent.memory.control import Orders
+from rtagent.memory.horizon import KINDS, Decision
+from rtagent.memory.world import World, WorldMemory
+from rtagent.telemetry import process as recorders
+from rtagent.telemetry.process import PERIOD_S, Recorder, mend_table, scalars
+from tests.conftest import make_blueprint
+
+NOON = 1_700_000_000.0
+"""What the clock on the wall shows when the virtual clock shows 0."""
+
+
+class Run:
+    """Shared memory written by the test, and a recorder on it."""
+
+    def __init__(self, folder: Path) -> None:
+        config = parse_config({"replay": {"capacity": 2048}})
+        self.memory = WorldMemory(config, make_blueprint())
+        self.world = World(self.memory.handles)
+        self.world.control.write(Orders(1, 1, "adaptive", 2, 0.0, "constant", 0.0))
+        self.world.status.write({"config": config.model_dump(mode="json"), "roles": []})
+        record = self.world.board.environment
+        record["anchor_ns"] = int(100e9)
+        self.world.ledger.begin(10_000, 10_001)
+        self.folder = folder
+        self.clock = VirtualClock(100.0)
+        self.events: list[dict[str, Any]] = []
+        self.recorder = self.start()
+
+    def start(self) -> Recorder:
+        return Recorder(
+            self.world, self.folder, self.clock, lambda: NOON + self.clock.now(), self._event
+        )
+
+    def _event(self, kind: str, **details: Any) -> None:
+        self.events.append({"kind": kind} | details)
+
+    def episode(self, end_tick: int, total: float) -> None:
+        record = self.world.board.environment
+        add_episode(record, int(record["episodes"][0]), end_tick, 60, total)
+
+    @property
+    def table(self) -> list[dict[str, str]]:
+        with open(self.folder / "episodes.csv", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def scalars(self, tag: str) -> list[tuple[int, float]]:
+        found = accumulator.EventAccumulator(
+            str(self.folder / "tensorboard"), size_guidance={"scalars": 0}
+        )
+        found.Reload()
+        return [(each.step, each.value) for each in found.Scalars(tag)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path / "run")
+    yield run
+    run.memory.close()
+
+
+def test_every_finished_episode_is_written_once(run: Run) -> None:
+    run.recorder.record()
+    assert run.table == []
+    run.episode(59, 1.5)
+    run.episode(119, -2.0)
+    run.recorder.record()
+    run.recorder.record()
+    run.episode(179, 3.0)
+    run.recorder.record()
+    assert [(row["tick"], row["length"], row["return"]) for row in run.table] == [
+        ("59", "60", "1.5"), ("119", "60", "-2.0"), ("179", "60", "3.0"),
+    ]
+    assert run.scalars("episode/return") == [(59, 1.5), (119, -2.0), (179, 3.0)]
+    assert float(run.table[1]["seconds"]) == pytest.approx(119 / 60, abs=1e-3)
+
+
+def test_seconds_count_what_the_clock_slipped(run: Run) -> None:
+    run.world.board.environment["slipped_ns"] = int(4e9)
+    run.episode(60, 0.0)
+    run.recorder.record()
+    assert float(run.table[0]["seconds"]) == pytest.approx(5.0)
+
+
+def test_figures_are_written_where_they_have_changed(run: Run) -> None:
+    run.world.board.learners["applied"][0] = 1
+    run.world.board.learners["loss"][0] = 0.5
+    run.world.board.learners["updates"][0] = 10
+    run.recorder.record()
+    run.world.board.learners["updates"][0] = 20
+    run.recorder.record()
+    updates = run.scalars("learning/updates")
+    assert [value for _, value in updates] == [10, 20]
+    assert len(run.scalars("learning/loss")) == 1
+    assert run.recorder.rows == 2
+
+
+def test_an_episode_carries_the_time_at_which_it_ended(run: Run) -> None:
+    run.episode(600, 1.0)
+    run.clock.advance(100.0)
+    run.recorder.record()
+    found = accumulator.EventAccumulator(str(run.folder / "tensorboard"))
+    found.Reload()
+    assert found.Scalars("episode/return")[0].wall_time == pytest.approx(NOON + 110.0)
+
+
+def test_decisions_of_the_deadline_controller(run: Run) -> None:
+    step = KINDS.index("step")
+    for number, size in enumerate((32, 64)):
+        run.world.horizon.add(
+            Decision(
+                time_ns=int((101 + number) * 1e9), kind=step, time_ratio=0.5, data_ratio=0.25,
+                before=32, after=size,
+            )
+        )
+    run.recorder.record()
+    run.recorder.record()
+    assert run.scalars("decision/batch_size") == [(60, 32), (120, 64)]
+    assert run.scalars("decision/time_ratio") == [(60, 0.5), (120, 0.5)]
+
+
+def test_a_decision_before_the_world_s_clock_starts_lies_at_its_newest_tick(run: Run) -> None:
+    run.world.board.environment["anchor_ns"] = 0
+    run.world.ledger.begin(-1, 0)
+    run.world.horizon.add(Decision(time_ns=int(101e9), after=32))
+    run.recorder.record()
+    assert run.scalars("decision/batch_size") == [(0, 32)]
+
+
+def test_nothing_is_known_of_what_is_not_a_number() -> None:
+    figures = {"a": {"b": 1, "c": None, "d": {"e": 0.5}}, "f": "text", "g": True,
+               "h": float("nan"), "i": [1]}
+    assert dict(scalars(figures)) == {"a/b": 1.0, "a/d/e": 0.5}
+
+
+def test_a_successor_goes_on_after_a_line_that_was_cut_off(run: Run) -> None:
+    run.episode(59, 1.0)
+    run.recorder.record()
+    with open(run.folder / "episodes.csv", "a") as file:
+        file.write("119,60,2")
+    run.episode(119, 2.0)
+    run.clock.advance(1.0)
+    run.start().record()
+    assert [(row["tick"], row["return"]) for row in run.table] == [("59", "1.0"), ("119", "2.0")]
+
+
+@pytest.mark.parametrize(
+    ("content", "tick", "left"),
+    [
+        (b"", -1, b""),
+        (b"tick,le", -1, b""),
+        (b"tick,length,return,seconds\n", -1, b"tick,length,return,seconds\n"),
+        (b"tick\n5,1,1.0,1\n9,", 5, b"tick\n5,1,1.0,1\n"),
+        (b"x" * 9000 + b"\n7,1\n", 7, b"x" * 9000 + b"\n7,1\n"),
+    ],
+)
+def test_mending_the_table(tmp_path: Path, content: bytes, tick: int, left: bytes) -> None:
+    path = tmp_path / "episodes.csv"
+    assert mend_table(path) == -1
+    path.write_bytes(content)
+    assert mend_table(path) == tick
+    assert path.read_bytes() == left
+
+
+def test_what_cannot_be_written_is_reported_once_and_made_up_for(run: Run) -> None:
+    run.folder.parent.mkdir(exist_ok=True)
+    run.folder.write_text("a file where the folder should be")
+    for tick in (59, 119):
+        run.episode(tick, 1.0)
+        run.recorder.record()
+    assert [event["kind"] for event in run.events] == ["recording_failed"]
+    assert run.events[0]["reason"]
+    run.folder.unlink()
+    run.recorder.record()
+    assert [row["tick"] for row in run.table] == ["59", "119"]
+    assert [step for step, _ in run.scalars("episode/return")] == [59, 119]
+    run.folder.rename(run.folder.with_name("gone"))
+    run.folder.write_text("again")
+    run.episode(179, 1.0)
+    run.recorder.record()
+    assert len(run.events) == 2
+
+
+class Context:
+    """What a worker gets, for so many beats."""
+
+    def __init__(self, run: Run, beats: int) -> None:
+        self.world, self.clock, self.run_dir = run.world, run.clock, run.folder
+        self.record = run.world.board.record("recorder", 0)
+        self.event = run._event
+        self.calls: list[str] = []
+        self.beats = 0
+        self._most = beats
+
+    @property
+    def stopping(self) -> bool:
+        return self.beats >= self._most
+
+    def give_way(self) -> None:
+        self.calls.append("give way")
+
+    def ready(self) -> None:
+        self.calls.append("ready")
+
+    def beat(self) -> None:
+        self.beats += 1
+
+
+def test_the_loop_beats_often_and_records_seldom(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[float] = []
+    clock = run.clock
+    stub = SimpleNamespace(record=lambda: recorded.append(clock.now()), rows=3)
+    monkeypatch.setattr(recorders, "Recorder", lambda *_, **__: stub)
+    context = Context(run, beats=50)
+    recorders.run(context)  # type: ignore[arg-type]
+    assert context.calls == ["give way", "ready"]
+    assert np.diff(recorded)[:-1] == pytest.approx(PERIOD_S)
+    assert len(recorded) == 4
+    assert recorded[-1] == clock.now(), "what is new at the end is written too"
+    assert clock.now() - 100.0 == pytest.approx(12.5)
+    assert context.record["rows"][0] == 3
+
+
+def test_the_loop_on_real_memory(run: Run) -> None:
+    run.episode(59, 1.0)
+    recorders.run(Context(run, beats=5))  # type: ignore[arg-type]
+    assert [row["tick"] for row in run.table] == ["59"]
+
+
+def test_it_loads_no_torch() -> None:
+    code = "import sys, rtagent.telemetry.process; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,46 @@
+"""What a run was made of, as it is written down."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from rtagent.config_sources import load_config, parse_config
+from rtagent.telemetry import run_record
+
+
+def test_a_run_can_be_repeated_from_its_record(tmp_path: Path) -> None:
+    config = load_config(None, ["env.id=CartPole-v1", "run.seed=7"], {})
+    run_record.write(tmp_path / "run", run_record.describe_run(config))
+    found = run_record.read(tmp_path / "run")
+    assert parse_config(found["config"]) == config
+    assert found["versions"]["numpy"] == np.__version__
+    assert found["versions"]["torch"].startswith("2.")
+
+
+def test_a_folder_without_a_record_has_an_empty_one(tmp_path: Path) -> None:
+    assert run_record.read(tmp_path) == {}
+    (tmp_path / run_record.FILE).write_text("[1]")
+    assert run_record.read(tmp_path) == {}
+
+
+def test_commit_and_changes_of_a_checkout(tmp_path: Path) -> None:
+    assert run_record.git_state(tmp_path) is None
+
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        done = subprocess.run(
+            ["git", "-C", tmp_path, *who, *arguments], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    (tmp_path / "policy.py").write_text("one")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    commit = git("rev-parse", "HEAD")
+    assert run_record.git_state(tmp_path) == {"commit": commit, "modified": False}
+    (tmp_path / "policy.py").write_text("two")
+    assert run_record.git_state(tmp_path) == {"commit": commit, "modified": True}

@@ -1,0 +1,581 @@
+"""Every figure of the contract, from rows that were made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.config_sources import parse_config
+from rtagent.memory.actions import NANO, ActionCells
+from rtagent.memory.blueprint import TensorSpec
+from rtagent.memory.board import Board, add_episode, add_mark, add_registration, add_step
+from rtagent.memory.cells import JsonCell
+from rtagent.memory.control import Control, Orders
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.horizon import Horizon, HorizonRecord, Reservations
+from rtagent.memory.ledger import Ledger
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.staggering.arbiter import Deposited, Source
+from rtagent.telemetry.stats import StatsReader
+from tests.conftest import make_blueprint
+
+RATE_HZ = 50.0
+PERIOD_NS = 20_000_000
+CAPACITY = 8192
+PARAMETERS = 4
+START_NS = 1000 * NANO
+DEFAULT, AGENT, REUSED = Source.DEFAULT, Source.AGENT, Source.REUSED
+
+CONTRACT = {
+    "clock": {"uptime_s": None, "ticks": None, "rate_hz": None, "target_rate_hz": None,
+              "drift_ms": None, "slips": None,
+              "lateness_us": {"p50": None, "p99": None, "p999": None, "max": None}},
+    "actions": {"agent": None, "reused": None, "default": None, "inaction_fraction": None,
+                "strict_inaction_fraction": None, "inaction_fraction_60s": None,
+                "overwritten": None, "interaction_ms": {"mean": None, "cv": None},
+                "disagreement": None,
+                "delay_ticks": {"mean": None, "p50": None, "p99": None, "max": None}},
+    "inference": {"processes": None, "ready": None, "algorithm": None, "estimate_ms": None,
+                  "recommended_processes": None, "workers": None},
+    "learning": {"processes": None, "updates": None, "updates_per_s": None,
+                 "samples_consumed": None, "batch_size": None, "loss": None, "epsilon": None,
+                 "staleness": {"mean": None, "max": None}, "weights_version": None,
+                 "workers": None},
+    "replay": {"capacity": None, "size": None, "bytes": None, "bytes_per_transition": None,
+               "memory_budget_bytes": None},
+    "r3": {"mode": None, "deadline_s": None, "elapsed_s": None, "data_budget": None,
+           "consumed": None, "time_ratio": None, "data_ratio": None, "alpha": None, "beta": None,
+           "batch_memory_bytes": None, "replay_memory_bytes": None,
+           "horizons": {"met": None, "missed": None},
+           "episode_deadlines": {"met": None, "missed": None}, "oom_events": None},
+    "regret": {name: {"value": None, "kind": None, "unit": None}
+               for name in ("inaction", "delay", "learning")},
+    "episodes": {"count": None, "last_return": None, "mean_return_100": None,
+                 "mean_length_100": None},
+}
+WORKER = {"id", "pid", "state", "inferences", "latency_ms", "weights_version", "restarts"}
+
+
+def memory(size: int) -> memoryview:
+    return memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
+
+
+class Run:
+    """The memory of a run that the test writes, and a reader of its figures."""
+
+    def __init__(self, **config: Any) -> None:
+        blueprint = make_blueprint(rate_hz=RATE_HZ, tensors=(TensorSpec("w", (PARAMETERS,)),))
+        frames = memory(FrameRing.size(blueprint, CAPACITY))
+        ledger = memory(Ledger.size(blueprint, CAPACITY))
+        cells = memory(ActionCells.size(blueprint))
+        weights = memory(WeightBuffers.size(PARAMETERS))
+        FrameRing.format(frames)
+        Ledger.format(ledger)
+        ActionCells.format(cells, blueprint)
+        WeightBuffers.format(weights)
+        self.config = parse_config(config)
+        self.ledger = Ledger(ledger, blueprint, CAPACITY)
+        self.actions = ActionCells(cells, blueprint)
+        self.board = Board(memory(Board.size()))
+        self.weights = WeightBuffers(weights, PARAMETERS)
+        self.control = Control(memory(Control.size()))
+        horizon = memory(HorizonRecord.size())
+        HorizonRecord.format(horizon)
+        self.horizon = HorizonRecord(horizon)
+        self.turns = SimpleNamespace(expired=0)
+        self.first_tick = 0
+        self.status = JsonCell(memory(JsonCell.size(1 << 16)), 1 << 16)
+        self.frames = FrameRing(frames, blueprint, CAPACITY)
+        self.blueprint = blueprint
+        self.clock = VirtualClock(START_NS / NANO)
+        self.order("adaptive")
+        self.roles()
+        self.reader = StatsReader(self, self.clock)  # type: ignore[arg-type]
+
+    def order(self, algorithm: str) -> None:
+        self.control.write(Orders(2, 2, algorithm, 2, 0.0, "constant", 0.0, go=True))
+
+    def roles(self, *roles: dict[str, Any]) -> None:
+        self.status.write({"roles": list(roles), "config": self.config.model_dump(mode="json")})
+
+    def begin(self) -> None:
+        self.board.environment["anchor_ns"] = START_NS
+
+    def tick(
+        self, tick: int, source: Source = DEFAULT, observed: int = -1, late_ns: int = 0,
+        action: int = 0, slipped_ns: int = 0, reward: float = 0.0,
+    ) -> None:
+        """One tick, as the environment process runs it."""
+        name = ("default", "agent", "reused")[source]
+        self.board.environment[name] += 1
+        self.board.environment["ticks"] += 1
+        time_ns = START_NS + tick * PERIOD_NS + slipped_ns + late_ns
+        self.ledger.write(
+            tick, observed=observed, time_ns=time_ns, registered_ns=0, lateness_ns=late_ns,
+            reward=reward, weights_version=0, episode=0, worker=0, source=source, flags=0,
+            action=action,
+        )
+        self.clock.sleep_until(time_ns / NANO)
+
+    def deposit(self, tick: int, at_s: float, worker: int = 0) -> None:
+        self.board.inference["deposits"][worker] += 1
+        self.actions.deposit(Deposited(worker, tick - 5, tick, 0, 0, START_NS / NANO + at_s))
+        record = self.board.record("inference", worker)
+        add_registration(record, START_NS + round(at_s * NANO), NANO // 100, tick)
+
+    def figures(self) -> SimpleNamespace:
+        return SimpleNamespace(**self.reader.collect())
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def names_missing(found: Any, contract: Any, path: str = "") -> list[str]:
+    missing = []
+    for name, inner in contract.items():
+        if name not in found:
+            missing.append(path + name)
+        elif isinstance(inner, dict):
+            missing += names_missing(found[name], inner, f"{path}{name}.")
+    return missing
+
+
+def numbers(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [each for inner in value.values() for each in numbers(inner)]
+    return [value]
+
+
+def test_every_figure_is_there_before_anything_has_happened(run: Run) -> None:
+    assert names_missing(run.reader.collect(), CONTRACT) == []
+
+
+def test_every_figure_is_there_while_it_runs(run: Run) -> None:
+    run.begin()
+    run.roles({"role": "inference", "index": 0, "pid": 7, "state": "running", "restarts": 0})
+    for tick in range(9):
+        run.deposit(tick, tick * 0.02)
+        run.tick(tick, AGENT, tick - 1)
+    add_registration(run.board.record("inference", 0), START_NS, NANO, 0)
+    figures = run.reader.collect()
+    assert names_missing(figures, CONTRACT) == []
+    assert set(figures["inference"]["workers"][0]) >= WORKER
+    assert set(figures["inference"]["workers"][0]["latency_ms"]) == {"p50", "p99", "max"}
+
+
+def test_unknown_is_none_and_never_zero(run: Run) -> None:
+    figures = run.figures()
+    clock, actions = figures.clock, figures.actions
+    for name in ("uptime_s", "rate_hz", "drift_ms", "lateness_us", "step_us", "reset_ms"):
+        assert set(numbers(clock[name])) == {None}, name
+    for name in ("inaction_fraction", "strict_inaction_fraction", "inaction_fraction_60s",
+                 "interaction_ms", "delay_ticks", "disagreement"):
+        assert set(numbers(actions[name])) == {None}, name
+    assert figures.inference["estimate_ms"] is None
+    assert figures.inference["recommended_processes"] is None
+    for name in ("updates_per_s", "loss", "staleness", "weights_version"):
+        assert set(numbers(figures.learning[name])) == {None}, name
+    assert figures.replay["memory_budget_bytes"] is None
+    counted = ("mode", "oom_events", "pressure_events", "decisions")
+    assert set(numbers({n: each for n, each in figures.r3.items() if n not in counted})) == {None}
+    assert [figures.r3[name] for name in counted] == ["off", 0, 0, 0]
+    assert [figures.regret[name]["value"] for name in figures.regret] == [None] * 3
+    for name in ("last_return", "mean_return_100", "mean_length_100"):
+        assert figures.episodes[name] is None
+    # What is counted is known to be nothing.
+    assert [actions[name] for name in ("agent", "reused", "default", "overwritten")] == [0] * 4
+    assert (figures.episodes["count"], figures.replay["size"], clock["ticks"]) == (0, 0, 0)
+
+
+def test_clock(run: Run) -> None:
+    run.begin()
+    for tick in range(1001):
+        run.tick(tick, late_ns=1000 * (tick % 10))
+    clock = run.figures().clock
+    assert clock["ticks"] == 1001
+    assert clock["rate_hz"] == pytest.approx(RATE_HZ, rel=1e-6)
+    assert clock["target_rate_hz"] == RATE_HZ
+    assert clock["uptime_s"] == pytest.approx(20.0)
+    # Nothing has accumulated: only the last wake-up is late.
+    assert clock["drift_ms"] == 0.0
+    lateness = 1000 * (np.arange(1001) % 10) / 1e3
+    assert clock["lateness_us"] == {
+        "p50": np.percentile(lateness, 50), "p99": np.percentile(lateness, 99),
+        "p999": np.percentile(lateness, 99.9), "max": 9.0,
+    }
+
+
+def test_steps_of_the_last_minute(run: Run) -> None:
+    run.begin()
+    run.board.environment["reset_ns"] = 12_000_000
+    # 3001 ticks are in the window; the slow steps before it are not.
+    for tick in range(4000):
+        length_us = 200_000 if tick < 900 else tick % 100
+        add_step(run.board.environment, tick, 1000 * length_us)
+        run.tick(tick)
+    clock = run.figures().clock
+    lengths = np.arange(999, 4000) % 100
+    assert clock["step_us"] == {
+        "p50": np.percentile(lengths, 50), "p99": np.percentile(lengths, 99), "max": 99.0
+    }
+    assert clock["reset_ms"] == 12.0
+
+
+def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
+    run.begin()
+    run.tick(0)
+    record = run.board.environment
+    record["slips"], record["slipped_ns"] = 2, 300_000_000
+    record["anchor_ns"] += 300_000_000
+    run.tick(1, late_ns=2000, slipped_ns=300_000_000)
+    clock = run.figures().clock
+    assert clock["slips"] == 2
+    assert clock["uptime_s"] == pytest.approx(0.320002)
+    assert clock["drift_ms"] == pytest.approx(300.002)
+
+
+def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
+    record = run.board.environment
+    # Tick 100 runs 5 s later than the first clock had it.
+    record["anchor_ns"], record["anchor_tick"] = START_NS + 100 * PERIOD_NS + 5 * NANO, 100
+    record["slipped_ns"], record["ticks"] = 5 * NANO, 101
+    run.clock.advance(7.5)
+    assert run.figures().clock["uptime_s"] == pytest.approx(7.5)
+
+
+def test_actions_are_those_of_the_rows(run: Run) -> None:
+    run.begin()
+    script = [(DEFAULT, -1), (AGENT, 0), (REUSED, 0), (AGENT, 1), (DEFAULT, -1),
+              (AGENT, 1), (REUSED, 4), (AGENT, 6), (AGENT, 7), (REUSED, 7)]
+    for tick, (source, observed) in enumerate(script):
+        run.tick(tick, source, observed)
+    actions = run.figures().actions
+    executed = run.ledger.read(0, len(script))["source"].tolist()
+    for name, source in (("agent", AGENT), ("reused", REUSED), ("default", DEFAULT)):
+        assert actions[name] == executed.count(source) > 0
+    assert actions["inaction_fraction"] == actions["inaction_fraction_60s"] == 0.2
+    assert actions["strict_inaction_fraction"] == 0.5
+    delays = [tick - seen for tick, (source, seen) in enumerate(script) if source != DEFAULT]
+    assert actions["delay_ticks"] == {
+        "mean": np.mean(delays), "p50": np.percentile(delays, 50),
+        "p99": np.percentile(delays, 99), "max": max(delays),
+    }
+
+
+def test_window_is_sixty_seconds(run: Run) -> None:
+    run.begin()
+    for tick in range(4000):
+        run.tick(tick, DEFAULT if tick < 2500 else AGENT, -1 if tick < 2500 else tick - 2)
+    actions = run.figures().actions
+    # 3000 ticks, and the one at the window's edge.
+    assert actions["inaction_fraction_60s"] == pytest.approx(1500 / 3000, abs=1e-3)
+    assert actions["inaction_fraction"] == 2500 / 4000
+    run.clock.advance(61.0)
+    figures = run.figures()
+    assert figures.actions["inaction_fraction_60s"] is None
+    assert figures.actions["delay_ticks"]["mean"] is None
+    assert figures.clock["rate_hz"] is None
+    assert figures.actions["agent"] == 1500
+
+
+def test_overwritten(run: Run) -> None:
+    run.begin()
+    for tick in range(10):
+        run.deposit(tick, tick * 0.02)
+        run.tick(tick, AGENT if tick < 7 else DEFAULT, tick - 3)
+    # These two may still be executed.
+    run.deposit(11, 0.2)
+    run.deposit(12, 0.2)
+    assert run.figures().actions["overwritten"] == 3
+
+
+@pytest.mark.parametrize("algorithm", ["adaptive", "maximum-time", "unstaggered"])
+def test_interaction_time_is_that_of_the_ticks_with_a_new_action(
+    run: Run, algorithm: str
+) -> None:
+    run.begin()
+    run.order(algorithm)
+    for tick, source in enumerate((AGENT, REUSED, AGENT, DEFAULT, DEFAULT, AGENT)):
+        run.tick(tick, source, tick - 5 if source else -1, late_ns=1_000_000 if tick == 2 else 0)
+    interaction, gaps_ms = run.figures().actions["interaction_ms"], [41.0, 59.0]
+    assert interaction["mean"] == pytest.approx(np.mean(gaps_ms))
+    assert interaction["cv"] == pytest.approx(np.std(gaps_ms) / np.mean(gaps_ms))
+
+
+def test_processes_in_step_do_not_act_five_times_as_often_as_one(run: Run) -> None:
+    """Without staggering, N = 5, x = 4.9: five actions at once, of which one is executed."""
+    run.begin()
+    run.order("unstaggered")
+    registered_at = [4.9 * number for number in range(1, 60)]
+    for tick in range(300):
+        in_time = any(tick - 1 < at <= tick for at in registered_at)
+        run.tick(tick, AGENT if in_time else DEFAULT, tick - 5 if in_time else -1)
+    for at in registered_at:
+        for worker in range(5):
+            run.deposit(round(at) + 1, at * PERIOD_NS / NANO, worker)
+    actions = run.figures().actions
+    assert actions["interaction_ms"]["mean"] / 20.0 == pytest.approx(4.9, abs=0.02)
+    assert actions["interaction_ms"]["cv"] < 0.1
+
+
+def test_inference(run: Run) -> None:
+    for index, times_ms in ((0, (80, 82)), (1, (84, 86))):
+        record = run.board.record("inference", index)
+        record["inferences"], record["weights_version"] = 2, 40 + index
+        add_registration(record, START_NS - 61 * NANO, 5 * NANO, 0)
+        for time_ms in times_ms:
+            add_registration(record, START_NS, time_ms * 1_000_000, 0)
+    run.roles(
+        {"role": "environment", "index": 0, "pid": 1, "state": "running", "restarts": 0},
+        {"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 3},
+        {"role": "inference", "index": 1, "pid": None, "state": "backoff", "restarts": 0},
+    )
+    inference = run.figures().inference
+    assert (inference["processes"], inference["ready"]) == (2, 1)
+    assert inference["algorithm"] == "adaptive"
+    assert inference["estimate_ms"] == 83.0
+    first, second = inference["workers"]
+    assert (first["id"], first["pid"], first["state"], first["restarts"]) == (0, 2, "running", 3)
+    assert (second["id"], second["pid"], second["state"]) == (1, None, "backoff")
+    assert (second["inferences"], second["weights_version"]) == (2, 41)
+    assert (first["latency_ms"]["p50"], first["latency_ms"]["max"]) == (81.0, 82.0)
+    # 83 ms of 20 ms ticks are 5, and so are 86 ms.
+    assert inference["recommended_processes"] == 5
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "deadline_ms", "processes"),
+    [("maximum-time", None, 5), ("expected-time", 41.5, 2), ("unstaggered", None, None)],
+)
+def test_recommended_processes(
+    algorithm: str, deadline_ms: float | None, processes: int | None
+) -> None:
+    run = Run(inference={"action_deadline_ms": deadline_ms})
+    run.order(algorithm)
+    add_registration(run.board.record("inference", 0), START_NS, 83_000_000, 0)
+    run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
+    assert run.figures().inference["recommended_processes"] == processes
+
+
+def test_learning() -> None:
+    run = Run(policy={"epsilon_start": 1.0, "epsilon_end": 0.0, "epsilon_steps": 1000})
+    run.figures()
+    record = run.board.learners[0:1]
+    record["updates"], record["samples_consumed"], record["loss"] = 400, 12_800, 0.25
+    record["applied"] = 400
+    record["staleness_sum"], record["staleness_max"], record["update_ns"] = 800, 9, 12_500_000
+    run.control.write(replace(run.control.orders, learners=1))
+    record["pid"] = 5
+    record["heartbeat_ns"] = record["applied_ns"] = START_NS
+    for at_s, applied in ((1.0, 0), (3.0, 150), (4.0, 390)):
+        record["applied"] = applied
+        add_mark(record, START_NS + round(at_s * NANO))
+    record["applied"] = 400
+    run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))
+    run.roles({"role": "learner", "index": 0, "pid": 5, "state": "running", "restarts": 1})
+    run.clock.advance(8.0)
+    learning = run.figures().learning
+    assert learning["updates"] == 400
+    assert learning["updates_per_s"] == pytest.approx(50.0)
+    assert learning["samples_consumed"] == 12_800
+    assert learning["loss"] == 0.25
+    assert learning["staleness"] == {"mean": 2.0, "max": 9}
+    assert learning["weights_version"] == 41
+    assert learning["workers"] == [
+        {"index": 0, "pid": 5, "state": "running", "restarts": 1, "update_ms": 12.5,
+         "applied": 400}
+    ]
+    run.clock.advance(100.0)
+    assert run.figures().learning["updates_per_s"] is None
+
+
+def test_the_exploration_rate_is_that_of_the_newest_action(run: Run) -> None:
+    assert run.figures().learning["epsilon"] is None
+    for worker, at_s, rate in ((0, 0.01, 0.3), (1, 0.03, 0.1), (0, 0.02, 0.2)):
+        run.deposit(1, at_s, worker)
+        run.board.inference["epsilon"][worker] = rate
+    assert run.figures().learning["epsilon"] == 0.1
+
+
+def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
+    """A learner that waits beats, too; one that has just come has no loss yet."""
+    records = run.board.learners
+    records["applied"][:2], records["loss"][:3] = (5, 4), (0.5, 0.25, 0.0)
+    records["applied_ns"][:2] = START_NS - 2, START_NS - 1
+    records["heartbeat_ns"][:3] = START_NS + 3, START_NS + 1, START_NS + 4
+    assert run.figures().learning["loss"] == 0.25
+
+
+def test_the_rate_of_updates_leaves_out_learners_that_were_sent_away(run: Run) -> None:
+    run.control.write(replace(run.control.orders, learners=1))
+    records = run.board.learners
+    for record, applied in ((records[:1], 60), (records[1:2], 40)):
+        record["heartbeat_ns"] = START_NS
+        add_mark(record, START_NS)
+        record["applied"] = applied
+    run.clock.advance(2.0)
+    assert run.figures().learning["updates_per_s"] == 30.0
+
+
+def test_a_resumed_run_is_as_far_as_its_weights() -> None:
+    run = Run()
+    run.figures()
+    run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))
+    run.clock.advance(1.0)
+    assert run.figures().learning["updates"] == 250
+
+
+def test_acting_only() -> None:
+    run = Run(learning={"processes": 0})
+    run.figures()
+    run.clock.advance(5.0)
+    learning = run.figures().learning
+    assert learning["processes"] == 0
+    assert learning["updates_per_s"] is None
+    assert learning["loss"] is None
+
+
+@pytest.mark.parametrize(("ticks", "size"), [(1, 1), (10, 10), (CAPACITY + 5, CAPACITY)])
+def test_replay(run: Run, ticks: int, size: int) -> None:
+    for tick in (*range(min(ticks, 10)), ticks - 1):
+        run.tick(tick)
+    replay, per_tick = run.figures().replay, 6 * 5 + 16 + 64
+    assert (replay["capacity"], replay["size"]) == (CAPACITY, size)
+    assert (replay["bytes"], replay["bytes_per_transition"]) == (size * per_tick, per_tick)
+
+
+def test_disagreement_is_with_the_first_tick_that_could_have_used_the_frame(run: Run) -> None:
+    run.begin()
+    for tick, (source, observed, action) in enumerate((
+        (DEFAULT, -1, 0), (AGENT, 0, 1), (AGENT, 0, 1), (AGENT, 1, 1), (AGENT, 2, 2),
+        (REUSED, 4, 2), (AGENT, 4, 0), (AGENT, 4, 2),
+    )):
+        run.tick(tick, source, observed, action=action)
+    # From frames 0, 0, 1, 2; the ticks after them executed 1, 1, 1, 1. That after frame 4 re-used.
+    assert run.figures().actions["disagreement"] == pytest.approx(1 / 4)
+
+
+def test_the_least_possible_delay_is_no_disagreement(run: Run) -> None:
+    run.begin()
+    for tick in range(20):
+        run.tick(tick, AGENT, tick - 1, action=tick % 2)
+    assert run.figures().actions["disagreement"] == 0.0
+
+
+def test_default_ticks_are_inaction_and_no_disagreement(run: Run) -> None:
+    run.begin()
+    for tick in range(20):
+        acts = tick % 2 == 0
+        run.tick(tick, AGENT if acts else DEFAULT, tick - 2 if acts else -1, action=int(acts))
+    assert run.figures().actions["disagreement"] is None
+
+
+def test_regret_is_in_units_of_reward(run: Run) -> None:
+    run.begin()
+    run.tick(0, DEFAULT)
+    unknown = {"value": None, "kind": "unknown", "unit": "reward"}
+    assert run.figures().regret == dict.fromkeys(("inaction", "delay", "learning"), unknown)
+    run.tick(1, DEFAULT)
+    run.tick(2, AGENT, 0)
+    run.board.environment["reward_low"], run.board.environment["reward_high"] = -0.5, 2.0
+    seen = {"value": 5.0, "kind": "estimate", "unit": "reward"}
+    assert run.figures().regret["inaction"] == seen
+    run.blueprint = replace(run.blueprint, reward_range=(-1.0, 2.0))
+    declared = {"value": 6.0, "kind": "bound", "unit": "reward"}
+    assert run.figures().regret["inaction"] == declared
+    # Who declares less than it pays is not believed.
+    run.blueprint = replace(run.blueprint, reward_range=(0.0, 1.0))
+    assert run.figures().regret["inaction"] == seen
+
+
+def test_episodes(run: Run) -> None:
+    for number in range(150):
+        add_episode(run.board.environment, number, number, length=number, total=number / 2)
+    found = run.figures().episodes
+    trend = found.pop("trend")
+    assert (trend["direction"], trend["episodes"], trend["change"]) == ("rising", 150, 37.5)
+    assert 0.0 <= trend["p_value"] < 1e-9
+    assert found == {
+        "count": 150, "faults": 0, "last_return": 74.5,
+        "mean_return_100": np.mean(np.arange(50, 150)) / 2,
+        "mean_length_100": np.mean(np.arange(50, 150)),
+    }
+
+
+def test_a_few_episodes_have_no_trend(run: Run) -> None:
+    add_episode(run.board.environment, 0, 9, length=9, total=1.0)
+    assert run.figures().episodes["trend"] == dict.fromkeys(
+        ("direction", "change", "episodes", "p_value")
+    )
+
+
+def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -> None:
+    record = run.board.record("inference", 0)
+    add_registration(record, START_NS - 5 * NANO, 90 * 1_000_000, 0)
+    add_registration(record, START_NS, 10 * 1_000_000, 0)
+    run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
+    now = run.figures()
+    assert now.inference["estimate_ms"] == 50.0
+    assert now.clock["window_s"] == 60.0
+    since = START_NS / NANO - 2.0
+    run.control.write(replace(run.control.orders, inference_since=since))
+    after = run.figures()
+    assert after.inference["estimate_ms"] == 10.0
+    assert 2.0 <= after.clock["window_s"] < 60.0
+
+
+# ---- deadlines and memory
+
+
+def test_r3_figures_of_a_running_horizon(run: Run) -> None:
+    run.control.write(
+        replace(
+            run.control.orders, r3_mode="step", deadline_s=20.0, data_budget=5000, batch_size=16,
+        )
+    )
+    run.horizon.write(
+        Horizon(
+            number=4, mode=4, running=1, deadline_s=20.0, data_budget=5000, elapsed_ns=5 * NANO,
+            consumed=500, batch_size=64, batch_cap=48, safe_size=48, base_bytes=1000,
+            time_ratio=0.9, data_ratio=0.9, met=3, missed=1, early_exits=1, episode_met=30,
+            episode_missed=2,
+        )
+    )
+    run.horizon.reserve(
+        Reservations(
+            budget_bytes=900, used_bytes=800, baseline_bytes=300, batch_bytes=100,
+            replay_bytes=400, ticks_limit=77, alpha=1.5, beta=-1.0, pressure_events=6,
+        )
+    )
+    run.board.learners["out_of_memory"][:2] = (1, 2)
+    figures = run.figures()
+    assert figures.learning["batch_size"] == 48
+    assert figures.replay["memory_budget_bytes"] == 900
+    assert figures.r3 == {
+        "mode": "step", "deadline_s": 20.0, "elapsed_s": 5.0, "data_budget": 5000,
+        "consumed": 500, "time_ratio": 0.25, "data_ratio": 0.1, "alpha": 1.5, "beta": -1.0,
+        "batch_memory_bytes": 100, "replay_memory_bytes": 400,
+        "horizons": {"met": 3, "missed": 1}, "episode_deadlines": {"met": 30, "missed": 2},
+        "early_exits": 1, "batch_cap": 48, "batch_base_bytes": 1000, "ticks_limit": 77,
+        "used_bytes": 800, "baseline_bytes": 300, "memory_budget_bytes": 900, "oom_events": 3,
+        "pressure_events": 6, "decisions": 0,
+    }
+
+
+def test_a_horizon_whose_clock_does_not_run_yet_has_used_nothing_known(run: Run) -> None:
+    run.horizon.write(Horizon(mode=4, deadline_s=20.0, data_budget=5000))
+    assert {run.figures().r3[name] for name in ("elapsed_s", "consumed", "time_ratio")} == {None}
+
+
+def test_outcomes_stay_known_after_deadlines_are_switched_off(run: Run) -> None:
+    run.horizon.write(Horizon(number=2, mode=0, running=1, met=2))
+    figures = run.figures().r3
+    assert figures["horizons"] == {"met": 2, "missed": 0}
+    assert figures["elapsed_s"] is None

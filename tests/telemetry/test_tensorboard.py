@@ -1,0 +1,87 @@
+"""What is written for TensorBoard, read back with TensorBoard's own reader."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing import event_accumulator as accumulator
+
+from rtagent.telemetry import tensorboard
+from rtagent.telemetry.tensorboard import append_whole, scalar_record, version_record
+
+
+def read(folder: Path) -> Any:
+    found = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    found.Reload()
+    return found
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    append_whole(path, version_record(1000.0))
+    append_whole(path, scalar_record(1001.5, 7, {"a/b": 1.25, "a/c": -3.0}))
+    append_whole(path, scalar_record(1002.5, 2**40, {"a/b": 2.5}))
+    found = read(tmp_path)
+    assert [(e.wall_time, e.step, e.value) for e in found.Scalars("a/b")] == [
+        (1001.5, 7, 1.25), (1002.5, 2**40, 2.5),
+    ]
+    assert [(e.step, e.value) for e in found.Scalars("a/c")] == [(7, -3.0)]
+    assert found.file_version == 2.0
+
+
+def test_a_tag_may_be_long_and_in_any_script(tmp_path: Path) -> None:
+    tag = "ü" * 200
+    append_whole(tmp_path / "events.out.tfevents.1", scalar_record(1.0, 300, {tag: 1.0}))
+    assert read(tmp_path).Scalars(tag)[0].step == 300
+
+
+def test_checksum_is_crc32c() -> None:
+    # The check value of CRC-32C for "123456789" is E3069283; masked as TFRecord does.
+    crc = 0xE3069283
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert tensorboard._checksum(b"123456789") == struct.pack("<I", masked)
+
+
+def test_a_damaged_record_is_noticed(tmp_path: Path) -> None:
+    whole = scalar_record(1.0, 1, {"a": 1.0})
+    damaged = bytearray(scalar_record(2.0, 2, {"a": 2.0}))
+    damaged[20] ^= 1
+    append_whole(tmp_path / "events.out.tfevents.1", whole + bytes(damaged))
+    assert [e.step for e in read(tmp_path).Scalars("a")] == [1]
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder" / "file"
+    append_whole(path, b"before")
+
+    class HalfFull:
+        """Takes three bytes, then there is no space left."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
+
+        def __enter__(self) -> HalfFull:
+            return self
+
+        def __exit__(self, *details: object) -> None:
+            self._file.close()
+
+        def fileno(self) -> int:
+            return self._file.fileno()
+
+        def write(self, data: memoryview) -> int:
+            if len(data) <= 3:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return self._file.write(data[:3]) or 0
+
+    monkeypatch.setattr(tensorboard, "open", HalfFull, raising=False)
+    with pytest.raises(OSError, match="No space left"):
+        append_whole(path, b"after")
+    assert path.read_bytes() == b"before"

@@ -1,0 +1,141 @@
+"""What can be drawn of the last seconds, from rows and registrations that were made by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from rtagent.memory.actions import CELLS, NANO
+from rtagent.memory.board import add_registration
+from rtagent.memory.control import Orders
+from rtagent.staggering.arbiter import Deposited
+from rtagent.telemetry.timeline import read_timeline
+from tests.telemetry.test_stats import AGENT, DEFAULT, PERIOD_NS, REUSED, START_NS, Run
+
+PERIOD_MS = PERIOD_NS / 1e6
+STARTED_S = START_NS / NANO - 2.0
+
+
+@pytest.fixture
+def run() -> Run:
+    run = Run()
+    run.begin()
+    return run
+
+
+def drawn(run: Run, seconds: float = 3.0, **status: Any) -> dict[str, Any]:
+    return read_timeline(
+        run,  # type: ignore[arg-type]
+        {"started_s": STARTED_S, **status}, seconds, run.clock.now(),
+    )
+
+
+def register(run: Run, worker: int, frame: int, tick: int, at_ms: float, took_ms: float) -> None:
+    """As an inference process does it; times count from the first tick."""
+    registered_ns = START_NS + round(at_ms * 1e6)
+    run.actions.deposit(Deposited(worker, frame, tick, 0, 0, registered_ns / NANO))
+    add_registration(
+        run.board.record("inference", worker), registered_ns, round(took_ms * 1e6), tick
+    )
+
+
+def test_ticks_say_what_was_executed_and_when(run: Run) -> None:
+    run.tick(0)
+    run.tick(1, AGENT, observed=0, late_ns=500_000, action=2)
+    run.tick(2, REUSED, observed=0, action=1)
+    run.tick(3, DEFAULT, action=0)
+    found = drawn(run)
+    assert found["ticks"] == {
+        "tick": [0, 1, 2, 3],
+        "at_ms": [2000.0, 2000.5 + PERIOD_MS, 2000 + 2 * PERIOD_MS, 2000 + 3 * PERIOD_MS],
+        "source": ["default", "agent", "reused", "default"],
+        "worker": [None, 0, 0, None],
+        "delay": [None, 1, 2, None],
+        "action": ["NOOP", "RIGHT", "LEFT", "NOOP"],
+    }
+    assert found["tick_ms"] == PERIOD_MS
+    assert found["now_ms"] == pytest.approx(2000 + 3 * PERIOD_MS)
+
+
+def test_a_bar_runs_from_the_published_frame_to_the_registration(run: Run) -> None:
+    for tick in range(6):
+        run.tick(tick)
+    # The second waited 5 ms before it registered, as Algorithm 1 does.
+    register(run, 0, frame=1, tick=5, at_ms=70.0, took_ms=49.0)
+    register(run, 1, frame=2, tick=6, at_ms=90.0, took_ms=44.0)
+    bars = drawn(run)["bars"]
+    assert bars == {
+        "worker": [0, 1], "tick": [5, 6], "start_ms": [2020.0, 2040.0], "end_ms": [2070.0, 2090.0]
+    }
+
+
+def test_a_process_looks_only_when_it_is_done_with_the_action_before(run: Run) -> None:
+    for tick in range(6):
+        run.tick(tick)
+    register(run, 0, frame=0, tick=3, at_ms=45.0, took_ms=44.0)
+    register(run, 0, frame=2, tick=6, at_ms=90.0, took_ms=44.9)
+    register(run, 1, frame=2, tick=7, at_ms=91.0, took_ms=50.0)
+    bars = drawn(run)["bars"]
+    assert bars["worker"] == [0, 0, 1]
+    assert bars["start_ms"] == [2000.0, 2045.0, 2040.0]
+
+
+def test_a_cell_used_again_leaves_the_inference_time(run: Run) -> None:
+    for tick in range(6):
+        run.tick(tick)
+    register(run, 0, frame=1, tick=4, at_ms=70.0, took_ms=30.0)
+    register(run, 0, frame=5, tick=4 + CELLS, at_ms=120.0, took_ms=10.0)
+    assert drawn(run)["bars"]["start_ms"] == [2040.0, 2100.0]
+
+
+def test_columns_are_sorted_by_time_and_end_at_the_window(run: Run) -> None:
+    for tick in range(200):
+        run.tick(tick, AGENT, observed=tick - 1)
+    for tick in range(1, 200):
+        register(run, tick % 3 % 2, tick - 1, tick, at_ms=tick * PERIOD_MS - 1, took_ms=15.0)
+    found = drawn(run, seconds=1.0)
+    assert found["ticks"]["tick"] == list(range(149, 200))
+    assert found["bars"]["end_ms"] == sorted(found["bars"]["end_ms"])
+    assert found["bars"]["tick"] == list(range(150, 200))
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_workers_come_from_the_report(run: Run) -> None:
+    roles = [
+        {"role": "environment", "index": 0, "state": "running"},
+        {"role": "inference", "index": 0, "state": "running"},
+        {"role": "inference", "index": 1, "state": "backoff"},
+    ]
+    assert drawn(run, roles=roles)["workers"] == [
+        {"id": 0, "state": "running"}, {"id": 1, "state": "backoff"}
+    ]
+
+
+def test_before_the_first_tick_there_is_nothing(run: Run) -> None:
+    found = read_timeline(run, {}, 3.0, run.clock.now())  # type: ignore[arg-type]
+    assert found["now_ms"] == 0.0
+    assert found["ticks"]["tick"] == found["bars"]["tick"] == found["workers"] == []
+
+
+def test_without_a_start_the_clock_counts_from_its_anchor(run: Run) -> None:
+    run.tick(0)
+    run.tick(1)
+    found = read_timeline(run, {}, 3.0, run.clock.now())  # type: ignore[arg-type]
+    assert found["ticks"]["at_ms"] == [0.0, PERIOD_MS]
+
+
+@pytest.mark.realtime
+def test_many_processes_cost_little(run: Run) -> None:
+    for tick in range(500):
+        run.tick(tick, AGENT, observed=tick - 30)
+        register(run, tick % 34, max(0, tick - 30), tick, at_ms=tick * PERIOD_MS - 1, took_ms=500)
+    run.control.write(Orders(34, 34, "adaptive", 2, 0.0, "constant", 0.0, go=True))
+    best = 1.0
+    for _ in range(10):
+        began = time.perf_counter()
+        drawn(run, seconds=10.0)
+        best = min(best, time.perf_counter() - began)
+    assert best < 0.05

@@ -1,0 +1,78 @@
+"""The trend of returns: a stated test, told apart from chance."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rtagent.telemetry.trend import EPISODES, LEAST_EPISODES, MOST_CHANCE, rank_sum_p, trend
+
+
+def slow_u(one: np.ndarray, other: np.ndarray) -> float:
+    """Pairs in which the first is larger; equal ones count half."""
+    return sum((a > b) + 0.5 * (a == b) for a, b in itertools.product(one, other))
+
+
+def exact_p(one: np.ndarray, other: np.ndarray) -> float:
+    """Over all ways to divide the values into two samples of these sizes."""
+    values, n = np.concatenate([one, other]), len(one)
+    middle = n * len(other) / 2
+    found = abs(slow_u(one, other) - middle)
+    spread = [
+        abs(slow_u(values[list(chosen)], np.delete(values, list(chosen))) - middle)
+        for chosen in itertools.combinations(range(len(values)), n)
+    ]
+    return float(np.mean([each >= found - 1e-9 for each in spread]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_p_value_is_nearly_the_exact_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = rng.integers(0, 8, 6) + seed % 3, rng.integers(0, 8, 6)
+    assert rank_sum_p(one, other) == pytest.approx(exact_p(one, other), abs=0.05)
+
+
+def test_equal_values_are_no_trend() -> None:
+    assert rank_sum_p(np.ones(10), np.ones(10)) == 1.0
+    found = trend(np.ones(60))
+    assert found is not None
+    assert found.direction == "steady"
+
+
+def test_a_few_episodes_say_nothing() -> None:
+    assert trend(np.arange(LEAST_EPISODES - 1.0)) is None
+    assert trend(np.arange(float(LEAST_EPISODES))) is not None
+
+
+@pytest.mark.parametrize(("sign", "direction"), [(1.0, "rising"), (-1.0, "falling")])
+def test_a_clear_change_is_found(sign: float, direction: str) -> None:
+    rng = np.random.default_rng(0)
+    returns = rng.normal(0.0, 1.0, 100) + sign * np.arange(100) * 0.05
+    found = trend(returns)
+    assert found is not None
+    assert (found.direction, found.episodes) == (direction, 100)
+    assert found.change == pytest.approx(returns[50:].mean() - returns[:50].mean())
+
+
+def test_returns_without_a_trend_are_seldom_called_one() -> None:
+    """As a page looks: after every episode, for a thousand episodes."""
+    rng = np.random.default_rng(1)
+    told = 0
+    for _ in range(10):
+        returns = np.exp(rng.normal(0.0, 1.0, 1000))
+        told += sum(
+            trend(returns[:count]).direction != "steady"  # type: ignore[union-attr]
+            for count in range(LEAST_EPISODES, 1000, 5)
+        )
+    assert told <= 10 * 196 * 4 * MOST_CHANCE
+
+
+def test_only_the_newest_finite_returns_count() -> None:
+    old = np.full(500, 1e6)
+    newest = np.tile([1.0, 2.0], EPISODES // 2)
+    with_gaps = np.insert(np.concatenate([old, newest]), 600, [np.nan, np.inf])
+    found = trend(with_gaps)
+    assert found is not None
+    assert (found.episodes, found.change, found.direction) == (EPISODES, 0.0, "steady")

@@ -1,0 +1,186 @@
+"""The four answers, and where their thresholds lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtagent.telemetry.verdicts import (
+    IN_TIME,
+    TOO_LATE,
+    acting,
+    health,
+    lateness,
+    learning,
+    verdicts,
+)
+
+NAMES = ("service", "environment", "learner 0", "inference 0", "inference 1")
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    """Of a run that goes well; `environment={...}` changes that role."""
+    roles = [
+        {"name": name, "role": name.split()[0], "state": "running", "restarts": 0,
+         **changes.get(name.replace(" ", "_"), {})}
+        for name in NAMES
+    ]
+    return {"state": "running", "roles": roles, "config": changes.get("config", {})}
+
+
+def stats(**changes: Any) -> dict[str, Any]:
+    """Of a run that goes well; keys are `section__name`."""
+    found: dict[str, Any] = {
+        "clock": {"rate_hz": 30.0, "target_rate_hz": 30.0, "step_us": {"p50": 400.0}},
+        "actions": {"inaction_fraction_window": 0.002, "interaction_ms": {"mean": 33.4},
+                    "delay_ticks": {"mean": 2.0}, "disagreement": 0.05},
+        "inference": {"ready": 2, "processes": 2},
+        "learning": {"processes": 1, "paused": False, "updates": 100, "updates_per_s": 12.0,
+                     "loss": 0.5},
+        "episodes": {"count": 62, "mean_return_100": 2.5,
+                     "trend": {"direction": "rising", "change": 1.25, "episodes": 62}},
+    }
+    for path, value in changes.items():
+        section, name = path.split("__")
+        found[section][name] = value
+    return found
+
+
+def test_a_run_that_goes_well() -> None:
+    found = verdicts(stats(), status())
+    assert {name: each["level"] for name, each in found.items()} == {
+        "acting": "good", "lateness": "good", "learning": "good", "health": "good",
+    }
+    assert found["acting"]["headline"] == "In time: acting on 99.8 % of ticks"
+    assert found["health"]["detail"] == "5 processes run; no restarts"
+
+
+@pytest.mark.parametrize(
+    ("inaction", "level", "word"),
+    [
+        (0.0, "good", "In time: acting on 100.0 % of ticks"),
+        (IN_TIME, "good", "In time"), (0.015, "watch", "Often late"),
+        (TOO_LATE - 1e-6, "watch", "Often late"), (TOO_LATE, "bad", "Too late"),
+        (1.0, "bad", "Too late: acting on no tick"), (1e-5, "good", "acting on 100.00 %"),
+    ],
+)
+def test_inaction(inaction: float, level: str, word: str) -> None:
+    found = acting(stats(actions__inaction_fraction_window=inaction), status())
+    assert found["level"] == level
+    assert word in found["headline"]
+
+
+def test_a_deadline_of_several_ticks_is_what_counts() -> None:
+    config = {"inference": {"action_deadline_ms": 100.0}}
+    figures = stats(actions__inaction_fraction_window=0.6, actions__interaction_ms={"mean": 99.0})
+    found = acting(figures, status(config=config))
+    assert (found["level"], found["headline"]) == ("good", "In time: an action every 99.0 ms")
+    figures["actions"]["interaction_ms"]["mean"] = 103.0
+    assert acting(figures, status(config=config))["level"] == "bad"
+    figures["actions"]["interaction_ms"]["mean"] = None
+    assert acting(figures, status(config=config))["level"] == "none"
+    # A deadline below a tick means every tick.
+    config["inference"]["action_deadline_ms"] = 20.0
+    assert acting(figures, status(config=config))["level"] == "bad"
+
+
+def test_a_slow_world_is_not_a_slow_agent() -> None:
+    slow = stats(
+        clock__rate_hz=4.98, clock__step_us={"p50": 200_400.0},
+        actions__inaction_fraction_window=0.56,
+    )
+    found = acting(slow, status())
+    assert (found["level"], found["headline"]) == ("bad", "The world is too slow")
+    assert "step takes 200 ms of a 33.3 ms tick" in found["detail"]
+    assert "4.98 of 30 Hz" in found["detail"]
+
+
+def test_a_late_clock_with_short_steps_is_not_the_worlds_fault() -> None:
+    found = acting(stats(clock__rate_hz=20.0, actions__inaction_fraction_window=0.4), status())
+    assert found["headline"].startswith("Too late")
+
+
+@pytest.mark.parametrize(
+    ("role", "level", "headline"),
+    [
+        ({"state": "failed", "last_error": "Traceback\nOSError: no track\n"}, "bad",
+         "The world stands still"),
+        ({"state": "backoff"}, "bad", "The world is started again"),
+        ({"busy": "resetting"}, "watch", "The world is resetting"),
+    ],
+)
+def test_a_world_that_stands_still_comes_first(
+    role: dict[str, Any], level: str, headline: str
+) -> None:
+    found = acting(stats(), status(environment=role))
+    assert (found["level"], found["headline"]) == (level, headline)
+    if "last_error" in role:
+        assert found["detail"] == "It has failed: OSError: no track"
+
+
+@pytest.mark.parametrize(
+    ("disagreement", "level"), [(0.15, "good"), (0.2, "watch"), (0.5, "bad"), (None, "none")]
+)
+def test_what_being_late_changes(disagreement: float | None, level: str) -> None:
+    found = lateness(stats(actions__disagreement=disagreement))
+    assert found["level"] == level
+    assert found["headline"] == "Actions are 2.0 ticks old"
+    assert found["detail"].startswith("67 ms late; ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "headline"),
+    [
+        ({}, "good", "Learning: return 2.50 and rising"),
+        ({"learning__processes": 0}, "none", "Not learning"),
+        ({"learning__paused": True}, "watch", "Learning is paused"),
+        ({"learning__updates": 0}, "none", "Not learning yet"),
+        ({"learning__updates_per_s": None}, "bad", "Learning stands still"),
+        ({"episodes__mean_return_100": None}, "none", "Learning"),
+        ({"episodes__trend": None}, "none", "Learning: return 2.50"),
+    ],
+)
+def test_learning(changes: dict[str, Any], level: str, headline: str) -> None:
+    found = learning(stats(**changes))
+    assert (found["level"], found["headline"]) == (level, headline)
+
+
+def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
+    assert "last 62 episodes" in learning(stats())["detail"]
+    steady = {"direction": "steady", "change": -0.4, "episodes": 62}
+    found = learning(stats(episodes__trend=steady))
+    assert found["level"] == "none"
+    assert "No significant trend in the last 62 episodes" in found["detail"]
+    falling = {"direction": "falling", "change": -0.4, "episodes": 200}
+    found = learning(stats(episodes__trend=falling))
+    assert found["level"] == "watch"
+    assert "-0.40 from the older to the newer half of the last 200 episodes" in found["detail"]
+    assert "25 episodes are too few" in learning(
+        stats(episodes__trend=None, episodes__count=25)
+    )["detail"]
+
+
+def test_what_is_broken() -> None:
+    failed = status(learner_0={"state": "failed", "last_error": "a\nRuntimeError: no memory"})
+    assert health(failed) == {
+        "level": "bad", "headline": "learner 0 has failed", "detail": "RuntimeError: no memory",
+    }
+    again = status(inference_1={"state": "backoff", "restarts": 2})
+    assert health(again) == {
+        "level": "watch", "headline": "1 process is restarting",
+        "detail": "inference 1; 2 restarts so far",
+    }
+    assert health(status(inference_1={"state": "starting"}))["headline"] == "1 process is starting"
+    assert health({})["level"] == "none"
+    assert health({**status(), "state": "stopping"})["headline"] == "The daemon is stopping"
+
+
+def test_after_a_change_only_what_is_since_it_counts() -> None:
+    found = acting(stats(clock__window_s=12.3), status())
+    assert "in the 12 s since the settings changed" in found["detail"]
+    assert "in the last minute" in acting(stats(clock__window_s=60.0), status())["detail"]
+
+
+def test_nothing_known_is_nothing_claimed() -> None:
+    assert {each["level"] for each in verdicts({}, {}).values()} == {"none"}

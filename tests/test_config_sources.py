@@ -1,0 +1,158 @@
+"""Where the configuration comes from, and what is said of what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+from rtagent.config import Config
+from rtagent.config_sources import load_config
+from rtagent.env.adapter import open_environment
+from rtagent.errors import UserError
+
+
+def _refusal(*overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(None, overrides, {})
+    return str(caught.value)
+
+
+def test_no_source_gives_the_defaults() -> None:
+    assert load_config(None, (), {}) == Config()
+
+
+def test_the_file_then_the_environment_then_set(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[inference]\nprocesses = 3\nfill = 0\n[learning]\nbatch_size = 16\n")
+    environ = {"RTAGENT_INFERENCE__PROCESSES": "4", "RTAGENT_INFERENCE__FILL": "1"}
+    config = load_config(file, ["inference.processes=5"], environ)
+    assert config.inference.processes == 5
+    assert config.inference.fill == 1
+    assert config.learning.batch_size == 16
+
+
+def test_the_last_set_counts() -> None:
+    config = load_config(None, ["run.seed=1", "run.seed=2"], {})
+    assert config.run.seed == 2
+
+
+def test_other_variables_are_no_settings() -> None:
+    others = {"RTAGENT_TOKEN": "x" * 43, "HOME": "/", "RTAGENTS__X": "1"}
+    assert load_config(None, (), others) == load_config(None, (), {})
+
+
+def test_settings_come_as_a_mapping_too() -> None:
+    settings = {"env": {"id": "CartPole-v1", "kwargs": {"render_mode": None}}, "run": {"seed": 3}}
+    config = load_config(settings, ["env.kwargs.render_mode=rgb_array"], {})
+    assert (config.env.id, config.run.seed) == ("CartPole-v1", 3)
+    assert config.env.kwargs == {"render_mode": "rgb_array"}
+    # The caller's own are left alone.
+    assert settings["env"] == {"id": "CartPole-v1", "kwargs": {"render_mode": None}}
+
+
+def test_a_class_or_function_stands_for_its_name() -> None:
+    settings = {"env": {"id": CartPoleEnv}, "policy": {"factory": open_environment}}
+    config = load_config(settings, (), {})
+    assert config.env.id == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    assert config.policy.factory == "rtagent.env.adapter:open_environment"
+
+
+def test_what_cannot_be_imported_elsewhere_is_refused() -> None:
+    def inside() -> None:
+        """Of this function alone."""
+
+    with pytest.raises(UserError, match=r"policy.factory = .*inside.*module of its own"):
+        load_config({"policy": {"factory": inside}}, (), {})
+
+
+def test_a_section_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="env = 3"):
+        load_config({"env": 3}, (), {})
+
+
+def test_values_are_toml_or_words() -> None:
+    overrides = (
+        "env.id=CartPole-v1",
+        "env.default_action=[0.5, -1]",
+        "env.kwargs={ gravity = 9.81 }",
+        "policy.epsilon_start = 1",
+        "run.resume=false",
+        'service.host="127.0.0.2"',
+    )
+    config = load_config(None, overrides, {})
+    assert config.env.id == "CartPole-v1"
+    assert config.env.default_action == [0.5, -1.0]
+    assert config.env.kwargs == {"gravity": 9.81}
+    assert config.policy.epsilon_start == 1.0
+    assert not config.run.resume
+    assert config.service.host == "127.0.0.2"
+
+
+def test_a_key_inside_kwargs() -> None:
+    assert load_config(None, ["env.kwargs.gravity=1.5"], {}).env.kwargs == {"gravity": 1.5}
+    assert load_config(None, (), {"RTAGENT_ENV__KWARGS__GRAVITY": "2"}).env.kwargs == {"gravity": 2}
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("inference.procesess=3", "inference.procesess: unknown key"),
+        ("inference.procesess=3", "did you mean inference.processes?"),
+        ("inference.gamma=0.9", "did you mean learning.gamma?"),
+        ("agent.gama=0.9", "did you mean learning.gamma?"),
+        ("env.rate=30", "did you mean env.rate_hz?"),
+        ("nonsense.key=3", "nonsense: unknown key; `rtagent config schema` lists all keys"),
+        ("inference.processes", "--set inference.processes: expected SECTION.KEY=VALUE"),
+        ("processes=3", "--set processes=3: expected SECTION.KEY=VALUE"),
+        ("inference.processes.more=3", "inference.processes"),
+    ],
+)
+def test_wrong_names(setting: str, named: str) -> None:
+    message = _refusal(setting)
+    assert named in message
+    assert "\n" not in message
+
+
+def test_a_bad_environment_variable_is_named() -> None:
+    with pytest.raises(UserError, match=r"^inference\.processes = 0: "):
+        load_config(None, (), {"RTAGENT_INFERENCE__PROCESSES": "0"})
+
+
+def test_further_problems_are_counted() -> None:
+    assert "(and 1 more)" in _refusal("inference.processes=0", "learning.gamma=2")
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"[env\n", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
+        (b"[inference]\nprocesses = 0\n", "inference.processes = 0"),
+        (b"inference = 3\n", "inference = 3"),
+        (b"[" + b".".join([b"a"] * 30_000) + b"]\n", "more than 100 dots in a line"),
+        (b"x = " + b"[" * 30_000, "nested too deeply"),
+        (b"#" * 100_000, "100000 bytes, and 65536 are the most"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, named: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        load_config(file, (), {})
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_device_or_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(UserError, match="not a regular file"):
+            load_config(path, (), {})
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Is a directory"):
+        load_config(tmp_path, (), {})
