@@ -14,19 +14,20 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from rtagent.clock import MonotonicClock
-from service import api, openapi, pages, problems, reference
-from service.answers import json_answer
-from service.attempts import Attempts
-from service.backend import Backend
-from service.context import Context, Here
-from service.login import Login
-from service.metrics import CONTENT_TYPE, prometheus_text
-from service.openapi import PROBLEM_RESPONSE
-from service.problems import Problem, ProblemMiddleware
-from service.security import SecurityHeaders, SecurityMiddleware
-from service.seldom import Seldom
-from service.sessions import Sessions
-from service.settings import Settings
+from service.daemon.backend import Backend
+from service.http import problems
+from service.http.answers import json_answer
+from service.http.attempts import Attempts
+from service.http.login import Login
+from service.http.problems import Problem, ProblemMiddleware
+from service.http.security import SecurityHeaders, SecurityMiddleware
+from service.http.seldom import Seldom
+from service.http.sessions import Sessions
+from service.http.settings import Settings
+from service.routes import api, docs, openapi, pages
+from service.routes.context import Context, Here
+from service.routes.metrics import CONTENT_TYPE, prometheus_text
+from service.routes.openapi import PROBLEM_RESPONSE
 
 STATIC = Path(__file__).parent / "static"
 NO_STORE = {"cache-control": "no-store"}
@@ -81,7 +82,7 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     app.include_router(api.router)
     app.include_router(router)
     app.include_router(pages.router)
-    app.include_router(reference.router)
+    app.include_router(docs.router)
     problems.install(app)
     app.mount("/static", Assets(directory=STATIC), name="static")
     openapi.install(app)

@@ -37,13 +37,13 @@ from rtagent.processes.worker import (
     start_life,
 )
 from service.app import create_app
-from service.backend import Backend, SharedBackend
-from service.certificate import tls_context
-from service.connections import RESERVED_DESCRIPTORS, Connections, Noticing, descriptor_limit
-from service.context import Context
-from service.listening import Listener
-from service.seldom import seldom_logged
-from service.settings import Settings
+from service.daemon.backend import Backend, SharedBackend
+from service.http.certificate import tls_context
+from service.http.connections import RESERVED_DESCRIPTORS, Connections, Noticing, descriptor_limit
+from service.http.listening import Listener
+from service.http.seldom import seldom_logged
+from service.http.settings import Settings
+from service.routes.context import Context
 
 BEAT_SECONDS = 0.1
 GRACE_SECONDS = 2

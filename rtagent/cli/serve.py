@@ -23,12 +23,12 @@ from rtagent.processes.scheduling import spare_or_sacrifice
 from rtagent.processes.systemd import Notifier, Systemd
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
-from service.binding import bind, is_loopback
-from service.certificate import check_certificate
-from service.sessions import FILE_NAME as SESSIONS_FILE
-from service.sessions import Sessions
-from service.settings import Settings
-from service.token import load_or_make_token
+from service.http.binding import bind, is_loopback
+from service.http.certificate import check_certificate
+from service.http.sessions import FILE_NAME as SESSIONS_FILE
+from service.http.sessions import Sessions
+from service.http.settings import Settings
+from service.http.token import load_or_make_token
 
 INSECURE = (
     "without TLS, whoever is on the way between a client and this machine can read the token; "

@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 
-from service.figures import FIGURES, INFERENCE_WORKER, LEARNER_WORKER, PREFIX, REGRETS, Figure
-from service.metrics import prometheus_text
+from service.routes.figures import (
+    FIGURES,
+    INFERENCE_WORKER,
+    LEARNER_WORKER,
+    PREFIX,
+    REGRETS,
+    Figure,
+)
+from service.routes.metrics import prometheus_text
 
 FILE = Path(__file__).parents[2] / "deploy" / "grafana.json"
 SCRAPED = {"instance", "job"}

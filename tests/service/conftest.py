@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 
 from rtagent.config import Config
 from service.app import create_app
-from service.binding import bind
-from service.encoding import Picture
+from service.daemon.encoding import Picture
+from service.http.binding import bind
+from service.http.settings import Settings
 from service.process import serve
-from service.settings import Settings
 
 TOKEN = "t" * 20 + "0123456789abcdef" * 2
 PORT = 8008

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import ignored_auth
 
 from service.app import create_app
-from service.problems import MEDIA_TYPE
-from service.settings import Settings
+from service.http.problems import MEDIA_TYPE
+from service.http.settings import Settings
 from tests.service.conftest import BASE, PORT, TOKEN, FakeBackend
 
 EXAMPLES = 10

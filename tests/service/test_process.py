@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rtagent.errors import UserError
-from service.binding import bind
+from service.http.binding import bind
+from service.http.settings import Settings
 from service.process import serve
-from service.settings import Settings
 from tests.service.conftest import TOKEN, RunningService, eventually
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import service
-from service.pages import SECTIONS
+from service.routes.pages import SECTIONS
 from tests.service.conftest import RunningService, role
 from tests.service.dashboard.conftest import event, expect_text, figure, form
 

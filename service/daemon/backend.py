@@ -1,0 +1,274 @@
+"""What the HTTP application needs from the daemon, and the real thing: shared memory and a pipe."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from rtagent.clock import MonotonicClock
+from rtagent.errors import UserError
+from rtagent.memory.world import World
+from rtagent.storage.checkpoint import listing
+from rtagent.telemetry.event_log import EVENTS_FILE, read_events
+from rtagent.telemetry.stats import StatsReader
+from rtagent.telemetry.timeline import read_timeline
+from service.daemon.commands import (
+    COMMAND_TIMEOUT_S,
+    BackendBusy,
+    BackendGone,
+    CommandChannel,
+    Duplex,
+)
+from service.daemon.encoding import Picture
+from service.daemon.vector_plot import Vectors, plot_vectors
+
+__all__ = ["Backend", "BackendBusy", "BackendGone", "SharedBackend"]
+
+TIMEOUTS_S = {"checkpoint": 602.0}
+"""Commands that may take longer than others: a little more than the supervisor gives them."""
+DECISIONS_SHOWN = 50
+PLOTTED_S = 5.0
+PLOTTED = 168
+"""Observations in the plot of an environment without a picture, at most."""
+PROGRESS = (
+    "elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
+    "episode_deadlines",
+)
+
+
+class Backend(Protocol):
+    """The daemon as the HTTP application sees it. Every method may be called from any thread."""
+
+    def status(self) -> dict[str, Any]:
+        """Run id, state, version and the roles with pid, state, restarts and last error."""
+
+    def stats(self) -> dict[str, Any]:
+        """Every figure; an unknown one is None."""
+
+    def config(self) -> dict[str, Any]:
+        """The configuration in force, as nested plain values."""
+
+    def screen(self) -> Picture | None:
+        """What the agent sees, or a plot of it; None if there is no frame yet."""
+
+    def inference(self) -> dict[str, Any]:
+        """processes, algorithm, action_deadline_ms, injected_latency_ms, ready and
+        recommended_processes.
+        """
+
+    def learning(self) -> dict[str, Any]:
+        """processes, paused, batch_size, order, ready, updates, updates_per_s."""
+
+    def deadlines(self) -> dict[str, Any]:
+        """mode, deadline_s, data_budget, memory_budget_mb, and how they are kept."""
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """file, updates, bytes and age_s of each checkpoint, newest first."""
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether the daemon acts, and if not, why."""
+
+    def events(
+        self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """uptime_s now, and what happened in this run, newest first.
+
+        Args:
+            limit: most events.
+            before: only those with a smaller id; none: the newest.
+            kinds: only these; empty: all.
+        """
+
+    def timeline(self, seconds: float) -> dict[str, Any]:
+        """The last seconds of ticks and inferences, to be drawn."""
+
+    def command(
+        self, name: str, arguments: dict[str, Any], by: str = "http"
+    ) -> dict[str, Any]:
+        """Have the supervisor do something; returns when it is in force.
+
+        Args:
+            name: of the command.
+            arguments: with what.
+            by: who asks, for the events.
+
+        Raises:
+            UserError: refused; nothing has changed.
+            BackendBusy: no answer in time.
+        """
+
+    def tell(self, kind: str, **details: Any) -> None:
+        """Have something remembered as an event; does not wait, and may be in vain.
+
+        Args:
+            kind: of event.
+            details: plain values.
+        """
+
+
+class SharedBackend:
+    """The running daemon: figures from shared memory, commands over the pipe.
+
+    Args:
+        world: the shared memory of the run.
+        connection: the service's end of the pipe to the supervisor.
+        command_timeout: seconds to wait for the supervisor.
+    """
+
+    def __init__(
+        self, world: World, connection: Duplex, command_timeout: float = COMMAND_TIMEOUT_S
+    ) -> None:
+        self._world = world
+        self._channel = CommandChannel(connection, command_timeout)
+        self._reader = StatsReader(world)
+        # The reader keeps what it has seen; two threads inside it would mix that up.
+        self._reading = threading.Lock()
+
+    def status(self) -> dict[str, Any]:
+        """The supervisor's newest report."""
+        with self._reading:
+            return dict(self._world.status.read())
+
+    def stats(self) -> dict[str, Any]:
+        """Every figure, from shared memory."""
+        with self._reading:
+            return self._reader.collect()
+
+    def config(self) -> dict[str, Any]:
+        """The configuration the run started with, and over it what has changed since."""
+        config = self._config()
+        return {**config, "inference": {**config["inference"], **self._settings()}}
+
+    def screen(self) -> Picture | None:
+        """The newest frame as a picture; vectors are drawn over the last seconds."""
+        frames = self._world.frames
+        frame = frames.frame(frames.newest)
+        if frame is None:
+            return None
+        if not self._world.blueprint.screen:
+            return plot_vectors(self._recent_vectors(frame))
+        if frame.ndim == 3 and frame.shape[-1] not in (3, 4):
+            return frame[0] if frame.shape[0] == 1 else frame[..., 0]
+        return frame[..., :3] if frame.ndim == 3 else frame
+
+    def _recent_vectors(self, frame: Vectors) -> Vectors:
+        """Some observations of the last seconds (n, numbers), the newest last."""
+        frames, rate = self._world.frames, self._world.blueprint.rate_hz
+        newest = frames.newest
+        first = max(frames.oldest, self._world.first_tick, newest - round(PLOTTED_S * rate))
+        step = max(1, (newest - first) // PLOTTED)
+        found = [frames.frame(number) for number in range(newest - step, first - 1, -step)]
+        whole = [each for each in reversed(found) if each is not None]
+        return np.stack([*whole, frame]).reshape(len(whole) + 1, -1)
+
+    def inference(self) -> dict[str, Any]:
+        """The settings in force, how many processes act, how many are recommended."""
+        figures = self.stats()["inference"]
+        return {
+            **self._settings(),
+            "ready": figures["ready"],
+            "recommended_processes": figures["recommended_processes"],
+        }
+
+    def learning(self) -> dict[str, Any]:
+        """The settings in force, how many learners run, how far they are."""
+        figures, config = self.stats()["learning"], self._config()["learning"]
+        return {
+            "processes": config["processes"],
+            "paused": self._world.control.orders.learning_paused,
+            "batch_size": config["batch_size"],
+            "order": config["order"],
+            "ready": sum(worker["state"] == "running" for worker in figures["workers"]),
+            "updates": figures["updates"],
+            "updates_per_s": figures["updates_per_s"],
+        }
+
+    def deadlines(self) -> dict[str, Any]:
+        """The settings in force, the progress of this horizon, the controller's decisions."""
+        figures, config = self.stats(), self._config()["r3"]
+        settings = ("mode", "deadline_s", "data_budget", "memory_budget_mb")
+        return {
+            **{name: config[name] for name in settings},
+            **{name: figures["r3"].get(name) for name in PROGRESS},
+            "batch_size": figures["learning"]["batch_size"],
+            "decisions": self.decisions(),
+        }
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """The newest decisions of the deadline controller, newest first, with their inputs."""
+        return [each.describe() for each in self._world.horizon.decisions(DECISIONS_SHOWN)]
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """What lies in the state directory."""
+        return listing(self._world.config.state_dir / "checkpoints")
+
+    def ready(self) -> tuple[bool, str]:
+        """Not before the first tick, not with a failed role, not while stopping."""
+        status = self.status()
+        for role in status.get("roles", ()):
+            if role["state"] == "failed":
+                # Strangers may ask: why it failed may hold paths, names and values.
+                return False, f"{role['name']} has failed"
+        state = status.get("state", "starting")
+        if state in ("failed", "stopping"):
+            return False, f"the daemon is {state}"
+        if self._world.ledger.newest < self._world.first_tick:
+            return False, "starting: the environment has not ticked yet"
+        return True, "ready"
+
+    def events(
+        self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """From the run's file; the newest, which may not have reached it yet, from the status."""
+        status = self.status()
+        newest = [
+            event for event in status.get("events", ())
+            if (before is None or event["id"] < before) and (not kinds or event["kind"] in kinds)
+        ]
+        kept: list[dict[str, Any]] = []
+        if "run_id" in status:
+            path = self._world.config.state_dir / "runs" / status["run_id"] / EVENTS_FILE
+            # That the file cannot be read must not hide what is known without it.
+            with suppress(UserError):
+                kept = read_events(path, limit, before, kinds)
+        by_id = {event["id"]: event for event in (*newest, *kept)}
+        started_s = status.get("started_s")
+        return {
+            "uptime_s": None if started_s is None else MonotonicClock().now() - started_s,
+            "events": [by_id[number] for number in sorted(by_id, reverse=True)[:limit]],
+        }
+
+    def timeline(self, seconds: float) -> dict[str, Any]:
+        """From shared memory."""
+        return read_timeline(self._world, self.status(), seconds, MonotonicClock().now())
+
+    def command(
+        self, name: str, arguments: dict[str, Any], by: str = "http"
+    ) -> dict[str, Any]:
+        """Send a command to the supervisor and wait until it is in force."""
+        return self._channel.call(name, arguments, TIMEOUTS_S.get(name), by)
+
+    def tell(self, kind: str, **details: Any) -> None:
+        """Send an event to the supervisor."""
+        self._channel.tell(kind, details)
+
+    def _settings(self) -> dict[str, Any]:
+        """The settable settings, from the supervisor's orders where they hold them.
+
+        The number of processes is the wanted one, which may be `auto`.
+        """
+        orders, wanted = self._world.control.orders, self._config()["inference"]
+        return {
+            "processes": wanted["processes"],
+            "algorithm": orders.algorithm,
+            "action_deadline_ms": wanted["action_deadline_ms"],
+            "injected_latency_ms": orders.injected_latency_ms,
+        }
+
+    def _config(self) -> dict[str, Any]:
+        """The configuration as the supervisor reports it; before that, as the run started."""
+        config: dict[str, Any] | None = self.status().get("config")
+        return config or self._world.config.model_dump(mode="json")

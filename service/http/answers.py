@@ -1,0 +1,21 @@
+"""How the calls answer: JSON that nobody keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from service.daemon.encoding import json_bytes
+
+
+def json_answer(value: Any, status: int = 200) -> Response:
+    """A value as JSON; an unknown number is null."""
+    return raw_json_answer(json_bytes(value), status)
+
+
+def raw_json_answer(body: bytes, status: int = 200) -> Response:
+    """A JSON document that is already encoded."""
+    return Response(
+        body, status, media_type="application/json", headers={"cache-control": "no-store"}
+    )

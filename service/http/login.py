@@ -1,0 +1,213 @@
+"""How a browser logs in and out: by the address that is printed, or by a form.
+
+The address carries a one-time code (`sessions.py`), the form takes the token or a code. Either buys
+a session, whose name is a cookie: the token itself never reaches the browser's store. The cookie
+goes to every port of the host, for browsers know no better, so what it says is of use for a week at
+most, here alone, and until somebody ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from string import Template
+from urllib.parse import parse_qs
+
+from anyio import move_on_after, to_thread
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Message, Receive, Scope
+
+from service.http.attempts import Attempts
+from service.http.problems import Problem
+from service.http.sessions import SESSION_S, Sessions
+from service.http.settings import Settings
+
+LOGIN, LOGOUT = "/login", "/logout"
+HINT = (
+    "open an address that `rtagent login` prints, or send the token of <state-dir>/token as "
+    "`Authorization: Bearer`"
+)
+DISK_S = 2.0
+"""How long a login waits for the disk; after that it is good until the service ends."""
+NO_STORE = {"cache-control": "no-store"}
+SAID = {
+    "wrong-token": "That opens nothing, or nothing any more.",
+    "too-many": "Too many logins have failed. Try again in a minute.",
+}
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Log in · rtagent</title>
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/style.css">
+<link rel="stylesheet" href="/static/login.css">
+</head>
+<body class="login">
+<main class="panel">
+<h1>rtagent</h1>
+$said
+<p>On the machine that the daemon runs on,</p>
+<pre>rtagent login</pre>
+<p>prints an address that opens the dashboard once, within ten minutes (with
+<code>--state-dir</code>, if the daemon has one of its own).</p>
+<p>Or enter the token, which is in the file <code>token</code> of the state directory:</p>
+<form method="post" action="/login">
+<label for="secret">Token, or the code of an address</label>
+<input id="secret" name="secret" type="password" autocomplete="off" required autofocus>
+<button>Log in</button>
+</form>
+</main>
+</body>
+</html>
+""")
+
+
+def cookie_name(settings: Settings) -> str:
+    """The cookie's name. Cookies know no ports, so the name keeps two daemons apart."""
+    return f"rtagent_session_{settings.port}"
+
+
+def wrong(detail: str, wait_s: float) -> Problem:
+    """What a failed login is answered.
+
+    Args:
+        detail: what was wrong.
+        wait_s: until the client should try again; 0: it need not wait.
+    """
+    if wait_s:
+        return Problem(
+            429, "too many logins have failed; come back later", kind="too-many",
+            headers={"retry-after": str(int(wait_s) + 1)},
+        )
+    return Problem(401, detail, kind="wrong-token", headers={"www-authenticate": "Bearer"})
+
+
+def login_page(problem: Problem | None = None) -> Response:
+    """The page that says how to log in.
+
+    Args:
+        problem: why it is shown; none: it was asked for.
+    """
+    if problem is None:
+        return HTMLResponse(PAGE.substitute(said=""), headers=NO_STORE)
+    said = SAID.get(problem.kind or "", "")
+    alert = f'<p class="wrong" role="alert">{said}</p>' if said else ""
+    headers = {**NO_STORE, **problem.headers}
+    return HTMLResponse(PAGE.substitute(said=alert), problem.status, headers)
+
+
+def wants_page(scope: Scope, headers: Headers) -> bool:
+    """Whether a person looks at the answer."""
+    return (
+        scope["type"] == "http"
+        and scope["method"] in ("GET", "POST")
+        and "text/html" in headers.get("accept", "")
+    )
+
+
+class Login:
+    """Opens and ends sessions.
+
+    Args:
+        settings: the token.
+        sessions: of this daemon.
+        attempts: told of those that fail.
+    """
+
+    def __init__(self, settings: Settings, sessions: Sessions, attempts: Attempts) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._attempts = attempts
+        self._cookie = cookie_name(settings)
+        self._saving = asyncio.Lock()
+
+    def has_session(self, headers: Headers) -> bool:
+        """Whether the request comes from a session."""
+        return self._sessions.knows(self._session_of(headers))
+
+    async def answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
+        """The answer to a request that logs in or out; None: it is another one.
+
+        Args:
+            scope: of the request.
+            headers: of the request.
+            receive: of a request whose body is short.
+
+        Raises:
+            Problem: what was shown opens nothing.
+        """
+        if scope["type"] != "http":
+            return None
+        call = scope["method"], scope["path"]
+        if call == ("GET", "/"):
+            codes = parse_qs(scope["query_string"].decode("latin-1")).get("code")
+            return None if codes is None else await self._enter(codes[0], scope, headers)
+        if call == ("GET", LOGIN):
+            return login_page()
+        if call == ("POST", LOGIN):
+            return await self._enter(_secret(await receive()), scope, headers)
+        if call == ("POST", LOGOUT):
+            self._sessions.end(self._session_of(headers))
+            await self._save()
+            response = RedirectResponse(LOGIN, 303, NO_STORE)
+            response.delete_cookie(self._cookie, httponly=True, samesite="strict")
+            return response
+        return None
+
+    async def new_address(self) -> str:
+        """An address that opens a session once."""
+        code = self._sessions.new_code()
+        await self._save()
+        return self._settings.login_url(code)
+
+    async def end_all(self) -> int:
+        """End every session; how many there were."""
+        ended = self._sessions.end_all()
+        await self._save()
+        return ended
+
+    async def _save(self) -> None:
+        """Have the sessions outlive the service, unless the disk makes us wait."""
+        with move_on_after(DISK_S):
+            async with self._saving:
+                try:
+                    await to_thread.run_sync(
+                        self._sessions.write, self._sessions.content(), abandon_on_cancel=True
+                    )
+                except OSError:
+                    # They are good as long as this process is.
+                    return
+
+    async def _enter(self, secret: str, scope: Scope, headers: Headers) -> Response:
+        if not (same(secret, self._settings.token) or self._sessions.redeem(secret)):
+            wait_s = self._attempts.failed((scope.get("client") or ("",))[0])
+            raise wrong(f"that opens nothing, or nothing any more: {HINT}", wait_s)
+        session = self._sessions.new_session()
+        await self._save()
+        response = RedirectResponse("/", 303, NO_STORE)
+        # A proxy that speaks TLS for us says so; who makes it up keeps the cookie from himself.
+        proxied = headers.get("x-forwarded-proto", "").strip().lower() == "https"
+        response.set_cookie(
+            self._cookie, session, max_age=int(SESSION_S), httponly=True, samesite="strict",
+            secure=proxied or scope["scheme"] == "https",
+        )
+        return response
+
+    def _session_of(self, headers: Headers) -> str:
+        return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+
+
+def same(given: str, expected: str) -> bool:
+    """Whether two secrets are the same; takes as long if they are not."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+def _secret(body: Message) -> str:
+    """What the form holds; of a whole address its code."""
+    fields = parse_qs(bytes(body.get("body", b"")).decode("latin-1"))
+    return fields.get("secret", [""])[0].strip().rpartition("code=")[2]

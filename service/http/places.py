@@ -1,0 +1,70 @@
+"""How many connections may stay open: event streams and sockets count together.
+
+Why it is correct. The count changes in the event loop's thread alone, and is given back by the
+same `with` that took it, however the connection ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from service.http.problems import Problem
+
+
+class Places:
+    """Places for connections that stay open.
+
+    Args:
+        most: how many there are.
+
+    Attributes:
+        taken: how many are in use.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.taken = 0
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Hold one place.
+
+        Raises:
+            Problem: there is none left.
+        """
+        if self.taken >= self._most:
+            raise Problem(
+                503, f"{self._most} streams and sockets are open, and no more are possible; close "
+                "one or come back later", kind="too-many", headers={"retry-after": "5"},
+            )
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
+class PlacedStream(StreamingResponse):
+    """A stream that holds a place from its first byte to its last.
+
+    It is taken here, not in the stream's own generator, which is never entered, and so never
+    left, if the client goes away at once.
+
+    Args:
+        places: to take one of.
+        content: the stream.
+        options: of any response.
+    """
+
+    def __init__(self, places: Places, content: AsyncIterator[bytes], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._places = places
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._places.take():
+            await super().__call__(scope, receive, send)

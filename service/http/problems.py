@@ -1,0 +1,206 @@
+"""Errors as RFC 9457 `application/problem+json`, all of them.
+
+What went wrong inside is logged here and never told to the client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from rtagent.errors import UserError
+from rtagent.logs.printable import printable
+from service.daemon.commands import BackendBusy, BackendGone
+from service.daemon.encoding import json_bytes
+
+MEDIA_TYPE = "application/problem+json"
+_LONGEST_VALUE = 80
+_LARGEST_NUMBER = 1e15
+"""Larger numbers, infinity and NaN are repeated as text: JSON or its reader may not hold them."""
+TRY_AGAIN_LATER, POLICY_VIOLATION = 1013, 1008
+"""Why a socket is closed (RFC 6455), where the server cannot answer its upgrade."""
+_log = logging.getLogger(__name__)
+
+
+class Problem(Exception):
+    """An answer that says what is wrong.
+
+    Args:
+        status: HTTP status.
+        detail: one sentence for a person: the cause, and what to do.
+        kind: last part of the problem's type; none: `about:blank`, the status says it all.
+        headers: further response headers.
+        members: further members of the problem document.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        kind: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **members: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.kind = kind
+        self.headers = dict(headers or {})
+        self.members = members
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What the answer says."""
+        return {
+            "type": f"urn:rtagent:problem:{self.kind}" if self.kind else "about:blank",
+            "title": _phrase(self.status),
+            "status": self.status,
+            "detail": self.detail,
+            **self.members,
+        }
+
+    def response(self) -> Response:
+        """The response to send."""
+        headers = {"cache-control": "no-store", **self.headers}
+        return Response(json_bytes(self.document), self.status, headers, MEDIA_TYPE)
+
+
+class ProblemMiddleware:
+    """Around everything that can fail: an exception that nobody expected becomes a bare 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception:
+            path = printable(scope["path"])
+            _log.exception("%s %s failed", scope.get("method", "socket"), path)
+            if started:
+                # Half an answer cannot be mended; the server cuts the connection.
+                raise
+            await refuse(as_problem(None), scope, receive, send)
+
+
+def install(app: FastAPI) -> None:
+    """Make the application answer every error as a problem, and refuse sockets with one."""
+    for kind in (
+        Problem, RequestValidationError, WebSocketRequestValidationError, UserError, BackendBusy
+    ):
+        app.add_exception_handler(kind, _answer)
+    app.add_exception_handler(HTTPException, _from_http)
+
+    @app.websocket("/{path:path}")
+    async def nothing(websocket: WebSocket, path: str) -> None:
+        raise Problem(404, f"there is no socket at {websocket.url.path}")
+
+
+def as_problem(error: Exception | None) -> Problem:
+    """What an error is to the client; what nobody expected is told to nobody."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError | WebSocketRequestValidationError):
+        return _from_validation(error.errors())
+    if isinstance(error, UserError):
+        return Problem(409, str(error), kind="refused")
+    if isinstance(error, BackendGone):
+        return Problem(503, str(error), kind="supervisor-gone", headers={"retry-after": "3"})
+    if isinstance(error, BackendBusy):
+        return Problem(504, str(error), kind="no-answer")
+    return Problem(500, "the service failed on this request; its log says why")
+
+
+async def refuse(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, or a socket that has not been accepted, with a problem."""
+    if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+        await problem.response()(scope, receive, send)
+    else:
+        code = TRY_AGAIN_LATER if problem.status == 503 else POLICY_VIOLATION
+        await send({"type": "websocket.close", "code": code, "reason": problem.detail})
+
+
+async def _answer(connection: Any, error: Exception) -> Any:
+    """Of a request or a socket: Starlette hands both to the same handler."""
+    problem = as_problem(error)
+    if isinstance(connection, WebSocket):
+        await refuse(problem, connection.scope, connection.receive, connection.send)
+        return None
+    return problem.response()
+
+
+def _from_validation(found: Sequence[Any]) -> Problem:
+    if any(item["type"] == "json_invalid" for item in found):
+        return Problem(400, "the body is not valid JSON", kind="malformed")
+    errors = [_describe(item) for item in found]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return Problem(422, _sentence(errors[0]) + more, kind="invalid-value", errors=errors)
+
+
+async def _from_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 404:
+        detail = f"there is nothing at {path}"
+    elif error.status_code == 405:
+        # The router knows only the first of several handlers of a path.
+        known = sorted(method.upper() for method in request.app.openapi()["paths"].get(path, ()))
+        headers["allow"] = ", ".join(known) or headers.get("allow", "GET, HEAD")
+        detail = f"{request.method} is not possible on {path}, but {headers['allow']}"
+    else:
+        detail = str(error.detail)
+    return Problem(error.status_code, detail, headers=headers).response()
+
+
+def _describe(item: Mapping[str, Any]) -> dict[str, Any]:
+    """One validation error as field, value and reason."""
+    location: Sequence[Any] = item["loc"]
+    field = ".".join(str(part) for part in location[1:]) or str(location[0])
+    reason = "unknown field" if item["type"] == "extra_forbidden" else str(item["msg"])
+    described: dict[str, Any] = {"field": field, "in": str(location[0]), "reason": reason}
+    if item["type"] != "missing":
+        described["value"] = _shown(item.get("input"))
+    return described
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    if "value" not in error:
+        return f"{error['field']}: {error['reason']}"
+    text = json_bytes(error["value"]).decode()
+    return f"{error['field']} = {text}: {error['reason']}"
+
+
+def _shown(value: Any) -> Any:
+    """A refused value, short enough to be repeated to who sent it."""
+    if isinstance(value, int | float | None) and abs(value or 0) < _LARGEST_NUMBER:
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"

@@ -1,0 +1,195 @@
+"""Who may talk to the service: one layer of plain ASGI in front of everything, WebSockets too.
+
+* `Host` must name us, or a foreign web page could reach us through a DNS name of its own.
+* `Origin`, where sent, must be ours, or a foreign page could use the visitor's cookie.
+* The bearer token opens everything; a browser has a session instead (`login.py`).
+* A body is read here, before anything else sees it, and no further than the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.http.attempts import Attempts
+from service.http.authorities import Authorities
+from service.http.login import HINT, LOGIN, Login, login_page, same, wants_page, wrong
+from service.http.problems import Problem, refuse
+from service.http.settings import Settings
+
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+LOGIN_ASSETS = frozenset({f"/static/{name}" for name in ("style.css", "login.css", "icon.svg")})
+"""What the login page is made of, and nothing else."""
+OWN_AGENT = "rtagent/"
+"""How the User-Agent of our own commands begins."""
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
+
+
+class SecurityHeaders:
+    """Tells the browser, on every answer, to load and to reveal nothing beyond this service."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def wrapped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["content-security-policy"] = CONTENT_SECURITY_POLICY
+                headers["x-content-type-options"] = "nosniff"
+                # With "no-referrer" a browser would send the login form from an origin of "null".
+                headers["referrer-policy"] = "same-origin"
+                headers["cross-origin-resource-policy"] = "same-origin"
+            await send(message)
+
+        await self._app(scope, receive, wrapped)
+
+
+class SecurityMiddleware:
+    """Checks every request before the application sees it.
+
+    Args:
+        app: the application.
+        settings: token, own address, limits.
+        login: the sessions of browsers.
+        attempts: told of requests with a wrong token.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, login: Login, attempts: Attempts
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._login = login
+        self._attempts = attempts
+        self._authorities = Authorities(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers)
+            self._check_origin(headers)
+            if scope["path"] == LOGIN:
+                receive = await _bounded(headers, receive, self._settings)
+            answer = await self._login.answer(scope, headers, receive)
+            if answer is not None:
+                await answer(scope, receive, send)
+                return
+            cookie = self._check_credentials(scope, headers)
+            scope.setdefault("state", {}).update(
+                by=_asker(headers, scope, cookie=cookie), by_session=cookie
+            )
+            if scope["type"] == "http":
+                receive = await _bounded(headers, receive, self._settings)
+        except Problem as problem:
+            if problem.status in (401, 429) and wants_page(scope, headers):
+                await login_page(problem)(scope, receive, send)
+                return
+            if scope["type"] == "websocket":
+                await receive()
+            await refuse(problem, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check_host(self, headers: Headers) -> None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._authorities.host_is_ours(hosts[0]):
+            raise Problem(
+                421, "this service is not reached under that Host; service.allowed_hosts of the "
+                "configuration names further ones", kind="foreign-host",
+            )
+
+    def _check_origin(self, headers: Headers) -> None:
+        foreign = any(
+            not self._authorities.origin_is_ours(origin) for origin in headers.getlist("origin")
+        )
+        if foreign or (headers.get("sec-fetch-site") == "cross-site" and "cookie" in headers):
+            raise Problem(403, "requests from other sites are refused", kind="foreign-origin")
+
+    def _check_credentials(self, scope: Scope, headers: Headers) -> bool:
+        """Whether it was a session that opened."""
+        if scope["type"] == "http" and scope["path"] in OPEN_PATHS | LOGIN_ASSETS:
+            return False
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
+            if scheme.lower() != "bearer" or not same(token.strip(), self._settings.token):
+                wait_s = self._attempts.failed((scope.get("client") or ("",))[0])
+                raise wrong(f"that token is wrong: {HINT}", wait_s)
+            return False
+        if not self._login.has_session(headers):
+            raise Problem(
+                401, f"a token is needed: {HINT}", kind="unauthorized",
+                headers={"www-authenticate": "Bearer"},
+            )
+        return True
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a client's address is this machine's; an IPv4 one may come written as IPv6."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+async def _bounded(headers: Headers, receive: Receive, settings: Settings) -> Receive:
+    """Read the body, if it is short and comes soon, and give back a `receive` that plays it."""
+    limit, patience_s = settings.max_body_bytes, settings.patience_s
+    declared = headers.get("content-length")
+    if declared is None and "transfer-encoding" not in headers:
+        return receive
+    if declared is not None and declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(patience_s):
+            played = [await _whole_body(receive, limit)]
+    except TimeoutError:
+        raise Problem(
+            408, f"the body was not complete after {patience_s:g} s", kind="too-slow",
+            headers={"connection": "close"},
+        ) from None
+
+    async def replay() -> Message:
+        return played.pop() if played else await receive()
+
+    return replay
+
+
+async def _whole_body(receive: Receive, limit: int) -> Message:
+    """The body as one message; or that the client has gone."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return message
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, f"the body is longer than {limit} bytes", kind="too-large")
+
+
+def _asker(headers: Headers, scope: Scope, *, cookie: bool) -> str:
+    """Who asks, for the events: the program, and its address if it is another machine's."""
+    program = "http"
+    if cookie:
+        program = "dashboard"
+    elif headers.get("user-agent", "").startswith(OWN_AGENT):
+        program = "rtagent set"
+    address = (scope.get("client") or ("",))[0]
+    return f"{program} from {address}" if address and not _is_loopback(address) else program

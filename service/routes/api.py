@@ -1,0 +1,171 @@
+"""The calls under `/v1`: the reading ones here, what can be changed in modules of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response, StreamingResponse
+
+from rtagent.config import Config
+from service.http.answers import json_answer, raw_json_answer
+from service.http.parameters import check_parameters
+from service.http.places import PlacedStream
+from service.routes import (
+    checkpoints,
+    deadlines,
+    events,
+    inference,
+    learning,
+    logins,
+    operations,
+    screen,
+    timeline,
+)
+from service.routes.context import Context, Here
+from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, problems
+
+router = APIRouter(
+    prefix="/v1", responses=PROBLEM_RESPONSE, dependencies=[Depends(check_parameters)]
+)
+for module, tag in (
+    (inference, "settings"),
+    (learning, "settings"),
+    (deadlines, "settings"),
+    (checkpoints, "checkpoints"),
+    (operations, "operations"),
+    (events, "events"),
+    (timeline, "figures"),
+    (screen, "figures"),
+    (logins, "logins"),
+):
+    router.include_router(module.router, tags=[tag])
+
+Rate = Annotated[
+    int, Query(ge=1, le=20, description="Events per second, 1 to 20.", examples=[5])
+]
+
+
+class Role(BaseModel):
+    """One process of the daemon."""
+
+    name: str = Field(
+        description="Role and, where there are several, number.", examples=["inference 0"]
+    )
+    role: str = Field(
+        description="environment, inference, learner, evaluation, recorder or service.",
+        examples=["inference"],
+    )
+    index: int = Field(description="Number within the role.", ge=0, examples=[0])
+    pid: int | None = Field(description="Process id; null: there is none now.", examples=[4711])
+    state: str = Field(
+        description="State of the process: starting, running, backoff, failed, stopping or "
+        "stopped.",
+        examples=["running"],
+    )
+    busy: Literal["stepping", "resetting"] | None = Field(
+        None, description="What the environment has been doing for more than a second; null: "
+        "nothing that takes so long.",
+        examples=[None],
+    )
+    restarts: int = Field(description="Times it was replaced.", ge=0, examples=[0])
+    last_error: str | None = Field(
+        description="Why it last died, with its traceback; null: it never has.", examples=[None]
+    )
+
+
+class Status(BaseModel):
+    """How the daemon is."""
+
+    run_id: str = Field(
+        description="The run; a new one at every start of the daemon.", examples=["20250101-abcd"]
+    )
+    state: Literal["starting", "running", "degraded", "failed", "stopping"] = Field(
+        description="starting, running, degraded (something is being restarted), failed or "
+        "stopping.",
+        examples=["running"],
+    )
+    version: str = Field(description="Version of the program.", examples=["0.1.0"])
+    roles: list[Role] = Field(description="Its processes.")
+    shortened: bool = Field(
+        False, description="Whether errors had to be shortened, there being too many.",
+        examples=[False],
+    )
+
+
+@router.get(
+    "/status",
+    response_model=Status,
+    summary="State of the daemon and its processes",
+    tags=["status"],
+)
+async def status(here: Here) -> Response:
+    """Run id, state, and every process with pid, state, restarts and last error."""
+    return json_answer(await to_thread.run_sync(here.backend.status))
+
+
+@router.get(
+    "/config", response_model=Config, summary="The configuration in force", tags=["status"]
+)
+async def config(here: Here) -> Response:
+    """The configuration the run started with and what has been changed since."""
+    return json_answer(await to_thread.run_sync(here.backend.config))
+
+
+@router.get(
+    "/stats",
+    summary="Every figure",
+    tags=["figures"],
+    responses={
+        200: {
+            "description": "The figures.",
+            "content": {"application/json": {"schema": STATS_SCHEMA}},
+        }
+    },
+)
+async def stats(here: Here) -> Response:
+    """Clock, actions, inference, learning, replay, r3, regret, episodes. Unknown is null."""
+    return raw_json_answer(await here.stats_json.get())
+
+
+@router.get(
+    "/stats/stream",
+    summary="Every figure, as server-sent events",
+    tags=["figures"],
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "One event after the other; the data of each are the figures as JSON.",
+            "content": {"text/event-stream": {"schema": {
+                "type": "string", "description": "Lines as the HTML standard describes them."
+            }}},
+        },
+        **problems(503),
+    },
+)
+async def stats_stream(here: Here, hz: Rate = 5) -> PlacedStream:
+    """The figures of `/v1/stats`, `hz` times per second, until the client goes away.
+
+    Streams and sockets together, 64 can be open.
+    """
+    return PlacedStream(
+        here.places,
+        _events(here, 1.0 / hz),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+async def _events(here: Context, interval: float) -> AsyncIterator[bytes]:
+    """The stream's events. A client that reads slowly skips figures, it never piles them up."""
+    yield b"retry: 1000\n\n"
+    while not here.stopping.is_set():
+        yield b"data: " + await here.stats_json.get() + b"\n\n"
+        try:
+            await asyncio.wait_for(here.stopping.wait(), interval)
+        except TimeoutError:
+            continue

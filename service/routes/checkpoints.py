@@ -1,0 +1,98 @@
+"""`/v1/checkpoints`: what has been saved, and save now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Body, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from service.http.answers import json_answer
+from service.http.problems import Problem
+from service.routes.changing import StrictBody, check_content_type
+from service.routes.context import Asker, Here
+from service.routes.openapi import problems
+from service.routes.operating import OPERATION_BEGUN, Prefer, Preference
+
+router = APIRouter()
+
+NAME = "checkpoint-000001-000000004100.safetensors"
+
+
+class SavedCheckpoint(BaseModel):
+    """A checkpoint in the state directory."""
+
+    file: str = Field(description="Its name.", examples=[NAME])
+    updates: int = Field(description="Gradient updates behind it.", ge=0, examples=[4100])
+    bytes: int = Field(description="Its size.", ge=0, examples=[10_846_208])
+    age_s: float = Field(description="Seconds since it was written.", examples=[12.5])
+
+
+class Checkpoints(BaseModel):
+    """The checkpoints in the state directory."""
+
+    checkpoints: list[SavedCheckpoint] = Field(description="Newest first.")
+
+
+class CheckpointRequest(StrictBody):
+    """What to save."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"replay": True}]})
+
+    replay: bool = Field(
+        False, description="Save the replay too; that can take minutes.", examples=[True]
+    )
+
+
+class WrittenCheckpoint(BaseModel):
+    """A checkpoint that has just been written."""
+
+    file: str = Field(description="Its name.", examples=[NAME])
+    updates: int = Field(description="Gradient updates behind it.", ge=0, examples=[4100])
+    replay: bool = Field(description="Whether the replay was saved too.", examples=[False])
+    seconds: float = Field(description="How long it took.", ge=0.0, examples=[0.4])
+
+
+def _check_body(request: Request) -> None:
+    if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+        check_content_type(request)
+
+
+@router.get("/checkpoints", response_model=Checkpoints, summary="What has been saved")
+async def checkpoints(here: Here) -> Response:
+    """Name, updates, size and age of each checkpoint, newest first."""
+    return json_answer({"checkpoints": await to_thread.run_sync(here.backend.checkpoints)})
+
+
+@router.post(
+    "/checkpoints",
+    status_code=201,
+    response_model=WrittenCheckpoint,
+    summary="Write a checkpoint now",
+    dependencies=[Depends(_check_body)],
+    responses={**OPERATION_BEGUN, **problems(400, 409, 413, 415, 503, 504)},
+)
+async def write_checkpoint(
+    here: Here,
+    by: Asker,
+    wanted: Annotated[CheckpointRequest | None, Body()] = None,
+    prefer: Prefer = None,
+) -> Response:
+    """Answers when it is written, with its name. The body may be left out.
+
+    One at a time: while one is being written, another is refused. What takes longer than 10 s, or
+    than the client prefers, is answered with an operation.
+    """
+    if here.checkpointing.locked():
+        raise Problem(409, "a checkpoint is being written; wait for its end", kind="refused")
+    await here.checkpointing.acquire()
+    arguments = (wanted or CheckpointRequest()).model_dump()
+    operation = here.operations.begin("checkpoint", arguments, by, here.checkpointing, _unchanged)
+    unfinished = await here.operations.settle(operation, Preference.parse(prefer))
+    return unfinished or json_answer(operation.result, 201)
+
+
+async def _unchanged(result: dict[str, Any]) -> dict[str, Any]:
+    return result

@@ -1,0 +1,98 @@
+"""What the calls share: the daemon, and what is made once for all clients."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from rtagent.telemetry.verdicts import verdicts
+from service.daemon.backend import Backend
+from service.daemon.commands import BackendBusy
+from service.daemon.encoding import json_bytes, png_bytes
+from service.http.fresh import Fresh, FreshByKey
+from service.http.login import Login
+from service.http.places import Places
+from service.routes.operating import Operations
+
+MAX_AGE_S = 0.045
+"""Just under the period of the fastest stream, 20 events per second."""
+PICTURE_AGE_S = 0.03
+"""Just under the period of the fastest screen, 30 pictures per second."""
+TIMELINES_KEPT = 8
+MOST_OPEN = 64
+"""Event streams and sockets together."""
+CHANGE_WAIT_S = 5.0
+
+
+class Context:
+    """Shared by all calls of one application.
+
+    Args:
+        backend: the daemon.
+        login: the sessions of browsers.
+
+    Attributes:
+        backend: the daemon.
+        login: the sessions of browsers.
+        stats_json: the figures, ready to send.
+        screen_png: the picture, ready to send; None while there is no frame.
+        timelines: by seconds, ready to send.
+        places: for connections that stay open.
+        operations: commands under way, and those that ended last.
+        changing: held from reading the settings until what was changed is in force, so that of
+            two writers with the same ETag the second sees what the first has done.
+        checkpointing: held while a checkpoint is being written.
+        stopping: set when the service is about to stop, so that open streams end.
+    """
+
+    def __init__(self, backend: Backend, login: Login) -> None:
+        self.backend = backend
+        self.login = login
+        self.stats_json = Fresh(self._stats, MAX_AGE_S)
+        self.screen_png = Fresh(self._picture, PICTURE_AGE_S)
+        self.timelines: FreshByKey[float, bytes] = FreshByKey(
+            lambda seconds: json_bytes(backend.timeline(seconds)), MAX_AGE_S, TIMELINES_KEPT
+        )
+        self.places = Places(MOST_OPEN)
+        self.operations = Operations(backend)
+        self.changing = asyncio.Lock()
+        self.checkpointing = asyncio.Lock()
+        self.stopping = asyncio.Event()
+
+    async def begin_change(self) -> None:
+        """Take `changing`; whoever has it gives it back.
+
+        Raises:
+            BackendBusy: another change is still under way.
+        """
+        try:
+            await asyncio.wait_for(self.changing.acquire(), CHANGE_WAIT_S)
+        except TimeoutError:
+            raise BackendBusy("another change is still under way; nothing was changed") from None
+
+    def _stats(self) -> bytes:
+        stats = self.backend.stats()
+        return json_bytes({**stats, "verdicts": verdicts(stats, self.backend.status())})
+
+    def _picture(self) -> bytes | None:
+        picture = self.backend.screen()
+        return None if picture is None else png_bytes(picture)
+
+
+async def _of_application(connection: HTTPConnection) -> Context:
+    context: Context = connection.app.state.context
+    return context
+
+
+async def _asker(connection: HTTPConnection) -> str:
+    by: str = connection.state.by
+    return by
+
+
+Here = Annotated[Context, Depends(_of_application)]
+"""The context as a parameter of a call."""
+Asker = Annotated[str, Depends(_asker)]
+"""Who asks, for the events, as a parameter of a call."""

@@ -1,0 +1,54 @@
+"""`/v1/logins`: addresses that open the dashboard once; and the end of all sessions."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from service.http.answers import json_answer
+from service.http.problems import Problem
+from service.http.sessions import CODE_S
+from service.routes.context import Here
+from service.routes.openapi import problems
+
+router = APIRouter()
+
+
+class LoginAddress(BaseModel):
+    """An address that opens the dashboard once."""
+
+    url: str = Field(
+        description="What a browser opens. At another name of the daemon, such as a proxy's, what "
+        "follows the host stays the same.",
+        examples=["http://127.0.0.1:8008/?code=vYp3GmMNsnAU3x5r2mQ9yqM1cVtXo0Jb"],
+    )
+    expires_in_s: float = Field(description="Seconds for which it opens.", examples=[600.0])
+
+
+class EndedSessions(BaseModel):
+    """Sessions that have been ended."""
+
+    ended: int = Field(description="How many there were.", ge=0, examples=[2])
+
+
+@router.post(
+    "/logins",
+    status_code=201,
+    response_model=LoginAddress,
+    summary="Make an address that opens the dashboard once",
+    responses=problems(413),
+)
+async def make_login(here: Here, request: Request) -> Response:
+    """The token is needed: a session makes no further sessions."""
+    if request.state.by_session:
+        raise Problem(403, "it takes the token to make an address", kind="token-needed")
+    return json_answer({"url": await here.login.new_address(), "expires_in_s": CODE_S}, 201)
+
+
+@router.delete(
+    "/sessions", response_model=EndedSessions, summary="End all sessions", responses=problems(413)
+)
+async def end_sessions(here: Here) -> Response:
+    """Every browser has to log in again; addresses that were not used open nothing any more."""
+    return json_answer({"ended": await here.login.end_all()})

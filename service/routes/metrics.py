@@ -1,0 +1,104 @@
+"""The figures in Prometheus' text format. A figure that is unknown is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from service.routes.figures import (
+    FIGURES,
+    INFERENCE_WORKER,
+    LEARNER_WORKER,
+    PREFIX,
+    REGRET_TEXT,
+    REGRETS,
+    Figure,
+)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STATES = ("starting", "running", "degraded", "failed", "stopping")
+
+
+def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """The page that Prometheus scrapes.
+
+    Args:
+        stats: the figures.
+        status: run, state and roles.
+    """
+    page = _Page()
+    page.add("info", "gauge", "The run that is going on.", 1, {
+        "version": status.get("version"), "run_id": status.get("run_id"),
+        "algorithm": stats.get("inference", {}).get("algorithm"),
+    })
+    for state in STATES:
+        page.add("state", "gauge", "1 for the daemon's state, 0 for the others.",
+                 int(status.get("state") == state), {"state": state})
+    for role in status.get("roles", ()):
+        which = {"role": role.get("role"), "index": role.get("index")}
+        page.add("process_running", "gauge", "1 if the process of this role runs.",
+                 int(role.get("state") == "running"), which)
+        page.add("process_restarts_total", "counter", "Times the process was replaced.",
+                 role.get("restarts"), which)
+    page.add_figures(FIGURES, stats, {})
+    for worker in stats.get("inference", {}).get("workers", ()):
+        page.add_figures(INFERENCE_WORKER, worker, {"worker": worker.get("id")})
+    for worker in stats.get("learning", {}).get("workers", ()):
+        page.add_figures(LEARNER_WORKER, worker, {"worker": worker.get("index")})
+    for name in REGRETS:
+        regret = (stats.get("regret") or {}).get(name) or {}
+        labels = {"of": name, "kind": regret.get("kind"), "unit": regret.get("unit")}
+        page.add("regret", "gauge", REGRET_TEXT, regret.get("value"), labels)
+    return page.text()
+
+
+class _Page:
+    """Samples grouped by metric, in the order in which the metrics first came."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, list[str]] = {}
+
+    def add_figures(
+        self, figures: Iterable[Figure], source: Mapping[str, Any], labels: Mapping[str, Any]
+    ) -> None:
+        for figure in figures:
+            value = figure.value(source)
+            if figure.metric and isinstance(value, int | float):
+                text = figure.family or figure.text
+                self.add(figure.metric, figure.kind, text, value * figure.scale,
+                         {**labels, **figure.labels})
+
+    def add(
+        self, metric: str, kind: str, text: str, value: Any, labels: Mapping[str, Any]
+    ) -> None:
+        if not isinstance(value, int | float):
+            return
+        name = PREFIX + metric
+        head = [f"# HELP {name} {_without_breaks(text)}", f"# TYPE {name} {kind}"]
+        samples = self._families.setdefault(name, head)
+        pairs = ",".join(
+            f'{key}="{_escaped(str(item))}"' for key, item in labels.items() if item is not None
+        )
+        samples.append(f"{name}{{{pairs}}} {_number(value)}" if pairs else
+                       f"{name} {_number(value)}")
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
+
+
+def _without_breaks(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _escaped(text: str) -> str:
+    """For a label's value, which stands in quotes."""
+    return _without_breaks(text).replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(value) if isinstance(value, int) else f"{value:.12g}"

@@ -1,0 +1,217 @@
+"""The OpenAPI document: what FastAPI finds out by itself, plus figures, problems and the token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from service.http.problems import MEDIA_TYPE
+from service.routes.figures import (
+    FIGURES,
+    INFERENCE_WORKER,
+    LEARNER_WORKER,
+    REGRET_TEXT,
+    REGRETS,
+    Figure,
+)
+
+EXAMPLE_STATS = Path(__file__).parent / "example_stats.json"
+"""What a daemon answered that learned CartPole against a deadline."""
+PROBLEM = {"$ref": "#/components/schemas/Problem"}
+STATS_SCHEMA = {"$ref": "#/components/schemas/Stats"}
+REASONS = {
+    400: "The body is not valid JSON.",
+    401: "The token is missing or wrong.",
+    403: "The request comes from a foreign site.",
+    404: "There is no such thing.",
+    408: "The body did not come in time.",
+    409: "The daemon refuses, and nothing has changed; the detail says why.",
+    412: "The settings are no longer those of `If-Match`; nothing has changed.",
+    413: "The body is too long.",
+    415: "The body does not call itself JSON.",
+    421: "The service is not reached under that Host.",
+    422: "A value is out of its bounds, or unknown; the errors name each.",
+    426: "This is a WebSocket.",
+    429: "Too many logins have failed from this address.",
+    500: "The service failed; its log says why.",
+    503: "The daemon cannot do it at present.",
+    504: "The daemon did not answer in time; whether the change comes into force is not known.",
+}
+TAGS = {
+    "status": "How the daemon and its processes are.",
+    "figures": "What is measured, and what the agent sees.",
+    "settings": "What can be changed while it runs: merge patches, in force when they answer.",
+    "checkpoints": "What has been saved.",
+    "operations": "Changes and checkpoints that take longer than their answer.",
+    "events": "What happened.",
+    "logins": "Sessions of browsers.",
+    "health": "For supervisors of services.",
+}
+
+_PROBLEM = {
+    "type": "object",
+    "description": "What is wrong (RFC 9457): the cause, and what to do.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {
+            "type": "string", "pattern": "^(about:blank|urn:rtagent:problem:[a-z-]+)$",
+            "description": "about:blank, or a URN that names the kind.",
+            "examples": ["urn:rtagent:problem:refused"],
+        },
+        "title": {
+            "type": "string", "description": "The status in words.", "examples": ["Conflict"]
+        },
+        "status": {
+            "type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status.",
+            "examples": [409],
+        },
+        "detail": {
+            "type": "string", "minLength": 1,
+            "description": "The cause and what to do, one sentence.",
+            "examples": ["no learner runs: the newest checkpoint is all there is"],
+        },
+        "errors": {
+            "type": "array",
+            "description": "The fields that were refused.",
+            "items": {
+                "type": "object",
+                "required": ["field", "in", "reason"],
+                "properties": {
+                    "field": {
+                        "type": "string", "description": "The field, dotted.",
+                        "examples": ["processes"],
+                    },
+                    "in": {
+                        "type": "string", "enum": ["body", "query", "header", "path"],
+                        "description": "Where it stands: body, query, header or path.",
+                        "examples": ["body"],
+                    },
+                    "value": {
+                        "description": "The value that was refused; absent if none was sent.",
+                        "examples": [0],
+                    },
+                    "reason": {
+                        "type": "string", "description": "Why.",
+                        "examples": ["Input should be greater than or equal to 1"],
+                    },
+                },
+            },
+        },
+    },
+}
+_REGRET = {
+    "type": "object",
+    "description": REGRET_TEXT,
+    "properties": {
+        "value": {
+            "type": ["number", "null"], "description": "The regret; null: unknown.",
+            "examples": [400.0],
+        },
+        "kind": {
+            "type": "string", "enum": ["bound", "estimate", "unknown"],
+            "description": "What is known of it.", "examples": ["bound"],
+        },
+        "unit": {
+            "type": "string", "enum": ["reward"], "description": "The value's unit.",
+            "examples": ["reward"],
+        },
+    },
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The responses of a call that may answer these problems."""
+    return {status: _problem_response(REASONS[status]) for status in statuses}
+
+
+def _problem_response(reason: str) -> dict[str, Any]:
+    return {"description": reason, "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
+
+
+PROBLEM_RESPONSE: dict[int | str, dict[str, Any]] = {
+    **problems(401, 403, 421, 422, 500),
+    "default": _problem_response("Any other problem (RFC 9457): the cause and what to do."),
+}
+"""Of every call that needs the token."""
+
+
+def install(app: FastAPI) -> None:
+    """Make `/openapi.json` complete."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes,
+        tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+    )
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for schema in schemas.values():
+        # The configuration's fields: their defaults show them best.
+        for field in schema.get("properties", {}).values():
+            if "default" in field:
+                field.setdefault("examples", [field["default"]])
+    schemas.update(Problem=_PROBLEM, Stats=_stats())
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "The daemon's token."}
+    }
+    document["security"] = [{"token": []}]
+    for path in ("/livez", "/readyz"):
+        document["paths"][path]["get"]["security"] = []
+    return document
+
+
+def _stats() -> dict[str, Any]:
+    example = json.loads(EXAMPLE_STATS.read_text(encoding="utf-8"))
+    schema = _tree(FIGURES, example)
+    schema["description"] = "Every figure. One that is not known is null, never 0."
+    schema["examples"] = [example]
+    for section, text, worker in (
+        ("inference", "One entry per inference process.", INFERENCE_WORKER),
+        ("learning", "One entry per learner.", LEARNER_WORKER),
+    ):
+        schema["properties"][section]["properties"]["workers"] = {
+            "type": "array", "description": text,
+            "items": _tree(worker, example[section]["workers"][0]),
+        }
+    schema["properties"]["regret"] = {
+        "type": "object", "description": REGRET_TEXT, "properties": dict.fromkeys(REGRETS, _REGRET),
+    }
+    return schema
+
+
+def _tree(figures: Iterable[Figure], example: dict[str, Any]) -> dict[str, Any]:
+    """Dotted paths as nested object schemas.
+
+    Args:
+        figures: with their paths.
+        example: a value for each.
+    """
+    root: dict[str, Any] = {"type": "object", "properties": {}}
+    for figure in figures:
+        *parents, name = figure.path.split(".")
+        place = root
+        for parent in parents:
+            place = place["properties"].setdefault(
+                parent,
+                {"type": "object", "description": f"Figures of {parent}.", "properties": {}},
+            )
+        place["properties"][name] = {
+            "type": figure.json_types, "description": figure.text,
+            "examples": [figure.value(example)],
+        }
+        if figure.kind == "counter":
+            place["properties"][name]["minimum"] = 0
+    return root

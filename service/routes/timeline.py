@@ -1,0 +1,100 @@
+"""`/v1/timeline`: the last seconds of ticks and inferences, to be drawn."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from rtagent.telemetry.timeline import LONGEST_S, SHORTEST_S
+from service.http.answers import raw_json_answer
+from service.routes.context import Here
+
+router = APIRouter()
+
+Seconds = Annotated[
+    float,
+    Query(
+        ge=SHORTEST_S, le=LONGEST_S, allow_inf_nan=False,
+        description="How far back, 0.5 to 10 s; rounded to a tenth.", examples=[3.0],
+    ),
+]
+
+
+class Ticks(BaseModel):
+    """Ticks that were executed, oldest first; one entry of each list per tick."""
+
+    tick: list[int] = Field(description="Their numbers.", examples=[[17_998, 17_999, 18_000]])
+    at_ms: list[float] = Field(
+        description="When they happened.", examples=[[301_334.6, 301_351.3, 301_368.1]]
+    )
+    source: list[Literal["agent", "reused", "default"]] = Field(
+        description="Where the executed action came from: the agent, an action of the agent used "
+        "before its tick, or the default behaviour.",
+        examples=[["agent", "default", "reused"]],
+    )
+    worker: list[int | None] = Field(
+        description="The inference process that computed it; null: the default behaviour.",
+        examples=[[0, None, 1]],
+    )
+    delay: list[int | None] = Field(
+        description="Ticks since the observation it was computed from; null: the default "
+        "behaviour.",
+        examples=[[5, None, 4]],
+    )
+    action: list[str | None] = Field(
+        description="The environment's name of the executed action, or its number; null: it has "
+        "neither.",
+        examples=[["LEFT", "NOOP", "LEFT"]],
+    )
+
+
+class Bars(BaseModel):
+    """Registered actions by the time of their registration; one entry of each list per action."""
+
+    worker: list[int] = Field(
+        description="The inference process that computed it.", examples=[[0, 1]]
+    )
+    start_ms: list[float] = Field(
+        description="When the frame that it observed was published, or when the process was done "
+        "with its action before, if that was later.",
+        examples=[[301_250.9, 301_267.6]],
+    )
+    end_ms: list[float] = Field(
+        description="When it was registered.", examples=[[301_333.2, 301_349.8]]
+    )
+    tick: list[int] = Field(
+        description="The tick that it was meant for.", examples=[[17_998, 17_999]]
+    )
+
+
+class Lane(BaseModel):
+    """One inference process."""
+
+    id: int = Field(description="Its number.", examples=[0])
+    state: str = Field(description="State of the process.", examples=["running"])
+
+
+class Timeline(BaseModel):
+    """The last seconds. Times are milliseconds since the daemon's start."""
+
+    now_ms: float = Field(description="When this was read.", examples=[301_372.0])
+    tick_ms: float = Field(description="Length of a tick.", examples=[16.7427])
+    ticks: Ticks = Field(description="What was executed.")
+    bars: Bars = Field(
+        description="What was inferred, whether or not a tick executed it. Inferences that are "
+        "still under way are not among them."
+    )
+    workers: list[Lane] = Field(
+        description="The inference processes.", examples=[[{"id": 0, "state": "running"}]]
+    )
+
+
+@router.get("/timeline", response_model=Timeline, summary="The last seconds, to be drawn")
+async def timeline(here: Here, seconds: Seconds = 3.0) -> Response:
+    """Every tick with the source of its action, and a bar for each action from the observation it
+    was computed from to its registration. Columns are sorted by time.
+    """
+    return raw_json_answer(await here.timelines.get(round(seconds, 1)))

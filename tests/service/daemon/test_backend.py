@@ -1,0 +1,352 @@
+"""The pipe to the supervisor, and what is read from shared memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from multiprocess import Pipe
+
+from rtagent.config import Config
+from rtagent.config_sources import parse_config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.control import Orders
+from rtagent.memory.horizon import KINDS, MODES, Decision
+from rtagent.memory.world import World, WorldMemory
+from rtagent.staggering.arbiter import Source
+from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S, SharedBackend
+from service.daemon.commands import (
+    COMMAND_TIMEOUT_S,
+    MOST_UNANSWERED,
+    BackendBusy,
+    BackendGone,
+    CommandChannel,
+)
+from tests.service.conftest import eventually
+
+
+class Supervisor:
+    """The other end of the pipe, driven by the test."""
+
+    def __init__(self, timeout: float) -> None:
+        self.end, theirs = Pipe()
+        self.channel = CommandChannel(theirs, timeout)
+
+    def receive(self) -> dict[str, Any]:
+        assert self.end.poll(5.0), "no command came"
+        message: dict[str, Any] = self.end.recv()
+        return message
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor(timeout=5.0)
+    yield supervisor
+    supervisor.end.close()
+
+
+@pytest.fixture
+def slow_supervisor() -> Iterator[Supervisor]:
+    """One that is not waited for long."""
+    supervisor = Supervisor(timeout=1.0)
+    yield supervisor
+    supervisor.end.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(MOST_UNANSWERED + 2) as pool:
+        yield pool
+
+
+def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 4})
+    message = supervisor.receive()
+    assert message["name"] == "set_inference"
+    assert message["arguments"] == {"processes": 4}
+    supervisor.end.send({"id": message["id"], "result": {"processes": 4}})
+    assert answer.result(5.0) == {"processes": 4}
+
+
+def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
+    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+) -> None:
+    supervisor = slow_supervisor
+    supervisor.channel.tell("login_failed", {"error": "x"})
+    message: Any = supervisor.receive()
+    assert message == ("event", {"kind": "login_failed", "error": "x"})
+    calls = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    commands = [supervisor.receive() for _ in calls]
+    supervisor.channel.tell("login_failed", {"error": "y"})
+    assert not supervisor.end.poll(0.1)
+    for command in commands:
+        supervisor.end.send({"id": command["id"], "result": {}})
+    assert [call.result(5.0) for call in calls] == [{}] * MOST_UNANSWERED
+    supervisor.end.close()
+    assert eventually(lambda: supervisor.channel._gone)
+    supervisor.channel.tell("login_failed", {"error": "z"})
+
+
+def test_refusal(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
+    supervisor.end.send({"id": supervisor.receive()["id"], "refused": "too little memory"})
+    with pytest.raises(UserError, match="too little memory"):
+        answer.result(5.0)
+
+
+def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answers = [pool.submit(supervisor.channel.call, "n", {"n": n}) for n in range(5)]
+    messages = [supervisor.receive() for _ in answers]
+    for message in reversed(messages):
+        supervisor.end.send({"id": message["id"], "result": message["arguments"]})
+    assert [answer.result(5.0) for answer in answers] == [{"n": n} for n in range(5)]
+
+
+def test_late_reply_is_nobody_elses(
+    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+) -> None:
+    supervisor = slow_supervisor
+    with pytest.raises(BackendBusy, match="did not answer"):
+        supervisor.channel.call("first", {})
+    late = supervisor.receive()
+    answer = pool.submit(supervisor.channel.call, "second", {})
+    second = supervisor.receive()
+    supervisor.end.send({"id": late["id"], "result": {"of": "first"}})
+    supervisor.end.send({"id": second["id"], "result": {"of": "second"}})
+    assert answer.result(5.0) == {"of": "second"}
+
+
+def test_a_reply_to_nothing_is_ignored(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    supervisor.end.send({"id": 999, "result": {}})
+    answer = pool.submit(supervisor.channel.call, "n", {})
+    supervisor.end.send({"id": supervisor.receive()["id"], "result": {"n": 1}})
+    assert answer.result(5.0) == {"n": 1}
+
+
+def test_a_hung_supervisor_is_not_flooded(
+    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+) -> None:
+    supervisor = slow_supervisor
+    answers = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
+    for answer in answers:
+        with pytest.raises(BackendBusy, match="did not answer"):
+            answer.result(5.0)
+    began = time.monotonic()
+    with pytest.raises(BackendBusy, match="was not sent"):
+        supervisor.channel.call("n", {})
+    assert time.monotonic() - began < 0.2
+    for _ in range(MOST_UNANSWERED):
+        supervisor.end.send({"id": supervisor.receive()["id"], "result": {}})
+
+    def recovered() -> bool:
+        # Refused until the channel has taken one of the replies off the pipe.
+        answers.append(pool.submit(supervisor.channel.call, "n", {"after": True}))
+        return bool(supervisor.end.poll(0.1))
+
+    assert eventually(recovered)
+    message = supervisor.receive()
+    assert message["arguments"] == {"after": True}
+    supervisor.end.send({"id": message["id"], "result": {}})
+    assert answers[-1].result(5.0) == {}
+
+
+def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answer = pool.submit(supervisor.channel.call, "n", {})
+    supervisor.receive()
+    threading.Timer(0.05, supervisor.end.close).start()
+    with pytest.raises(BackendGone):
+        answer.result(5.0)
+    with pytest.raises(BackendGone):
+        supervisor.channel.call("n", {})
+
+
+def blueprint(shape: tuple[int, ...], dtype: str, *, screen: bool) -> Blueprint:
+    return Blueprint(
+        rate_hz=50.0, frame_shape=shape, frame_dtype=dtype, frame_stack=1, observation_space=None,
+        action_space=None, action_shape=(), action_dtype="int32", action_meanings=(),
+        noop_action=0, network="mlp 1", tensors=(), screen=screen,
+    )
+
+
+class Daemon:
+    """Shared memory written by the test, as the supervisor and the environment would."""
+
+    def __init__(self, config: Config, shapes: Blueprint) -> None:
+        self.memory = WorldMemory(config, shapes)
+        self.world = World(self.memory.handles)
+        self.order()
+        self.pipe, theirs = Pipe()
+        self.backend = SharedBackend(World(self.memory.handles), theirs)
+
+    def order(
+        self, processes: int = 2, algorithm: str = "adaptive", injected_ms: float = 0.0
+    ) -> None:
+        self.world.control.write(
+            Orders(processes, processes, algorithm, 2, injected_ms, "constant", 0.0)
+        )
+
+    def tick(self, frame: Any) -> None:
+        self.world.frames.publish(0, frame, 0)
+        self.world.ledger.write(
+            0, observed=-1, time_ns=time.monotonic_ns(), registered_ns=0, lateness_ns=0,
+            reward=0.0, weights_version=-1, episode=0, worker=-1, source=Source.DEFAULT, flags=0,
+            action=0,
+        )
+
+
+@pytest.fixture(params=[((8, 6), True), ((8, 6, 3), True), ((1, 8, 6), True), ((4,), False)])
+def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    shape, screen = request.param
+    config = parse_config({"replay": {"capacity": 2048}, "learning": {"learning_starts": 100}})
+    daemon = Daemon(config, blueprint(shape, "uint8" if screen else "float32", screen=screen))
+    yield daemon
+    daemon.pipe.close()
+    daemon.memory.close()
+
+
+def test_screen_is_the_newest_frame(daemon: Daemon) -> None:
+    backend, shape = daemon.backend, daemon.world.blueprint.frame_shape
+    assert backend.screen() is None
+    frame = np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)
+    daemon.tick(frame)
+    picture = backend.screen()
+    assert picture is not None
+    if not daemon.world.blueprint.screen:
+        # Five seconds of vectors are drawn, however few there are yet.
+        assert picture.shape == (252, 336, 3)
+        return
+    assert picture.shape[:2] == (8, 6)
+    assert (picture == frame.reshape(picture.shape)).all()
+
+
+def test_ready_from_the_first_tick_until_a_role_fails(daemon: Daemon) -> None:
+    backend, status = daemon.backend, daemon.world.status
+    assert backend.ready() == (False, "starting: the environment has not ticked yet")
+    daemon.tick(np.zeros(daemon.world.blueprint.frame_shape))
+    status.write({"state": "running", "roles": [{"name": "learner 0", "state": "running"}]})
+    assert backend.ready()[0]
+    failed = {"name": "learner 0", "state": "failed", "last_error": "Traceback\nValueError: x\n"}
+    status.write({"state": "failed", "roles": [failed]})
+    assert backend.ready() == (False, "learner 0 has failed")
+    status.write({"state": "stopping", "roles": []})
+    assert backend.ready() == (False, "the daemon is stopping")
+
+
+def test_settings_in_force(daemon: Daemon) -> None:
+    backend = daemon.backend
+    assert backend.inference()["processes"] == 2
+    config = daemon.world.config.model_dump(mode="json")
+    config["inference"]["action_deadline_ms"] = 12.0
+    config["inference"]["processes"] = "auto"
+    daemon.world.status.write({"config": config, "roles": []})
+    daemon.order(5, "maximum-time", injected_ms=82.0)
+    settings = backend.inference()
+    assert settings["processes"] == "auto", "what is wanted, not what it has led to"
+    assert settings["algorithm"] == "maximum-time"
+    assert settings["action_deadline_ms"] == 12.0
+    assert settings["injected_latency_ms"] == 82.0
+    assert settings["recommended_processes"] is None
+    assert backend.config()["inference"]["processes"] == "auto"
+    assert backend.config()["inference"]["injected_latency_ms"] == 82.0
+    assert backend.config()["env"] == config["env"]
+
+
+def test_figures_come_from_shared_memory(daemon: Daemon) -> None:
+    assert daemon.backend.stats()["clock"]["rate_hz"] is None
+    assert daemon.backend.stats()["clock"]["target_rate_hz"] == 50.0
+
+
+def test_the_timeline_counts_from_the_daemon_s_start(daemon: Daemon) -> None:
+    daemon.tick(np.zeros(daemon.world.blueprint.frame_shape))
+    daemon.world.status.write({"started_s": time.monotonic() - 100.0, "roles": []})
+    drawn = daemon.backend.timeline(10.0)
+    assert 100_000 <= drawn["now_ms"] < 110_000
+    assert drawn["ticks"]["source"] == ["default"]
+    assert 99_000 <= drawn["ticks"]["at_ms"][0] <= drawn["now_ms"]
+    assert drawn["bars"]["tick"] == drawn["workers"] == []
+
+
+def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
+    backend, world = daemon.backend, daemon.world
+    assert backend.learning()["batch_size"] == 32
+    config = world.config.model_dump(mode="json")
+    config["learning"].update(processes=2, batch_size=64, order="first-come")
+    roles = [
+        {"name": f"learner {index}", "role": "learner", "index": index, "pid": 7, "restarts": 0,
+         "state": state}
+        for index, state in enumerate(("running", "starting"))
+    ]
+    world.status.write({"config": config, "roles": roles})
+    world.control.write(replace(world.control.orders, learning_paused=True))
+    state = backend.learning()
+    assert (state["processes"], state["ready"]) == (2, 1)
+    assert (state["batch_size"], state["order"], state["paused"]) == (64, "first-come", True)
+
+
+def test_deadlines_come_with_their_progress(daemon: Daemon) -> None:
+    backend, world = daemon.backend, daemon.world
+    config = world.config.model_dump(mode="json")
+    config["r3"].update(mode="step", deadline_s=30.0, data_budget=1000, memory_budget_mb=900)
+    world.status.write({"config": config, "roles": []})
+    state = backend.deadlines()
+    assert (state["mode"], state["deadline_s"], state["data_budget"]) == ("step", 30.0, 1000)
+    assert state["memory_budget_mb"] == 900
+    assert set(state) >= {"elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap"}
+    assert state["decisions"] == []
+
+
+def test_decisions_are_shown_newest_first_with_their_inputs(daemon: Daemon) -> None:
+    for number in range(DECISIONS_SHOWN + 10):
+        daemon.world.horizon.add(
+            Decision(kind=KINDS.index("step"), mode=MODES.index("step"), consumed=number,
+                     time_ratio=0.5, before=32, after=64)
+        )
+    shown = daemon.backend.decisions()
+    assert [each["consumed"] for each in shown] == list(range(59, 9, -1))
+    assert (shown[0]["kind"], shown[0]["before"], shown[0]["after"]) == ("step", 32, 64)
+    assert shown[0]["time_ratio"] == 0.5
+    assert shown[0]["data_ratio"] is None, "what is not known is null"
+
+
+def test_a_checkpoint_may_take_longer_than_a_change(
+    daemon: Daemon, pool: ThreadPoolExecutor
+) -> None:
+    _, theirs = Pipe()
+    backend = SharedBackend(daemon.world, theirs, command_timeout=0.05)
+    with pytest.raises(BackendBusy):
+        backend.command("set_learning", {})
+    answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False})
+    message = daemon.pipe.recv()
+    assert message["name"] == "checkpoint"
+    assert TIMEOUTS_S["checkpoint"] > COMMAND_TIMEOUT_S
+    daemon.pipe.send({"id": message["id"], "result": {"file": "x"}})
+    assert answer.result(5.0) == {"file": "x"}
+
+
+def test_checkpoints_are_listed_by_name(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse_config({"run": {"state_dir": str(tmp_path)}})
+    monkeypatch.setattr(daemon.backend, "_world", SimpleNamespace(config=config))
+    assert daemon.backend.checkpoints() == []
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for number, updates, modified in ((1, 200, 1_000), (2, 100, 2_000)):
+        path = folder / f"checkpoint-{number:06d}-{updates:012d}.safetensors"
+        path.write_bytes(b"x" * updates)
+        os.utime(path, (modified, modified))
+    (folder / ".checkpoint-draft").touch()
+    listed = daemon.backend.checkpoints()
+    assert [(each["updates"], each["bytes"]) for each in listed] == [(100, 100), (200, 200)]
+    assert listed[0]["file"] == "checkpoint-000002-000000000100.safetensors"
+    assert listed[1]["age_s"] == pytest.approx(listed[0]["age_s"] + 1_000, abs=1.0)

@@ -1,0 +1,197 @@
+"""Which connections may stay."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rtagent.clock import VirtualClock
+from service.http.connections import (
+    Connections,
+    Noticing,
+    counted_address,
+    descriptor_limit,
+)
+
+
+class Client:
+    """One connection as the service sees it, and the client's end of it."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self.peer = (address, port)
+        self.sock, self.theirs = socket.socketpair()
+        self.theirs.setblocking(False)
+
+    @property
+    def ended(self) -> bool:
+        try:
+            return self.theirs.recv(1) == b""
+        except BlockingIOError:
+            return False
+
+
+@pytest.fixture
+def clients() -> Iterator[list[Client]]:
+    made: list[Client] = []
+    yield made
+    for client in made:
+        client.sock.close()
+        client.theirs.close()
+
+
+def come(
+    connections: Connections, clients: list[Client], now: float, address: str = "192.0.2.1"
+) -> Client:
+    client = Client(address, 1000 + len(clients))
+    clients.append(client)
+    assert connections.admit(client.sock, client.peer, now)
+    return client
+
+
+def ask(connections: Connections, client: Client, *, waits_since: float | None) -> None:
+    connection = connections.find(client.peer)
+    assert connection is not None
+    connection.has_asked, connection.waiting_since = True, waits_since
+
+
+def test_the_oldest_that_has_never_asked_makes_room(clients: list[Client]) -> None:
+    connections = Connections(4, 4, 10.0)
+    known = come(connections, clients, 0.0)
+    silent = [come(connections, clients, now) for now in (1.0, 2.0, 3.0)]
+    ask(connections, known, waits_since=0.5)
+    new = come(connections, clients, 4.0)
+    assert [each.ended for each in (known, *silent, new)] == [False, True, False, False, False]
+    assert len(connections) == 4
+
+
+def test_among_those_that_have_asked_the_one_idle_for_longest_makes_room(
+    clients: list[Client],
+) -> None:
+    connections = Connections(3, 3, 10.0)
+    old = [come(connections, clients, 0.0) for _ in range(3)]
+    for client, since in zip(old, (5.0, None, 4.0), strict=True):
+        ask(connections, client, waits_since=since)
+    come(connections, clients, 6.0)
+    assert [each.ended for each in old] == [False, False, True]
+
+
+def test_who_is_being_answered_is_never_ended(clients: list[Client]) -> None:
+    connections = Connections(2, 2, 10.0)
+    for _ in range(2):
+        ask(connections, come(connections, clients, 0.0), waits_since=None)
+    new = Client("192.0.2.1", 9)
+    clients.append(new)
+    assert not connections.admit(new.sock, new.peer, 1.0)
+    connections.end_silent(1e9)
+    assert not any(each.ended for each in clients[:2])
+
+
+def test_who_has_said_something_that_is_not_read_yet_is_not_silent(
+    clients: list[Client],
+) -> None:
+    connections = Connections(2, 2, 10.0)
+    speaks, silent = (come(connections, clients, now) for now in (0.0, 1.0))
+    speaks.theirs.send(b"G")
+    come(connections, clients, 2.0)
+    assert (speaks.ended, silent.ended) == (False, True)
+    # What it said has been read, and was no whole request.
+    speaks.sock.recv(1)
+    come(connections, clients, 3.0)
+    assert speaks.ended
+
+
+def test_one_address_cannot_take_all_places(clients: list[Client]) -> None:
+    connections = Connections(8, 4, 10.0)
+    other = come(connections, clients, 0.0, "198.51.100.7")
+    crowd = [come(connections, clients, 1.0 + number) for number in range(20)]
+    assert len(connections) == 5
+    assert not other.ended
+    assert [each.ended for each in crowd] == [True] * 16 + [False] * 4
+
+
+def test_a_closed_connection_frees_its_place(clients: list[Client]) -> None:
+    connections = Connections(2, 2, 10.0)
+    first, second = (come(connections, clients, 0.0) for _ in range(2))
+    first.sock.close()
+    come(connections, clients, 1.0)
+    assert not second.ended
+    assert len(connections) == 2
+
+
+def test_who_waits_for_too_long_is_ended(clients: list[Client]) -> None:
+    connections = Connections(9, 9, 10.0)
+    silent, idle, busy = (come(connections, clients, 0.0) for _ in range(3))
+    ask(connections, idle, waits_since=1.0)
+    ask(connections, busy, waits_since=None)
+    connections.end_silent(10.0)
+    assert not any(each.ended for each in clients)
+    connections.end_silent(10.5)
+    assert [each.ended for each in (silent, idle, busy)] == [True, False, False]
+    connections.end_silent(11.5)
+    assert idle.ended
+    assert not busy.ended
+
+
+def test_room_is_made_for_a_lack_of_descriptors(clients: list[Client]) -> None:
+    connections = Connections(9, 9, 10.0)
+    connections.make_room()
+    old, new = (come(connections, clients, now) for now in (0.0, 1.0))
+    connections.make_room()
+    assert (old.ended, new.ended) == (True, False)
+
+
+def test_a_request_is_noticed_from_its_head_to_its_answer(clients: list[Client]) -> None:
+    connections, clock = Connections(9, 9, 10.0), VirtualClock(5.0)
+    client = come(connections, clients, 0.0)
+    connection = connections.find(client.peer)
+    assert connection is not None
+    seen = []
+
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((connection.has_asked, connection.waiting_since))
+        clock.advance(2.0)
+        if scope["path"] == "/fails":
+            raise RuntimeError
+
+    noticing = Noticing(answers, connections, clock)
+
+    async def call(path: str, peer: Any) -> None:
+        await noticing({"client": peer, "path": path}, None, None)  # type: ignore[arg-type]
+
+    asyncio.run(call("/", client.peer))
+    assert (seen, connection.waiting_since) == ([(True, None)], 7.0)
+    with pytest.raises(RuntimeError):
+        asyncio.run(call("/fails", client.peer))
+    assert connection.waiting_since == 9.0
+    for stranger in (None, ("192.0.2.9", 1)):
+        asyncio.run(call("/", stranger))
+
+
+@pytest.mark.parametrize(
+    ("host", "counts_for"),
+    [
+        ("192.0.2.7", "192.0.2.7"), ("::ffff:192.0.2.7", "192.0.2.7"), ("::1", "::1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"), ("2001:db8:1:2:f::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"), ("testclient", "testclient"),
+    ],
+)
+def test_whom_an_address_counts_for(host: str, counts_for: str) -> None:
+    assert counted_address(host) == counts_for
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "after"), [(256, 256, 256), (256, 512, 512), (1024, 10**6, 65_536)]
+)
+def test_the_limit_of_descriptors_is_raised(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int
+) -> None:
+    limits = [soft, hard]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, given: limits.__setitem__(0, given[0]))
+    assert descriptor_limit() == after
+    assert limits == [after, hard]

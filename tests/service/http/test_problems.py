@@ -1,0 +1,121 @@
+"""Every error is problem+json, and none tells what happened inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.http.problems import ProblemMiddleware
+
+MEMBERS = {"type", "title", "status", "detail"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/", 404),
+        ("GET", "/v1/status/", 404),
+        ("GET", "/static/nothing.js", 404),
+        ("GET", "/static/../app.py", 404),
+        ("GET", "/static/%2e%2e/app.py", 404),
+        ("POST", "/v1/stats", 405),
+        ("DELETE", "/v1/inference", 405),
+        ("POST", "/static/main.js", 405),
+        ("OPTIONS", "/v1/status", 405),
+        ("GET", "/redoc", 404),
+        ("GET", "/v1/stats/stream?hz=99", 422),
+    ],
+)
+def test_errors_are_problems(client: TestClient, method: str, path: str, status: int) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = answer.json()
+    assert set(document) >= MEMBERS
+    assert document["status"] == status
+    assert document["detail"]
+
+
+def test_405_names_all_methods(client: TestClient) -> None:
+    answer = client.delete("/v1/inference")
+    assert answer.headers.get_list("allow") == ["GET, PATCH"]
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/operations/0123456789abcdef", "GET"),
+        ("/v1/checkpoints", "GET, POST"),
+        ("/v1/screen", "GET"),
+        ("/livez", "GET"),
+        ("/", "GET"),
+        ("/static/main.js", "GET, HEAD"),
+    ],
+)
+def test_405_names_what_is_possible(client: TestClient, path: str, allowed: str) -> None:
+    answer = client.put(path)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("accept", ["text/html", "image/*", "application/json;q=0", "nonsense"])
+def test_what_a_client_accepts_is_no_reason_to_refuse(client: TestClient, accept: str) -> None:
+    """There is one representation of each thing; RFC 9110 lets a server send it all the same."""
+    assert client.get("/v1/status", headers={"accept": accept}).status_code == 200
+    assert client.get("/nothing", headers={"accept": accept}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "unknown", "possible"),
+    [
+        ("/v1/timeline?second=5", "second", "there are seconds"),
+        ("/v1/stats?hz=5", "hz", "there is none"),
+        ("/v1/stats/stream?hz=5&rate=3", "rate", "there are hz"),
+        ("/v1/operations/0123456789abcdef?x=1", "x", "there is none"),
+        ("/v1/screen?x=1", "x", "there are hz"),
+        ("/v1/events?kinds=set", "kinds", "before, kind, limit"),
+    ],
+)
+def test_a_parameter_that_does_not_exist_is_refused(
+    client: TestClient, path: str, unknown: str, possible: str
+) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == unknown
+    assert possible in answer.json()["detail"]
+
+
+def test_a_path_is_logged_without_control_characters(caplog: Any) -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("boom")
+
+    assert TestClient(ProblemMiddleware(fails)).get("/%1b%5b2J").status_code == 500
+    assert "GET / [2J failed" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/v1/stats", "/metrics"])
+def test_500_does_not_leak(client: TestClient, backend: Any, path: str, caplog: Any) -> None:
+    backend.stats_failure = RuntimeError("secret place /root/x.py")
+    answer = client.get(path)
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+    assert "secret place" in caplog.text
+    assert "content-security-policy" in answer.headers
+
+
+def test_a_failure_does_not_stick(client: TestClient, backend: Any) -> None:
+    backend.stats_failure = RuntimeError("once")
+    assert client.get("/v1/stats").status_code == 500
+    backend.stats_failure = None
+    assert client.get("/v1/stats").status_code == 200
+
+
+def test_a_long_value_is_not_repeated_whole(client: TestClient) -> None:
+    answer = client.patch("/v1/inference", json={"algorithm": "a" * 10_000})
+    assert answer.status_code == 422
+    assert len(answer.content) < 1000

@@ -1,0 +1,285 @@
+"""Who may talk to the service."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient, WebSocketDenialResponse
+
+from service.app import create_app
+from service.http.login import cookie_name
+from service.http.settings import Settings
+from tests.service.conftest import BASE, PORT, TOKEN, RunningService
+
+BODY = {"processes": 9}
+ALIKE = [
+    f"{name}:{PORT}"
+    for own in ("localhost", "127.0.0.1")
+    for name in (f"evil-{own}", f"evil.{own}", f"x{own}", f"{own}-evil", f"{own}.evil", f"{own}x")
+]
+"""Names that begin or end as ours do."""
+
+
+def session_cookie(client: TestClient, settings: Settings) -> str:
+    """The cookie of a new session, which the client itself forgets."""
+    client.post("/login", data={"secret": TOKEN})
+    session = client.cookies[cookie_name(settings)]
+    client.cookies.clear()
+    return f"{cookie_name(settings)}={session}"
+
+
+def refused(answer: Any, status: int) -> bool:
+    return bool(
+        answer.status_code == status
+        and answer.headers["content-type"] == "application/problem+json"
+        and answer.json()["status"] == status
+    )
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/stats", "/metrics", "/openapi.json", "/static/main.js",
+                                  "/nothing", "/livez/", "//livez"])
+def test_without_token(stranger: TestClient, path: str) -> None:
+    answer = stranger.get(BASE + path)
+    assert refused(answer, 401)
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN,
+     "Bearer \u00e4"],
+)
+def test_wrong_token(stranger: TestClient, backend: Any, value: str) -> None:
+    headers = {"authorization": value.encode("latin-1")}
+    assert refused(stranger.get("/v1/stats", headers=headers), 401)
+    assert refused(stranger.patch("/v1/inference", json=BODY, headers=headers), 401)
+    assert backend.commands == []
+
+
+def test_scheme_is_case_insensitive(stranger: TestClient) -> None:
+    headers = {"authorization": f"bearer {TOKEN}"}
+    assert stranger.get("/v1/stats", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "LOCALHOST"])
+def test_own_hosts(client: TestClient, host: str) -> None:
+    assert client.get("/v1/status", headers={"host": f"{host}:{PORT}"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:80", f"127.0.0.2:{PORT}",
+     f"localhost.evil.example:{PORT}", f"127.0.0.1:{PORT}@evil.example", f"127.0.0.1:{PORT}/",
+     "", f"10.0.0.1:{PORT}", "127.0.0.1:99999999", *ALIKE,
+     f"127.0.0.1:{PORT}0", f"127.0.0.1:1{PORT}", f"127.0.0.1:{PORT}:{PORT}", f"127.0.0.1:+{PORT}",
+     f"[::1]x:{PORT}", f"x[::1]:{PORT}", f"::1:{PORT}", f"localhost.:{PORT}"],
+)
+def test_foreign_host(client: TestClient, backend: Any, host: str) -> None:
+    assert refused(client.get("/livez", headers={"host": host}), 421)
+    assert refused(client.patch("/v1/inference", json=BODY, headers={"host": host}), 421)
+    assert backend.commands == []
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "", f"http://127.0.0.1:{PORT + 1}", "http://127.0.0.1",
+     f"file://127.0.0.1:{PORT}", f"http://127.0.0.1:{PORT}.evil.example",
+     f"http://127.0.0.1:{PORT}0", f"http://127.0.0.1:{PORT}/", f"127.0.0.1:{PORT}",
+     f"xhttp://127.0.0.1:{PORT}", f"http://http://127.0.0.1:{PORT}",
+     f"http://user@127.0.0.1:{PORT}", *(f"http://{name}" for name in ALIKE)],
+)
+def test_foreign_origin(client: TestClient, backend: Any, origin: str) -> None:
+    assert refused(client.patch("/v1/inference", json=BODY, headers={"origin": origin}), 403)
+    assert refused(client.get("/v1/stats", headers={"origin": origin}), 403)
+    assert backend.commands == []
+
+
+def test_own_origin(client: TestClient) -> None:
+    headers = {"origin": f"http://localhost:{PORT}"}
+    assert client.patch("/v1/inference", json=BODY, headers=headers).status_code == 200
+
+
+def test_cross_site_request_with_a_cookie(stranger: TestClient, settings: Settings) -> None:
+    headers = {"cookie": session_cookie(stranger, settings)}
+    assert stranger.get("/v1/stats", headers=headers).status_code == 200
+    headers["sec-fetch-site"] = "cross-site"
+    assert refused(stranger.get("/v1/stats", headers=headers), 403)
+
+
+@pytest.mark.parametrize(
+    ("bound", "allowed", "host", "status"),
+    [
+        ("0.0.0.0", (), f"192.168.1.5:{PORT}", 200),
+        ("0.0.0.0", (), f"[fe80::1]:{PORT}", 200),
+        ("0.0.0.0", (), f"{socket.gethostname()}:{PORT}", 200),
+        ("0.0.0.0", (), "192.168.1.5:80", 421),
+        ("0.0.0.0", (), f"evil.example:{PORT}", 421),
+        ("192.168.1.5", (), f"192.168.1.5:{PORT}", 200),
+        ("192.168.1.5", (), f"192.168.1.6:{PORT}", 421),
+        ("127.0.0.1", ("robot.local", "hub.example:443"), f"robot.local:{PORT}", 200),
+        ("127.0.0.1", ("robot.local", "hub.example:443"), "robot.local", 200),
+        ("127.0.0.1", ("robot.local", "hub.example:443"), "robot.local:9000", 421),
+        ("127.0.0.1", ("robot.local", "hub.example:443"), "hub.example", 200),
+        ("127.0.0.1", ("robot.local", "hub.example:443"), "hub.example:80", 421),
+        ("127.0.0.1", ("127.0.0.1:9000",), "127.0.0.1:9000", 200),
+        ("127.0.0.1", ("robot.local",), f"evil-robot.local:{PORT}", 421),
+        ("127.0.0.1", ("robot.local",), f"robot.local.evil:{PORT}", 421),
+        ("127.0.0.1", ("robot.local", "hub.example:443"), "hub.example:443", 200),
+        ("127.0.0.1", ("robot.local", "hub.example:443"), f"hub.example:{PORT}", 421),
+    ],
+)
+def test_hosts_of_other_binds(
+    backend: Any, bound: str, allowed: tuple[str, ...], host: str, status: int
+) -> None:
+    settings = Settings(TOKEN, bound, PORT, frozenset(allowed))
+    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+        assert client.get("/livez", headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "status"),
+    [
+        ("hub.example:443", "https://hub.example", 200),
+        ("hub.example:443", "http://hub.example", 403),
+        ("hub.example:443", "https://hub.example:8443", 403),
+        ("hub.example:443", "https://evil-hub.example", 403),
+        ("hub.example:443", "https://hub.example.evil", 403),
+        ("hub.example", "https://hub.example", 200),
+        ("hub.example", f"http://hub.example:{PORT}", 200),
+        ("hub.example", "http://hub.example:9000", 403),
+    ],
+)
+def test_origins_of_further_hosts(backend: Any, allowed: str, origin: str, status: int) -> None:
+    settings = Settings(TOKEN, port=PORT, allowed_hosts=frozenset({allowed}))
+    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+        headers = {"origin": origin, "authorization": f"Bearer {TOKEN}"}
+        assert client.get("/v1/status", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 401),
+        ({"authorization": f"Bearer {TOKEN}", "origin": "http://evil.example"}, 403),
+        ({"authorization": f"Bearer {TOKEN}", "host": "evil.example"}, 421),
+    ],
+)
+def test_websocket_is_refused(stranger: TestClient, headers: dict[str, str], code: int) -> None:
+    headers = {"host": f"127.0.0.1:{PORT}", **headers}
+    with (
+        pytest.raises(WebSocketDenialResponse) as refusal,
+        stranger.websocket_connect("/v1/screen", headers=headers),
+    ):
+        pass
+    assert refusal.value.status_code == code
+    assert refusal.value.headers["content-type"] == "application/problem+json"
+
+
+def test_websocket_is_closed_where_the_server_cannot_answer(backend: Any) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "scheme": "ws", "path": "/v1/screen", "headers": []}
+    app = create_app(backend, Settings(TOKEN))
+    asyncio.run(app(scope, receive, send))
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+@pytest.mark.parametrize("hosts", [[], [f"127.0.0.1:{PORT}"] * 2, ["evil.example"] * 2])
+def test_exactly_one_host_is_ours(backend: Any, settings: Settings, hosts: list[str]) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "scheme": "http", "path": "/livez", "method": "GET",
+             "query_string": b"", "headers": [(b"host", host.encode()) for host in hosts]}
+    asyncio.run(create_app(backend, settings)(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 421
+
+
+def test_long_body(client: TestClient, backend: Any) -> None:
+    body = b'{"processes": 3' + b" " * 65_536 + b"}"
+    headers = {"content-type": "application/json"}
+    assert refused(client.patch("/v1/inference", content=body, headers=headers), 413)
+    assert backend.commands == []
+
+
+def test_long_body_without_a_length(running: RunningService) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b'{"processes": 3'
+        for _ in range(100):
+            yield b" " * 1024
+        yield b"}"
+
+    headers = {"content-type": "application/json"}
+    with running.client() as client:
+        answer = client.patch("/v1/inference", content=chunks(), headers=headers)
+        assert refused(answer, 413)
+        assert running.backend.commands == []
+        assert client.get("/livez").status_code == 200
+
+
+def test_short_body_without_a_length(running: RunningService) -> None:
+    headers = {"content-type": "application/json"}
+    with running.client() as client:
+        answer = client.patch(
+            "/v1/inference", content=iter([b'{"proce', b'sses": 3}']), headers=headers
+        )
+        assert answer.json()["processes"] == 3
+
+
+def test_websocket_is_refused_by_the_real_server(running: RunningService) -> None:
+    upgrade = (
+        f"GET /v1/screen HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", running.port), timeout=5.0) as sock:
+        sock.sendall(upgrade.encode())
+        assert b" 401 " in sock.recv(4096).splitlines()[0]
+
+
+def test_secrets_are_not_shown(settings: Settings) -> None:
+    assert TOKEN not in repr(settings)
+    assert settings.login_url("abc") == f"{BASE}/?code=abc"
+
+
+@pytest.mark.parametrize(
+    ("client_address", "headers", "by"),
+    [
+        ("127.0.0.1", {"authorization": f"Bearer {TOKEN}"}, "http"),
+        ("127.0.0.1", {"authorization": f"Bearer {TOKEN}", "user-agent": "curl/8"}, "http"),
+        (
+            "127.0.0.1", {"authorization": f"Bearer {TOKEN}", "user-agent": "rtagent/0.1.0"},
+            "rtagent set",
+        ),
+        ("127.0.0.1", {"cookie": "SESSION"}, "dashboard"),
+        ("127.0.0.1", {"cookie": "SESSION", "user-agent": "rtagent/0.1.0"}, "dashboard"),
+        ("::1", {"authorization": f"Bearer {TOKEN}"}, "http"),
+        ("::ffff:127.0.0.1", {"authorization": f"Bearer {TOKEN}"}, "http"),
+        ("192.168.1.5", {"cookie": "SESSION"}, "dashboard from 192.168.1.5"),
+        ("fe80::1", {"authorization": f"Bearer {TOKEN}"}, "http from fe80::1"),
+    ],
+)
+def test_who_asks_is_told_to_the_daemon(
+    backend: Any, settings: Settings, client_address: str, headers: dict[str, str], by: str
+) -> None:
+    app = create_app(backend, settings)
+    with TestClient(
+        app, base_url=BASE, client=(client_address, 5000), follow_redirects=False
+    ) as client:
+        session = session_cookie(client, settings)
+        headers = {name: value.replace("SESSION", session) for name, value in headers.items()}
+        assert client.patch("/v1/inference", json=BODY, headers=headers).status_code == 200
+        assert client.post("/v1/checkpoints", headers=headers).status_code == 201
+    assert backend.askers == [by, by]

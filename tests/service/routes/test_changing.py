@@ -1,0 +1,218 @@
+"""`/v1/learning` and `/v1/deadlines`: read, changed, refused."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from rtagent.errors import UserError
+from rtagent.memory.horizon import KINDS, MODES, Decision
+from service.daemon.commands import BackendBusy, BackendGone
+
+PATCH_TYPE = {"content-type": "application/merge-patch+json"}
+PATHS = ("/v1/learning", "/v1/deadlines")
+CHANGES = {"/v1/learning": {"batch_size": 64}, "/v1/deadlines": {"deadline_s": 30.0}}
+
+
+def patch(client: TestClient, path: str, body: Any, **headers: str) -> httpx.Response:
+    answer: httpx.Response = client.patch(path, json=body, headers={**PATCH_TYPE, **headers})
+    return answer
+
+
+def test_learning_shows_settings_and_progress(client: TestClient) -> None:
+    assert client.get("/v1/learning").json() == {
+        "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin", "ready": 1,
+        "updates": 4100, "updates_per_s": 41.3,
+    }
+
+
+def test_deadlines_show_settings_progress_and_what_is_unknown(
+    client: TestClient, backend: Any
+) -> None:
+    shown = client.get("/v1/deadlines").json()
+    assert shown["mode"] == "off"
+    assert shown["deadline_s"] is None
+    assert shown["elapsed_s"] is None
+    assert shown["horizons"] == {"met": None, "missed": None}
+    assert shown["decisions"] == []
+    backend.limits.update(mode="step", deadline_s=30.0, data_budget=10_000)
+    backend.figures["r3"].update(
+        elapsed_s=12.0, consumed=5_000, time_ratio=0.4, data_ratio=0.5, batch_cap=256,
+        horizons={"met": 3, "missed": 1},
+    )
+    shown = client.get("/v1/deadlines").json()
+    assert (shown["time_ratio"], shown["data_ratio"]) == (0.4, 0.5)
+    assert (shown["batch_size"], shown["batch_cap"]) == (32, 256)
+    assert shown["horizons"] == {"met": 3, "missed": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "command", "change"),
+    [
+        ("/v1/learning", "set_learning", {"processes": 0}),
+        ("/v1/learning", "set_learning", {"processes": 64, "order": "first-come"}),
+        ("/v1/learning", "set_learning", {"paused": True}),
+        ("/v1/learning", "set_learning", {"batch_size": 65_536}),
+        ("/v1/learning", "set_learning", {"batch_size": 64.0}),
+        ("/v1/deadlines", "set_deadlines", {"deadline_s": 30}),
+        ("/v1/deadlines", "set_deadlines", {"deadline_s": None, "data_budget": None}),
+        (
+            "/v1/deadlines", "set_deadlines",
+            {"mode": "episode", "deadline_s": 0.5, "data_budget": 1, "memory_budget_mb": 900},
+        ),
+    ],
+)
+def test_a_patch_is_one_command_with_what_it_names(
+    client: TestClient, backend: Any, path: str, command: str, change: dict[str, Any]
+) -> None:
+    before = client.get(path).json()
+    answer = patch(client, path, change)
+    assert answer.status_code == 200
+    assert backend.commands == [(command, change)]
+    settings = {**before, **change}
+    assert {name: answer.json()[name] for name in change} == change
+    assert answer.json()["batch_size"] == settings["batch_size"]
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        ("/v1/learning", field, value)
+        for field, values in {
+            "processes": (-1, 65, 10**40, True, "2", 1.5, None, [1]),
+            "paused": (0, 1, "true", None),
+            "batch_size": (0, -1, 65_537, True, "32", 32.5, None),
+            "order": ("last", None, 1),
+            "learning_rate": (0.1,),
+        }.items()
+        for value in values
+    ]
+    + [
+        ("/v1/deadlines", field, value)
+        for field, values in {
+            "mode": ("fast", None, 1, True),
+            "deadline_s": (0, 0.0, -1, 1e12, True, "30", [30]),
+            "data_budget": (0, -5, 10**16, 2.5, True, "100"),
+            "memory_budget_mb": (0, -1, 2**31, 900.5, True, "900"),
+            "horizon": (3,),
+        }.items()
+        for value in values
+    ],
+)
+def test_a_bad_value_is_named_and_nothing_changes(
+    client: TestClient, backend: Any, path: str, field: str, value: Any
+) -> None:
+    answer = patch(client, path, {field: value})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    error = answer.json()["errors"][0]
+    assert error["field"] == field
+    assert field in answer.json()["detail"]
+    assert backend.commands == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "raw",
+    [b"{", b"", b"[]", b"null", b'{"deadline_s": NaN}', b'{"deadline_s": Infinity}',
+     b'{"deadline_s": 1e400}', b'{"batch_size":' + b"9" * 6000 + b"}"],
+)
+def test_a_mangled_body_is_refused(
+    client: TestClient, backend: Any, path: str, raw: bytes
+) -> None:
+    answer = client.patch(path, content=raw, headers=PATCH_TYPE)
+    assert answer.status_code in (400, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert backend.commands == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_other_media_types_are_refused(client: TestClient, backend: Any, path: str) -> None:
+    answer = client.patch(path, content=b"{}", headers={"content-type": "text/plain"})
+    assert answer.status_code == 415
+    assert backend.commands == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_empty_patch_changes_nothing(client: TestClient, backend: Any, path: str) -> None:
+    assert patch(client, path, {}).json() == client.get(path).json()
+    assert backend.commands == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_if_match(client: TestClient, backend: Any, path: str) -> None:
+    change = CHANGES[path]
+    etag = client.get(path).headers["etag"]
+    backend.figures["learning"]["updates"] += 1
+    backend.figures["r3"]["elapsed_s"] = 1.0
+    assert client.get(path).headers["etag"] == etag, "progress is not a setting"
+    answer = patch(client, path, change, **{"if-match": etag})
+    assert answer.status_code == 200
+    assert answer.headers["etag"] != etag
+    stale = patch(client, path, change, **{"if-match": etag})
+    assert stale.status_code == 412
+    assert stale.headers["etag"] == answer.headers["etag"]
+    assert len(backend.commands) == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (UserError("r3.data_budget = 8 is smaller than one batch of 32"), 409),
+        (BackendBusy("the supervisor did not answer within 32 s"), 504),
+        (BackendGone("the supervisor is gone"), 503),
+    ],
+)
+def test_a_refusal_is_told_with_its_reason(
+    client: TestClient, backend: Any, path: str, failure: Exception, status: int
+) -> None:
+    backend.failure = failure
+    before = client.get(path).json()
+    answer = patch(client, path, CHANGES[path])
+    assert answer.status_code == status
+    assert answer.json()["detail"] == str(failure)
+    assert client.get(path).json() == before
+
+
+def test_of_two_writers_with_one_etag_one_wins(client: TestClient, backend: Any) -> None:
+    etag = client.get("/v1/deadlines").headers["etag"]
+    answers: list[int] = []
+
+    def write(seconds: float) -> None:
+        headers = {"if-match": etag}
+        body = {"deadline_s": seconds}
+        answers.append(patch(client, "/v1/deadlines", body, **headers).status_code)
+
+    writers = [threading.Thread(target=write, args=(seconds,)) for seconds in (10.0, 20.0)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted(answers) == [200, 412]
+    assert len(backend.commands) == 1
+
+
+def test_openapi_tells_the_bounds_and_gives_examples(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    learning = schemas["LearningChange"]["properties"]
+    assert (learning["processes"]["minimum"], learning["processes"]["maximum"]) == (0, 64)
+    assert (learning["batch_size"]["minimum"], learning["batch_size"]["maximum"]) == (1, 65_536)
+    deadline = schemas["DeadlinesChange"]["properties"]["deadline_s"]["anyOf"][0]
+    assert deadline["exclusiveMinimum"] == 0
+    for name in ("LearningChange", "DeadlinesChange", "CheckpointRequest"):
+        for example in schemas[name]["examples"]:
+            assert set(example) <= set(schemas[name]["properties"])
+
+
+def test_a_decision_is_described_in_full(client: TestClient, backend: Any) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    decision = Decision(kind=KINDS.index("met"), mode=MODES.index("step")).describe()
+    assert set(schemas["Decision"]["properties"]) == set(decision)
+    assert set(schemas["Decision"]["properties"]["kind"]["enum"]) == set(KINDS)
+    assert set(schemas["Decision"]["properties"]["mode"]["enum"]) == set(MODES)

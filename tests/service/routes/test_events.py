@@ -1,0 +1,176 @@
+"""`/v1/events`, and where the events come from."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from rtagent.config_sources import parse_config
+from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
+from tests.service.daemon.test_backend import Daemon, blueprint
+
+RUN = "a1b2c3d4"
+
+
+def event(number: int, kind: str = "restarted", **details: Any) -> dict[str, Any]:
+    return {"id": number, "at": "2025-01-01T12:00:00.000+00:00", "uptime_s": number * 0.5,
+            "kind": kind, "source": "inference 0", **details}
+
+
+def ids(answer: dict[str, Any]) -> list[int]:
+    return [each["id"] for each in answer["events"]]
+
+
+def test_newest_first_with_their_details(client: TestClient, backend: Any) -> None:
+    change = event(2, "set", by="http", before={"processes": 2}, after={"processes": 4})
+    backend.history = [change, event(1)]
+    answer = client.get("/v1/events")
+    assert answer.json() == {"uptime_s": 301.5, "events": [change, event(1)]}
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_pages_and_kinds(client: TestClient, backend: Any) -> None:
+    backend.history = [
+        event(number, ("set", "failed", "restarted")[number % 3]) for number in range(200, 0, -1)
+    ]
+    assert ids(client.get("/v1/events").json()) == list(range(200, 100, -1))
+    page = client.get("/v1/events", params={"limit": 2, "before": 101}).json()
+    assert ids(page) == [100, 99]
+    some = client.get("/v1/events?limit=3&kind=set&kind=failed").json()
+    assert ids(some) == [199, 198, 196]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=", "limit"),
+        ("limit=1.5", "limit"), ("before=0", "before"), ("before=-1", "before"),
+        ("before=99999999999999999999", "before"), ("kind=", "kind.0"), ("kind=Set", "kind.0"),
+        ("kind=set&kind=a%20b", "kind.1"), (f"kind={'k' * 41}", "kind.0"),
+        ("kind=set%0A", "kind.0"),
+        ("&".join(["kind=set"] * 21), "kind"), ("kinds=set", "kinds"), ("since=3", "since"),
+    ],
+)
+def test_bounds(client: TestClient, query: str, field: str) -> None:
+    answer = client.get(f"/v1/events?{query}")
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["errors"][0]["field"] == field
+
+
+def test_strangers_learn_nothing(stranger: TestClient) -> None:
+    assert stranger.get("/v1/events").status_code == 401
+
+
+def test_openapi_tells_bounds_meanings_and_an_example(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    parameters = {
+        each["name"]: each for each in document["paths"]["/v1/events"]["get"]["parameters"]
+    }
+    assert set(parameters) == {"limit", "before", "kind"}
+    limit = parameters["limit"]["schema"]
+    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 1000, 100)
+    assert parameters["kind"]["schema"]["maxItems"] == 20
+    assert all(each["description"] for each in parameters.values())
+    for name in ("Event", "Events"):
+        schema = document["components"]["schemas"][name]
+        assert all(field.get("description") for field in schema["properties"].values()), name
+    assert document["components"]["schemas"]["Event"]["examples"][0]["kind"] == "set"
+
+
+class Run:
+    """A daemon whose supervisor's part the test plays."""
+
+    def __init__(self, state_dir: Path) -> None:
+        config = parse_config({"run": {"state_dir": str(state_dir)}, "replay": {"capacity": 2048}})
+        self.daemon = Daemon(config, blueprint((8, 6), "uint8", screen=True))
+        self.backend = self.daemon.backend
+        self.path = state_dir / "runs" / RUN / EVENTS_FILE
+
+    def keep(self, *events: dict[str, Any]) -> None:
+        """Into the run's file."""
+        told: list[str | None] = []
+        log = EventLog(self.path, told.append)
+        for each in events:
+            log.put(each)
+        log.close(20.0)
+        assert told == []
+
+    def report(self, *events: dict[str, Any]) -> None:
+        """Into the status."""
+        self.daemon.world.status.write(
+            {"run_id": RUN, "started_s": time.monotonic() - 100.0, "events": list(events)}
+        )
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path)
+    yield run
+    run.daemon.pipe.close()
+    run.daemon.memory.close()
+
+
+def test_before_the_first_report_nothing_is_known(started: Run) -> None:
+    assert started.backend.events(10) == {"uptime_s": None, "events": []}
+
+
+def test_uptime_is_now_s(started: Run) -> None:
+    started.report()
+    uptime_s = started.backend.events(10)["uptime_s"]
+    assert 100.0 <= uptime_s < 130.0
+
+
+def test_the_file_and_the_newest_of_the_status(started: Run) -> None:
+    started.keep(*(event(number, "set" if number % 2 else "failed") for number in range(1, 101)))
+    newest = [event(number, "set" if number % 2 else "failed") for number in range(103, 53, -1)]
+    started.report(*newest)
+    backend = started.backend
+    assert ids(backend.events(1000)) == list(range(103, 0, -1))
+    assert ids(backend.events(5)) == [103, 102, 101, 100, 99]
+    assert ids(backend.events(5, before=102)) == [101, 100, 99, 98, 97]
+    assert ids(backend.events(5, before=40)) == [39, 38, 37, 36, 35]
+    assert ids(backend.events(3, kinds=("failed",))) == [102, 100, 98]
+    assert ids(backend.events(3, before=100, kinds=("failed",))) == [98, 96, 94]
+    assert backend.events(1)["events"] == [event(103, "set")]
+
+
+@pytest.mark.parametrize("damage", ["absent", "damaged", "folder"])
+def test_without_the_file_the_newest_still_come(started: Run, damage: str) -> None:
+    if damage == "folder":
+        started.path.mkdir(parents=True)
+    elif damage == "damaged":
+        started.path.parent.mkdir(parents=True)
+        started.path.write_bytes(b"these are not the pages of a database " * 200)
+    started.report(event(9), event(8))
+    assert ids(started.backend.events(10)) == [9, 8]
+
+
+def test_many_readers_while_it_is_written(started: Run) -> None:
+    started.report()
+    log = EventLog(started.path, lambda reason: None)
+    wrong: list[list[int]] = []
+
+    def read() -> None:
+        for _ in range(40):
+            found = ids(started.backend.events(1000))
+            if found != list(range(len(found), 0, -1)):
+                wrong.append(found)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 501):
+        log.put(event(number))
+        time.sleep(0.0005)
+    for reader in readers:
+        reader.join()
+    log.close(20.0)
+    assert wrong == []
+    assert len(started.backend.events(1000)["events"]) == 500

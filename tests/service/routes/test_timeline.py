@@ -1,0 +1,55 @@
+"""`/v1/timeline`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from service.http.fresh import FreshByKey
+from tests.service.conftest import FakeBackend, example_timeline
+
+
+def test_it_is_what_the_daemon_draws(client: TestClient) -> None:
+    answer = client.get("/v1/timeline")
+    assert answer.json() == example_timeline()
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_all_who_ask_for_the_same_seconds_share_one(
+    client: TestClient, backend: FakeBackend
+) -> None:
+    asked: list[float] = []
+
+    def drawn(seconds: float) -> dict[str, Any]:
+        asked.append(seconds)
+        return example_timeline()
+
+    backend.timeline = drawn  # type: ignore[method-assign]
+    for seconds in ("2.04", "1.96", "2", "10", "0.5"):
+        assert client.get("/v1/timeline", params={"seconds": seconds}).status_code == 200
+    assert set(asked) == {2.0, 10.0, 0.5}
+
+
+@pytest.mark.parametrize("seconds", ["0.4", "10.1", "-1", "x", "", "nan", "inf", "1e400"])
+def test_out_of_bounds(client: TestClient, seconds: str) -> None:
+    answer = client.get("/v1/timeline", params={"seconds": seconds})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "seconds"
+
+
+def test_only_so_many_are_kept() -> None:
+    made: list[int] = []
+
+    def produce(key: int) -> int:
+        made.append(key)
+        return key * key
+
+    async def ask(*keys: int) -> list[int]:
+        fresh = FreshByKey(produce, max_age=60.0, most=2)
+        return [await fresh.get(key) for key in keys]
+
+    assert asyncio.run(ask(1, 2, 1, 3, 1, 2)) == [1, 4, 1, 9, 1, 4]
+    assert made == [1, 2, 3, 2], "2 was asked for longest ago when 3 came"
