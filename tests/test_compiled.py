@@ -33,7 +33,8 @@ def test_the_installation_has_compiled_it() -> None:
     assert compiled.compiled("rtagent_look_up") is not None
     assert compiled.compiled("rtagent_intact") is not None
     assert compiled.compiled_fence() is not None
-    assert compiled.compiled("rtagent_sum_tree_find") is not None
+    assert compiled.compiled("rtagent_sum_tree_draw") is not None
+    assert compiled.compiled("rtagent_search") is not None
 
 
 def test_every_source_is_compiled() -> None:

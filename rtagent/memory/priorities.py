@@ -8,28 +8,30 @@ Why it is correct. Every access holds two locks: one between the threads of this
 claim lock between processes, which the kernel frees when its holder dies (`claim_lock.py`). Nobody
 waits for either longer than `WAIT_S`; who does not get in goes without, for a priority that stays
 old for a moment does no harm, and a learner that is stopped while it holds the lock must not stop
-the others. A `dirty` word is set before leaves change and cleared after the sums above them have
-followed; who finds it set computes all sums anew.
+the others. Sums that a killed holder left half done are mended by the next one (`sum_tree.py`).
 
 `inserted` is the newest frame that has been given its first priority: learners find the same
 transitions one after the other, and only the first of them inserts. Everything below `removed` is
 gone. Both words are stored last, and the claim lock shows the next holder all that the dead one
-stored: what a killed learner leaves half done is done again. Beside each
-leaf stands its owner's frame. A leaf of 0 has no owner, and a change that comes too late, for a
-transition that is gone or whose leaf has a newer owner, is ignored.
+stored: what a killed learner leaves half done is done again. The tree knows each leaf's owner, its
+frame, which is stored before the leaf. A leaf of 0 has no owner, and a change that comes too late,
+for a transition that is gone or whose leaf has a newer owner, is ignored.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
 
 import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.memory.claim_lock import ClaimLock
-from rtagent.memory.sum_tree import Doubles, Ints, SumTree
+from rtagent.memory.sum_tree import Doubles, Ints, SumTree, sum_tree
+
+Found = TypeVar("Found")
+Given = TypeVarTuple("Given")
 
 CONTROL_BYTES = 64
 WAIT_S = 0.05
@@ -52,11 +54,10 @@ class Priorities:
     """
 
     def __init__(self, buffer: memoryview, leaves: int, lock: ClaimLock, clock: Clock) -> None:
-        words = np.frombuffer(buffer, "<i8", 3)
-        self._dirty, self._inserted, self._removed = words[0:1], words[1:2], words[2:3]
-        self._largest = np.frombuffer(buffer, "<f8", 1, 24)
-        self._owners = np.frombuffer(buffer, "<i8", leaves, CONTROL_BYTES)
-        self._tree = SumTree(buffer[CONTROL_BYTES + 8 * leaves :], leaves)
+        words = np.frombuffer(buffer, "<i8", 2)
+        self._inserted, self._removed = words[0:1], words[1:2]
+        self._largest = np.frombuffer(buffer, "<f8", 1, 16)
+        self._tree = sum_tree(buffer[CONTROL_BYTES:], leaves)
         self._leaves = leaves
         self._lock = lock
         self._threads = threading.Lock()
@@ -65,13 +66,13 @@ class Priorities:
     @staticmethod
     def size(leaves: int) -> int:
         """Bytes for that many leaves."""
-        return CONTROL_BYTES + 8 * leaves + SumTree.size(leaves)
+        return CONTROL_BYTES + SumTree.size(leaves)
 
     @staticmethod
     def format(buffer: memoryview) -> None:
         """Make zeroed memory an empty tree, in which the first priority is 1."""
-        np.frombuffer(buffer, "<i8", 3)[1] = -1
-        np.frombuffer(buffer, "<f8", 1, 24)[0] = 1.0
+        np.frombuffer(buffer, "<i8", 1)[0] = -1
+        np.frombuffer(buffer, "<f8", 1, 16)[0] = 1.0
 
     def advance(self, frames: Ints, oldest: int) -> bool:
         """Insert new transitions with the largest priority so far; remove those that are lost.
@@ -84,11 +85,8 @@ class Priorities:
             False if the locks could not be had; then call again with the same.
         """
         while oldest > self._removed[0] or (len(frames) and frames[-1] >= self._next()):
-            with self._alone() as alone:
-                if not alone:
-                    return False
-                self._remove_below(oldest)
-                self._insert(frames)
+            if not self._alone(self._advance, frames, oldest):
+                return False
         return True
 
     def draw(self, fractions: Doubles) -> tuple[Ints, Doubles] | None:
@@ -101,30 +99,19 @@ class Priorities:
             Frames (n,) and priorities (n,); none if there is no transition, or if the locks could
             not be had.
         """
-        with self._alone() as alone:
-            slots = self._tree.find(fractions) if alone else None
-            if slots is None:
-                return None
-            return self._owners[slots], self._tree.leaves[slots]
+        return self._alone(self._tree.draw, fractions)
 
     def update(self, frames: Ints, priorities: Doubles) -> bool:
         """Give transitions new priorities.
 
         Args:
             frames: (n,); those that are gone are ignored.
-            priorities: (n,), above 0 and finite.
+            priorities: (n,), above 0; those that are not finite are ignored.
 
         Returns:
             False if the locks could not be had, and nothing was changed.
         """
-        with self._alone() as alone:
-            if alone:
-                slots, live = self._find(frames)
-                if not live.all():
-                    slots, priorities = slots[live], priorities[live]
-                self._set(slots, priorities)
-                self._largest[0] = max(self._largest[0], priorities.max(initial=0.0))
-            return alone
+        return self._alone(self._change, frames, priorities) or False
 
     def discard(self, frames: Ints) -> bool:
         """Remove transitions of which a frame is missing.
@@ -135,11 +122,7 @@ class Priorities:
         Returns:
             False if the locks could not be had, and nothing was changed.
         """
-        with self._alone() as alone:
-            if alone:
-                slots, live = self._find(frames)
-                self._set(slots[live], 0.0)
-            return alone
+        return self._alone(self._change, frames, np.zeros(len(frames))) or False
 
     def values(self, first: int, stop: int) -> Doubles:
         """The priorities of the transitions that begin with frames first <= k < stop.
@@ -149,7 +132,7 @@ class Priorities:
             be old.
         """
         frames = np.arange(first, stop)
-        slots, live = self._find(frames)
+        slots, live = self._tree.live(frames)
         return np.where(live, self._tree.leaves[slots], 0.0)
 
     def restore(self, first: int, values: Doubles) -> None:
@@ -163,39 +146,35 @@ class Priorities:
         self._removed[0] = first
         if len(frames):
             slots = frames % self._leaves
-            self._owners[slots] = frames
-            self._set(slots, values[frames - first])
+            self._tree.owners[slots] = frames
+            self._tree.set(slots, values[frames - first])
             self._largest[0] = max(self._largest[0], values.max())
             self._inserted[0] = frames[-1]
 
-    @contextmanager
-    def _alone(self) -> Iterator[bool]:
-        """Both locks, and sums that are right; or False if they could not be had in time."""
+    def _alone(self, work: Callable[[*Given], Found], *given: *Given) -> Found | None:
+        """Do something under both locks, with sums that are right; none if they cannot be had."""
         if not self._threads.acquire(timeout=WAIT_S):
-            yield False
-            return
+            return None
         try:
             if not self._claim():
-                yield False
-                return
+                return None
             try:
-                if self._dirty[0]:
-                    self._tree.rebuild()
-                    self._dirty[0] = 0
-                yield True
+                self._tree.mend()
+                return work(*given)
             finally:
                 self._lock.leave()
         finally:
             self._threads.release()
 
     def _claim(self) -> bool:
+        if self._lock.try_enter():
+            return True
         deadline = self._clock.now() + WAIT_S
-        while not self._lock.try_enter():
-            now = self._clock.now()
-            if now >= deadline:
-                return False
+        while (now := self._clock.now()) < deadline:
             self._clock.sleep_until(now + RETRY_S)
-        return True
+            if self._lock.try_enter():
+                return True
+        return False
 
     # ---- under the locks
 
@@ -203,12 +182,23 @@ class Priorities:
         """The oldest frame that may still be inserted."""
         return int(max(self._inserted[0] + 1, self._removed[0]))
 
+    def _advance(self, frames: Ints, oldest: int) -> bool:
+        self._remove_below(oldest)
+        self._insert(frames)
+        return True
+
+    def _change(self, frames: Ints, priorities: Doubles) -> bool:
+        largest = self._tree.change(frames, priorities)
+        if largest > self._largest[0]:
+            self._largest[0] = largest
+        return True
+
     def _insert(self, frames: Ints) -> None:
         new = frames[np.searchsorted(frames, self._next()) :][:AT_ONCE]
         if len(new):
             slots = new % self._leaves
-            self._owners[slots] = new
-            self._set(slots, float(self._largest[0]))
+            self._tree.owners[slots] = new
+            self._tree.set(slots, float(self._largest[0]))
             self._inserted[0] = new[-1]
 
     def _remove_below(self, oldest: int) -> None:
@@ -216,17 +206,6 @@ class Priorities:
         stop = min(oldest, start + AT_ONCE)
         if stop > start:
             slots = np.arange(start, stop) % self._leaves
-            lost = (self._tree.leaves[slots] > 0.0) & (self._owners[slots] < stop)
-            self._set(slots[lost], 0.0)
+            lost = (self._tree.leaves[slots] > 0.0) & (self._tree.owners[slots] < stop)
+            self._tree.set(slots[lost], 0.0)
             self._removed[0] = stop
-
-    def _find(self, frames: Ints) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-        """The leaves of transitions, and which of these belong to them."""
-        slots = frames % self._leaves
-        return slots, (self._owners[slots] == frames) & (self._tree.leaves[slots] > 0.0)
-
-    def _set(self, slots: Ints, priorities: Doubles | float) -> None:
-        if len(slots):
-            self._dirty[0] = 1
-            self._tree.set(slots, priorities)
-            self._dirty[0] = 0

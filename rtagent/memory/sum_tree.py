@@ -1,11 +1,15 @@
-"""A sum tree: draw an index with a probability proportional to its value, and change values.
+"""A sum tree: draw leaves with probabilities proportional to their values, and change values.
 
 Each inner node is the sum of its children, computed anew whenever one of them changes: nothing is
 added up or subtracted in place, so no rounding error grows however many updates there are. The
 tree is wide and flat, because numpy takes a row of children at a time; its highest level is as
 wide as one cumulative sum is quick, and has no root above it.
 
-`sum_tree.c` does the same where there was a C compiler: a small batch costs NumPy a dozen calls.
+Why it is right after a kill. A `dirty` word is set before leaves change and cleared after the sums
+above them have followed; `mend` computes all sums anew if it is set. A value is stored in one
+piece, so a leaf that was being changed has its old value or its new one.
+
+`sum_tree.c` does the same where there was a C compiler: a small batch costs NumPy dozens of calls.
 Both leave sums that differ by rounding at most, so processes of either kind can share a tree.
 """
 
@@ -17,43 +21,56 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.compiled import compiled
+from rtagent.compiled import Function, compiled
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 CHILDREN = 16
 WIDEST_TOP = 256
 """Nodes of the highest level at most."""
 
+_HEAD_BYTES = 64
+_DEEPEST = 16
+
+
+def sum_tree(buffer: memoryview, leaves: int) -> SumTree:
+    """The tree in a buffer; see `SumTree` for the arguments."""
+    names = ("rtagent_sum_tree_draw", "rtagent_sum_tree_change", "rtagent_sum_tree_follow")
+    functions = [function for name in names if (function := compiled(name)) is not None]
+    return CompiledSumTree(buffer, leaves, *functions) if functions else SumTree(buffer, leaves)
+
 
 class SumTree:
-    """Values, and the sums above them. Whoever changes it must be alone.
+    """Values that have owners, and the sums above them. Whoever uses it must be alone.
+
+    An owner is a number that grows; that of number k owns leaf k mod leaves, if any.
 
     Args:
         buffer: `SumTree.size(leaves)` writable bytes, aligned to 8; all zero is an empty tree.
         leaves: number of values.
 
     Attributes:
-        leaves: (leaves,) the values, each >= 0; written by `set` alone.
+        dirty: (1,) not 0 while sums may be wrong.
+        leaves: (leaves,) the values, each >= 0; written by `set` and `change` alone.
+        owners: (leaves,) whose value each is; means nothing where that is 0.
     """
 
     def __init__(self, buffer: memoryview, leaves: int) -> None:
+        self.dirty = np.frombuffer(buffer, np.int64, 1)
         self._levels: list[Doubles] = []
-        at = 0
+        at = _HEAD_BYTES
         for width in _widths(leaves):
             self._levels.append(np.frombuffer(buffer, np.float64, width, at))
             at += 8 * width
         self.leaves = self._levels[0][:leaves]
-        self._walk: _NumpyWalk | _CompiledWalk = (
-            _NumpyWalk(self._levels) if compiled("rtagent_sum_tree_find") is None
-            else _CompiledWalk(self._levels)
-        )
+        self.owners = np.frombuffer(buffer, np.int64, leaves, at)
 
     @staticmethod
     def size(leaves: int) -> int:
         """Bytes for a tree with that many leaves."""
-        return 8 * sum(_widths(leaves))
+        return _HEAD_BYTES + 8 * (sum(_widths(leaves)) + leaves)
 
     def set(self, indices: Ints, values: Doubles | float) -> None:
         """Give leaves new values, and bring the sums above them up to date.
@@ -62,44 +79,37 @@ class SumTree:
             indices: (n,) leaves; of one that comes twice, either value may stay.
             values: (n,) or one for all; each >= 0 and finite.
         """
-        self.leaves[indices] = values
-        self._walk.follow(indices)
+        if len(indices):
+            self.dirty[0] = 1
+            self.leaves[indices] = values
+            self._follow(indices)
+            self.dirty[0] = 0
 
-    def rebuild(self) -> None:
-        """Compute every sum anew."""
-        self._walk.follow(np.arange(0, len(self._levels[0]), CHILDREN))
+    def mend(self) -> None:
+        """Compute every sum anew if one may be wrong."""
+        if self.dirty[0]:
+            self._follow(np.arange(0, len(self._levels[0]), CHILDREN))
+            self.dirty[0] = 0
 
     def total(self) -> float:
         """The sum of all values."""
         return float(np.cumsum(self._levels[-1])[-1])
 
-    def find(self, fractions: Doubles) -> Ints | None:
-        """The leaves that lie at given fractions of the total; never one whose value is 0.
+    def live(self, owners: Ints) -> tuple[Ints, Flags]:
+        """The leaves (n,) of owners (n,), and which of these belong to them and are not 0."""
+        indices = owners % len(self.leaves)
+        return indices, (self.owners[indices] == owners) & (self.leaves[indices] > 0.0)
+
+    def draw(self, fractions: Doubles) -> tuple[Ints, Doubles] | None:
+        """What lies at given fractions of the total; never a leaf whose value is 0.
 
         Args:
             fractions: (n,) in [0, 1).
 
         Returns:
-            (n,) leaves: leaf i is found for a share leaves[i] / total of all fractions. None if the
-            total is 0.
+            Owners (n,) and their values (n,): leaf i is found for a share leaves[i] / total of all
+            fractions. None if the total is 0.
         """
-        return self._walk.find(fractions)
-
-
-class _NumpyWalk:
-    """Level by level, all indices at a time."""
-
-    def __init__(self, levels: list[Doubles]) -> None:
-        self._levels = levels
-
-    def follow(self, leaves: Ints) -> None:
-        """Compute the sums above some leaves anew."""
-        for below, above in pairwise(self._levels):
-            leaves = np.unique(leaves // CHILDREN)
-            above[leaves] = _families(below)[leaves].sum(axis=1)
-
-    def find(self, fractions: Doubles) -> Ints | None:
-        """As `SumTree.find`."""
         sums = np.cumsum(self._levels[-1])
         if not sums[-1] > 0.0:
             return None
@@ -114,10 +124,28 @@ class _NumpyWalk:
             before = sums[np.arange(len(child)), child - 1]
             rest -= np.where(child > 0, before, 0.0)
             nodes = CHILDREN * nodes + child
-        return nodes
+        return self.owners[nodes], self.leaves[nodes]
 
+    def change(self, owners: Ints, values: Doubles) -> float:
+        """Give owners new values, unless their leaves are 0 or somebody else's by now.
 
-_DEEPEST = 16
+        Args:
+            owners: (n,) each >= 0.
+            values: (n,) each >= 0; those that are not finite are ignored.
+
+        Returns:
+            The largest value that was given, or 0.
+        """
+        indices, changed = self.live(owners)
+        changed &= np.isfinite(values)
+        self.set(indices[changed], values[changed])
+        return float(values[changed].max(initial=0.0))
+
+    def _follow(self, leaves: Ints) -> None:
+        """Compute the sums above some leaves anew."""
+        for below, above in pairwise(self._levels):
+            leaves = np.unique(leaves // CHILDREN)
+            above[leaves] = _families(below)[leaves].sum(axis=1)
 
 
 class _Job(ctypes.Structure):
@@ -126,51 +154,63 @@ class _Job(ctypes.Structure):
     _fields_ = (
         ("levels", ctypes.c_void_p * _DEEPEST),
         ("widths", ctypes.c_int64 * _DEEPEST),
-        ("depth", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("depth", "leaves")),
+        *((name, ctypes.c_void_p) for name in ("dirty", "owner_of")),
         ("count", ctypes.c_int64),
-        ("fractions", ctypes.c_void_p),
-        ("nodes", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("nodes", "owners", "numbers")),
+        ("largest", ctypes.c_double),
     )
 
 
-class _CompiledWalk:
-    """One index after the other, in C."""
+class CompiledSumTree(SumTree):
+    """One leaf after the other, in C; see `sum_tree`."""
 
-    def __init__(self, levels: list[Doubles]) -> None:
-        find, follow = compiled("rtagent_sum_tree_find"), compiled("rtagent_sum_tree_follow")
-        assert find is not None
-        assert follow is not None
-        self._find, self._follow = find, follow
-        self._levels = levels
-        self._job = _Job()
-        self._address = ctypes.addressof(self._job)
-        self._job.depth = len(levels)
-        for depth, level in enumerate(levels):
-            self._job.levels[depth], self._job.widths[depth] = level.ctypes.data, len(level)
+    def __init__(
+        self, buffer: memoryview, leaves: int, draw: Function, change: Function, follow: Function
+    ) -> None:
+        super().__init__(buffer, leaves)
+        self._run_draw, self._run_change, self._run_follow = draw, change, follow
+        self._job = job = _Job(depth=len(self._levels), leaves=leaves)
+        self._address = ctypes.addressof(job)
+        for depth, level in enumerate(self._levels):
+            job.levels[depth], job.widths[depth] = level.ctypes.data, len(level)
+        job.dirty, job.owner_of = self.dirty.ctypes.data, self.owners.ctypes.data
         self._make_room(64)
 
-    def _make_room(self, count: int) -> None:
-        """Make arrays that the job points to: to look up their addresses takes microseconds."""
-        self._fractions, self._nodes = np.empty(count), np.empty(count, np.int64)
-        self._job.fractions = self._fractions.ctypes.data
-        self._job.nodes = self._nodes.ctypes.data
+    def draw(self, fractions: Doubles) -> tuple[Ints, Doubles] | None:
+        """As `SumTree.draw`."""
+        count = self._take(len(fractions))
+        self._numbers[:count] = fractions
+        if not self._run_draw(self._address):
+            return None
+        return self._owners[:count].copy(), self._numbers[:count].copy()
 
-    def _take(self, count: int) -> None:
+    def change(self, owners: Ints, values: Doubles) -> float:
+        """As `SumTree.change`."""
+        count = self._take(len(owners))
+        self._owners[:count] = owners
+        self._numbers[:count] = values
+        self._run_change(self._address)
+        return float(self._job.largest)
+
+    def _follow(self, leaves: Ints) -> None:
+        count = self._take(len(leaves))
+        self._nodes[:count] = leaves
+        self._run_follow(self._address)
+
+    def _take(self, count: int) -> int:
+        """Have room for that many leaves."""
         if count > len(self._nodes):
             self._make_room(2 * count)
         self._job.count = count
+        return count
 
-    def follow(self, leaves: Ints) -> None:
-        """As `_NumpyWalk.follow`."""
-        self._take(len(leaves))
-        self._nodes[: len(leaves)] = leaves
-        self._follow(self._address)
-
-    def find(self, fractions: Doubles) -> Ints | None:
-        """As `SumTree.find`."""
-        self._take(len(fractions))
-        self._fractions[: len(fractions)] = fractions
-        return self._nodes[: len(fractions)].copy() if self._find(self._address) else None
+    def _make_room(self, count: int) -> None:
+        """Make arrays that the job points to: to look up their addresses takes microseconds."""
+        self._nodes, self._owners = np.empty((2, count), np.int64)
+        self._numbers = np.empty(count)
+        self._job.nodes, self._job.owners = self._nodes.ctypes.data, self._owners.ctypes.data
+        self._job.numbers = self._numbers.ctypes.data
 
 
 def _widths(leaves: int) -> list[int]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import itertools
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from mmap import PROT_READ
 from types import CodeType
 
 import numpy as np
 import pytest
 
 from rtagent.clock import MonotonicClock, VirtualClock
-from rtagent.memory.arena import Arena
+from rtagent.memory.arena import PAGE, Arena
 from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.priorities import AT_ONCE, WAIT_S, Priorities
-from rtagent.memory.sum_tree import SumTree, _NumpyWalk
+from rtagent.memory.sum_tree import SumTree, sum_tree
 from tests.forked import Forked, at_each_line, eventually
 
 LEAVES = 100
@@ -84,17 +88,17 @@ def test_sums_are_computed_anew_once_after_a_death_inside(
     priorities: Priorities, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     priorities.advance(frames(3, 4), 0)
-    rebuild, rebuilt = SumTree.rebuild, []
+    follow, followed = priorities._tree._follow, []
 
-    def counted(tree: SumTree) -> None:
-        rebuilt.append(tree)
-        rebuild(tree)
+    def counted(leaves: np.ndarray) -> None:
+        followed.append(leaves)
+        follow(leaves)
 
-    monkeypatch.setattr(SumTree, "rebuild", counted)
-    priorities._dirty[0] = 1
+    monkeypatch.setattr(priorities._tree, "_follow", counted)
+    priorities._tree.dirty[0] = 1
     for _ in range(3):
         assert held(priorities) == {3: 1.0, 4: 1.0}
-    assert len(rebuilt) == 1
+    assert len(followed) == 1
 
 
 def test_the_lost_are_removed_and_stay_away(priorities: Priorities) -> None:
@@ -175,8 +179,8 @@ def test_a_change_that_fails_lets_go_of_both_locks(
     priorities: Priorities, memory: memoryview, lock: ClaimLock, forked: Forked
 ) -> None:
     priorities.advance(frames(3, 4), 0)
-    with pytest.raises(IndexError):
-        priorities.update(frames(3, 7), np.array([2.0]))
+    with pytest.raises(ValueError, match="broadcast"):
+        priorities.update(frames(3, 7), np.array([2.0, 2.0, 2.0]))
     assert not priorities._threads.locked()
     # One process cannot shut itself out.
     assert forked.run(lambda: os._exit(0 if lock.try_enter() else 7)) == 0
@@ -256,7 +260,10 @@ def assert_sums_are_right(memory: memoryview, leaves: int = LEAVES) -> None:
     """Bit for bit what they are when they are computed anew."""
     part = bytearray(memory[Priorities.size(leaves) - SumTree.size(leaves) :])
     before = bytes(part)
-    SumTree(memoryview(part), leaves).rebuild()
+    tree = sum_tree(memoryview(part), leaves)
+    assert not tree.dirty[0]
+    tree.dirty[0] = 1
+    tree.mend()
     assert bytes(part) == before
 
 
@@ -281,9 +288,8 @@ def states_during(
     ("code", "cut_lines"),
     [
         # Here each line is one store; elsewhere there are lines that call others.
-        (_NumpyWalk.follow.__code__, True),
+        (SumTree._follow.__code__, True),
         (SumTree.set.__code__, False),
-        (Priorities._set.__code__, False),
         (Priorities._insert.__code__, False),
         (Priorities._remove_below.__code__, False),
     ],
@@ -319,6 +325,39 @@ def test_a_killed_learner_leaves_nothing_wrong(
         found = survivor.draw((np.arange(len(new)) + 0.5) / len(new))
         assert found is not None
         assert sorted(found[0]) == new.tolist()
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("either_way")
+def test_who_dies_at_the_first_store_into_a_page_leaves_nothing_wrong(
+    shared: Callable[[int], memoryview], lock: ClaimLock, clock: VirtualClock, forked: Forked
+) -> None:
+    leaves = 5000
+    memory = formatted(shared(Priorities.size(leaves)))
+    priorities = Priorities(memory, leaves, lock, clock)
+    every = np.arange(leaves)
+    priorities.advance(every, 0)
+    address = np.frombuffer(memory, np.uint8).ctypes.data
+    old, codes = 1.0, []
+    for start in range(0, len(memory), PAGE):
+        new = old + 1.0
+
+        def change() -> None:
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            page = ctypes.c_void_p(address + start)  # noqa: B023
+            assert not ctypes.CDLL(None).mprotect(page, ctypes.c_size_t(PAGE), PROT_READ)
+            priorities.update(every, np.full(leaves, new))  # noqa: B023
+
+        codes.append(forked.run(change))
+        found = held(priorities)
+        assert set(found.values()) <= {old, new}
+        assert_sums_are_right(memory, leaves)
+        assert priorities.update(every, np.full(leaves, new))
+        old = new
+    # The dirty word, the leaves and their sums; the owners do not change.
+    assert codes.count(-signal.SIGSEGV) >= 10
+    assert set(codes) == {-signal.SIGSEGV, 0}
 
 
 @pytest.mark.process

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtagent.memory.sum_tree import CHILDREN, WIDEST_TOP, SumTree
+from rtagent.memory.sum_tree import CHILDREN, WIDEST_TOP, Doubles, Ints, SumTree, sum_tree
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -16,8 +16,19 @@ SIZES = [1, 7, CHILDREN, WIDEST_TOP, WIDEST_TOP + 1, CHILDREN * WIDEST_TOP + 1]
 
 
 def make_tree(leaves: int) -> tuple[SumTree, memoryview]:
+    """A tree in which leaf i belongs to owner i."""
     memory = memoryview(bytearray(SumTree.size(leaves)))
-    return SumTree(memory, leaves), memory
+    tree = sum_tree(memory, leaves)
+    tree.owners[:] = np.arange(leaves)
+    return tree, memory
+
+
+def find(tree: SumTree, fractions: Doubles) -> Ints:
+    """The leaves at some fractions; what is drawn has their values."""
+    found = tree.draw(fractions)
+    assert found is not None
+    assert found[1].tolist() == tree.leaves[found[0]].tolist()
+    return found[0]
 
 
 def slow_find(values: np.ndarray, fraction: float) -> int:
@@ -44,12 +55,13 @@ def test_no_rounding_error_stays(seed: int, leaves: int) -> None:
         wanted[indices] = values
     found = bytes(memory)
     assert tree.leaves.tolist() == wanted.tolist()
-    tree.rebuild()
+    tree.dirty[0] = 1
+    tree.mend()
     assert bytes(memory) == found
     assert tree.total() == pytest.approx(wanted.sum(), rel=1e-12)
     tree.set(np.arange(leaves), 0.0)
     assert tree.total() == 0.0
-    assert tree.find(np.array([0.5])) is None
+    assert tree.draw(np.array([0.5])) is None
 
 
 @settings(deadline=None)
@@ -64,8 +76,7 @@ def test_finds_what_a_walk_along_the_leaves_finds(seed: int, leaves: int) -> Non
     values[rng.integers(leaves)] += 2.0 ** np.ceil(np.log2(values.sum())) - values.sum()
     tree.set(np.arange(leaves), values)
     fractions = np.concatenate([rng.integers(0, 2**20, 20) / 2.0**20, [0.0]])
-    found = tree.find(fractions)
-    assert found is not None
+    found = find(tree, fractions)
     assert found.tolist() == [slow_find(values, each) for each in fractions]
 
 
@@ -77,8 +88,7 @@ def test_never_finds_an_empty_leaf(seed: int, leaves: int) -> None:
     some = rng.choice(leaves, min(leaves, int(rng.choice([1, 20]))), replace=False)
     tree.set(some, rng.random(len(some)) * 10.0 ** rng.integers(-300, 300, len(some)) + 5e-324)
     fractions = np.concatenate([rng.random(50), [0.0, np.nextafter(1.0, 0.0)]])
-    found = tree.find(fractions)
-    assert found is not None
+    found = find(tree, fractions)
     assert set(found.tolist()) <= set(some.tolist())
 
 
@@ -89,7 +99,32 @@ def test_shares_are_the_values() -> None:
     values = rng.random(leaves)
     tree.set(np.arange(leaves), values)
     count = 400_000
-    leaf = tree.find((np.arange(count) + 0.5) / count)
-    assert leaf is not None
+    leaf = find(tree, (np.arange(count) + 0.5) / count)
     found = np.bincount(leaf, minlength=leaves)
     np.testing.assert_allclose(found, count * values / values.sum(), atol=1.01)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), leaves=st.sampled_from(SIZES))
+def test_what_changes_is_what_its_owner_still_has(seed: int, leaves: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree, memory = make_tree(leaves)
+    tree.owners[:] += leaves * rng.integers(0, 3, leaves)
+    wanted = rng.random(leaves) * (rng.random(leaves) < 0.7)
+    tree.set(np.arange(leaves), wanted)
+    for _ in range(5):
+        count = min(leaves, int(rng.choice([0, 1, 32, 300])))
+        owners = rng.choice(3 * leaves, count, replace=False)
+        values = rng.random(len(owners)) * 9.0
+        values[rng.random(len(owners)) < 0.1] = rng.choice([np.nan, np.inf, 0.0])
+        largest = 0.0
+        for owner, value in zip(owners.tolist(), values.tolist(), strict=True):
+            leaf = owner % leaves
+            if tree.owners[leaf] == owner and wanted[leaf] > 0.0 and np.isfinite(value):
+                wanted[leaf], largest = value, max(largest, value)
+        assert tree.change(owners, values) == largest
+        assert tree.leaves.tolist() == wanted.tolist()
+    found = bytes(memory)
+    tree.dirty[0] = 1
+    tree.mend()
+    assert bytes(memory) == found

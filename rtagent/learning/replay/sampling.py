@@ -104,12 +104,15 @@ class Prioritized:
     def __init__(self, priorities: Priorities, exponent: float) -> None:
         self._priorities = priorities
         self._exponent = exponent
-        self._followed = 0
+        self._followed = self._oldest = 0
+        self._strata = np.arange(0.0)
 
     def follow(self, index: DecisionIndex, oldest: int) -> None:
         first, end = index.span
+        if end == self._followed and oldest == self._oldest:
+            return
         if self._priorities.advance(index.frames(max(first, self._followed), end), oldest):
-            self._followed = end
+            self._followed, self._oldest = end, oldest
 
     def draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
         drawn = self._draw(count, index, rng)
@@ -124,9 +127,7 @@ class Prioritized:
         return None
 
     def update(self, frames: Ints, errors: Doubles) -> None:
-        known = np.isfinite(errors)
-        if not known.all():
-            frames, errors = frames[known], errors[known]
+        # One that is not finite has no finite priority, and is ignored.
         self._priorities.update(frames, (np.abs(errors) + SMALLEST_ERROR) ** self._exponent)
 
     def discard(self, frames: Ints) -> None:
@@ -134,7 +135,12 @@ class Prioritized:
 
     def _draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
         """Choose among all; serial -1 for what the index does not hold."""
-        found = self._priorities.draw((np.arange(count) + rng.random(count)) / count)
+        if len(self._strata) < count:
+            self._strata = np.arange(float(count))
+        fractions = rng.random(count)
+        fractions += self._strata[:count]
+        fractions /= count
+        found = self._priorities.draw(fractions)
         if found is None:
             return None
         frames, priorities = found

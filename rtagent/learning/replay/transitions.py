@@ -47,6 +47,7 @@ from rtagent.learning.replay.look_up import (
     prepare_look_up,
     row_dtype,
 )
+from rtagent.learning.replay.search import older_than, prepare_search
 from rtagent.memory.ledger import TERMINATED, Rows
 from rtagent.staggering.arbiter import Source
 
@@ -121,6 +122,7 @@ class DecisionIndex:
         self._frames: Ints = np.empty(capacity, np.int64)
         self._rows = np.empty(capacity, row_dtype(action))
         self._columns = Columns(self._frames, self._rows)
+        self._search = prepare_search(self._frames)
         self._first = 0
         self._end = 0
         self._last_row: np.void | None = None
@@ -163,22 +165,13 @@ class DecisionIndex:
         """The serial numbers (n,) of the transitions that begin with frames (n,); -1 for others."""
         if not len(self):
             return np.full(len(frames), -1)
-        serials = np.minimum(self._first + self._older_than(frames), self._end - 1)
-        return np.where(self._frames.take(serials % self._capacity) == frames, serials, -1)
+        return self._search.find(self._first, self._end, frames)
 
     def forget(self, oldest_frame: int) -> None:
         """Drop the transitions whose state is older than a frame."""
         if len(self) and self._frames[self._first % self._capacity] < oldest_frame:
-            self._first += int(self._older_than(np.array([oldest_frame]))[0])
-
-    def _older_than(self, frames: Ints) -> Ints:
-        """How many of the transitions held begin before each frame."""
-        start, stop = self._first % self._capacity, (self._end - 1) % self._capacity + 1
-        if start < stop:
-            return np.searchsorted(self._frames[start:stop], frames)
-        # They run past the end of the ring: two parts, each in ascending order.
-        older = np.searchsorted(self._frames[start:], frames)
-        return older + np.searchsorted(self._frames[:stop], frames)
+            limit = np.array([oldest_frame])
+            self._first += int(older_than(self._frames, self._first, self._end, limit)[0])
 
     def feed(self, rows: Rows) -> None:
         """Take in rows of the ledger.

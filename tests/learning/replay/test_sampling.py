@@ -41,7 +41,7 @@ def make_priorities(
 ) -> Callable[[], Priorities]:
     """Makes views of one tree."""
     memory = shared_bytes(Priorities.size(CAPACITY))
-    memory[:8] = bytes(8)
+    memory[:] = bytes(len(memory))
     Priorities.format(memory)
     return lambda: Priorities(memory, CAPACITY, lock, VirtualClock())
 

@@ -1,0 +1,75 @@
+/* Finds transitions by their frames: what NumpySearch in search.py does, sooner. */
+#include <stdint.h>
+
+/* As _Job in search.py: the column of the index, the serial numbers it holds, and what to find. */
+struct job {
+    const int64_t *column;
+    int64_t capacity, first, end;
+    int64_t count;
+    const int64_t *frames;
+    int64_t *serials;
+};
+
+struct point {
+    int64_t serial, frame;
+};
+
+static struct point point_at(const struct job *job, int64_t serial)
+{
+    return (struct point){serial, job->column[serial % job->capacity]};
+}
+
+/* Where a frame between those of two points lies if frames and serial numbers grow evenly. */
+static int64_t guess(struct point below, struct point above, int64_t frame)
+{
+    double share = (double)(frame - below.frame) / (double)(above.frame - below.frame);
+    return below.serial + (int64_t)(share * (double)(above.serial - below.serial));
+}
+
+/* The serial number of a frame between those of two points, or -1. A guess is close wherever play is
+ * even; every other step halves what is left, so that a bad guess costs little. */
+static int64_t find(const struct job *job, struct point below, struct point above, int64_t frame)
+{
+    int64_t low = below.serial + 1, high = above.serial - 1;
+    for (int halve = 0; low <= high; halve = !halve) {
+        int64_t serial = halve ? low + (high - low) / 2 : guess(below, above, frame);
+        serial = serial < low ? low : serial > high ? high : serial;
+        struct point at = point_at(job, serial);
+        int64_t away = frame - at.frame;
+        if (away == 0)
+            return serial;
+        /* Each next serial number has a later frame: it is `away` serial numbers away at most. */
+        if (away > 0) {
+            below = at;
+            low = serial + 1;
+            high = high < serial + away ? high : serial + away;
+        } else {
+            above = at;
+            high = serial - 1;
+            low = low > serial + away ? low : serial + away;
+        }
+    }
+    return -1;
+}
+
+/* Puts the serial numbers of `frames` into `serials`, -1 for those that the index does not hold. */
+int64_t rtagent_search(const struct job *job)
+{
+    struct point below = point_at(job, job->first), above = point_at(job, job->end - 1);
+    for (int64_t k = 0; k < job->count; k++)
+        if (job->frames[k] > below.frame && job->frames[k] < above.frame)
+            __builtin_prefetch(
+                job->column + guess(below, above, job->frames[k]) % job->capacity);
+    for (int64_t k = 0; k < job->count; k++) {
+        int64_t frame = job->frames[k];
+        if (frame == below.frame)
+            job->serials[k] = below.serial;
+        else if (frame == above.frame)
+            job->serials[k] = above.serial;
+        else if (frame > below.frame && frame < above.frame)
+            job->serials[k] = find(job, below, above, frame);
+        else
+            job->serials[k] = -1;
+    }
+    return 1;
+}

@@ -1,0 +1,97 @@
+"""Transitions are found by their frames, which grow with their serial numbers.
+
+Compiled, a guess comes first: play is even, so a frame lies about where its share of all frames
+says. NumPy halves, half a dozen calls for a batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Protocol
+
+import numpy as np
+
+from rtagent.compiled import Function, compiled
+from rtagent.learning.replay.look_up import Ints
+
+
+class Search(Protocol):
+    """Finds transitions in a column of frames."""
+
+    def find(self, first: int, end: int, frames: Ints) -> Ints:
+        """The serial numbers (n,) of frames (n,); -1 for those that are not there.
+
+        Args:
+            first: oldest serial number in the column.
+            end: one past the newest; greater than `first`.
+            frames: each >= 0.
+        """
+        ...
+
+
+def prepare_search(column: Ints) -> Search:
+    """A search in a column.
+
+    Args:
+        column: (capacity,) frames; that of serial number s lies in slot s mod capacity.
+    """
+    function = compiled("rtagent_search")
+    return NumpySearch(column) if function is None else CompiledSearch(function, column)
+
+
+def older_than(column: Ints, first: int, end: int, frames: Ints) -> Ints:
+    """How many of the transitions first <= serial < end begin before each frame (n,)."""
+    start, stop = first % len(column), (end - 1) % len(column) + 1
+    if start < stop:
+        return np.searchsorted(column[start:stop], frames)
+    # They run past the end of the ring: two parts, each in ascending order.
+    return np.searchsorted(column[start:], frames) + np.searchsorted(column[:stop], frames)
+
+
+class NumpySearch:
+    """All frames at a time; see `prepare_search`."""
+
+    def __init__(self, column: Ints) -> None:
+        self._column = column
+
+    def find(self, first: int, end: int, frames: Ints) -> Ints:
+        """As `Search` says."""
+        serials = np.minimum(first + older_than(self._column, first, end, frames), end - 1)
+        return np.where(self._column.take(serials % len(self._column)) == frames, serials, -1)
+
+
+class _Job(ctypes.Structure):
+    """`struct job` of `search.c`."""
+
+    _fields_ = (
+        ("column", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("capacity", "first", "end", "count")),
+        *((name, ctypes.c_void_p) for name in ("frames", "serials")),
+    )
+
+
+class CompiledSearch:
+    """One frame after the other; see `prepare_search`."""
+
+    def __init__(self, function: Function, column: Ints) -> None:
+        self._function = function
+        # As long as this object lives, so does the memory that the job points to.
+        self._column = column
+        self._job = _Job(column=column.ctypes.data, capacity=len(column))
+        self._address = ctypes.addressof(self._job)
+        self._make_room(64)
+
+    def find(self, first: int, end: int, frames: Ints) -> Ints:
+        """As `Search` says."""
+        job, count = self._job, len(frames)
+        if count > len(self._frames):
+            self._make_room(2 * count)
+        self._frames[:count] = frames
+        job.first, job.end, job.count = first, end, count
+        self._function(self._address)
+        return self._serials[:count].copy()
+
+    def _make_room(self, count: int) -> None:
+        self._frames, self._serials = np.empty((2, count), np.int64)
+        self._job.frames = self._frames.ctypes.data
+        self._job.serials = self._serials.ctypes.data

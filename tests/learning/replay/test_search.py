@@ -1,0 +1,37 @@
+"""Transitions are found by their frames, however unevenly these grow; compiled or not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtagent.learning.replay.search import prepare_search
+
+pytestmark = pytest.mark.usefixtures("either_way")
+CAPACITY = 60
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([1, 2, 30, 10**9, 10**12]), min_size=1, max_size=CAPACITY),
+    st.integers(0, 10**12),
+    st.integers(0, 10**12),
+)
+def test_finds_what_is_there_and_nothing_else(steps: list[int], start: int, first: int) -> None:
+    frames = start + np.cumsum(steps)
+    serials = first + np.arange(len(frames))
+    column = np.full(CAPACITY, -1)
+    column[serials % CAPACITY] = frames
+    known = dict(zip(frames.tolist(), serials.tolist(), strict=True))
+    wanted = np.concatenate([frames, frames[::-1] + 1, frames - 1, [0, frames[-1] + 10**12]])
+    found = prepare_search(column).find(first, first + len(frames), wanted)
+    assert found.tolist() == [known.get(frame, -1) for frame in wanted.tolist()]
+
+
+def test_more_at_once_than_before_and_fewer() -> None:
+    search = prepare_search(np.arange(1000) * 3)
+    for count in (10, 800, 10):
+        found = search.find(0, 1000, np.arange(count) * 3)
+        assert found.tolist() == list(range(count))
