@@ -52,7 +52,7 @@ def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Non
             return gather
 
         for user in ("batch", "replay"):
-            monkeypatch.setattr(f"rtagent.learning.{user}.prepare_gather", prepare)
+            monkeypatch.setattr(f"rtagent.learning.replay.{user}.prepare_gather", prepare)
 
     return arrange
 
