@@ -23,8 +23,11 @@ GAME = (
 
 
 def whole(runtime: Runtime, first: int) -> None:
-    """Every tick since `first` has its row, and the clock has not slipped."""
+    """Every tick since `first` that is still kept has its row, and the clock has not slipped."""
     newest = runtime.world.ledger.newest
+    # A lack of memory makes the rings smaller.
+    first = max(first, runtime.world.ledger.oldest)
+    assert newest - first > 200
     rows = runtime.world.ledger.read(first, newest + 1)
     np.testing.assert_array_equal(rows["tick"], np.arange(first, newest + 1))
 

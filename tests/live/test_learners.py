@@ -85,17 +85,17 @@ def still(runtime: Runtime) -> bool:
 
 
 def test_a_killed_learner_stops_nobody_who_comes_first(run: Runtimes) -> None:
-    with run(*POLE, "learning.processes=2", "learning.order=first-come") as runtime:
+    orders = ("learning.processes=2", "learning.order=first-come", "learning.lease_s=600")
+    with run(*POLE, *orders) as runtime:
         eventually(lambda: min(applied(runtime)[:2]) > 20, 30, "both apply")
         for index in (0, 1, 0):
             pid = role(runtime, f"learner {index}")["pid"]
             before = applied(runtime)[1 - index]
             os.kill(pid, signal.SIGKILL)
-            took = eventually(
+            eventually(
                 lambda other=1 - index, start=before: applied(runtime)[other] > start + 10,
-                10, "the other one goes on",
+                30, "the other one goes on, and does not wait for a lease to end",
             )
-            assert took < 2.0
             eventually(
                 lambda i=index, old=pid: role(runtime, f"learner {i}").get("pid") not in (old, None)
                 and role(runtime, f"learner {i}")["state"] == "running",
