@@ -40,3 +40,17 @@ def follow_crew(world: World, crew: Iterable[Child], orders: Orders, now: float)
             stagger.leave(worker, now)
     finally:
         lock.leave()
+
+
+def learner_ring(learners: Iterable[Child], orders: Orders) -> list[int]:
+    """The learners that take turns: a dead one loses its turn at once.
+
+    Args:
+        learners: the learner processes.
+        orders: name the number of learners.
+    """
+    return sorted(
+        child.index
+        for child in learners
+        if child.state is State.RUNNING and child.index < orders.learners
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 from rtagent.clock import Clock
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.logs.shortening import short_error
 from rtagent.memory.control import Orders
 from rtagent.memory.meter import MemoryMeter
 from rtagent.memory.world import World, WorldMemory
@@ -25,14 +23,15 @@ from rtagent.processes.launch import ForkServer
 from rtagent.processes.limit import check_processes, most_processes
 from rtagent.processes.scheduling import prefer_supervisor
 from rtagent.processes.systemd import Notifier, Systemd
-from rtagent.r3.coordinator import Coordinator, NotMeasured
-from rtagent.supervisor.checkpoint_requests import LIMIT_S, CheckpointRequests
+from rtagent.r3.coordinator import Coordinator
+from rtagent.supervisor.checkpoint_requests import CheckpointRequests
 from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.children import Crew, Key
-from rtagent.supervisor.commands import Command, Inbox, PendingChanges, Result, running
+from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
+from rtagent.supervisor.commands import Inbox, PendingChanges, Result
 from rtagent.supervisor.duties import Duties
-from rtagent.supervisor.live_settings import Settings, change, check_size, first_orders, scaled
-from rtagent.supervisor.membership import follow_crew
+from rtagent.supervisor.live_settings import check_size
+from rtagent.supervisor.membership import follow_crew, learner_ring
 from rtagent.supervisor.memory_keeping import MemoryKeeping
 from rtagent.supervisor.replay_keeping import Past, ReplayKeeping
 from rtagent.supervisor.scaling import Scaling, first_number
@@ -41,7 +40,6 @@ from rtagent.supervisor.startup import find_shapes, publish_first_weights
 from rtagent.supervisor.status import Report, run_state
 from rtagent.telemetry.event_log import EVENTS_FILE, KEYS
 
-SECTIONS = {"set_inference": "inference", "set_learning": "learning", "set_deadlines": "r3"}
 STEP_S = 0.1
 GO_AFTER_S = 10.0
 
@@ -73,14 +71,14 @@ class Supervisor:
         systemd: Systemd | None = None,
         probed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._settings = Settings(config, first_orders(config))
+        self._desired = DesiredSettings(config)
         self._clock = clock
         self._service = service
         self._preload = preload
         self._systemd = systemd or Systemd(Notifier(None))
         self._probed = probed
         self._inbox = Inbox()
-        self._changes = PendingChanges()
+        self._pending = PendingChanges()
         self.run_dir = config.state_dir / "runs" / run_id
         self._report = Report(run_id, clock, url, self.run_dir / EVENTS_FILE)
         self._duties = Duties(self._report, clock)
@@ -88,7 +86,6 @@ class Supervisor:
         self._saving = ReplayKeeping(config.state_dir / "replay", self._report, clock)
         self._checkpoints = CheckpointRequests(self._saving)
         self._slips = 0
-        self._inference_changed = False
         self._refused: UserError | None = None
         self._stopping = False
         self._started = clock.now()
@@ -111,7 +108,7 @@ class Supervisor:
     @property
     def config(self) -> Config:
         """The configuration with every change so far."""
-        return self._settings.config
+        return self._desired.config
 
     def run(self) -> None:
         """Boot, supervise until told to stop, and end every process.
@@ -169,7 +166,7 @@ class Supervisor:
                 self.world.close()
             if memory is not None:
                 memory.close()
-            self._changes.close()
+            self._pending.close()
             self._inbox.close()
             self._meter.close()
             self._report.close()
@@ -186,9 +183,9 @@ class Supervisor:
         """What must be there before the first worker: orders, a past, weights to act with."""
         world = self._shared
         first = first_number(self.config.inference, world.blueprint.tick_seconds, self._room)
-        self._settings = scaled(self._settings, first)
+        self._desired.scale(first)
         self._scaling = Scaling(world, self._clock)
-        world.control.write(self._orders)
+        self._desired.publish(world.control)
         world.stagger.reset(
             self._orders.algorithm, self._clock.now(), self._orders.processes
         )
@@ -196,6 +193,10 @@ class Supervisor:
         self._coordinator = Coordinator(
             memory, world, self.config, self._clock,
             partial(self._report.event, source="coordinator"), self._pids, private=self._meter,
+        )
+        self._commands = CommandHandler(
+            self._desired, self._inbox, self._pending, self._checkpoints, memory, world, self._crew,
+            self._coordinator, self._most_processes, self._report, self._clock,
         )
         self._memory_keeping = MemoryKeeping(memory, world, self._coordinator, self._report)
         if past is not None:
@@ -224,14 +225,7 @@ class Supervisor:
 
     @property
     def _orders(self) -> Orders:
-        return self._settings.orders
-
-    def _order(self, **changes: Any) -> None:
-        """Put changed orders in force."""
-        orders = replace(self._orders, **changes)
-        if orders != self._orders:
-            self._settings = replace(self._settings, orders=orders)
-            self._shared.control.write(orders)
+        return self._desired.orders
 
     def _wanted(self) -> list[Key]:
         """The processes that should exist now."""
@@ -252,9 +246,9 @@ class Supervisor:
         if self._stopping:
             do("stopping", partial(self._stop, now))
         else:
-            do("commands", self._take_commands)
+            do("commands", self._commands.take)
             do("scaling", partial(self._scale, now))
-            do("window", partial(self._note_new_settings, now))
+            do("window", partial(self._commands.note_new_settings, now))
             do("processes", lambda: self._crew.converge(self._wanted(), now))
             do("membership", partial(self._follow_crew, now))
             do("clock", partial(self._start_clock, now))
@@ -263,7 +257,7 @@ class Supervisor:
         # Whoever is told that a change is in force must be able to read it in the status.
         do("status", self._write_status)
         do("saver", self._saving.poll)
-        do("answers", partial(self._changes.settle, now))
+        do("answers", partial(self._pending.settle, now))
 
     def _listen(self) -> None:
         """Wait a moment for news."""
@@ -274,7 +268,7 @@ class Supervisor:
         """After a pause of the whole daemon nobody's time has run out."""
         paused_s = self._crew.look_around(now)
         if paused_s:
-            self._changes.postpone(paused_s)
+            self._pending.postpone(paused_s)
             self._saving.postpone(paused_s)
             self._scaling.start_anew()
             self._report.event("paused", source="supervisor", seconds=round(paused_s, 3))
@@ -287,13 +281,14 @@ class Supervisor:
         """Have everybody leave."""
         if not self._orders.stop:
             self._report.event("stopping", source="supervisor")
-        self._order(stop=True)
+        self._desired.order(stop=True)
         self._crew.stop(now)
 
     def _follow_crew(self, now: float) -> None:
         """Let those act and learn who can."""
         follow_crew(self._shared, self._crew.of("inference"), self._orders, now)
-        self._order(learner_ring=self._learner_ring())
+        ring = learner_ring(self._crew.of("learner"), self._orders)
+        self._desired.order(learner_ring=ring)
 
     def _take(self, child: Child, form: str, said: dict[str, Any]) -> None:
         """Take in what a child has said."""
@@ -306,21 +301,13 @@ class Supervisor:
             details = self._checkpoints.note(details)
         self._report.event(kind, source=child.name, **details)
 
-    def _learner_ring(self) -> list[int]:
-        """The learners that take turns: a dead one loses its turn at once."""
-        return sorted(
-            child.index
-            for child in self._crew.of("learner")
-            if child.state is State.RUNNING and child.index < self._orders.learners
-        )
-
     def _start_clock(self, now: float) -> None:
         """Let the world's clock start once the agent can act."""
         if not self._orders.go:
             needed = self._crew.of("inference") + self._crew.of("environment")
             ready = all(child.state is State.RUNNING for child in needed)
             if ready or now - self._started > GO_AFTER_S:
-                self._order(go=True)
+                self._desired.order(go=True)
 
     def _scale(self, now: float) -> None:
         """Follow the automatic number of inference processes."""
@@ -330,19 +317,12 @@ class Supervisor:
         )
         if move is None:
             return
-        self._settings = scaled(self._settings, move.after)
-        self._shared.control.write(self._orders)
-        self._inference_changed = True
+        self._desired.scale(move.after)
+        self._commands.scaled()
         self._report.event(
             "rescaled", source="inference", by="auto", before=move.before, after=move.after,
             why=move.why, inputs=move.inputs,
         )
-
-    def _note_new_settings(self, now: float) -> None:
-        """Figures of the last minute begin anew once changed inference settings are in force."""
-        if self._inference_changed and self._value_in_force("inference") is not None:
-            self._inference_changed = False
-            self._order(inference_since=now)
 
     @property
     def _room(self) -> int:
@@ -370,74 +350,8 @@ class Supervisor:
             self._refused = error
             return
         if changes is not None:
-            self._order(batch_bytes=changes.batch_bytes)
+            self._desired.order(batch_bytes=changes.batch_bytes)
             self._memory_keeping.give_back(changes)
-
-    # ---- commands
-
-    def _take_commands(self) -> None:
-        for command in list(self._inbox.take()):
-            try:
-                if command.name == "checkpoint":
-                    self._checkpoint(command)
-                elif command.name in SECTIONS:
-                    self._change(command, SECTIONS[command.name])
-                else:
-                    raise UserError(f"unknown command {command.name!r}")
-            except UserError as error:
-                command.result.set_exception(error)
-            except NotMeasured:
-                self._inbox.put_back(command)
-            except Exception as error:
-                # Whoever asked must not wait in vain.
-                text = short_error(f"internal error: {type(error).__name__}: {error}")
-                command.result.set_exception(UserError(text))
-                raise
-
-    def _change(self, command: Command, section: str) -> None:
-        """Put new settings in force, or refuse them whole."""
-        before = self._settings.value(section)
-        settings = change(self._settings, section, command.arguments)
-        check_processes(settings.config, self._most_processes)
-        if "memory_budget_mb" in command.arguments:
-            budget = settings.config.r3.memory_budget_mb
-            self._coordinator.set_budget(budget, settings.orders)
-        if section == "learning" and settings.orders.learners:
-            self._memory.reserve_learners()
-        # In this order: what is refused here has changed nothing.
-        self._shared.control.write(settings.orders)
-        self._settings = settings
-        self._inference_changed |= section == "inference"
-        roles = {"inference": "inference", "learning": "learner"}
-        if section in roles:
-            self._crew.forgive(roles[section])
-        changed = {name: before[name] for name in command.arguments}
-        self._report.event(
-            "set", source=section, by=command.by, before=changed, after=command.arguments
-        )
-        self._changes.add(
-            command.result, lambda: self._value_in_force(section), self._clock.now()
-        )
-
-    def _value_in_force(self, section: str) -> dict[str, Any] | None:
-        """The settings of a section once the processes follow them; None before."""
-        if section == "inference":
-            if self._shared.stagger.algorithm != self._orders.algorithm:
-                return None
-            if not running(self._crew.of("inference"), self._orders.processes):
-                return None
-        if section == "learning" and not running(self._crew.of("learner"), self._orders.learners):
-            return None
-        return self._settings.value(section)
-
-    def _checkpoint(self, command: Command) -> None:
-        """Have a checkpoint written, and the replay if that is asked for."""
-        if not self._learner_ring():
-            raise UserError("no learner runs: the newest checkpoint is all there is")
-        number = self._orders.checkpoint + 1
-        in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)
-        self._order(checkpoint=number)
-        self._changes.add(command.result, in_force, self._clock.now(), LIMIT_S)
 
     # ---- the end
 

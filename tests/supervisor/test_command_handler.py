@@ -1,10 +1,10 @@
-"""The supervisor's own decisions, with everything around it played by the test."""
+"""Carrying out commands, with everything around it played by the test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,28 +15,30 @@ from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.cells import TooLong
 from rtagent.r3.coordinator import NotMeasured
-from rtagent.supervisor.commands import Command
-from rtagent.supervisor.supervisor import Supervisor
+from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
+from rtagent.supervisor.commands import Inbox, PendingChanges
 
 
 class Stage:
-    """A supervisor whose coordinator, memory, orders and processes refuse when they are told to."""
+    """A handler whose coordinator, memory, orders and processes refuse when they are told to."""
 
-    def __init__(self, folder: Path) -> None:
-        config = parse_config({"run": {"state_dir": str(folder)}, "learning": {"processes": 1}})
+    def __init__(self) -> None:
         self.done: list[str] = []
         self.refusing: dict[str, Exception] = {}
-        self.supervisor = Supervisor(config, VirtualClock(), "run")
-        stubs: dict[str, Any] = {
-            "_coordinator": SimpleNamespace(set_budget=self._does("budget")),
-            "_memory": SimpleNamespace(reserve_learners=self._does("reserve")),
-            "world": SimpleNamespace(control=SimpleNamespace(write=self._does("orders"))),
-            "_crew": SimpleNamespace(forgive=self._does("forgive")),
-            "_report": SimpleNamespace(event=self._does("event")),
-            "_most_processes": 100,
-        }
-        for name, stub in stubs.items():
-            setattr(self.supervisor, name, stub)
+        self.desired = DesiredSettings(parse_config({"learning": {"processes": 1}}))
+        self.desired.publish(self._stub(write=self._does("orders")))
+        self.done.clear()
+        self.inbox, self.pending = Inbox(), PendingChanges()
+        self.handler = CommandHandler(
+            self.desired, self.inbox, self.pending, self._stub(),
+            self._stub(reserve_learners=self._does("reserve")), self._stub(),
+            self._stub(forgive=self._does("forgive")),
+            self._stub(set_budget=self._does("budget")), 100,
+            self._stub(event=self._does("event")), VirtualClock(),
+        )
+
+    def _stub(self, **methods: Any) -> Any:
+        return SimpleNamespace(**methods)
 
     def _does(self, what: str) -> Callable[..., None]:
         def do(*ignored: Any, **also_ignored: Any) -> None:
@@ -48,15 +50,17 @@ class Stage:
 
     def command(self, name: str, **arguments: Any) -> Future[dict[str, Any]]:
         """Give a command, and have it taken."""
-        command = Command(name, arguments, "test", Future())
-        self.supervisor._inbox._queue.put(command)
-        self.supervisor._duties.do("commands", self.supervisor._take_commands)
-        return command.result
+        result = self.inbox.put(name, arguments)
+        with contextlib.suppress(KeyError, TooLong):
+            self.handler.take()
+        return result
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+def stage() -> Iterator[Stage]:
+    found = Stage()
+    yield found
+    found.inbox.close()
 
 
 GOOD = [
@@ -71,12 +75,12 @@ GOOD = [
 def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
     stage: Stage, name: str, arguments: dict[str, Any], where: str
 ) -> None:
-    settings = stage.supervisor._settings
+    settings = stage.desired.current
     concerned = {"budget": "set_deadlines", "reserve": "set_learning"}.get(where, name)
     if where == "change":
         arguments = {**arguments, "unknown": 1}
     elif where == "bounds":
-        stage.supervisor._most_processes = 1
+        stage.handler._most_processes = 1
     elif where == "orders":
         stage.refusing[where] = TooLong("a document too long")
     else:
@@ -88,9 +92,9 @@ def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
     reasons = r"cannot be changed|not possible|internal error: TooLong|processes"
     with pytest.raises(UserError, match=reasons):
         result.result(0)
-    assert stage.supervisor._settings is settings
+    assert stage.desired.current is settings
     assert not {"orders", "forgive", "event"} & set(stage.done)
-    assert stage.supervisor._changes._pending == []
+    assert stage.pending._pending == []
 
 
 @pytest.mark.parametrize(("name", "arguments"), GOOD)
@@ -100,7 +104,7 @@ def test_a_change_is_ordered_once_and_told(
     assert not stage.command(name, **arguments).done()
     assert stage.done.count("orders") == stage.done.count("event") == 1
     section = {"set_inference": "inference", "set_learning": "learning", "set_deadlines": "r3"}
-    value = stage.supervisor._settings.value(section[name])
+    value = stage.desired.current.value(section[name])
     assert value == value | arguments
 
 
@@ -120,6 +124,6 @@ def test_a_budget_waits_for_the_first_measurement(stage: Stage) -> None:
     result = stage.command("set_deadlines", memory_budget_mb=900)
     assert stage.done == []
     del stage.refusing["budget"]
-    stage.supervisor._take_commands()
+    stage.handler.take()
     assert not result.done()
     assert stage.done == ["budget", "orders", "event"]

@@ -1,0 +1,194 @@
+"""Carries out commands: puts new settings in force or refuses them whole, has checkpoints written.
+
+Why it is correct. All of it runs in the supervisor's thread. What can be refused comes first, then
+the control cell is written, then the rest: whoever is refused has changed nothing. A command is
+answered once the processes follow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rtagent.clock import Clock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.logs.shortening import short_error
+from rtagent.memory.control import Control, Orders
+from rtagent.memory.world import World, WorldMemory
+from rtagent.processes.limit import check_processes
+from rtagent.r3.coordinator import Coordinator, NotMeasured
+from rtagent.supervisor.checkpoint_requests import LIMIT_S, CheckpointRequests
+from rtagent.supervisor.children import Crew
+from rtagent.supervisor.commands import Command, Inbox, PendingChanges, running
+from rtagent.supervisor.live_settings import Settings, change, first_orders, scaled
+from rtagent.supervisor.membership import learner_ring
+from rtagent.supervisor.status import Report
+
+SECTIONS = {"set_inference": "inference", "set_learning": "learning", "set_deadlines": "r3"}
+
+
+class DesiredSettings:
+    """The settings with every change so far, and the control cell that tells the workers.
+
+    Args:
+        config: what the run starts with.
+
+    Attributes:
+        current: the settings.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.current = Settings(config, first_orders(config))
+        self._control: Control | None = None
+
+    @property
+    def config(self) -> Config:
+        """The configuration with every change so far."""
+        return self.current.config
+
+    @property
+    def orders(self) -> Orders:
+        """What the workers are told."""
+        return self.current.orders
+
+    def publish(self, control: Control) -> None:
+        """Tell the workers from now on."""
+        self._control = control
+        control.write(self.orders)
+
+    def put(self, settings: Settings) -> None:
+        """Put settings in force; where the cell refuses them, nothing has changed."""
+        if self._control is not None:
+            self._control.write(settings.orders)
+        self.current = settings
+
+    def order(self, **changes: Any) -> None:
+        """Put changed orders in force."""
+        orders = replace(self.orders, **changes)
+        if orders != self.orders:
+            self.put(replace(self.current, orders=orders))
+
+    def scale(self, processes: int) -> None:
+        """Put another number of inference processes in force, where that is `auto`."""
+        self.put(scaled(self.current, processes))
+
+
+class CommandHandler:
+    """Takes the commands that wait, and answers each once it is in force.
+
+    Args:
+        desired: the settings.
+        inbox: where commands wait.
+        pending: where changes wait that are not in force yet.
+        checkpoints: what has been asked of the learners.
+        memory: the shared memory, of which learners are given more.
+        world: the same memory, read.
+        crew: the processes.
+        coordinator: keeps the memory budget.
+        most_processes: that the machine has room for.
+        report: told of every change.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        desired: DesiredSettings,
+        inbox: Inbox,
+        pending: PendingChanges,
+        checkpoints: CheckpointRequests,
+        memory: WorldMemory,
+        world: World,
+        crew: Crew,
+        coordinator: Coordinator,
+        most_processes: int,
+        report: Report,
+        clock: Clock,
+    ) -> None:
+        self._desired = desired
+        self._inbox = inbox
+        self._pending = pending
+        self._checkpoints = checkpoints
+        self._memory = memory
+        self._world = world
+        self._crew = crew
+        self._coordinator = coordinator
+        self._most_processes = most_processes
+        self._report = report
+        self._clock = clock
+        self._inference_changed = False
+
+    def take(self) -> None:
+        """Carry out what waits."""
+        for command in list(self._inbox.take()):
+            try:
+                if command.name == "checkpoint":
+                    self._checkpoint(command)
+                elif command.name in SECTIONS:
+                    self._change(command, SECTIONS[command.name])
+                else:
+                    raise UserError(f"unknown command {command.name!r}")
+            except UserError as error:
+                command.result.set_exception(error)
+            except NotMeasured:
+                self._inbox.put_back(command)
+            except Exception as error:
+                # Whoever asked must not wait in vain.
+                text = short_error(f"internal error: {type(error).__name__}: {error}")
+                command.result.set_exception(UserError(text))
+                raise
+
+    def scaled(self) -> None:
+        """Take note that the number of inference processes has changed by itself."""
+        self._inference_changed = True
+
+    def note_new_settings(self, now: float) -> None:
+        """Figures of the last minute begin anew once changed inference settings are in force."""
+        if self._inference_changed and self._value_in_force("inference") is not None:
+            self._inference_changed = False
+            self._desired.order(inference_since=now)
+
+    def _change(self, command: Command, section: str) -> None:
+        """Put new settings in force, or refuse them whole."""
+        before = self._desired.current.value(section)
+        settings = change(self._desired.current, section, command.arguments)
+        check_processes(settings.config, self._most_processes)
+        if "memory_budget_mb" in command.arguments:
+            budget = settings.config.r3.memory_budget_mb
+            self._coordinator.set_budget(budget, settings.orders)
+        if section == "learning" and settings.orders.learners:
+            self._memory.reserve_learners()
+        # In this order: what is refused here has changed nothing.
+        self._desired.put(settings)
+        self._inference_changed |= section == "inference"
+        roles = {"inference": "inference", "learning": "learner"}
+        if section in roles:
+            self._crew.forgive(roles[section])
+        changed = {name: before[name] for name in command.arguments}
+        self._report.event(
+            "set", source=section, by=command.by, before=changed, after=command.arguments
+        )
+        self._pending.add(
+            command.result, lambda: self._value_in_force(section), self._clock.now()
+        )
+
+    def _value_in_force(self, section: str) -> dict[str, Any] | None:
+        """The settings of a section once the processes follow them; None before."""
+        orders = self._desired.orders
+        if section == "inference":
+            if self._world.stagger.algorithm != orders.algorithm:
+                return None
+            if not running(self._crew.of("inference"), orders.processes):
+                return None
+        if section == "learning" and not running(self._crew.of("learner"), orders.learners):
+            return None
+        return self._desired.current.value(section)
+
+    def _checkpoint(self, command: Command) -> None:
+        """Have a checkpoint written, and the replay if that is asked for."""
+        if not learner_ring(self._crew.of("learner"), self._desired.orders):
+            raise UserError("no learner runs: the newest checkpoint is all there is")
+        number = self._desired.orders.checkpoint + 1
+        in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)
+        self._desired.order(checkpoint=number)
+        self._pending.add(command.result, in_force, self._clock.now(), LIMIT_S)
