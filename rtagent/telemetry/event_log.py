@@ -1,60 +1,50 @@
-"""What happened in a run: written by the supervisor, read by everybody, kept in SQLite.
+"""What happened in a run: written by the supervisor, read by everybody, kept as JSON lines.
 
 Why it is correct. `put` appends to a bounded queue, under a lock that nobody holds while a disk is
-at work, so the supervisor never waits for one. One thread owns the connection and writes whole
-batches: a transaction is there or not, whenever the process is killed. An event leaves the queue
-after its batch is committed, not before; ids are the primary key, so a batch that is written twice
-changes nothing. The write-ahead log lets other processes read meanwhile. The thread is a daemon
-thread, for a disk that hangs may hold it for ever, and must not hold up the end of the process. It
-starts no processes: a child's death signal belongs to the thread that started it, and this one may
-end before the run does.
+at work, so the supervisor never waits for one. One thread writes, whole batches; an event leaves
+the queue after its batch is in the file, not before. The file only grows, and a full one is renamed
+before the next is begun, so whoever reads backwards finds descending ids: an id that is not below
+the one before was read already, from a file that has been renamed meanwhile. A line that a killed
+writer has not finished is no JSON, and is skipped. The thread is a daemon thread, for a disk that
+hangs may hold it for ever, and must not hold up the end of the process. It starts no processes: a
+child's death signal belongs to the thread that started it, and this one may end before the run
+does.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
+from rtagent.files.append import append_whole
+from rtagent.files.regular_file import open_regular
 
-EVENTS_FILE = "events.sqlite"
+EVENTS_FILE = "events.jsonl"
 """In the run's folder."""
+FILE_BYTES = 8 << 20
+"""When a file is renamed, and the one renamed before it is gone: some 40,000 events are kept."""
 CAPACITY = 10_000
 """Events that wait for the disk; then the oldest are dropped."""
-MOST_KEPT = 100_000
-"""Events in the file, 8 kB each at most: a run that lasts for years must not fill the disk."""
 BATCH = 500
 PAUSE_S = 0.1
-"""Between two batches: a burst of events is then few transactions."""
+"""Between two batches: a burst of events is then few writes."""
 RETRY_S = 5.0
 HANG_S = 10.0
 """How long the disk may take before that counts as a failure."""
-BUSY_S = 1.0
+BLOCK = 1 << 16
 
 KEYS = ("id", "at", "uptime_s", "kind", "source")
 """What every event has; whatever else it holds are its details."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS events (
-    id INTEGER PRIMARY KEY,
-    at TEXT NOT NULL,
-    uptime_s REAL NOT NULL,
-    kind TEXT NOT NULL,
-    source TEXT,
-    details TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind);
-"""
-_TABLE_IS_THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
-_NOT_PLAIN = (TypeError, ValueError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
-"""How JSON and SQLite refuse a value."""
 
 
 class EventLog:
@@ -85,13 +75,12 @@ class EventLog:
         self._failing = False
         self._closing = False
         self._writing_since: float | None = None
-        self._connection: sqlite3.Connection | None = None
         self._writer = threading.Thread(target=self._write_all, name="event log", daemon=True)
         self._writer.start()
 
     @property
     def dropped(self) -> int:
-        """Events that will never be in the file: too many waited, or they were not plain values."""
+        """Events that will never be in the file: too many waited, or JSON cannot hold them."""
         return self._dropped
 
     def put(self, event: dict[str, Any]) -> None:
@@ -139,33 +128,31 @@ class EventLog:
                 self._changed.wait_for(
                     lambda: self._closing, PAUSE_S if written else self._retry_s
                 )
-        self._disconnect()
 
     def _write(self, batch: Sequence[dict[str, Any]]) -> bool:
         """Whether the batch is in the file now."""
-        refused = 0
+        lines: list[str] = []
+        for event in batch:
+            with suppress(TypeError, ValueError):
+                lines.append(json.dumps(event) + "\n")
         try:
-            with self._connected() as connection:
-                for event in batch:
-                    try:
-                        connection.execute(
-                            "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?)", _row(event)
-                        )
-                    except _NOT_PLAIN:
-                        refused += 1
-                connection.execute(
-                    "DELETE FROM events WHERE id <= ?", (batch[-1]["id"] - MOST_KEPT,)
-                )
-        except (OSError, sqlite3.Error) as error:
-            self._disconnect()
+            if lines:
+                self._append("".join(lines).encode())
+        except OSError as error:
             with self._changed:
                 self._tell(_reason(error))
             return False
         with self._changed:
             self._forget(batch)
-            self._dropped += refused
+            self._dropped += len(batch) - len(lines)
             self._tell(None)
         return True
+
+    def _append(self, data: bytes) -> None:
+        with suppress(FileNotFoundError):
+            if self._path.stat().st_size + len(data) > FILE_BYTES:
+                os.replace(self._path, _older(self._path))
+        append_whole(self._path, data)
 
     def _forget(self, batch: Sequence[dict[str, Any]]) -> None:
         """Take a written batch from the queue."""
@@ -181,28 +168,6 @@ class EventLog:
         if self._failing != (reason is not None):
             self._failing = reason is not None
             self._on_failure(reason)
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is not None and not self._path.exists():
-            # Somebody has tidied up; SQLite would go on writing to a file that has no name.
-            self._disconnect()
-        if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self._path, timeout=BUSY_S)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            # With a write-ahead log, NORMAL waits for the disk at checkpoints alone, not at each
-            # commit. A power cut may cost the last events; OFF could cost the whole file.
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-            # Events are written once and not read here: 256 KiB of cache are enough.
-            self._connection.execute("PRAGMA cache_size=-256")
-            self._connection.executescript(_SCHEMA)
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
 
 
 def read_events(
@@ -220,41 +185,50 @@ def read_events(
         Events as they were put; none if there is no file yet.
 
     Raises:
-        UserError: the file is damaged, or cannot be read.
+        UserError: the file cannot be read.
     """
-    conditions: list[str] = []
-    values: list[str | int] = []
-    if before is not None:
-        conditions.append("id < ?")
-        values.append(before)
-    if kinds:
-        conditions.append(f"kind IN ({', '.join('?' * len(kinds))})")
-        values.extend(kinds)
-    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    events: list[dict[str, Any]] = []
+    below = inf if before is None else before
     try:
-        if not path.exists():
-            return []
-        address = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
-            if not connection.execute(_TABLE_IS_THERE).fetchall():
-                return []
-            rows = connection.execute(
-                f"SELECT id, at, uptime_s, kind, source, details FROM events {where}"
-                "ORDER BY id DESC LIMIT ?",
-                (*values, limit),
-            ).fetchall()
-        return [{**dict(zip(KEYS, row, strict=False)), **json.loads(row[-1])} for row in rows]
-    except (OSError, TypeError, ValueError, sqlite3.Error) as error:
-        raise UserError(
-            f"cannot read the events in {path}: {_reason(error)}; move the file away if it stays so"
-        ) from None
+        for each in (path, _older(path)):
+            with suppress(FileNotFoundError, NotADirectoryError), open_regular(each) as file:
+                for event in filter(None, map(_parsed, _lines_backwards(file))):
+                    if event["id"] < below:
+                        below = event["id"]
+                        if not kinds or event["kind"] in kinds:
+                            events.append(event)
+                    if len(events) >= limit:
+                        return events
+    except OSError as error:
+        raise UserError(f"cannot read the events in {path}: {_reason(error)}") from None
+    return events
 
 
-def _row(event: dict[str, Any]) -> tuple[Any, ...]:
-    details = {key: value for key, value in event.items() if key not in KEYS}
-    return (*(event[key] for key in KEYS), json.dumps(details))
+def _older(path: Path) -> Path:
+    """The name of the file before this one."""
+    return path.with_name(f"{path.name}.1")
 
 
-def _reason(error: Exception) -> str:
+def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, the last one first."""
+    rest, end = b"", file.seek(0, os.SEEK_END)
+    while end:
+        start = file.seek(max(0, end - BLOCK))
+        rest, *lines = (file.read(end - start) + rest).split(b"\n")
+        yield from reversed(lines)
+        end = start
+    yield rest
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The event of a line; None if it is damaged."""
+    with suppress(ValueError, RecursionError):
+        event = json.loads(line)
+        if isinstance(event, dict) and all(key in event for key in KEYS):
+            return event if isinstance(event["id"], int) else None
+    return None
+
+
+def _reason(error: OSError) -> str:
     """Why, without the path: reasons are shown over HTTP."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return error.strerror or str(error)

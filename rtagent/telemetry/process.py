@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtagent.clock import Clock
+from rtagent.files.append import append_whole
 from rtagent.memory.board import EPISODES, Record, recent_episodes
 from rtagent.memory.horizon import Decision
 from rtagent.memory.world import World
 from rtagent.telemetry.stats import StatsReader
-from rtagent.telemetry.tensorboard import append_whole, scalar_record, version_record
+from rtagent.telemetry.tensorboard import scalar_record, version_record
 
 if TYPE_CHECKING:
     from rtagent.processes.worker import WorkerContext

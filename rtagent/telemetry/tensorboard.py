@@ -1,4 +1,4 @@
-"""TensorBoard's event files, and files that grow by whole pieces.
+"""TensorBoard's event files.
 
 An event file is a row of records: length, checksum of the length, message, checksum of the message
 (the TFRecord format; CRC-32C, rotated and shifted). The message is the protocol buffer `Event` of
@@ -8,10 +8,8 @@ spares every run the import of a library that loads torch, and says at once that
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 
 VERSION = "brain.Event:2"
 
@@ -20,28 +18,6 @@ _MASK_DELTA = 0xA282EAD8
 _WORD = 0xFFFFFFFF
 _DOUBLE, _BYTES, _FLOAT = 1, 2, 5
 """Wire types of the fields that are written; 0 is a varint."""
-
-
-def append_whole(path: Path, data: bytes) -> None:
-    """Append to a file, or leave it as it was.
-
-    Args:
-        path: made if it is not there, with its folder.
-        data: what to append.
-
-    Raises:
-        OSError: it cannot be appended.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
-        except OSError:
-            os.ftruncate(file.fileno(), size)
-            raise
 
 
 def version_record(wall_time: float) -> bytes:

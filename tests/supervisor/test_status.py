@@ -86,7 +86,7 @@ def test_the_status_holds_the_newest_events(cell: JsonCell, clock: VirtualClock)
 
 
 def test_all_events_reach_the_disk(cell: JsonCell, clock: VirtualClock, tmp_path: Path) -> None:
-    path = tmp_path / "run" / "events.sqlite"
+    path = tmp_path / "run" / "events.jsonl"
     report = Report("abc", clock, events=path, time_of_day=lambda: NOON)
     for number in range(EVENTS_SHOWN * 2):
         report.event("slip", source="environment", slips=number)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tensorboard.backend.event_processing import event_accumulator as accumulator
 
+from rtagent.files.append import append_whole
 from rtagent.telemetry import tensorboard
-from rtagent.telemetry.tensorboard import append_whole, scalar_record, version_record
+from rtagent.telemetry.tensorboard import scalar_record, version_record
 
 
 def read(folder: Path) -> Any:
@@ -53,35 +51,3 @@ def test_a_damaged_record_is_noticed(tmp_path: Path) -> None:
     damaged[20] ^= 1
     append_whole(tmp_path / "events.out.tfevents.1", whole + bytes(damaged))
     assert [e.step for e in read(tmp_path).Scalars("a")] == [1]
-
-
-def test_a_full_disk_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "folder" / "file"
-    append_whole(path, b"before")
-
-    class HalfFull:
-        """Takes three bytes, then there is no space left."""
-
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
-
-        def __enter__(self) -> HalfFull:
-            return self
-
-        def __exit__(self, *details: object) -> None:
-            self._file.close()
-
-        def fileno(self) -> int:
-            return self._file.fileno()
-
-        def write(self, data: memoryview) -> int:
-            if len(data) <= 3:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return self._file.write(data[:3]) or 0
-
-    monkeypatch.setattr(tensorboard, "open", HalfFull, raising=False)
-    with pytest.raises(OSError, match="No space left"):
-        append_whole(path, b"after")
-    assert path.read_bytes() == b"before"

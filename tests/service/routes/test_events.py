@@ -147,7 +147,7 @@ def test_without_the_file_the_newest_still_come(started: Run, damage: str) -> No
         started.path.mkdir(parents=True)
     elif damage == "damaged":
         started.path.parent.mkdir(parents=True)
-        started.path.write_bytes(b"these are not the pages of a database " * 200)
+        started.path.write_bytes(b"no events " * 200)
     started.report(event(9), event(8))
     assert ids(started.backend.events(10)) == [9, 8]
 
