@@ -1,6 +1,6 @@
 """What the environment executes at a tick: a pure decision over the actions deposited so far.
 
-Order of preference at tick k (paper 004, Definition 1, with delays made explicit):
+Order of preference at tick k (Riemer et al., Definition 1, with delays made explicit):
 
 1. the deposit meant for k; of several, the one computed from the newest frame;
 2. else the newest late action, if it was computed from a newer frame than any executed before;

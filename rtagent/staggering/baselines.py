@@ -32,7 +32,9 @@ def sequential(
     lock: AbstractContextManager[object],
     tick_seconds: float,
 ) -> Algorithm:
-    """One process acts on the newest frame whenever free: inaction 1 - 1/x (paper 004, Remark 1).
+    """One process acts on the newest frame whenever free: inaction 1 - 1/x.
+
+    Riemer et al., Remark 1.
 
     `StaggerState.reset` forces N to 1. For the arguments see `instructions.Factory`.
     """

@@ -1,4 +1,4 @@
-"""Algorithms 1 and 2 of paper 004 as printed in its Appendix D, for comparison only.
+"""Algorithms 1 and 2 of Riemer et al. as printed in Appendix D, for comparison only.
 
 One departure: line 13 of Algorithm 1 (register the action) is read as standing outside the `else`.
 Taken to the letter, an action whose inference time ties or sets the maximum is dropped, and with a

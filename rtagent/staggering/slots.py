@@ -2,7 +2,7 @@
 
 The published pseudocode spaces processes with relative sleeps, so every oversleep shifts a process
 for good. Here slot (c, i) stands at epoch + (c N + i) T/N for ever, whoever was late before, and a
-process always returns to its own slots. `maximum_time` is Algorithm 1 of paper 004 on slots,
+process always returns to its own slots. `maximum_time` is Algorithm 1 of Riemer et al. on slots,
 `expected_time` its Algorithm 2.
 
 The plan (epoch, T, base) is read and written under the claim lock only; see `state`.
@@ -37,7 +37,7 @@ def maximum_time(
     lock: AbstractContextManager[object],
     tick_seconds: float,
 ) -> Algorithm:
-    """Maximum time staggering: T is the longest inference time seen (paper 004, Algorithm 1).
+    """Maximum time staggering: T is the longest inference time seen (Riemer et al., Algorithm 1).
 
     An action registers T after its slot, so the spacing is T/N exactly once T has settled.
     Needs ceil(tau_max / tau_M) processes. For the arguments see `instructions.Factory`.
@@ -51,7 +51,7 @@ def expected_time(
     lock: AbstractContextManager[object],
     tick_seconds: float,
 ) -> Algorithm:
-    """Expected time staggering: T is the mean inference time (paper 004, Algorithm 2).
+    """Expected time staggering: T is the mean inference time (Riemer et al., Algorithm 2).
 
     An action registers as soon as it is computed. Works where the spread of the inference time is
     well below a tick. For the arguments see `instructions.Factory`.
