@@ -81,7 +81,7 @@ def side_by_side(
 
     Args:
         runs: by name; they are pickled.
-        at_once: how many; none: all.
+        at_once: how many. If None, all.
     """
     # The main thread of each process starts the daemon, and lives as long as it.
     context = multiprocessing.get_context("spawn")

@@ -25,10 +25,10 @@ class RunningDaemon:
 
     Args:
         arguments: further arguments of `rtagent serve`.
-        state_dir: where its state is; none: a folder that is removed at the end.
+        state_dir: where its state is. If None, a folder that is removed at the end.
         environ: more variables of its environment.
         ready: wait at the start until it acts.
-        stderr: descriptor of its log; none: a file, which `said` reads.
+        stderr: descriptor of its log. If None, a file, which `said` reads.
         under: a command that takes the daemon's as its arguments, and becomes it.
     """
 

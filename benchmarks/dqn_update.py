@@ -366,7 +366,7 @@ def main() -> int:
     parser.add_argument("--learning", action="store_true", help="compare learning curves instead")
     parser.add_argument("--games", nargs="+", choices=list(GAMES), default=list(GAMES))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--ticks", type=int, help="per seed; none: as the game has it")
+    parser.add_argument("--ticks", type=int, help="per seed; default: as the game has it")
     parser.add_argument("--picture", type=Path, metavar="FILE")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -131,7 +131,7 @@ def passed(case: Case, result: dict[str, Any]) -> bool | None:
 def main() -> int:
     """Run the cases; exit code 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="names; none: all")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="names; default: all")
     parser.add_argument("--quick", action="store_true", help="a third of the time")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

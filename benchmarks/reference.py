@@ -51,7 +51,7 @@ class Outcome:
 
     Attributes:
         final: mean return of the last episodes.
-        solved_at: steps until a mean return that counts as solved; none: never.
+        solved_at: steps until a mean return that counts as solved. If None, never.
         seconds: what it took.
     """
 
@@ -227,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--world", choices=list(WORLDS), default="cartpole")
-    parser.add_argument("--steps", type=int, help="per seed; none: as the world has it")
+    parser.add_argument("--steps", type=int, help="per seed; default: as the world has it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -143,7 +143,7 @@ class _Server(uvicorn.Server):
     Args:
         config: of the server.
         connections: who is connected.
-        tls: the certificate; none: without TLS.
+        tls: the certificate. If None, without TLS.
         clock: time.
     """
 

@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("name", nargs="?", help="the benchmark to run; none: list them")
+    parser.add_argument("name", nargs="?", help="the benchmark to run; default: list them")
     add_json_option(parser)
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the benchmark")
 

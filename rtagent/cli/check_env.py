@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "env_id", metavar="ENV_ID", help="a registered Gymnasium id, or package.module:EnvId-v0"
     )
     parser.add_argument(
-        "--rate-hz", type=float, metavar="R", help="ticks per second; none: the environment's own"
+        "--rate-hz", type=float, metavar="R", help="ticks per second; default: its own"
     )
     parser.add_argument(
         "--kwargs", default="{}", metavar="JSON", help="passed on to the environment's constructor"

@@ -16,8 +16,8 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     """`[CHECKPOINT]`, and the options of the configuration."""
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", type=Path, nargs="?",
-        help="a checkpoint, or a folder or state directory: its best one, else its newest; none: "
-        "the configured state directory",
+        help="a checkpoint, or a folder or state directory: its best one, else its newest; "
+        "default: the configured state directory",
     )
     add_config_options(parser, none="the checkpoint's own configuration")
 

@@ -27,7 +27,7 @@ _REMEDY = "whoever has put it there may mean ill; choose another --state-dir"
 def add_state_dir_option(parser: argparse.ArgumentParser) -> None:
     """`--state-dir DIR`."""
     parser.add_argument(
-        "--state-dir", metavar="DIR", type=Path, help="the daemon's; none: the configured one"
+        "--state-dir", metavar="DIR", type=Path, help="the daemon's; default: the configured one"
     )
 
 
@@ -40,7 +40,7 @@ class Daemon:
         transport: for tests.
         clock: between two looks at a change that takes long.
         timeout_s: for each answer.
-        certificate: PEM file with the one that the daemon shows; none: it speaks no TLS.
+        certificate: PEM file with the one that the daemon shows. If None, it speaks no TLS.
 
     Raises:
         UserError: the certificate cannot be read.

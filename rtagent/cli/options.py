@@ -24,7 +24,7 @@ def add_config_options(
         parser: of the command.
         none: what is configured without a file.
     """
-    parser.add_argument("--config", metavar="FILE", help=f"a TOML file; none: {none}")
+    parser.add_argument("--config", metavar="FILE", help=f"a TOML file; default: {none}")
     parser.add_argument(
         "--set",
         metavar="SECTION.KEY=VALUE",

@@ -75,7 +75,7 @@ def make_plan(
     Args:
         config: what was measured.
         measured: the times of acting.
-        update: the times of learning; none: unknown.
+        update: the times of learning; None if unknown.
         cores: that this process may use.
 
     Returns:

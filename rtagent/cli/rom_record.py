@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "game",
         nargs="?",
         metavar="ENV_ID|NAME|PATH",
-        help="an environment, an imported cartridge, or a cartridge's file; none: env.id",
+        help="an environment, an imported cartridge, or a cartridge's file; default: env.id",
     )
     add_config_options(parser)
     parser.add_argument(
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "without it: play with the keyboard, in a browser",
     )
     parser.add_argument(
-        "--port", type=int, metavar="P", help="of the page on 127.0.0.1; none: a free one"
+        "--port", type=int, metavar="P", help="of the page on 127.0.0.1; default: a free one"
     )
     add_json_option(parser)
 
@@ -114,7 +114,7 @@ def _configured(args: argparse.Namespace) -> Config:
 
 
 def _cartridge(game: str, config: Config) -> Path | None:
-    """The cartridge that is meant; none: an environment is."""
+    """The cartridge that is meant; None if an environment is."""
     import gymnasium
 
     from rtagent.env.registry import register

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--type", metavar="TYPE", action="append", dest="types", help="of a reward file, such as "
-        "u1 or bcd3le; may be repeated; none: all"
+        "u1 or bcd3le; may be repeated; default: all"
     )
     parser.add_argument(
         "--backend", choices=("gambatte", "pyboy"), default="gambatte", help="(gambatte)"

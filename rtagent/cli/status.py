@@ -186,7 +186,7 @@ def figure_rows(
 
     Args:
         stats: as `GET /v1/stats` answers.
-        injected_ms: mean of the injected latency; none: the inference time is the policy's own.
+        injected_ms: mean of the injected latency. If None, the inference time is the policy's own.
         automatic: whether the number of inference processes is.
     """
     shown = _FIGURES

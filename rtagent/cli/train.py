@@ -51,8 +51,8 @@ class Goal:
     """When training is over: after so many seconds, or so many updates.
 
     Attributes:
-        seconds: none: by updates.
-        updates: applied in this run; none: by seconds.
+        seconds: how long. If None, `updates` counts.
+        updates: applied in this run. If None, `seconds` counts.
     """
 
     seconds: float | None = None
@@ -76,7 +76,7 @@ class Outcome:
         history: figures of the run.
         stats: the last ones.
         applied: updates applied in this run, by all learners.
-        failure: why it ended early; none: it did not.
+        failure: why it ended early; None if it did not.
     """
 
     history: learning_curve.History
@@ -93,7 +93,7 @@ class Results:
         picture: of the learning curve.
         episodes_file: CSV: tick, length, return, seconds.
         tensorboard: folder for `tensorboard --logdir`.
-        checkpoint: the newest; none: none was written.
+        checkpoint: the newest; None if there is none.
     """
 
     picture: Path
@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="DIR",
         type=Path,
-        help="an empty or new folder for the results; none: the run's folder in the state dir",
+        help="an empty or new folder for the results; default: the run's folder in the state dir",
     )
     add_json_option(parser)
 
@@ -335,7 +335,7 @@ def write_results(
     Args:
         config: of the run.
         run_dir: where the recorder wrote.
-        out: where the results are wanted; none: there.
+        out: where the results are wanted. If None, they stay there.
         history: of the run.
 
     Raises:

@@ -67,7 +67,7 @@ class Watcher:
     """Looks at the daemon again and again; finds it again when it was gone.
 
     Args:
-        state_dir: of the daemon; none: the configured one.
+        state_dir: of the daemon. If None, the configured one.
     """
 
     def __init__(self, state_dir: Path | None) -> None:

@@ -68,7 +68,7 @@ class Adapter:
         noop_action: the action that does nothing, an index or a vector.
         rate_hz: ticks per second.
         reward_range: least and largest reward of a tick, widened to include 0, as the environment
-            declares them by an attribute `reward_range` or in its metadata; none: it does not.
+            declares them by an attribute `reward_range` or in its metadata. If None, it does not.
         screen: whether a frame can be shown as a picture.
         sight: what the agent sees, in words.
         faults: how often a reward or an observation was not finite. Such a tick ends its episode
@@ -114,7 +114,7 @@ class Adapter:
         """Begin an episode.
 
         Args:
-            seed: makes this and the following episodes repeatable; none: go on from before.
+            seed: makes this and the following episodes repeatable. If None, go on from before.
 
         Returns:
             The first frame; valid until the next call of the adapter.

@@ -18,7 +18,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
 
     Args:
         path: the file; a link to one is as good.
-        most: bytes that it may have; none: any number.
+        most: bytes that it may have. If None, any number.
 
     Raises:
         OSError: it cannot be opened, is no regular file or too large; `strerror` says which.

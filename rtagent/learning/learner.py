@@ -71,7 +71,7 @@ def publish_initial(world: World, config: Config, resume: Path | None) -> None:
     Args:
         world: whose weight buffers are filled.
         config: names the network and the seed.
-        resume: a checkpoint; none: random weights.
+        resume: a checkpoint. If None, random weights.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.

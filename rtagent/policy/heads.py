@@ -42,7 +42,7 @@ class Head:
 
     Attributes:
         dueling: separate streams for the state's value and the actions' advantages.
-        support: of the value distributions; none: plain values.
+        support: of the value distributions. If None, plain values.
     """
 
     dueling: bool = False

@@ -61,7 +61,7 @@ class Process:
         answers: descriptor of the pipe that the fork server answers through.
 
     Attributes:
-        failure: why it could not be started; none: it could, or that is not known yet.
+        failure: why it could not be started; None if it could, or while that is not known.
     """
 
     def __init__(self, name: str, answers: int) -> None:
@@ -105,7 +105,7 @@ class Process:
         """Wait until it has ended.
 
         Args:
-            timeout: seconds; none: for ever.
+            timeout: seconds. If None, for ever.
         """
         while self.is_alive():
             if not _readable(self._answers, timeout):

@@ -29,8 +29,8 @@ def most_processes(
 
     Args:
         config: `run.max_processes`.
-        cores: that this process may use; none: asks the kernel.
-        levels: of memory; none: asks the kernel.
+        cores: that this process may use. If None, asks the kernel.
+        levels: of memory. If None, asks the kernel.
     """
     if config.run.max_processes != "auto":
         return config.run.max_processes

@@ -53,7 +53,7 @@ class Notifier:
     """Tells the service manager how this process is. Never waits and never raises.
 
     Args:
-        address: a path, or a name in the abstract namespace that begins with `@`; none: nobody
+        address: a path, or a name in the abstract namespace that begins with `@`. If None, nobody
             listens.
         watchdog_s: seconds without `watchdog` after which the service manager ends this process;
             none: it does not watch.

@@ -53,7 +53,7 @@ class Player:
         environment: its id.
         buttons: its actions.
         rate_hz: ticks per second.
-        tape: where episodes are taken down; none: the game runs on past their ends.
+        tape: where episodes are taken down. If None, the game runs on past their ends.
         ticks: since the last reset.
         total: sum of the rewards since then.
         last_reward: the last of them that was not 0.

@@ -20,8 +20,8 @@ class Recorder:
     Args:
         player: what is played.
         name: how the names of states begin.
-        states: folder of the states, as `states_folder` gives it; none: none are saved.
-        demonstration: file of the demonstration; none: none is recorded.
+        states: folder of the states, as `states_folder` gives it. If None, none are saved.
+        demonstration: file of the demonstration. If None, none is recorded.
 
     Attributes:
         tape: what has been taken down.

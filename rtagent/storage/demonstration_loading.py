@@ -119,7 +119,7 @@ def load(
         delay: ticks from the frame that an action is learned for to its execution.
         time_ns: when; the rows say that they happened then.
         interval: ticks from one decision of the player to the next.
-        keep: most ticks; none: as many as the rings can show.
+        keep: most ticks. If None, as many as the rings can show.
         progress: told the fraction that is done.
 
     Returns:

@@ -92,7 +92,7 @@ def restore_replay(
         folder: where from.
         voice: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
             only if something could not be restored.
-        keep: most ticks; none: as many as fit.
+        keep: most ticks. If None, as many as fit.
     """
     start_life("saver")
 
@@ -124,7 +124,7 @@ def load_demonstrations(
         handles: of the shared memory, whose rings are empty.
         past: what with.
         voice: for the answer; ("loaded", path, files, ticks, left_out, delay, seconds).
-        keep: most ticks; none: as many as fit.
+        keep: most ticks. If None, as many as fit.
     """
     start_life("saver")
 

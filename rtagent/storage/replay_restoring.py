@@ -68,7 +68,7 @@ def restore(
         signature: of this run.
         frames: an empty frame ring.
         ledger: an empty ledger.
-        keep: most ticks; none: as many as the rings can show.
+        keep: most ticks. If None, as many as the rings can show.
         progress: told the fraction that is done.
 
     Returns:

@@ -51,7 +51,7 @@ class Staffing:
     Attributes:
         fork_server: forks it.
         handles: of the shared memory.
-        service: body of the HTTP service's process; none: no service.
+        service: body of the HTTP service's process. If None, no service.
         checkpoint_dir: where learners write.
         resume: checkpoint to start from.
         run_dir: where the records of this run are written.

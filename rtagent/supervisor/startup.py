@@ -80,7 +80,7 @@ def publish_first_weights(
     Args:
         fork_server: starts the process.
         handles: of the shared memory.
-        resume: a checkpoint; none: random weights.
+        resume: a checkpoint. If None, random weights.
         stopping: asked again and again; ends the wait.
 
     Raises:

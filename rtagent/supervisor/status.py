@@ -49,7 +49,7 @@ class Report:
         run_id: name of the run.
         clock: time.
         url: of the HTTP service, if there is one.
-        events: file to keep the events in; none: they are not kept.
+        events: file to keep the events in. If None, they are not kept.
         time_of_day: read once.
         suspended: seconds that the machine has slept; the monotonic clock stands still meanwhile.
     """

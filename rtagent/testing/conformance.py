@@ -48,7 +48,7 @@ def check_realtime(
     Args:
         make_env: a registered Gymnasium id, `package.module:EnvId-v0`, or a callable that makes
             the environment, which the child process must be able to import.
-        rate_hz: ticks per second, up to 1000; none: the environment's own.
+        rate_hz: ticks per second, up to 1000. If None, the environment's own.
         kwargs: passed on to the constructor, or to the callable.
         seconds: for how long it is stepped on the wall clock.
         seed: of actions and episodes.

@@ -20,7 +20,7 @@ def leftovers(clock: Clock, before: Leftovers, allowed: Leftovers | None = None)
     Args:
         clock: time.
         before: what was held at the beginning; it does not count.
-        allowed: not waited for; none: threads and descriptors, but no processes.
+        allowed: not waited for. If None, threads and descriptors, but no processes.
     """
     gc.collect()
     until = clock.now() + SETTLE_S

@@ -78,7 +78,7 @@ class Backend(Protocol):
 
         Args:
             limit: most events.
-            before: only those with a smaller id; none: the newest.
+            before: only those with a smaller id. If None, the newest.
             kinds: only these; empty: all.
         """
 

@@ -75,7 +75,7 @@ class CommandChannel:
         Args:
             name: of the command.
             arguments: of the command; plain values.
-            timeout: seconds; none: the channel's.
+            timeout: seconds. If None, the channel's.
             by: who asks, for the events.
 
         Returns:

@@ -12,8 +12,8 @@ def check_certificate(certificate: Path | None, private_key: Path | None) -> boo
     """Refuse a certificate that cannot be used, before anything is started.
 
     Args:
-        certificate: PEM file; none: no TLS.
-        private_key: PEM file; none: it is in the certificate's.
+        certificate: PEM file. If None, no TLS.
+        private_key: PEM file. If None, it is in the certificate's.
 
     Returns:
         Whether there is one.

@@ -111,7 +111,7 @@ class Connections:
         """End the connection that is missed least.
 
         Args:
-            address: of this client; none: of anybody.
+            address: of this client. If None, of anybody.
 
         Returns:
             Whether there is room now.

@@ -29,7 +29,7 @@ class Listener:
         sock: listening.
         make_protocol: for each connection.
         connections: who is connected.
-        tls: the certificate; none: without TLS.
+        tls: the certificate. If None, without TLS.
         clock: time.
         say: told what goes wrong.
     """

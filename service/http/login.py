@@ -91,7 +91,7 @@ def login_page(problem: Problem | None = None) -> Response:
     """The page that says how to log in.
 
     Args:
-        problem: why it is shown; none: it was asked for.
+        problem: why it is shown; None if it was asked for.
     """
     if problem is None:
         return HTMLResponse(PAGE.substitute(said=""), headers=NO_STORE)

@@ -37,7 +37,7 @@ class Problem(Exception):
     Args:
         status: HTTP status.
         detail: one sentence for a person: the cause, and what to do.
-        kind: last part of the problem's type; none: `about:blank`, the status says it all.
+        kind: last part of the problem's type. If None, `about:blank`, the status says it all.
         headers: further response headers.
         members: further members of the problem document.
     """

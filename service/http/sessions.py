@@ -51,7 +51,7 @@ class Sessions:
 
     Args:
         token: of the daemon; another one ends all sessions.
-        path: of their file, in the state directory; none: they are kept in memory.
+        path: of their file, in the state directory. If None, they are kept in memory.
         now: the wall clock.
     """
 

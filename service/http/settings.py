@@ -18,9 +18,9 @@ class Settings:
         port: port the service is bound to (the real one where 0 was asked for).
         allowed_hosts: further names under which clients may reach the service: `name:port`, or
             `name` at our port and at those of HTTP and HTTPS.
-        certificate: PEM file with the certificate and its chain; none: without TLS.
-        private_key: PEM file with its key; none: it is in the certificate's file.
-        sessions_file: where the sessions of browsers are kept; none: in memory.
+        certificate: PEM file with the certificate and its chain. If None, without TLS.
+        private_key: PEM file with its key. If None, it is in the certificate's file.
+        sessions_file: where the sessions of browsers are kept. If None, in memory.
         max_body_bytes: longest request body.
         most_connections: open at once, if there are descriptors for them.
         most_per_address: of one client's address, so that no single one can take them all; behind

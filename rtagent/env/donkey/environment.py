@@ -105,7 +105,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
 
         Args:
             scene: which one to load.
-            host: where the simulator runs; none: one of our own is started.
+            host: where the simulator runs. If None, one of our own is started.
             port: of that host.
             rate_hz: telemetry per second; one of our own is started with it.
             actions: `grid` (Discrete) or `continuous` (Box).
@@ -118,7 +118,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
             road: fields of `regen_road`, sent once the scene is loaded.
             road_seed: of the generated road, in a simulator of our own.
             render_mode: none or `rgb_array`.
-            clock: time; none: the machine's.
+            clock: time. If None, the machine's.
 
         Raises:
             UserError: an argument is illegal, or no simulator answers at the given host.

@@ -47,7 +47,7 @@ def number(message: Mapping[str, Any], key: str, default: float | None = None) -
     Args:
         message: the message.
         key: its field.
-        default: what a missing field means; none: the field must be there.
+        default: what a missing field means. If None, the field must be there.
 
     Raises:
         ProtocolError: it is missing or not a finite number.

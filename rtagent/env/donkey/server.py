@@ -131,8 +131,8 @@ class Simulator:
         clock: time.
         fps: telemetry frames per second.
         seed: of roads and noise.
-        track: the road of every scene; none: each scene has its own.
-        race: rules of the race that each client drives on its own; none: no race.
+        track: the road of every scene. If None, each scene has its own.
+        race: rules of the race that each client drives on its own. If None, no race.
         most_clients: further ones are turned away.
         most_pixels: of the cameras of one client together.
         may_quit: whether a client may end the simulator.

@@ -43,14 +43,14 @@ class Session:
 
     Args:
         seed: of generated roads, textures and noise.
-        track: the road of every scene; none: each scene has its own.
-        rules: of a race in every scene; none: there are no races.
-        room: gives the most pixels that both cameras together may have now; none: any number.
+        track: the road of every scene. If None, each scene has its own.
+        rules: of a race in every scene. If None, there are no races.
+        room: gives the most pixels that both cameras together may have now. If None, any number.
         may_quit: whether the client may end the simulator.
 
     Attributes:
         controls: in force.
-        synchronous_step: seconds of the world per `control` message; none: the world's own clock.
+        synchronous_step: seconds of the world per `control` message. If None, its own clock.
         wants_telemetry: a frame is due now, whatever the clock says.
         quit_asked: the client wants the simulator to end.
         name: the car's.

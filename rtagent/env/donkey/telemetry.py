@@ -50,7 +50,7 @@ class Telemetry:
     Attributes:
         picture: uint8 RGB, of the size asked for.
         resized: the simulator sent another size.
-        cte: cross-track error; none: the simulator does not say.
+        cte: cross-track error; None if the simulator does not say.
         speed: along whatever direction.
         forward_velocity: along the car's heading; negative in reverse. Without velocities it is
             the speed.

@@ -108,7 +108,7 @@ class Duel(gym.Env[NDArray[np.uint8], np.int64]):
         """Begin an episode.
 
         Args:
-            seed: begin anew from a saved state, and repeatably; none: go on with the sequence.
+            seed: begin anew from a saved state, and repeatably. If None, go on with the sequence.
             options: `encounter`: begin at the saved state of this one.
 
         Returns:

@@ -33,7 +33,7 @@ class PaperGame(Game):
             name: of the imported cartridge.
             rewards: of the built-in reward file.
             start: where every episode begins: a state or a script of keys, see `Game`.
-            roms: folder of the cartridges; none: that of the configured state directory.
+            roms: folder of the cartridges. If None, that of the configured state directory.
             actions: as in `Game`.
             max_ticks: as in `Game`.
             boot_frames: as in `Game`.

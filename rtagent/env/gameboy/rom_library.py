@@ -85,7 +85,7 @@ def import_rom(
     Args:
         folder: the library; made if absent.
         path: the cartridge.
-        name: what it shall be called, even if its hash is unknown; none: as the known game.
+        name: what it shall be called, even if its hash is unknown. If None, as the known game.
         replace: another cartridge of this name goes.
 
     Raises:

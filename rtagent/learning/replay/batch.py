@@ -108,7 +108,7 @@ class BatchBuffer:
         """The batch, the same object each time, once transitions and frames are there.
 
         Args:
-            weights: (B,); none: all 1, in every batch of this buffer.
+            weights: (B,). If None, all 1, in every batch of this buffer.
         """
         return self._laid_out(self._shift).finish(weights)
 
@@ -149,7 +149,7 @@ class _Layout:
         observations: (B, stack, *frame_shape), memory for the states.
         next_observations: for the successors.
         states: copies the states, and what follows them where that is the successors' frames.
-        successors: copies the successors; none: they overlap with the states.
+        successors: copies the successors. If None, they overlap with the states.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Replay:
         frames: the shared frames.
         ledger: the shared rows.
         learning: discount, n-step, meaning of a transition, exponent of the priorities.
-        priorities: shared by all learners; none: every transition has the same probability.
+        priorities: shared by all learners. If None, every transition has the same probability.
     """
 
     def __init__(
