@@ -41,6 +41,8 @@ class ReplaySizes:
     Attributes:
         least_ticks: the smallest replay from which learning can go on.
         least_bytes: its memory.
+        most_ticks: the capacity.
+        most_bytes: memory of so many ticks.
     """
 
     def __init__(self, memory: ReplayMemory, blueprint: Blueprint, config: Config) -> None:
@@ -48,8 +50,9 @@ class ReplaySizes:
         enough = 2 * max(learning.learning_starts, learning.n_step, LEAST_TICKS)
         self._memory = memory
         self._blueprint = blueprint
-        self._capacity = config.replay.capacity
-        self.least_ticks = min(self._capacity, enough)
+        self.most_ticks = config.replay.capacity
+        self.most_bytes = self.most_ticks * memory.bytes_per_tick
+        self.least_ticks = min(self.most_ticks, enough)
         self.least_bytes = self.least_ticks * memory.bytes_per_tick
         while (missing := self.least_ticks - memory.ticks_in(self.least_bytes)) > 0:
             self.least_bytes += missing * memory.bytes_per_tick
@@ -67,7 +70,7 @@ class ReplaySizes:
         """
         frame, whole = self._blueprint.frame_bytes, self._memory.bytes_per_tick
         ticks = replay_ticks(size, self._blueprint.frame_stack, frame, 0, whole - frame)
-        return min(max(self._memory.ticks_in(ticks * whole), self.least_ticks), self._capacity)
+        return min(max(self._memory.ticks_in(ticks * whole), self.least_ticks), self.most_ticks)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from rtagent.memory.horizon import OUTCOMES, Decision, HorizonRecord
 SIZES_EVERY_S = 1.0
 
 
-class HorizonNews:
-    """Follows the ring of decisions.
+class DecisionEvents:
+    """Publishes the decisions in the ring as events.
 
     Args:
         record: holds it.
@@ -33,7 +33,7 @@ class HorizonNews:
         self._told_at = -math.inf
         self._untold = 0
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Tell what has been decided since the last call."""
         count = self._record.count
         for decision in self._record.decisions(since=self._seen)[::-1]:

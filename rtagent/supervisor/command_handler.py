@@ -17,7 +17,8 @@ from rtagent.logs.shortening import short_error
 from rtagent.memory.control import Control, Orders
 from rtagent.memory.world import World, WorldMemory
 from rtagent.processes.limit import check_processes
-from rtagent.r3.coordinator import Coordinator, NotMeasured
+from rtagent.r3.coordinator import Coordinator
+from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.checkpoint_requests import LIMIT_S, CheckpointRequests
 from rtagent.supervisor.children import Crew
 from rtagent.supervisor.commands import Command, Inbox, PendingChanges, running

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rtagent.errors import UserError
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldMemory
-from rtagent.r3.coordinator import Changes, Coordinator
+from rtagent.r3.coordinator import Coordinator
+from rtagent.r3.publication import Changes
 from rtagent.supervisor.status import Report
 
 

@@ -25,7 +25,10 @@ from rtagent.memory.control import Orders
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.usage import Level, memory_levels
 from rtagent.r3.budget import AIM
-from rtagent.r3.coordinator import CALM_S, Changes, Coordinator, NotMeasured
+from rtagent.r3.coordinator import Coordinator
+from rtagent.r3.memory_usage import NotMeasured
+from rtagent.r3.pressure import CALM_S
+from rtagent.r3.publication import Changes
 from tests.conftest import make_blueprint
 from tests.forked import Forked, forked_children
 
@@ -366,7 +369,7 @@ def test_it_measures_once_a_second_and_goes_on_while_it_waits_for_the_figure() -
         asked.append(daemon.clock.now())
         return WORKERS_BYTES if len(asked) % 4 == 0 else None
 
-    daemon.coordinator._private_bytes = later
+    daemon.coordinator._usage._measure_private = later
     daemon.run(0.3)
     assert daemon.told("memory_division") == []
     with pytest.raises(NotMeasured):
@@ -530,7 +533,7 @@ def play(acts: bool, report: int) -> None:
     daemon, rings = Daemon(capacity=REPLAY // TICK_BYTES), RealRings()
     daemon.rings, daemon.clock = rings, MonotonicClock()  # type: ignore[assignment]
     coordinator = daemon.coordinate()
-    coordinator._levels = memory_levels
+    coordinator._pressure._levels = memory_levels
     os.write(report, b"r")
     end = time.monotonic() + 8.0
     while time.monotonic() < end:

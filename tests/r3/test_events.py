@@ -8,7 +8,7 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.memory.horizon import KINDS, Decision, HorizonRecord
-from rtagent.r3.events import HorizonNews
+from rtagent.r3.events import DecisionEvents
 
 
 class Controller:
@@ -18,7 +18,7 @@ class Controller:
         self.record = HorizonRecord(memoryview(bytearray(HorizonRecord.size())))
         self.clock = VirtualClock(100.0)
         self.told: list[tuple[str, dict[str, Any]]] = []
-        self.news = HorizonNews(
+        self.events = DecisionEvents(
             self.record, self.clock, lambda kind, **details: self.told.append((kind, details))
         )
 
@@ -34,8 +34,8 @@ def controller() -> Controller:
 def test_the_end_of_every_horizon_is_told(controller: Controller) -> None:
     for kind in ("met", "missed", "early-exit"):
         controller.decide(kind)
-    controller.news.tell()
-    controller.news.tell()
+    controller.events.publish()
+    controller.events.publish()
     assert [(kind, said["outcome"]) for kind, said in controller.told] == [
         ("horizon", "met"), ("horizon", "missed"), ("horizon", "early-exit"),
     ]
@@ -46,7 +46,7 @@ def test_a_new_batch_size_is_told_with_its_inputs(controller: Controller) -> Non
     controller.decide("settings", 0, 32)
     controller.decide("step")
     controller.decide("step", 32, 40)
-    controller.news.tell()
+    controller.events.publish()
     ((kind, said),) = controller.told
     assert kind == "batch_size"
     assert (said["why"], said["before"], said["after"], said["untold"]) == ("step", 32, 40, 0)
@@ -56,11 +56,11 @@ def test_a_new_batch_size_is_told_with_its_inputs(controller: Controller) -> Non
 def test_of_many_changes_one_a_second_is_told(controller: Controller) -> None:
     for size in range(32, 42):
         controller.decide("step", size, size + 1)
-        controller.news.tell()
+        controller.events.publish()
         controller.clock.advance(0.01)
     assert len(controller.told) == 1
     controller.clock.advance(1.0)
     controller.decide("step", 42, 50)
-    controller.news.tell()
+    controller.events.publish()
     _, said = controller.told[-1]
     assert (said["after"], said["untold"]) == (50, 9)

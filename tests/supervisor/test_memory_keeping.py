@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rtagent.errors import UserError
-from rtagent.r3.coordinator import Changes
+from rtagent.r3.publication import Changes
 from rtagent.supervisor.memory_keeping import MemoryKeeping
 
 ORDERS: Any = object()

@@ -1,0 +1,181 @@
+"""Who may have how much memory: batches and replay, divided anew and anew (Eqs. 3 to 6).
+
+The bounds are ours. Batches get no more than the largest of them can use (Eq. 1), and no less than
+one of the smallest size for each learner; what they leave is the replay's, which keeps enough for
+learning to go on. Between these bounds alpha and beta move the division, away from the one that
+`r3.batch_share` names and back to it within some `r3.window` episodes: Eq. 5 alone only ever adds,
+nearly always to the replay, and would in time leave every batch at the smallest size
+(`equations.scale_reservations`). Without a budget nothing is divided, unless memory is short.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+
+from rtagent.config import R3Config
+from rtagent.memory.board import Record, recent_episodes
+from rtagent.memory.control import Orders
+from rtagent.memory.horizon import UNKNOWN
+from rtagent.r3 import equations
+from rtagent.r3.budget import AIM, ReplaySizes
+from rtagent.r3.memory_usage import MemoryUsage
+
+GROWTH = 1.02
+"""The replay, and what was given up, grow by this per second at most."""
+
+
+class EpisodeScales:
+    """How the newest episodes move the division (Eqs. 4 and 5).
+
+    Args:
+        environment: the environment's record on the board.
+        tick_seconds: tau_M.
+        window: gamma, episodes.
+
+    Attributes:
+        alpha: of the newest episode.
+        beta: of the newest episode.
+        scales: by how much the reservations of batches and replay exceed the configured ones.
+    """
+
+    def __init__(self, environment: Record, tick_seconds: float, window: int) -> None:
+        self._environment = environment
+        self._tick_seconds = tick_seconds
+        self._window = window
+        self._seconds: deque[float] = deque(maxlen=window)
+        self._returns: deque[float] = deque(maxlen=window)
+        self._seen = 0
+        self.alpha = self.beta = UNKNOWN
+        self.scales = (1.0, 1.0)
+
+    def update(self) -> bool:
+        """Take in the episodes that have finished; whether any have."""
+        count = int(self._environment["episodes"][0])
+        if count == self._seen:
+            return False
+        for episode in recent_episodes(self._environment, count - self._seen):
+            self._add(float(episode["length"]) * self._tick_seconds, float(episode["return"]))
+        self._seen = count
+        return True
+
+    def _add(self, seconds: float, value: float) -> None:
+        if not math.isfinite(value):
+            return
+        self.alpha = equations.alpha(seconds, self._seconds)
+        self.beta = equations.beta(value, self._returns)
+        self._seconds.append(seconds)
+        self._returns.append(value)
+        self.scales = equations.scale_reservations(
+            self.scales, self.alpha, self.beta, self._window
+        )
+
+
+class Division:
+    """What batches and replay may have.
+
+    Args:
+        usage: what they have.
+        sizes: bounds of the replay.
+        r3: share of the batches before episodes move it.
+        budget: bytes; None: none.
+        now: seconds.
+        recovered: called with the bytes to divide once a shortage is over.
+
+    Attributes:
+        batch: bytes for the batches of all learners; None: no limit.
+        replay: bytes for the replay; None: no limit.
+        ticks_limit: ticks that the replay may keep.
+    """
+
+    def __init__(
+        self,
+        usage: MemoryUsage,
+        sizes: ReplaySizes,
+        r3: R3Config,
+        budget: int | None,
+        now: float,
+        recovered: Callable[[float], None],
+    ) -> None:
+        self._usage = usage
+        self._sizes = sizes
+        self._share = r3.batch_share
+        self._recovered = recovered
+        self._divided_at = now
+        self._ceiling: float | None = None
+        self.batch: float | None = None
+        self.replay: float | None = None
+        self.ticks_limit = sizes.most_ticks if budget is None else sizes.ticks_in(budget)
+
+    def halve(self, orders: Orders) -> None:
+        """Halve what both may have, or have if that is less."""
+        held, in_use = self._usage.replay(), self._usage.batch(orders)
+        replay = held if self.replay is None else min(self.replay, held)
+        batch = in_use if self.batch is None else min(self.batch, in_use)
+        self.replay = max(replay / 2, self._sizes.least_bytes)
+        self.batch = max(batch / 2, self._usage.batch(orders, 1))
+        self._ceiling = self.replay + self.batch
+        self.ticks_limit = min(self.ticks_limit, self._sizes.ticks_in(self.replay))
+
+    def divide(
+        self,
+        now: float,
+        orders: Orders,
+        budget: int | None,
+        scales: tuple[float, float],
+        *,
+        recover: bool,
+    ) -> None:
+        """Eq. 6, its bounds, and Eq. 3.
+
+        Args:
+            now: seconds.
+            orders: in force.
+            budget: bytes; None: none.
+            scales: of the newest episodes.
+            recover: whether what was given up in a shortage may be taken back.
+        """
+        growth = GROWTH ** (now - self._divided_at)
+        self._divided_at = now
+        total = self._total(orders, budget, growth if recover else 1.0)
+        if total is None:
+            self.batch = self.replay = None
+            self.ticks_limit = self._sizes.most_ticks
+            return
+        largest = self._usage.largest_batch(orders)
+        if self._ceiling is None or self.batch is None or self.replay is None:
+            batch = self._share_of_batches(total, orders, largest, scales)
+        else:
+            batch, _ = equations.fit(self.batch, self.replay, total)
+        self.batch = min(batch, largest, total - self._sizes.least_bytes)
+        # What learners have kept from larger batches cannot hold frames.
+        held = self.batch if self._ceiling else max(self.batch, self._usage.batches(orders))
+        self.replay = max(total - held, self._sizes.least_bytes)
+        limit = self._sizes.ticks_in(self.replay)
+        self.ticks_limit = min(limit, math.ceil(self.ticks_limit * growth))
+
+    def _total(self, orders: Orders, budget: int | None, growth: float) -> float | None:
+        """M: what batches and replay may have together; None: as much as they want."""
+        least = self._sizes.least_bytes + self._usage.batch(orders, 1)
+        if budget is None:
+            total = self._sizes.most_bytes + self._usage.largest_batch(orders)
+        else:
+            total = AIM * budget - self._usage.baseline(orders)
+        if self._ceiling is not None:
+            self._ceiling *= growth
+            if self._ceiling < total:
+                return max(self._ceiling, least)
+            self._ceiling = None
+            self._recovered(total)
+        return None if budget is None else max(total, least)
+
+    def _share_of_batches(
+        self, total: float, orders: Orders, largest: float, scales: tuple[float, float]
+    ) -> float:
+        # A budget is accepted only if it holds batches of the smallest size.
+        smallest = self._usage.batch(orders, orders.batch_size)
+        batch = min(max(self._share * total, smallest), largest)
+        more_batch, more_replay = scales
+        batch, _ = equations.fit(batch * more_batch, (total - batch) * more_replay, total)
+        return max(batch, smallest)

@@ -1,0 +1,128 @@
+"""What the daemon uses of the memory, and which part of it holds how much; bytes, measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from rtagent.memory.control import Orders
+from rtagent.memory.world import World
+from rtagent.r3 import equations
+from rtagent.r3.budget import ReplayMemory
+from rtagent.r3.controller import batch_in_force
+
+RINGS = ("frames", "ledger")
+"""Arenas that follow the limit of the replay."""
+MEASURE_EVERY_S = 1.0
+
+
+class NotMeasured(Exception):
+    """The memory of the processes has not been measured yet."""
+
+
+class MemoryUsage:
+    """Measures the processes once a second, and knows what the shared memory holds.
+
+    Args:
+        memory: the owner of the shared memory.
+        world: the shared memory.
+        pids: the processes of the daemon at this moment.
+        private: memory of processes, without what is shared; None: it is not known yet.
+    """
+
+    def __init__(
+        self,
+        memory: ReplayMemory,
+        world: World,
+        pids: Callable[[], Iterable[int]],
+        private: Callable[[Iterable[int]], int | None],
+    ) -> None:
+        self._memory = memory
+        self._world = world
+        self._pids = pids
+        self._measure_private = private
+        self._newest: int | None = None
+        self._private: int | None = None
+        self._next = -math.inf
+        self._largest_batch = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether the processes have been measured when every worker was there."""
+        return self._private is not None
+
+    def measure(self, now: float, orders: Orders) -> bool:
+        """Take in a new measurement of the processes, if there is one and all are there."""
+        if now < self._next:
+            return False
+        private = self._measure_private(self._pids())
+        if private is None:
+            return False
+        self._next = now + MEASURE_EVERY_S
+        self._newest = private
+        if not self._ready(orders):
+            return False
+        self._private = private
+        return True
+
+    def accept_newest(self) -> None:
+        """Count on the newest measurement, whoever was there.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        if self._newest is None:
+            raise NotMeasured
+        self._private = self._newest
+
+    def measure_soon(self) -> None:
+        """Measure at the next step."""
+        self._next = -math.inf
+
+    def _ready(self, orders: Orders) -> bool:
+        board = self._world.board
+        ready = [
+            board.environment["ready"],
+            board.learners["ready"][: orders.learners],
+            board.inference["ready"][: orders.processes],
+        ]
+        return all(bool(each.all()) for each in ready)
+
+    def replay(self) -> int:
+        """What the rings have now."""
+        pages = self._memory.pages()
+        return sum(pages[name] for name in RINGS)
+
+    def total(self) -> int:
+        """What the daemon uses, as of the last measurement of its processes; -1: unknown."""
+        return -1 if self._private is None else self._private + sum(self._memory.pages().values())
+
+    def baseline(self, orders: Orders) -> int:
+        """Of the total, what is neither replay nor batches; -1: unknown."""
+        if not self.known:
+            return -1
+        return int(self.total() - self.replay() - self.batches(orders))
+
+    def batches(self, orders: Orders) -> float:
+        """What learners have for batches: as much as the largest ones so far needed.
+
+        A process keeps what it once had. If that counted as its baseline as soon as batches are
+        smaller, there would be less for batches each time, until nothing is left.
+        """
+        size = batch_in_force(self._world.horizon.read(), orders)
+        self._largest_batch = max(self._largest_batch, size)
+        return self.batch(orders, self._largest_batch)
+
+    def forget_largest_batch(self) -> None:
+        """Learners have given back what they had for batches: one did not fit."""
+        self._largest_batch = 0
+
+    def batch(self, orders: Orders, size: int | None = None) -> float:
+        """What one batch of every learner needs: of that size, or of the size in force."""
+        horizon = self._world.horizon.read()
+        size = batch_in_force(horizon, orders) if size is None else size
+        return orders.learners * equations.batch_memory(size, horizon.base_size, horizon.base_bytes)
+
+    def largest_batch(self, orders: Orders) -> float:
+        """What one batch of every learner needs at most (Eq. 1)."""
+        return self.batch(orders, equations.LARGEST_IN_SMALLEST * orders.batch_size)
