@@ -9,6 +9,7 @@ means cover the last 60 seconds, or the time since the inference settings change
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,16 @@ from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction, processes_needed
+from rtagent.telemetry.figures import acting, learning
+from rtagent.telemetry.figures.acting import UNKNOWN_REGRET
+from rtagent.telemetry.figures.declaration import as_json
+from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.trend import EPISODES, trend
 
 WINDOW_S = 60.0
 SILENT_S = 10.0
 """A learner that has not beaten for so long has no rate of updates."""
 RATE_OVER_NS = 5 * NANO
-
-UNKNOWN_REGRET: dict[str, Any] = {"value": None, "kind": "unknown", "unit": "reward"}
 
 
 class StatsReader:
@@ -52,24 +55,27 @@ class StatsReader:
         self._clock = clock or MonotonicClock()
 
     def collect(self) -> dict[str, Any]:
-        """The dictionary that `GET /v1/stats` answers."""
+        """The figures as `GET /v1/stats` answers them."""
+        found: dict[str, Any] = as_json(self.read())
+        return found
+
+    def read(self) -> Stats:
+        """The figures at this moment."""
         now = self._clock.now()
         since = max(now - WINDOW_S, self._world.control.orders.inference_since)
         minute = self.rows_since(now - WINDOW_S)
         rows = minute[minute["time_ns"] >= since * NANO]
         status = self._world.status.read()
-        return {
-            "clock": {**self._clock_figures(rows, now), "window_s": now - since},
-            "actions": {
-                **self._action_figures(rows, now), "inaction_fraction_60s": _inaction(minute),
-            },
-            "inference": self._inference_figures(status, since),
-            "learning": self._learning_figures(status, now),
-            "replay": self._replay_figures(),
-            "r3": self._r3_figures(),
-            "regret": self._regret_figures(),
-            "episodes": self._episode_figures(),
-        }
+        return Stats(
+            clock=self._clock_figures(rows, now, since),
+            actions=self._action_figures(rows, minute, now),
+            inference=self._inference_figures(status, since),
+            learning=self._learning_figures(status, now),
+            replay=self._replay_figures(),
+            r3=self._r3_figures(),
+            regret=self._regret_figures(),
+            episodes=self._episode_figures(),
+        )
 
     def rows_since(self, since: float) -> Rows:
         """The whole ledger rows of ticks at `since` s or later."""
@@ -82,7 +88,7 @@ class StatsReader:
         rows = ledger.read(first, newest + 1)
         return rows[rows["time_ns"] >= since * NANO]
 
-    def _clock_figures(self, rows: Rows, now: float) -> dict[str, Any]:
+    def _clock_figures(self, rows: Rows, now: float, since: float) -> acting.Clock:
         record = self._world.board.environment[0]
         target = self._world.blueprint.rate_hz
         ticks = int(record["ticks"])
@@ -95,24 +101,25 @@ class StatsReader:
         started = int(record["anchor_ns"]) - int(record["slipped_ns"])
         before = int(record["anchor_tick"]) - self._world.first_tick
         first = started - round(before * NANO / target)
-        return {
-            "uptime_s": now - first / NANO if ticks else None,
-            "ticks": ticks,
-            "rate_hz": rate,
-            "target_rate_hz": target,
-            "drift_ms": drift_ms,
-            "slips": int(record["slips"]),
-            "realtime": bool(record["realtime"]),
-            "lateness_us": _spread(rows["lateness_ns"] / 1e3, (50, 99, 99.9)),
-            "step_us": _spread(self._step_lengths(rows) / 1e3, (50, 99)),
-            "reset_ms": int(record["reset_ns"]) / 1e6 if ticks else None,
-        }
+        return acting.Clock(
+            window_s=now - since,
+            uptime_s=now - first / NANO if ticks else None,
+            ticks=ticks,
+            rate_hz=rate,
+            target_rate_hz=target,
+            drift_ms=drift_ms,
+            slips=int(record["slips"]),
+            realtime=bool(record["realtime"]),
+            lateness_us=acting.FineSpread(*_spread(rows["lateness_ns"] / 1e3, 50, 99, 99.9)),
+            step_us=acting.Spread(*_spread(self._step_lengths(rows) / 1e3, 50, 99)),
+            reset_ms=int(record["reset_ns"]) / 1e6 if ticks else None,
+        )
 
     def _step_lengths(self, rows: Rows) -> npt.NDArray[np.int64]:
         """How long the environment took for the ticks of these rows, nanoseconds."""
         return step_lengths(self._world.board.environment, rows["tick"])
 
-    def _action_figures(self, rows: Rows, now: float) -> dict[str, Any]:
+    def _action_figures(self, rows: Rows, minute: Rows, now: float) -> acting.Actions:
         record = self._world.board.environment[0]
         agent, reused = int(record["agent"]), int(record["reused"])
         default = int(record["default"])
@@ -122,18 +129,19 @@ class StatsReader:
         pending = int((registered["tick"] > self._world.ledger.newest).sum())
         acted = rows["source"] != Source.DEFAULT
         delays = (rows["tick"] - rows["observed"])[acted]
-        return {
-            "agent": agent,
-            "reused": reused,
-            "default": default,
-            "inaction_fraction": default / ticks if ticks else None,
-            "strict_inaction_fraction": (default + reused) / ticks if ticks else None,
-            "inaction_fraction_window": _inaction(rows),
-            "overwritten": max(0, deposits - agent - pending),
-            "interaction_ms": interaction(_new_actions_ms(rows))._asdict(),
-            "delay_ticks": {"mean": _mean(delays), **_spread(delays, (50, 99))},
-            "disagreement": _disagreement(rows),
-        }
+        return acting.Actions(
+            agent=agent,
+            reused=reused,
+            default=default,
+            inaction_fraction=default / ticks if ticks else None,
+            strict_inaction_fraction=(default + reused) / ticks if ticks else None,
+            inaction_fraction_60s=_inaction(minute),
+            inaction_fraction_window=_inaction(rows),
+            overwritten=max(0, deposits - agent - pending),
+            interaction_ms=acting.Interaction(*interaction(_new_actions_ms(rows))),
+            delay_ticks=acting.Delay(_mean(delays), *_spread(delays, 50, 99)),
+            disagreement=_disagreement(rows),
+        )
 
     def _registered(self, since_ns: int) -> Record:
         """What all inference processes have registered since then, whether executed or not."""
@@ -142,7 +150,7 @@ class StatsReader:
             [registrations_since(records[i : i + 1], since_ns) for i in range(len(records))]
         )
 
-    def _inference_figures(self, status: dict[str, Any], since_s: float) -> dict[str, Any]:
+    def _inference_figures(self, status: dict[str, Any], since_s: float) -> acting.Inference:
         orders, blueprint = self._world.control.orders, self._world.blueprint
         since = round(since_s * NANO)
         workers, taus = [], []
@@ -152,15 +160,15 @@ class StatsReader:
             latencies = registrations_since(record, since)["latency_ns"] / 1e6
             taus.append(latencies)
             workers.append(
-                {
-                    "id": role["index"],
-                    "pid": role["pid"],
-                    "state": role["state"],
-                    "inferences": int(record["inferences"][0]),
-                    "latency_ms": _spread(latencies, (50, 99)),
-                    "weights_version": int(record["weights_version"][0]),
-                    "restarts": role["restarts"],
-                }
+                acting.InferenceWorker(
+                    id=role["index"],
+                    pid=role["pid"],
+                    state=role["state"],
+                    inferences=int(record["inferences"][0]),
+                    latency_ms=acting.Spread(*_spread(latencies, 50, 99)),
+                    weights_version=int(record["weights_version"][0]),
+                    restarts=role["restarts"],
+                )
             )
         tau = np.concatenate(taus) if taus else np.zeros(0)
         recommended = None
@@ -172,18 +180,18 @@ class StatsReader:
             longest = float(np.percentile(tau, 99))
             mean = min(float(tau.mean()), longest)
             recommended = processes_needed(mean, longest, tick_ms, orders.algorithm)
-        return {
-            "processes": orders.processes,
-            "ready": sum(worker["state"] == "running" for worker in workers),
-            "algorithm": orders.algorithm,
-            "estimate_ms": _mean(tau),
-            "recommended_processes": recommended,
-            "injected_latency_ms": orders.injected_latency_ms,
-            "injected_latency_distribution": orders.injected_latency_distribution,
-            "workers": workers,
-        }
+        return acting.Inference(
+            processes=orders.processes,
+            ready=sum(worker.state == "running" for worker in workers),
+            algorithm=orders.algorithm,
+            estimate_ms=_mean(tau),
+            recommended_processes=recommended,
+            injected_latency_ms=orders.injected_latency_ms,
+            injected_latency_distribution=orders.injected_latency_distribution,
+            workers=workers,
+        )
 
-    def _learning_figures(self, status: dict[str, Any], now: float) -> dict[str, Any]:
+    def _learning_figures(self, status: dict[str, Any], now: float) -> learning.Learning:
         records = self._world.board.learners
         orders = self._world.control.orders
         info = self._world.weights.info()
@@ -191,37 +199,40 @@ class StatsReader:
         roles = [role for role in status.get("roles", []) if role["role"] == "learner"]
         learned = applied > 0
         newest = int(records["applied_ns"].argmax())
-        return {
-            "processes": orders.learners,
-            "order": orders.learning_order,
-            "paused": orders.learning_paused,
+        return learning.Learning(
+            processes=orders.learners,
+            order=orders.learning_order,
+            paused=orders.learning_paused,
             # Before a learner has taken over a resumed run, its weights say how far it is.
-            "updates": max(updates, info.updates if info else 0),
-            "updates_per_s": self._update_rate(now),
-            "samples_consumed": int(records["samples_consumed"].max()),
-            "batch_size": batch_in_force(self._world.horizon.read(), orders),
-            "loss": float(records["loss"][newest]) if learned else None,
-            "epsilon": self._exploration_rate(),
-            "staleness": {
-                "mean": float(records["staleness_sum"].sum()) / applied if learned else None,
-                "max": int(records["staleness_max"].max()) if learned else None,
-            },
-            "weights_version": info.version if info else None,
-            "skipped": int(records["skipped"].sum()),
-            "dropped": int(records["dropped"].sum()),
-            "turns_expired": self._world.turns.expired,
-            "evaluation": self._evaluation_figures(),
-            "checkpoints": int(records["checkpoints"].sum()),
-            "checkpoint_failures": int(records["checkpoint_failures"].sum()),
-            "workers": [
-                {key: role[key] for key in ("index", "pid", "state", "restarts")}
-                | {
-                    "update_ms": int(records["update_ns"][role["index"]]) / 1e6,
-                    "applied": int(records["applied"][role["index"]]),
-                }
+            updates=max(updates, info.updates if info else 0),
+            updates_per_s=self._update_rate(now),
+            samples_consumed=int(records["samples_consumed"].max()),
+            batch_size=batch_in_force(self._world.horizon.read(), orders),
+            loss=float(records["loss"][newest]) if learned else None,
+            epsilon=self._exploration_rate(),
+            staleness=learning.Staleness(
+                mean=float(records["staleness_sum"].sum()) / applied if learned else None,
+                max=int(records["staleness_max"].max()) if learned else None,
+            ),
+            weights_version=info.version if info else None,
+            skipped=int(records["skipped"].sum()),
+            dropped=int(records["dropped"].sum()),
+            turns_expired=self._world.turns.expired,
+            evaluation=self._evaluation_figures(),
+            checkpoints=int(records["checkpoints"].sum()),
+            checkpoint_failures=int(records["checkpoint_failures"].sum()),
+            workers=[
+                learning.LearnerWorker(
+                    index=role["index"],
+                    pid=role["pid"],
+                    state=role["state"],
+                    restarts=role["restarts"],
+                    update_ms=int(records["update_ns"][role["index"]]) / 1e6,
+                    applied=int(records["applied"][role["index"]]),
+                )
                 for role in roles
             ],
-        }
+        )
 
     def _update_rate(self, now: float) -> float | None:
         """Of the learners that are not silent, over the last seconds; None: there is none."""
@@ -244,67 +255,67 @@ class StatsReader:
         newest = acted[records["recent"]["registered_ns"][acted, at].argmax()]
         return float(records["epsilon"][newest])
 
-    def _evaluation_figures(self) -> dict[str, Any]:
+    def _evaluation_figures(self) -> learning.Evaluation:
         """Of the greedy policy in a paused world; unknown before the first evaluation."""
         record = self._world.board.evaluation[0]
         known = int(record["evaluations"]) > 0
-        return {
-            "evaluations": int(record["evaluations"]),
-            "episodes": int(record["episodes"]),
-            "mean_return": float(record["mean_return"]) if known else None,
-            "updates": int(record["updates"]) if known else None,
-            "weights_version": int(record["weights_version"]) if known else None,
-        }
+        return learning.Evaluation(
+            evaluations=int(record["evaluations"]),
+            episodes=int(record["episodes"]),
+            mean_return=float(record["mean_return"]) if known else None,
+            updates=int(record["updates"]) if known else None,
+            weights_version=int(record["weights_version"]) if known else None,
+        )
 
-    def _replay_figures(self) -> dict[str, Any]:
+    def _replay_figures(self) -> learning.Replay:
         frames, ledger = self._world.frames, self._world.ledger
         per_tick = frames.slot_bytes + ledger.dtype.itemsize
         newest = ledger.newest
         size = max(0, min(newest + 1, ledger.capacity, newest + 1 - ledger.floor))
         limit = self._world.horizon.reservations.ticks_limit
-        return {
-            "capacity": ledger.capacity,
-            "limit": limit if limit >= 0 else ledger.capacity,
-            "size": size,
-            "bytes": size * per_tick,
-            "bytes_per_transition": per_tick,
-            "memory_budget_bytes": _bytes(self._world.horizon.reservations.budget_bytes),
-        }
+        return learning.Replay(
+            capacity=ledger.capacity,
+            limit=limit if limit >= 0 else ledger.capacity,
+            size=size,
+            bytes=size * per_tick,
+            bytes_per_transition=per_tick,
+            memory_budget_bytes=_bytes(self._world.horizon.reservations.budget_bytes),
+        )
 
-    def _r3_figures(self) -> dict[str, Any]:
+    def _r3_figures(self) -> learning.R3:
         """The running horizon, what memory is reserved, and the outcomes so far."""
         orders, horizon = self._world.control.orders, self._world.horizon.read()
         reserved = self._world.horizon.reservations
         runs = horizon.mode > 0 and horizon.running > 0
         known = runs or horizon.number > 0
         elapsed_s = horizon.elapsed_ns / NANO
-        return {
-            "mode": orders.r3_mode,
-            "deadline_s": orders.deadline_s,
-            "elapsed_s": elapsed_s if runs else None,
-            "data_budget": orders.data_budget,
-            "consumed": horizon.consumed if runs else None,
-            "time_ratio": elapsed_s / horizon.deadline_s if runs else None,
-            "data_ratio": horizon.consumed / horizon.data_budget if runs else None,
-            "alpha": _ratio(reserved.alpha),
-            "beta": _ratio(reserved.beta),
-            "batch_memory_bytes": _bytes(reserved.batch_bytes),
-            "replay_memory_bytes": _bytes(reserved.replay_bytes),
-            "horizons": _outcomes(horizon.met, horizon.missed, known),
-            "episode_deadlines": _outcomes(horizon.episode_met, horizon.episode_missed, known),
-            "early_exits": horizon.early_exits if known else None,
-            "batch_cap": horizon.batch_cap or None,
-            "batch_base_bytes": horizon.base_bytes or None,
-            "ticks_limit": reserved.ticks_limit if reserved.ticks_limit >= 0 else None,
-            "used_bytes": _bytes(reserved.used_bytes),
-            "baseline_bytes": _bytes(reserved.baseline_bytes),
-            "memory_budget_bytes": _bytes(reserved.budget_bytes),
-            "oom_events": int(self._world.board.learners["out_of_memory"].sum()),
-            "pressure_events": reserved.pressure_events,
-            "decisions": self._world.horizon.count,
-        }
+        return learning.R3(
+            mode=orders.r3_mode,
+            deadline_s=orders.deadline_s,
+            elapsed_s=elapsed_s if runs else None,
+            data_budget=orders.data_budget,
+            consumed=horizon.consumed if runs else None,
+            time_ratio=elapsed_s / horizon.deadline_s if runs else None,
+            data_ratio=horizon.consumed / horizon.data_budget if runs else None,
+            alpha=_ratio(reserved.alpha),
+            beta=_ratio(reserved.beta),
+            batch_memory_bytes=_bytes(reserved.batch_bytes),
+            replay_memory_bytes=_bytes(reserved.replay_bytes),
+            horizons=_outcomes(horizon.met, horizon.missed, known),
+            episode_deadlines=_outcomes(horizon.episode_met, horizon.episode_missed, known),
+            early_exits=horizon.early_exits if known else None,
+            batch_cap=horizon.batch_cap or None,
+            batch_base_bytes=horizon.base_bytes or None,
+            ticks_limit=reserved.ticks_limit if reserved.ticks_limit >= 0 else None,
+            used_bytes=_bytes(reserved.used_bytes),
+            baseline_bytes=_bytes(reserved.baseline_bytes),
+            memory_budget_bytes=_bytes(reserved.budget_bytes),
+            oom_events=int(self._world.board.learners["out_of_memory"].sum()),
+            pressure_events=reserved.pressure_events,
+            decisions=self._world.horizon.count,
+        )
 
-    def _regret_figures(self) -> dict[str, Any]:
+    def _regret_figures(self) -> acting.Regrets:
         """Regret in units of reward (Riemer et al., Realtime Reinforcement Learning, Theorem 1).
 
         Inaction: in the theorem's worst case every default tick loses the whole range of rewards
@@ -316,26 +327,28 @@ class StatsReader:
         kind = "estimate"
         if declared is not None and declared[0] <= low <= high <= declared[1]:
             (low, high), kind = declared, "bound"
-        inaction = dict(UNKNOWN_REGRET)
+        inaction = UNKNOWN_REGRET
         if record["ticks"] and high > low:
-            inaction |= {"value": int(record["default"]) * (high - low), "kind": kind}
-        return {"inaction": inaction, "delay": UNKNOWN_REGRET, "learning": UNKNOWN_REGRET}
+            inaction = replace(inaction, value=int(record["default"]) * (high - low), kind=kind)
+        return acting.Regrets(inaction, delay=UNKNOWN_REGRET, learning=UNKNOWN_REGRET)
 
-    def _episode_figures(self) -> dict[str, Any]:
+    def _episode_figures(self) -> learning.Episodes:
         record = self._world.board.environment
         newest = recent_episodes(record, EPISODES)
         recent, found = newest[-100:], trend(newest["return"])
-        return {
-            "count": int(record["episodes"][0]),
-            "faults": int(record["faults"][0]),
-            "last_return": float(recent["return"][-1]) if len(recent) else None,
-            "mean_return_100": _mean(recent["return"]),
-            "mean_length_100": _mean(recent["length"]),
-            "trend": {
-                name: None if found is None else getattr(found, name)
-                for name in ("direction", "change", "episodes", "p_value")
-            },
-        }
+        return learning.Episodes(
+            count=int(record["episodes"][0]),
+            faults=int(record["faults"][0]),
+            last_return=float(recent["return"][-1]) if len(recent) else None,
+            mean_return_100=_mean(recent["return"]),
+            mean_length_100=_mean(recent["length"]),
+            trend=learning.Trend(
+                direction=found.direction if found else None,
+                change=found.change if found else None,
+                episodes=found.episodes if found else None,
+                p_value=found.p_value if found else None,
+            ),
+        )
 
 
 def _inaction(rows: Rows) -> float | None:
@@ -366,8 +379,8 @@ def _disagreement(rows: Rows) -> float | None:
     return _mean(differs[known])
 
 
-def _outcomes(met: int, missed: int, known: bool) -> dict[str, int | None]:
-    return {"met": met if known else None, "missed": missed if known else None}
+def _outcomes(met: int, missed: int, known: bool) -> learning.Outcomes:
+    return learning.Outcomes(met if known else None, missed if known else None)
 
 
 def _bytes(value: int) -> int | None:
@@ -382,10 +395,8 @@ def _mean(values: npt.NDArray[Any]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _spread(values: npt.NDArray[Any], percentiles: tuple[float, ...]) -> dict[str, float | None]:
-    """The percentiles as p50, p99, p999 ..., and the maximum."""
-    names = [f"p{percentile:g}".replace(".", "") for percentile in percentiles] + ["max"]
+def _spread(values: npt.NDArray[Any], *percentiles: float) -> list[float | None]:
+    """The percentiles, and the maximum."""
     if not len(values):
-        return dict.fromkeys(names)
-    found = [*np.percentile(values, percentiles), values.max()]
-    return {name: float(value) for name, value in zip(names, found, strict=True)}
+        return [None] * (len(percentiles) + 1)
+    return [*np.percentile(values, percentiles).tolist(), float(values.max())]

@@ -1,13 +1,12 @@
-"""What the dashboard calls what it shows.
+"""What the dashboard shows besides figures of `GET /v1/stats`: text, states, what it computes.
 
-`LABELS` are its names of figures of `GET /v1/stats`; `SHOWN` is what it shows besides: text, states
-and what the page computes itself. A test reads the page and its scripts and holds both against
-them, in both directions.
+Its names of figures are declared with them. A test reads the page and its scripts and holds both
+against them, in both directions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rtagent.telemetry.trend import LEAST_EPISODES, MOST_CHANCE
@@ -33,73 +32,6 @@ class Shown:
     names: tuple[str, ...]
     text: str
     source: str
-
-
-LABELS: Mapping[str, tuple[str, ...]] = {
-    "clock.uptime_s": ("up",),
-    "clock.rate_hz": ("Ticks per second",),
-    "clock.target_rate_hz": ("Ticks per second, target",),
-    "clock.drift_ms": ("Clock slips, drift",),
-    "clock.slips": ("Clock slips",),
-    "clock.lateness_us.p99": ("Tick lateness, p99",),
-    "clock.lateness_us.max": ("Tick lateness, max",),
-    "actions.agent": ("agent", "from the agent"),
-    "actions.reused": ("re-used",),
-    "actions.default": ("default", "Default ticks, run"),
-    "actions.inaction_fraction": ("Inaction, run",),
-    "actions.strict_inaction_fraction": ("Inaction, strict",),
-    "actions.inaction_fraction_60s": ("Inaction, last 60 s",),
-    "actions.overwritten": ("Overwritten",),
-    "actions.interaction_ms.mean": ("Interaction time, mean",),
-    "actions.interaction_ms.cv": ("Interaction time, CV",),
-    "actions.delay_ticks.mean": ("Delay, mean",),
-    "actions.delay_ticks.p99": ("Delay, p99",),
-    "actions.disagreement": ("Disagreement",),
-    "inference.estimate_ms": ("Inference time, mean",),
-    "inference.recommended_processes": ("Inference time, processes needed",),
-    "inference.injected_latency_ms": ("injected",),
-    "inference.workers[].latency_ms.p50": ("Inference p50",),
-    "inference.workers[].latency_ms.p99": ("Inference p99",),
-    "inference.workers[].weights_version": ("Weights",),
-    "regret.inaction": ("Regret, inaction",),
-    "regret.delay": ("Regret, delay",),
-    "regret.learning": ("Regret, learning",),
-    "learning.processes": ("Learners",),
-    "learning.order": ("Learners, order",),
-    "learning.paused": ("paused",),
-    "learning.updates": ("Updates per second, in all",),
-    "learning.updates_per_s": ("Updates per second",),
-    "learning.samples_consumed": ("Samples learned from",),
-    "learning.batch_size": ("Batch size",),
-    "learning.loss": ("Loss",),
-    "learning.epsilon": ("random choices",),
-    "learning.staleness.mean": ("Staleness in updates, mean",),
-    "learning.staleness.max": ("Staleness in updates, max",),
-    "learning.checkpoints": ("Checkpoints",),
-    "learning.checkpoint_failures": ("Checkpoints, failed",),
-    "episodes.count": ("Episodes",),
-    "episodes.last_return": ("Episodes, last return",),
-    "episodes.mean_return_100": ("Mean return, last 100 episodes",),
-    "replay.bytes": ("Replay memory",),
-    "replay.bytes_per_transition": ("Replay memory, bytes per tick",),
-    "r3.mode": ("Horizon, mode",),
-    "r3.elapsed_s": ("elapsed",),
-    "r3.deadline_s": ("deadline",),
-    "r3.consumed": ("samples",),
-    "r3.data_budget": ("budget",),
-    "r3.time_ratio": ("time", "time used"),
-    "r3.data_ratio": ("data", "data used"),
-    "r3.horizons.met": ("Horizons, met",),
-    "r3.horizons.missed": ("Horizons, missed",),
-    "r3.episode_deadlines.met": ("Episode deadlines, met",),
-    "r3.episode_deadlines.missed": ("Episode deadlines, missed",),
-    "r3.batch_cap": ("largest batch",),
-    "r3.oom_events": ("Out of memory",),
-    "r3.pressure_events": ("Out of memory, shortages",),
-}
-"""Names on the dashboard by the figure's path; a small label stands after the large one of its
-group and a comma.
-"""
 
 
 def _percent(share: float) -> str:

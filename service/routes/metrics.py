@@ -6,18 +6,19 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from service.routes.figures import (
-    FIGURES,
-    INFERENCE_WORKER,
-    LEARNER_WORKER,
-    PREFIX,
-    REGRET_TEXT,
-    REGRETS,
-    Figure,
-)
+from rtagent.telemetry.figures.acting import InferenceWorker, Regrets
+from rtagent.telemetry.figures.declaration import Entry, entries, fields_of, text_of
+from rtagent.telemetry.figures.document import Stats
+from rtagent.telemetry.figures.learning import LearnerWorker
 
+PREFIX = "rtagent_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("starting", "running", "degraded", "failed", "stopping")
+FIGURES = entries(Stats)
+WORKERS = (
+    ("inference", "id", entries(InferenceWorker)), ("learning", "index", entries(LearnerWorker)),
+)
+"""Section, the field that tells them apart, and figures of the processes."""
 
 
 def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
@@ -42,14 +43,13 @@ def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         page.add("process_restarts_total", "counter", "Times the process was replaced.",
                  role.get("restarts"), which)
     page.add_figures(FIGURES, stats, {})
-    for worker in stats.get("inference", {}).get("workers", ()):
-        page.add_figures(INFERENCE_WORKER, worker, {"worker": worker.get("id")})
-    for worker in stats.get("learning", {}).get("workers", ()):
-        page.add_figures(LEARNER_WORKER, worker, {"worker": worker.get("index")})
-    for name in REGRETS:
-        regret = (stats.get("regret") or {}).get(name) or {}
-        labels = {"of": name, "kind": regret.get("kind"), "unit": regret.get("unit")}
-        page.add("regret", "gauge", REGRET_TEXT, regret.get("value"), labels)
+    for section, number, figures in WORKERS:
+        for worker in stats.get(section, {}).get("workers", ()):
+            page.add_figures(figures, worker, {"worker": worker.get(number)})
+    for each in fields_of(Regrets):
+        regret = (stats.get("regret") or {}).get(each.name) or {}
+        labels = {"of": each.name, "kind": regret.get("kind"), "unit": regret.get("unit")}
+        page.add("regret", "gauge", text_of(Regrets), regret.get("value"), labels)
     return page.text()
 
 
@@ -60,14 +60,14 @@ class _Page:
         self._families: dict[str, list[str]] = {}
 
     def add_figures(
-        self, figures: Iterable[Figure], source: Mapping[str, Any], labels: Mapping[str, Any]
+        self, figures: Iterable[Entry], source: Mapping[str, Any], labels: Mapping[str, Any]
     ) -> None:
-        for figure in figures:
-            value = figure.value(source)
+        for each in figures:
+            figure, value = each.figure, each.value(source)
             if figure.metric and isinstance(value, int | float):
-                text = figure.family or figure.text
-                self.add(figure.metric, figure.kind, text, value * figure.scale,
-                         {**labels, **figure.labels})
+                kind = "counter" if figure.kind == "counter" else "gauge"
+                self.add(figure.metric, kind, figure.family or figure.meaning,
+                         value * figure.scale, {**labels, **figure.labels})
 
     def add(
         self, metric: str, kind: str, text: str, value: Any, labels: Mapping[str, Any]

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from rtagent.telemetry.figures.declaration import Entry, entries, example, fields_of, text_of
+from rtagent.telemetry.figures.document import Stats
 from service.http.problems import MEDIA_TYPE
-from service.routes.figures import (
-    FIGURES,
-    INFERENCE_WORKER,
-    LEARNER_WORKER,
-    REGRET_TEXT,
-    REGRETS,
-    Figure,
-)
 
-EXAMPLE_STATS = Path(__file__).parent / "example_stats.json"
-"""What a daemon answered that learned CartPole against a deadline."""
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 STATS_SCHEMA = {"$ref": "#/components/schemas/Stats"}
 REASONS = {
@@ -104,24 +94,7 @@ _PROBLEM = {
         },
     },
 }
-_REGRET = {
-    "type": "object",
-    "description": REGRET_TEXT,
-    "properties": {
-        "value": {
-            "type": ["number", "null"], "description": "The regret; null: unknown.",
-            "examples": [400.0],
-        },
-        "kind": {
-            "type": "string", "enum": ["bound", "estimate", "unknown"],
-            "description": "What is known of it.", "examples": ["bound"],
-        },
-        "unit": {
-            "type": "string", "enum": ["reward"], "description": "The value's unit.",
-            "examples": ["reward"],
-        },
-    },
-}
+_JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -174,44 +147,46 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _stats() -> dict[str, Any]:
-    example = json.loads(EXAMPLE_STATS.read_text(encoding="utf-8"))
-    schema = _tree(FIGURES, example)
-    schema["description"] = "Every figure. One that is not known is null, never 0."
-    schema["examples"] = [example]
-    for section, text, worker in (
-        ("inference", "One entry per inference process.", INFERENCE_WORKER),
-        ("learning", "One entry per learner.", LEARNER_WORKER),
-    ):
-        schema["properties"][section]["properties"]["workers"] = {
-            "type": "array", "description": text,
-            "items": _tree(worker, example[section]["workers"][0]),
-        }
-    schema["properties"]["regret"] = {
-        "type": "object", "description": REGRET_TEXT, "properties": dict.fromkeys(REGRETS, _REGRET),
-    }
-    return schema
+    known = {each.path: each for each in entries(Stats)}
+    return {**_section(Stats, known), "examples": [example(Stats)]}
 
 
-def _tree(figures: Iterable[Figure], example: dict[str, Any]) -> dict[str, Any]:
-    """Dotted paths as nested object schemas.
+def _section(section: type[Any], known: Mapping[str, Entry], path: str = "") -> dict[str, Any]:
+    """A section as an object schema.
 
     Args:
-        figures: with their paths.
-        example: a value for each.
+        section: its dataclass.
+        known: the figures by their paths.
+        path: of the section, with a dot at its end.
     """
-    root: dict[str, Any] = {"type": "object", "properties": {}}
-    for figure in figures:
-        *parents, name = figure.path.split(".")
-        place = root
-        for parent in parents:
-            place = place["properties"].setdefault(
-                parent,
-                {"type": "object", "description": f"Figures of {parent}.", "properties": {}},
-            )
-        place["properties"][name] = {
-            "type": figure.json_types, "description": figure.text,
-            "examples": [figure.value(example)],
-        }
-        if figure.kind == "counter":
-            place["properties"][name]["minimum"] = 0
-    return root
+    properties = {}
+    for each in fields_of(section):
+        place = f"{path}{each.name}"
+        if each.section is None:
+            properties[each.name] = _figure(known[place])
+        elif each.many or place in known:
+            inner = _section(each.section, {found.path: found for found in entries(each.section)})
+            if each.many:
+                inner = {"type": "array", "description": inner["description"], "items": inner}
+            if place in known:
+                inner["description"] = known[place].figure.meaning
+            properties[each.name] = inner
+        else:
+            properties[each.name] = _section(each.section, known, f"{place}.")
+    return {"type": "object", "description": text_of(section), "properties": properties}
+
+
+def _figure(entry: Entry) -> dict[str, Any]:
+    """A value's schema."""
+    figure, kind = entry.figure, _JSON_TYPES[entry.field.type]
+    schema: dict[str, Any] = {
+        "type": [kind, "null"] if entry.field.optional else kind,
+        "description": f"{figure.meaning} Null: {figure.none}." if figure.none else figure.meaning,
+        "examples": [figure.example],
+        "x-kind": figure.kind,
+    }
+    if figure.unit:
+        schema["x-unit"] = figure.unit
+    if figure.kind == "counter":
+        schema["minimum"] = 0
+    return schema

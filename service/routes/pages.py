@@ -9,32 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from string import Template
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
-from service.routes.figures import (
-    ACTIONS,
-    CLOCK,
-    EPISODES,
-    INFERENCE,
-    INFERENCE_WORKER,
-    LEARNER_WORKER,
-    LEARNING,
-    MICRO,
-    MILLI,
-    PREFIX,
-    R3,
-    REGRET_TEXT,
-    REGRETS,
-    REPLAY,
-    Figure,
+from rtagent.telemetry.figures.acting import (
+    Actions,
+    Clock,
+    Inference,
+    InferenceWorker,
+    Regrets,
 )
-from service.routes.labels import ACTING, DEADLINE, IN_SHORT, LABELS, PROCESSES, STAGGERING, Shown
+from rtagent.telemetry.figures.declaration import Entry, Figure, entries, text_of
+from rtagent.telemetry.figures.learning import R3, Episodes, LearnerWorker, Learning, Replay
+from service.routes.labels import ACTING, DEADLINE, IN_SHORT, PROCESSES, STAGGERING, Shown
+from service.routes.metrics import PREFIX
 
 router = APIRouter()
 
-UNITS = {"s": "s", "ms": "ms", "us": "µs", "hz": "Hz", "bytes": "bytes", "ticks": "ticks"}
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <head>
@@ -70,8 +63,7 @@ class Section:
     Attributes:
         anchor: its place on the page.
         title: its heading.
-        text: what they have in common, one sentence.
-        prefix: of the figures' paths.
+        text: what they have in common.
         figures: the figures.
         shown: what the dashboard shows besides.
     """
@@ -79,76 +71,56 @@ class Section:
     anchor: str
     title: str
     text: str
-    prefix: str
-    figures: Sequence[Figure]
+    figures: Sequence[Entry] = ()
     shown: Sequence[Shown] = ()
 
 
-REGRET_MEANING = {
-    "inaction": "What the run's default ticks (actions.default) can have cost: their number times "
-    "the range of rewards, 0 among them, which the environment declares (bound) or which was "
-    "observed (estimate). What a default tick brings about later is not in it.",
-    "delay": "What old actions cost. Unknown: it depends on how predictable the world is. What is "
-    "measured is actions.delay_ticks and actions.disagreement.",
-    "learning": "What a policy costs that has not learned everything. Unknown: the theorem's bound "
-    "has no constant.",
-}
+def _of(
+    section: type[Any], title: str, path: str, shown: Sequence[Shown] = (), anchor: str = ""
+) -> Section:
+    return Section(anchor or path, title, text_of(section), entries(section, f"{path}."), shown)
+
+
 SECTIONS = [
-    Section("short", "In short", "What the top of the dashboard says.", "", [], IN_SHORT),
+    Section("short", "In short", "What the top of the dashboard says.", shown=IN_SHORT),
     Section("timeline", "Stagger timeline", "Each lane is an inference process. Evenly spread bars "
             "are what staggering is for: then an action is ready for every tick. Below, each mark "
-            "is a tick of the world.", "", [], STAGGERING),
-    Section("clock", "Clock", "The world's clock, which waits for nobody.", "", CLOCK),
-    Section("actions", "Acting in time", "Which action each tick got, counted from the ledger.",
-            "", ACTIONS, ACTING),
-    Section("inference", "Inference", "The processes that turn pictures into actions.", "",
-            INFERENCE),
-    Section("processes", "Processes", "Every process of the daemon.", "", [], PROCESSES),
-    Section("inference-workers", "Inference processes", "The figures of each of them.",
-            "inference.workers[].", INFERENCE_WORKER),
-    Section("regret", "Cost of being late", REGRET_TEXT, "",
-            [Figure(f"regret.{name}", REGRET_MEANING[name]) for name in REGRETS]),
-    Section("learning", "Learning", "The processes that improve the policy.", "", LEARNING),
-    Section("learning-workers", "Learner processes", "The figures of each of them.",
-            "learning.workers[].", LEARNER_WORKER),
-    Section("episodes", "Episodes", "What the agent earns.", "", EPISODES),
-    Section("replay", "Replay", "What can be learned from.", "", REPLAY),
-    Section("r3", "Deadline and memory", "Learning within a deadline and a memory budget (R3).",
-            "", R3, DEADLINE),
+            "is a tick of the world.", shown=STAGGERING),
+    _of(Clock, "Clock", "clock"),
+    _of(Actions, "Acting in time", "actions", ACTING),
+    _of(Inference, "Inference", "inference"),
+    Section("processes", "Processes", "Every process of the daemon.", shown=PROCESSES),
+    _of(InferenceWorker, "Inference processes", "inference.workers[]", anchor="inference-workers"),
+    _of(Regrets, "Cost of being late", "regret"),
+    _of(Learning, "Learning", "learning"),
+    _of(LearnerWorker, "Learner processes", "learning.workers[]", anchor="learning-workers"),
+    _of(Episodes, "Episodes", "episodes"),
+    _of(Replay, "Replay", "replay"),
+    _of(R3, "Deadline and memory", "r3", DEADLINE),
 ]
 
 
-def unit(figure: Figure) -> str:
-    """The figure's unit, after its name; empty: a count, a text, or a number without unit."""
-    if figure.flag:
+def unit(entry: Entry) -> str:
+    """The figure's unit; empty: a text, or a number without unit."""
+    if entry.flag:
         return "yes or no"
-    if figure.metric is None:
-        return ""
-    if "per_second" in figure.metric:
-        return "1/s"
-    if figure.metric.endswith("_ratio"):
-        return "ratio, 0 to 1" if "variation" not in figure.metric else "ratio"
-    for part in reversed(figure.path.split(".")):
-        if (suffix := part.rpartition("_")[2]) in UNITS:
-            return UNITS[suffix]
-    if figure.metric.endswith("_ticks"):
-        return "ticks"
-    return "count" if figure.kind == "counter" else ""
+    return entry.figure.unit or ("count" if entry.figure.kind == "counter" else "")
 
 
-def _row(section: Section, figure: Figure) -> str:
-    path = f"{section.prefix}{figure.path}"
-    names = _names(LABELS.get(path, ()))
+def _row(entry: Entry) -> str:
+    path, figure = escape(entry.path), entry.figure
+    meaning = f"{figure.meaning} Unknown: {figure.none}." if figure.none else figure.meaning
+    kind = ", ".join(filter(None, [figure.kind, unit(entry)]))
     return (
-        f'<tr id="{escape(path)}"><th scope="row">{names}<code>{escape(path)}</code></th>'
-        f"<td>{escape(figure.text)}</td><td>{unit(figure)}</td><td>{_metric(figure)}</td></tr>"
+        f'<tr id="{path}"><th scope="row">{_names(figure.names)}<code>{path}</code></th>'
+        f"<td>{escape(meaning)}</td><td>{kind}</td><td>{_metric(figure)}</td></tr>"
     )
 
 
 def _shown_row(shown: Shown) -> str:
     return (
-        f'<tr><th scope="row">{_names(shown.names)}</th><td>{escape(shown.text)}</td><td></td>'
-        f"<td>from {escape(shown.source)}</td></tr>"
+        f'<tr><th scope="row">{_names(shown.names)}</th><td>{escape(shown.text)}</td>'
+        f"<td></td><td>from {escape(shown.source)}</td></tr>"
     )
 
 
@@ -164,18 +136,18 @@ def _metric(figure: Figure) -> str:
     text = f"{PREFIX}{figure.metric}<wbr>{escape(f'{{{labels}}}')}" if labels else (
         f"{PREFIX}{figure.metric}"
     )
-    return f"<code>{text}</code>{' (in s)' if figure.scale in (MILLI, MICRO) else ''}"
+    return f"<code>{text}</code>{' (in s)' if figure.scale != 1.0 else ''}"
 
 
 def _section(section: Section) -> str:
     rows = "\n".join([
-        *(_row(section, figure) for figure in section.figures), *map(_shown_row, section.shown)
+        *map(_row, section.figures), *map(_shown_row, section.shown)
     ])
     return (
         f'<section class="panel" id="{section.anchor}"><h2>{escape(section.title)}</h2>'
         f"<p>{escape(section.text)}</p>"
         f'<table><thead><tr><th scope="col">Figure</th><th scope="col">Meaning</th>'
-        f'<th scope="col">Unit</th><th scope="col">Prometheus, or source</th></tr></thead>'
+        f'<th scope="col">Kind, unit</th><th scope="col">Prometheus, or source</th></tr></thead>'
         f"<tbody>\n{rows}\n</tbody></table></section>"
     )
 

@@ -10,15 +10,9 @@ from typing import Any
 
 import pytest
 
-from service.routes.figures import (
-    FIGURES,
-    INFERENCE_WORKER,
-    LEARNER_WORKER,
-    PREFIX,
-    REGRETS,
-    Figure,
-)
-from service.routes.metrics import prometheus_text
+from rtagent.telemetry.figures.declaration import example
+from rtagent.telemetry.figures.document import Stats
+from service.routes.metrics import PREFIX, prometheus_text
 
 FILE = Path(__file__).parents[2] / "deploy" / "grafana.json"
 SCRAPED = {"instance", "job"}
@@ -26,28 +20,13 @@ SELECTOR = re.compile(PREFIX + r"\w+(?:\{[^}]*\})?")
 ROWS = ["Acting in time", "Inference", "Learning", "R3 and memory", "Processes"]
 
 
-def filled(figures: list[Figure], source: dict[str, Any]) -> dict[str, Any]:
-    """Every figure known."""
-    for figure in figures:
-        *parents, name = figure.path.split(".")
-        place = source
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = 1 if figure.metric else "text"
-    return source
-
-
 @pytest.fixture(scope="module")
 def metrics() -> dict[str, set[str]]:
     """Labels by metric, of a daemon that knows everything."""
-    regret = {"value": 1.0, "kind": "bound", "unit": "reward"}
-    stats = filled(FIGURES, {"regret": dict.fromkeys(REGRETS, regret)})
-    stats["inference"]["workers"] = [filled(INFERENCE_WORKER, {})]
-    stats["learning"]["workers"] = [filled(LEARNER_WORKER, {})]
     role = {"role": "learner", "index": 0, "state": "running", "restarts": 0}
     status = {"version": "1", "run_id": "r", "state": "running", "roles": [role]}
     labels: dict[str, set[str]] = {}
-    for line in prometheus_text(stats, status).splitlines():
+    for line in prometheus_text(example(Stats), status).splitlines():
         if not line.startswith("#"):
             labels.setdefault(re.split(r"[ {]", line)[0], set()).update(
                 re.findall(r'(\w+)="', line)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from service.routes.figures import FIGURES
 from service.routes.metrics import prometheus_text
 from tests.service.conftest import example_stats, role
 
@@ -100,16 +99,3 @@ def test_labels_are_escaped() -> None:
     text = prometheus_text({}, status)
     assert r'run_id="a\"b\\c\nd"' in text
     assert "rtagent_process_restarts_total{" in text
-
-
-def test_every_figure_of_the_contract_has_a_meaning() -> None:
-    known = {figure.path for figure in FIGURES}
-
-    def leaves(value: Any, path: str) -> list[str]:
-        if isinstance(value, dict):
-            return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}.{key}")]
-        return [] if isinstance(value, list) else [path[1:]]
-
-    stats = example_stats()
-    del stats["regret"]
-    assert set(leaves(stats, "")) <= known

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from rtagent.telemetry.figures.declaration import entries
+from rtagent.telemetry.figures.document import Stats
 from service.app import create_app
 from service.http.problems import MEDIA_TYPE
 from service.http.settings import Settings
-from service.routes.figures import FIGURES
 from service.routes.openapi import TAGS
 from tests.service.conftest import TOKEN, FakeBackend
 
@@ -156,8 +157,8 @@ def test_every_field_of_an_answer_is_described_and_shown(name: str, call: dict[s
 
 def test_the_example_of_the_figures_is_whole() -> None:
     figures = DOCUMENT["components"]["schemas"]["Stats"]["examples"][0]
-    for figure in FIGURES:
-        assert figure.value(figures) is not None, figure.path
+    for entry in entries(Stats):
+        assert entry.value(figures) is not None, entry.path
 
 
 def test_objects_are_told_in_full() -> None:
