@@ -27,7 +27,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
 from rtagent.logs.printable import printable
 from rtagent.memory.world import World, WorldHandles
-from rtagent.processes.pipe import Voice
+from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import prefer_service
 from rtagent.processes.worker import (
     EXIT_FAILED,
@@ -49,12 +49,12 @@ BEAT_SECONDS = 0.1
 GRACE_SECONDS = 2
 
 
-def run(handles: WorldHandles, voice: Voice, settings: Settings, sock: socket.socket) -> None:
+def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.socket) -> None:
     """The whole life of the service process.
 
     Args:
         handles: of the shared memory.
-        voice: line to the supervisor: what this process says, commands and their replies.
+        pipe: line to the supervisor: what this process says, commands and their replies.
         settings: token and address.
         sock: from `service.binding.bind`.
     """
@@ -73,17 +73,17 @@ def run(handles: WorldHandles, voice: Voice, settings: Settings, sock: socket.so
             if not record["ready"][0]:
                 # The first beat comes before the first request, so nobody else uses the pipe yet.
                 record["ready"] = 1
-                voice.send(("ready", {}))
+                pipe.send(("ready", {}))
 
         def should_stop() -> bool:
             return terminated.is_set() or world.control.orders.stop
 
-        serve(sock, SharedBackend(world, voice), settings, should_stop, beat)
+        serve(sock, SharedBackend(world, pipe), settings, should_stop, beat)
     except UserError as error:
-        say_last(voice, str(error), boot=True)
+        say_last(pipe, str(error), boot=True)
         os._exit(EXIT_USER_ERROR)
     except BaseException:
-        say_last(voice, traceback.format_exc(), boot=False)
+        say_last(pipe, traceback.format_exc(), boot=False)
         os._exit(EXIT_FAILED)
     os._exit(0)
 

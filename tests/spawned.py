@@ -9,9 +9,9 @@ import time
 from typing import Any
 
 
-def sleep(voice: Any) -> None:
+def sleep(pipe: Any) -> None:
     """Says that it lives, and lives on."""
-    voice.send(os.getpid())
+    pipe.send(os.getpid())
     time.sleep(3600)
 
 
@@ -25,23 +25,23 @@ def fail() -> None:
     raise ValueError("on purpose")
 
 
-def tell_signals(voice: Any) -> None:
+def tell_signals(pipe: Any) -> None:
     """Says what this child does on SIGINT, SIGTERM and SIGHUP."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    voice.send([signal.getsignal(number) for number in numbers])
+    pipe.send([signal.getsignal(number) for number in numbers])
 
 
-def tell_modules(voice: Any) -> None:
+def tell_modules(pipe: Any) -> None:
     """Says what it has imported."""
-    voice.send(sorted(sys.modules))
+    pipe.send(sorted(sys.modules))
 
 
-def answer(value: Any, voice: Any) -> None:
+def answer(value: Any, pipe: Any) -> None:
     """Answers, as a child of `boot` does."""
-    voice.send(value)
+    pipe.send(value)
 
 
-def end_silently(code: int, voice: Any) -> None:
+def end_silently(code: int, pipe: Any) -> None:
     """Ends without an answer."""
     sys.exit(code)
 

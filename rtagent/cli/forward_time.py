@@ -110,7 +110,7 @@ def _measured(
         ours.close()
 
 
-def _measure_here(config: Config, seconds: float, voice: Any) -> None:
+def _measure_here(config: Config, seconds: float, pipe: Any) -> None:
     """Body of the measured process."""
     import torch
 
@@ -118,22 +118,22 @@ def _measure_here(config: Config, seconds: float, voice: Any) -> None:
 
     start_life("plan")
     torch.set_num_threads(1)
-    report = _Reporter(voice)
+    report = _Reporter(pipe)
     try:
         blueprint = probe(config)
         half = seconds / 2.0
         forward = _times(config, blueprint, half, lambda done: report(done / 2.0))
         update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
-        voice.send(("measured", (forward, update)))
+        pipe.send(("measured", (forward, update)))
     except UserError as error:
-        voice.send(("failed", str(error)))
+        pipe.send(("failed", str(error)))
 
 
 class _Reporter:
     """Passes progress on, but not more often than it can be seen."""
 
-    def __init__(self, voice: Any) -> None:
-        self._voice = voice
+    def __init__(self, pipe: Any) -> None:
+        self._pipe = pipe
         self._clock = MonotonicClock()
         self._told = self._clock.now()
 
@@ -141,7 +141,7 @@ class _Reporter:
         now = self._clock.now()
         if now - self._told > PROGRESS_EVERY_S:
             self._told = now
-            self._voice.send(("progress", done))
+            self._pipe.send(("progress", done))
 
 
 def _times(

@@ -168,10 +168,10 @@ def _first_code(settings: Settings) -> str:
 
 
 def _run_service(
-    settings: Settings, sock: socket.socket, log_format: str, handles: Any, voice: Any
+    settings: Settings, sock: socket.socket, log_format: str, handles: Any, pipe: Any
 ) -> None:
     log_to_stderr(log_format, logging.WARNING)
     # FastAPI is for the service's process alone.
     from service.process import run as run_service
 
-    run_service(handles, voice, settings, sock)
+    run_service(handles, pipe, settings, sock)

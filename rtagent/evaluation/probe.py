@@ -65,7 +65,7 @@ def probe(config: Config) -> Blueprint:
         adapter.close()
 
 
-def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, voice: Connection) -> None:
+def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connection) -> None:
     """Body of the probe process: sends ("found", and what `boot.Found` has) or ("failed", text)."""
     start_life("probe")
     torch.set_num_threads(1)
@@ -83,8 +83,8 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, voice: Connec
         answer = ("failed", str(error))
     except Exception:
         answer = ("failed", traceback.format_exc())
-    voice.send(answer)
-    voice.close()
+    pipe.send(answer)
+    pipe.close()
     os._exit(0)
 
 

@@ -169,7 +169,7 @@ class Evaluation:
 
 def run(context: WorkerContext) -> None:
     """Body of the evaluation process."""
-    context.give_way()
+    context.set_idle_priority()
     blueprint = context.blueprint
     adapter = open_environment(context.config.env)
     policy = ActingPolicy(

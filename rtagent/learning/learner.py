@@ -61,7 +61,7 @@ def run(context: WorkerContext) -> None:
         with context.world.turns.hold(context.clock, context.beat):
             if context.world.weights.publication < 0:
                 publish_initial(context.world, context.config, context.resume)
-    context.give_way()
+    context.set_idle_priority()
     Learner(context).run()
 
 

@@ -74,7 +74,7 @@ class _Server:
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._pid = os.getpid()
-        self._voices: dict[int, int] = {}
+        self._pipes: dict[int, int] = {}
         self._wake, self._waker = os.pipe()
         for end in (self._wake, self._waker):
             os.set_blocking(end, False)
@@ -105,25 +105,25 @@ class _Server:
         if len(descriptors) == packet[0]:
             self._fork(*descriptors)
         for each in descriptors:
-            if each not in self._voices.values():
+            if each not in self._pipes.values():
                 os.close(each)
         return True
 
-    def _fork(self, voice: int, body: int, *inherited: int) -> None:
+    def _fork(self, pipe: int, body: int, *inherited: int) -> None:
         try:
             pid = os.fork()
         except OSError as error:
-            _answer(voice, -(error.errno or 1))
+            _answer(pipe, -(error.errno or 1))
             return
         if pid == 0:
-            self._become_child(voice, body, inherited)
-        if _answer(voice, pid):
-            self._voices[pid] = voice
+            self._become_child(pipe, body, inherited)
+        if _answer(pipe, pid):
+            self._pipes[pid] = pipe
         else:
             # Nobody waits for it any more.
             os.kill(pid, signal.SIGKILL)
 
-    def _become_child(self, voice: int, body: int, inherited: Sequence[int]) -> None:
+    def _become_child(self, pipe: int, body: int, inherited: Sequence[int]) -> None:
         """Run what was asked for, and end."""
         code = 1
         try:
@@ -132,7 +132,7 @@ class _Server:
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             self._requests.close()
-            for each in (self._wake, self._waker, voice, *self._voices.values()):
+            for each in (self._wake, self._waker, pipe, *self._pipes.values()):
                 os.close(each)
             _inherited[:] = inherited
             with open(body, "rb") as file:
@@ -159,16 +159,16 @@ class _Server:
                 return
             if pid == 0:
                 return
-            voice = self._voices.pop(pid, None)
-            if voice is not None:
-                _answer(voice, os.waitstatus_to_exitcode(status))
-                os.close(voice)
+            pipe = self._pipes.pop(pid, None)
+            if pipe is not None:
+                _answer(pipe, os.waitstatus_to_exitcode(status))
+                os.close(pipe)
 
 
-def _answer(voice: int, number: int) -> bool:
+def _answer(pipe: int, number: int) -> bool:
     """Whether anybody listens."""
     try:
-        os.write(voice, ANSWER.pack(number))
+        os.write(pipe, ANSWER.pack(number))
     except BrokenPipeError:
         return False
     return True

@@ -35,7 +35,7 @@ from rtagent.errors import UserError
 from rtagent.processes.fork_server import ANSWER, FOR_THE_OWNER, MOST_DESCRIPTORS, Inherited
 
 PRELOAD = "rtagent.processes.preload"
-SURROUNDINGS = {
+CHILD_ENV = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -192,14 +192,14 @@ class ForkServer:
                     reduction.dump((target, args), file)
                 finally:
                     set_spawning_popen(None)
-            answers, voice = os.pipe()
+            answers, pipe = os.pipe()
             try:
-                self._send([voice, body, *descriptors])
+                self._send([pipe, body, *descriptors])
             except BaseException:
                 os.close(answers)
                 raise
             finally:
-                os.close(voice)
+                os.close(pipe)
         finally:
             os.close(body)
         return Process(name, answers)
@@ -246,7 +246,7 @@ class ForkServer:
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-                env={**SURROUNDINGS, **os.environ},
+                env={**CHILD_ENV, **os.environ},
             )
         except BaseException:
             ours.close()

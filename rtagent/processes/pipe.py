@@ -24,7 +24,7 @@ MOST_AT_ONCE = 64
 RETRY_S = 0.005
 
 
-class Voice:
+class Pipe:
     """One end of the line between a child and the supervisor. Picklable for a child.
 
     Args:
@@ -63,7 +63,7 @@ class Voice:
             else:
                 return True
 
-    def hear(self, most: int = MOST_AT_ONCE) -> list[Any]:
+    def receive(self, most: int = MOST_AT_ONCE) -> list[Any]:
         """What has been said meanwhile, without waiting.
 
         Args:
@@ -125,10 +125,10 @@ class Voice:
         self._end.close()
 
 
-def voices() -> tuple[Voice, Voice]:
+def open_pipe() -> tuple[Pipe, Pipe]:
     """Both ends of a line."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return Voice(ours), Voice(theirs)
+    return Pipe(ours), Pipe(theirs)
 
 
 def _understood(packet: bytes) -> Any:

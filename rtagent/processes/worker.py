@@ -28,7 +28,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.board import Record
 from rtagent.memory.control import Orders
 from rtagent.memory.world import World, WorldHandles
-from rtagent.processes.pipe import Voice
+from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import (
     enter_idle,
     name_process,
@@ -90,7 +90,7 @@ class WorkerContext:
     world: World
     record: Record
     clock: Clock
-    voice: Voice
+    pipe: Pipe
     terminated: bool = field(default=False, init=False)
     unheard: int = field(default=0, init=False)
     """Events that were dropped since the last that was not."""
@@ -146,9 +146,9 @@ class WorkerContext:
         """Say that the work loop is about to start."""
         self.beat()
         self.record["ready"][0] = 1
-        self.voice.send(("ready", {}), LAST_WORDS_S)
+        self.pipe.send(("ready", {}), LAST_WORDS_S)
 
-    def give_way(self) -> None:
+    def set_idle_priority(self) -> None:
         """Run from now on only when nobody else wants the core."""
         enter_idle()
 
@@ -164,7 +164,7 @@ class WorkerContext:
         short = {**short_details(details, EVENT_BYTES), "kind": kind}
         heard = False
         with contextlib.suppress(OSError):
-            heard = self.voice.send(("event", short))
+            heard = self.pipe.send(("event", short))
         self.unheard = 0 if heard else self.unheard + 1
 
 
@@ -188,7 +188,7 @@ def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:
     gc.freeze()
 
 
-def run_worker(assignment: Assignment, voice: Voice) -> None:
+def run_worker(assignment: Assignment, pipe: Pipe) -> None:
     """The whole life of a worker process."""
     start_life(f"{assignment.role} {assignment.index}", OUT_OF_MEMORY[assignment.role])
     sharpen_timers()
@@ -199,16 +199,16 @@ def run_worker(assignment: Assignment, voice: Voice) -> None:
         record["ready"] = 0
         paced = assignment.role == "environment"
         clock = MonotonicClock(WakeAhead(world.blueprint.tick_seconds) if paced else None)
-        context = WorkerContext(assignment, world, record, clock, voice)
+        context = WorkerContext(assignment, world, record, clock, pipe)
         signal.signal(signal.SIGTERM, lambda *_: setattr(context, "terminated", True))
         context.beat()
         _limit_threads(assignment.role)
         import_entry(assignment.entry)(context)
     except UserError as error:
-        say_last(voice, str(error), boot=True)
+        say_last(pipe, str(error), boot=True)
         os._exit(EXIT_USER_ERROR)
     except BaseException:
-        say_last(voice, traceback.format_exc(), boot=False)
+        say_last(pipe, traceback.format_exc(), boot=False)
         os._exit(EXIT_FAILED)
     os._exit(0)
 
@@ -221,14 +221,14 @@ def _limit_threads(role: str) -> None:
         torch.set_num_threads(1)
 
 
-def say_last(voice: Voice, error: str, *, boot: bool) -> None:
+def say_last(pipe: Pipe, error: str, *, boot: bool) -> None:
     """Say why this process ends.
 
     Args:
-        voice: of the process.
+        pipe: of the process.
         error: a traceback, or one line.
         boot: whether no restart mends it.
     """
     with contextlib.suppress(OSError):
-        voice.send(("failed", {"error": short_error(error), "boot": boot}), LAST_WORDS_S)
-        voice.close()
+        pipe.send(("failed", {"error": short_error(error), "boot": boot}), LAST_WORDS_S)
+        pipe.close()

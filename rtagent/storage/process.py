@@ -19,7 +19,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
 from rtagent.memory.world import World, WorldHandles
-from rtagent.processes.pipe import Voice
+from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import enter_idle
 from rtagent.processes.worker import LAST_WORDS_S, start_life
 from rtagent.storage.checkpoint import signature
@@ -37,28 +37,28 @@ class Progress:
     """Passes progress on, but not each bit of it.
 
     Args:
-        voice: of the process.
+        pipe: of the process.
         clock: time.
     """
 
-    def __init__(self, voice: Voice, clock: Clock) -> None:
-        self._voice, self._clock = voice, clock
+    def __init__(self, pipe: Pipe, clock: Clock) -> None:
+        self._pipe, self._clock = pipe, clock
         self._next = clock.now()
 
     def __call__(self, done: float) -> None:
         """Say which fraction is done, if that was not said a moment ago."""
         if self._clock.now() >= self._next:
-            self._voice.send(("progress", {"done": round(done, 4)}))
+            self._pipe.send(("progress", {"done": round(done, 4)}))
             self._next = self._clock.now() + PROGRESS_EVERY_S
 
 
-def save_replay(handles: WorldHandles, folder: Path, voice: Voice) -> None:
+def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
     """Save the replay at idle priority; SIGTERM ends it between two pieces.
 
     Args:
         handles: of the shared memory.
         folder: where to.
-        voice: for the answer; ("saved", ticks, bytes, chunks_written, chunks_kept, seconds).
+        pipe: for the answer; ("saved", ticks, bytes, chunks_written, chunks_kept, seconds).
     """
     start_life("saver")
     terminated = []
@@ -79,18 +79,18 @@ def save_replay(handles: WorldHandles, folder: Path, voice: Voice) -> None:
             )
         )
 
-    _answer("saved", work, voice)
+    _answer("saved", work, pipe)
 
 
 def restore_replay(
-    handles: WorldHandles, folder: Path, voice: Voice, keep: int | None = None
+    handles: WorldHandles, folder: Path, pipe: Pipe, keep: int | None = None
 ) -> None:
     """Restore the replay, before any other process of the run starts.
 
     Args:
         handles: of the shared memory, whose rings are empty.
         folder: where from.
-        voice: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
+        pipe: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
             only if something could not be restored.
         keep: most ticks. If None, as many as fit.
     """
@@ -112,18 +112,18 @@ def restore_replay(
         }
         return details if report.problem is None else details | {"problem": report.problem}
 
-    _answer("restored", work, voice)
+    _answer("restored", work, pipe)
 
 
 def load_demonstrations(
-    handles: WorldHandles, past: Demonstrations, voice: Voice, keep: int | None = None
+    handles: WorldHandles, past: Demonstrations, pipe: Pipe, keep: int | None = None
 ) -> None:
     """Fill the replay with demonstrations, before any other process of the run starts.
 
     Args:
         handles: of the shared memory, whose rings are empty.
         past: what with.
-        voice: for the answer; ("loaded", path, files, ticks, left_out, delay, seconds).
+        pipe: for the answer; ("loaded", path, files, ticks, left_out, delay, seconds).
         keep: most ticks. If None, as many as fit.
     """
     start_life("saver")
@@ -141,16 +141,16 @@ def load_demonstrations(
             "left_out": past.newest + 1 - ticks, "delay": delay,
         }
 
-    _answer("loaded", work, voice)
+    _answer("loaded", work, pipe)
 
 
-def _answer(kind: str, work: Callable[[Progress], Details], voice: Voice) -> None:
+def _answer(kind: str, work: Callable[[Progress], Details], pipe: Pipe) -> None:
     """Do the work, say how it went, and end the process."""
     clock = MonotonicClock()
     started = clock.now()
     answer: tuple[str, Any]
     try:
-        details = work(Progress(voice, clock))
+        details = work(Progress(pipe, clock))
         seconds = round(clock.now() - started, 3)
         answer = kind, {**short_details(details, EVENT_BYTES), "seconds": seconds}
     except UserError as error:
@@ -159,6 +159,6 @@ def _answer(kind: str, work: Callable[[Progress], Details], voice: Voice) -> Non
         answer = "failed", short_error(traceback.format_exc())
     # The supervisor may be gone, or have given up.
     with suppress(OSError):
-        voice.send(answer, LAST_WORDS_S)
-        voice.close()
+        pipe.send(answer, LAST_WORDS_S)
+        pipe.close()
     os._exit(0)

@@ -1,9 +1,9 @@
 """One supervised process: its state, its pipe, and when it is started, ended or given up.
 
-States after supervisord's: starting -> running -> backoff -> starting, and stopping -> stopped when
-it is told to leave. `failed` is a long backoff: after several deaths in a row the process is still
-tried, every half minute, and shown as failed until it runs. One that cannot work as configured
-(`UserError`) stays failed.
+The states are named after supervisord's, but for `failed`, a long backoff: after several deaths in
+a row the process is still tried, every half minute, and shown as failed until it runs. One that
+cannot work as configured (`UserError`) stays failed. `SUCCESSORS` says which state may follow which
+and why; `Child._enter` alone writes the state, and refuses every other change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from rtagent.logs.shortening import short_error
-from rtagent.processes.pipe import Voice, voices
+from rtagent.processes.pipe import Pipe, open_pipe
 from rtagent.processes.restart_policy import RestartPolicy
 
 TERM_AFTER_S = 2.0
@@ -36,7 +36,40 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-Starter = Callable[[Voice], Any]
+SUCCESSORS: dict[State, dict[State, str]] = {
+    State.STOPPED: {
+        State.STARTING: "it is wanted, and its process has been spawned",
+        State.BACKOFF: "it is wanted, and the system refuses to spawn its process",
+    },
+    State.STARTING: {
+        State.RUNNING: "the process says that it works",
+        State.BACKOFF: "the process has died before it worked",
+        State.FAILED: "it died once too often, or cannot work as configured",
+        State.STOPPING: "it is no longer wanted",
+    },
+    State.RUNNING: {
+        State.BACKOFF: "the process has died",
+        State.FAILED: "it died once too often, a short time after its start each time",
+        State.STOPPING: "it is no longer wanted",
+    },
+    State.BACKOFF: {
+        State.STARTING: "the pause is over, and a process has been spawned",
+        State.BACKOFF: "the pause is over, and the system refuses to spawn a process",
+        State.FAILED: "the system has refused once too often",
+        State.STOPPED: "it is no longer wanted; there is no process to wait for",
+    },
+    State.FAILED: {
+        State.STARTING: "the pause is over, and a process has been spawned",
+        State.FAILED: "the pause is over, and the system refuses to spawn a process",
+        State.STOPPED: "it is no longer wanted, or is to start afresh with other settings",
+    },
+    State.STOPPING: {
+        State.STOPPED: "the process has left, or was killed",
+    },
+}
+"""Which state may follow which, and what has happened then."""
+
+Starter = Callable[[Pipe], Any]
 """Spawns the process, given its end of the line."""
 
 
@@ -50,7 +83,7 @@ class Child:
         start_process: spawns it.
         state: see `State`.
         process: the process object of its present life.
-        voice: the supervisor's end of the line to it.
+        pipe: the supervisor's end of the line to it.
         misunderstood: whether it has said something in this life that makes no sense.
         since: when the present state began, seconds.
         restarts: lives after the first.
@@ -64,7 +97,7 @@ class Child:
     start_process: Starter
     state: State = State.STOPPED
     process: Any = None
-    voice: Any = None
+    pipe: Any = None
     misunderstood: bool = False
     since: float = 0.0
     restarts: int = 0
@@ -110,16 +143,16 @@ class Child:
         self._killed_for = self._said = None
         self.boot_error = self.misunderstood = False
         try:
-            self.process, self.voice = self._spawned()
+            self.process, self.pipe = self._spawned()
         except OSError as error:
             self.last_error = f"no process: {error.strerror}"
             self._await_next_life(now, 0.0, jitter)
         else:
             self._enter(State.STARTING, now)
 
-    def _spawned(self) -> tuple[Any, Voice]:
+    def _spawned(self) -> tuple[Any, Pipe]:
         """A new process, and our end of the line to it."""
-        ours, theirs = voices()
+        ours, theirs = open_pipe()
         try:
             return self.start_process(theirs), ours
         except BaseException:
@@ -143,7 +176,7 @@ class Child:
             self._enter(State.RUNNING, now)
 
     def stop(self, now: float) -> None:
-        """Expect the process to leave; `enforce_stop` helps it."""
+        """Expect the process to leave, if there is one; `enforce_stop` helps it."""
         if self.alive and self.state is not State.STOPPING:
             self._enter(State.STOPPING, now)
         elif self.state in (State.BACKOFF, State.FAILED):
@@ -185,7 +218,7 @@ class Child:
         # A process that has left may never be wanted again: it must not keep descriptors open.
         self.process.close()
         self.process = None
-        self.voice.close()
+        self.pipe.close()
         if self.state is State.STOPPING:
             self._enter(State.STOPPED, now)
             return
@@ -219,6 +252,13 @@ class Child:
         }
 
     def _enter(self, state: State, now: float) -> None:
+        """Write the state: nobody else does.
+
+        Raises:
+            RuntimeError: `SUCCESSORS` does not know this change.
+        """
+        if state not in SUCCESSORS[self.state]:
+            raise RuntimeError(f"{self.name} cannot become {state}: it is {self.state}")
         self.state, self.since = state, now
 
 

@@ -43,7 +43,7 @@ Message = tuple[Child, tuple[str, dict[str, Any]]]
 """Who said it; `command` or `event`; what."""
 
 
-class Crew:
+class Children:
     """Every process of a run but the supervisor's own.
 
     Args:
@@ -117,16 +117,16 @@ class Crew:
             now: the clock.
 
         Yields:
-            (child, message) for what the crew does not handle itself.
+            (child, message) for what is not handled here.
         """
         alive = [child for child in self if child.alive]
-        voices = {child.voice: child for child in alive if not child.voice.closed}
+        pipes = {child.pipe: child for child in alive if not child.pipe.closed}
         sentinels = [child.process.sentinel for child in alive]
-        for item in connection.wait([*voices, *sentinels, also], timeout):
-            if item in voices:
-                yield from self._hear(voices[item], now())
+        for item in connection.wait([*pipes, *sentinels, also], timeout):
+            if item in pipes:
+                yield from self._read_messages(pipes[item], now())
 
-    def look_around(self, now: float) -> float:
+    def detect_pause(self, now: float) -> float:
         """Begin a look at everybody.
 
         Who was stopped together with the supervisor (a terminal, a control group that is frozen, a
@@ -148,11 +148,11 @@ class Crew:
             child.postpone(late_s)
         return late_s
 
-    def look_after(self, child: Child, now: float, *, stopping: bool) -> Iterator[Message]:
+    def check(self, child: Child, now: float, *, stopping: bool) -> Iterator[Message]:
         """Notice death and hang-ups; start again what is due.
 
         Args:
-            child: one of the crew.
+            child: one of these.
             now: seconds.
             stopping: nothing is started any more.
 
@@ -160,8 +160,8 @@ class Crew:
             (child, message): its last words.
         """
         if child.alive and child.process.exitcode is not None:
-            if not child.voice.closed:
-                yield from self._hear(child, now, LAST_WORDS)
+            if not child.pipe.closed:
+                yield from self._read_messages(child, now, LAST_WORDS)
             child.reap(now, self._random.random())
             self._report_death(child)
         elif child.alive and child.state is not State.STOPPING:
@@ -210,19 +210,21 @@ class Crew:
         for process in left:
             process.join(max(0.0, deadline - clock.now()))
 
-    def forgive(self, role: str) -> None:
-        """Let the failed processes of a role try again: their settings have changed."""
+    def reset_failed(self, role: str, now: float) -> None:
+        """Let the failed processes of a role start afresh: their settings have changed."""
         for child in self.of(role):
             if child.state is State.FAILED:
-                child.state = State.STOPPED
+                child.stop(now)
 
-    def _hear(self, child: Child, now: float, most: int = MOST_AT_ONCE) -> Iterator[Message]:
+    def _read_messages(
+        self, child: Child, now: float, most: int = MOST_AT_ONCE
+    ) -> Iterator[Message]:
         """Take in what a child has said."""
         try:
-            for message in child.voice.hear(most):
+            for message in child.pipe.receive(most):
                 yield from self._understand(child, message, now)
         except (EOFError, OSError):
-            child.voice.close()
+            child.pipe.close()
 
     def _understand(self, child: Child, message: Any, now: float) -> Iterator[Message]:
         """Take in one message, which may be anything: the child may not be itself any more."""

@@ -20,7 +20,7 @@ from rtagent.processes.limit import check_processes
 from rtagent.r3.coordinator import Coordinator
 from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.checkpoint_requests import LIMIT_S, CheckpointRequests
-from rtagent.supervisor.children import Crew
+from rtagent.supervisor.children import Children
 from rtagent.supervisor.commands import Command, Inbox, PendingChanges, running
 from rtagent.supervisor.live_settings import Settings, change, first_orders, scaled
 from rtagent.supervisor.membership import learner_ring
@@ -85,7 +85,7 @@ class CommandHandler:
         checkpoints: what has been asked of the learners.
         memory: the shared memory, of which learners are given more.
         world: the same memory, read.
-        crew: the processes.
+        children: the processes.
         coordinator: keeps the memory budget.
         most_processes: that the machine has room for.
         report: told of every change.
@@ -100,7 +100,7 @@ class CommandHandler:
         checkpoints: CheckpointRequests,
         memory: WorldMemory,
         world: World,
-        crew: Crew,
+        children: Children,
         coordinator: Coordinator,
         most_processes: int,
         report: Report,
@@ -112,7 +112,7 @@ class CommandHandler:
         self._checkpoints = checkpoints
         self._memory = memory
         self._world = world
-        self._crew = crew
+        self._children = children
         self._coordinator = coordinator
         self._most_processes = most_processes
         self._report = report
@@ -164,7 +164,7 @@ class CommandHandler:
         self._inference_changed |= section == "inference"
         roles = {"inference": "inference", "learning": "learner"}
         if section in roles:
-            self._crew.forgive(roles[section])
+            self._children.reset_failed(roles[section], self._clock.now())
         changed = {name: before[name] for name in command.arguments}
         self._report.event(
             "set", source=section, by=command.by, before=changed, after=command.arguments
@@ -179,15 +179,15 @@ class CommandHandler:
         if section == "inference":
             if self._world.stagger.algorithm != orders.algorithm:
                 return None
-            if not running(self._crew.of("inference"), orders.processes):
+            if not running(self._children.of("inference"), orders.processes):
                 return None
-        if section == "learning" and not running(self._crew.of("learner"), orders.learners):
+        if section == "learning" and not running(self._children.of("learner"), orders.learners):
             return None
         return self._desired.current.value(section)
 
     def _checkpoint(self, command: Command) -> None:
         """Have a checkpoint written, and the replay if that is asked for."""
-        if not learner_ring(self._crew.of("learner"), self._desired.orders):
+        if not learner_ring(self._children.of("learner"), self._desired.orders):
             raise UserError("no learner runs: the newest checkpoint is all there is")
         number = self._desired.orders.checkpoint + 1
         in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)

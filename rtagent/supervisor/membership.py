@@ -14,16 +14,16 @@ from rtagent.memory.world import World
 from rtagent.supervisor.child import Child, State
 
 
-def follow_crew(world: World, crew: Iterable[Child], orders: Orders, now: float) -> None:
+def update_members(world: World, children: Iterable[Child], orders: Orders, now: float) -> None:
     """Let exactly the processes that act take part; while there is none, whoever did before.
 
     Args:
         world: the shared memory.
-        crew: the inference processes.
+        children: the inference processes.
         orders: name the algorithm and the number of processes.
         now: seconds.
     """
-    acting = {child.index for child in crew if child.state is State.RUNNING}
+    acting = {child.index for child in children if child.state is State.RUNNING}
     stagger, lock = world.stagger, world.claim_lock
     members = stagger.membership
     same_algorithm = members.algorithm == orders.algorithm

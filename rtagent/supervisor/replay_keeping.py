@@ -20,7 +20,7 @@ from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import WorldHandles
 from rtagent.processes.launch import ForkServer
-from rtagent.processes.pipe import voices
+from rtagent.processes.pipe import open_pipe
 from rtagent.storage.checkpoint import signature
 from rtagent.storage.demonstration_loading import Demonstrations, find_demonstrations
 from rtagent.storage.process import load_demonstrations, restore_replay, save_replay
@@ -54,7 +54,7 @@ class ReplayKeeping:
         self._report = report
         self._clock = clock
         self._process: Any = None
-        self._voice: Any = None
+        self._pipe: Any = None
         self._kind = ""
         self._heard = 0.0
         self._leave_by = math.inf
@@ -159,7 +159,7 @@ class ReplayKeeping:
         self._kind, self._heard, self.outcome = kind, self._clock.now(), None
         self._leave_by, self._reason = math.inf, ""
         try:
-            self._voice, theirs = voices()
+            self._pipe, theirs = open_pipe()
             try:
                 self._process = self.fork_server.spawn(
                     body, handles, place, theirs, *further, name="saver"
@@ -172,14 +172,14 @@ class ReplayKeeping:
 
     def _listen(self, timeout: float) -> None:
         """Take in what the process says."""
-        if self._voice.closed:
+        if self._pipe.closed:
             return
         try:
-            if self._voice.poll(timeout):
-                for message in self._voice.hear():
+            if self._pipe.poll(timeout):
+                for message in self._pipe.receive():
                     self._understand(message)
         except (EOFError, OSError):
-            self._voice.close()
+            self._pipe.close()
             self._leave_by = min(self._leave_by, self._clock.now() + LEAVE_LIMIT_S)
 
     def _understand(self, message: Any) -> None:
@@ -221,5 +221,5 @@ class ReplayKeeping:
             died = process.failure or f"its process ended with code {process.exitcode}"
             self.outcome = {"failed": self._reason or died}
         process.close()
-        self._voice.close()
+        self._pipe.close()
         self._report.event(self._kind, source="saver", **self.outcome)

@@ -143,13 +143,13 @@ def _ask(
     return answer
 
 
-def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, voice: Any) -> None:
+def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Any) -> None:
     from rtagent.evaluation.probe import run_probe
 
-    run_probe(config, checkpoint_dir, run_dir, voice)
+    run_probe(config, checkpoint_dir, run_dir, pipe)
 
 
-def _publish(handles: WorldHandles, resume: Path | None, voice: Any) -> None:
+def _publish(handles: WorldHandles, resume: Path | None, pipe: Any) -> None:
     from rtagent.learning.learner import publish_initial
 
     start_life("weights")
@@ -161,4 +161,4 @@ def _publish(handles: WorldHandles, resume: Path | None, voice: Any) -> None:
         answer = ("failed", str(error))
     except Exception:
         answer = ("failed", traceback.format_exc())
-    voice.send(answer)
+    pipe.send(answer)

@@ -1,7 +1,7 @@
 """The supervisor: owns the shared memory, starts and watches every process, carries out changes.
 
 Why it is correct. All of it runs in one thread. Other threads and the HTTP service reach it
-through queues alone. It never waits for a child (`crew.py`), and never for a lock either, whose
+through queues alone. It never waits for a child (`children.py`), and never for a lock either, whose
 holder may be a stopped process that only the supervisor can kill.
 """
 
@@ -26,12 +26,12 @@ from rtagent.processes.systemd import Notifier, Systemd
 from rtagent.r3.coordinator import Coordinator
 from rtagent.supervisor.checkpoint_requests import CheckpointRequests
 from rtagent.supervisor.child import Child, State
-from rtagent.supervisor.children import Crew, Key
+from rtagent.supervisor.children import Children, Key
 from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
 from rtagent.supervisor.commands import Inbox, PendingChanges, Result
 from rtagent.supervisor.duties import Duties
 from rtagent.supervisor.live_settings import check_size
-from rtagent.supervisor.membership import follow_crew, learner_ring
+from rtagent.supervisor.membership import learner_ring, update_members
 from rtagent.supervisor.memory_keeping import MemoryKeeping
 from rtagent.supervisor.replay_keeping import Past, ReplayKeeping
 from rtagent.supervisor.scaling import Scaling, first_number
@@ -123,7 +123,7 @@ class Supervisor:
             prefer_supervisor()
         self._fork_server = self._saving.fork_server = ForkServer(self._preload)
         memory: WorldMemory | None = None
-        crew: Crew | None = None
+        children: Children | None = None
         try:
             found = find_shapes(
                 self._fork_server, self.config, self.checkpoint_dir, self.run_dir,
@@ -144,7 +144,7 @@ class Supervisor:
                 self._fork_server, memory.handles, self._service, self.checkpoint_dir, resume,
                 self.run_dir,
             )
-            crew = self._crew = Crew(
+            children = self._children = Children(
                 self.world.board, staffing.starter, self._report, blueprint.tick_seconds,
                 self.config.run.seed, self.config.env,
             )
@@ -159,8 +159,8 @@ class Supervisor:
         finally:
             self.ended = True
             self._saving.abort()
-            if crew is not None:
-                crew.kill_all()
+            if children is not None:
+                children.kill_all()
             self._fork_server.stop()
             if self.world is not None:
                 self.world.close()
@@ -195,8 +195,8 @@ class Supervisor:
             partial(self._report.event, source="coordinator"), self._pids, private=self._meter,
         )
         self._commands = CommandHandler(
-            self._desired, self._inbox, self._pending, self._checkpoints, memory, world, self._crew,
-            self._coordinator, self._most_processes, self._report, self._clock,
+            self._desired, self._inbox, self._pending, self._checkpoints, memory, world,
+            self._children, self._coordinator, self._most_processes, self._report, self._clock,
         )
         self._memory_keeping = MemoryKeeping(memory, world, self._coordinator, self._report)
         if past is not None:
@@ -211,7 +211,7 @@ class Supervisor:
     def _populate(self) -> None:
         """Start the processes."""
         resume = self._resume
-        self._crew.converge(self._wanted(), self._clock.now())
+        self._children.converge(self._wanted(), self._clock.now())
         self._report.event(
             "started", source="supervisor", environment=self.config.env.id,
             resumed=None if resume is None else resume.name, first_tick=self._shared.first_tick,
@@ -241,16 +241,16 @@ class Supervisor:
         self._inbox.drain_wake()
         now = self._clock.now()
         do("pauses", partial(self._notice_pause, now))
-        for child in self._crew:
-            do(child.name, partial(self._look_after, child, now))
+        for child in self._children:
+            do(child.name, partial(self._check, child, now))
         if self._stopping:
             do("stopping", partial(self._stop, now))
         else:
             do("commands", self._commands.take)
             do("scaling", partial(self._scale, now))
             do("window", partial(self._commands.note_new_settings, now))
-            do("processes", lambda: self._crew.converge(self._wanted(), now))
-            do("membership", partial(self._follow_crew, now))
+            do("processes", lambda: self._children.converge(self._wanted(), now))
+            do("membership", partial(self._update_members, now))
             do("clock", partial(self._start_clock, now))
             do("memory", partial(self._coordinate, now))
             do("slips", self._note_slips)
@@ -261,20 +261,21 @@ class Supervisor:
 
     def _listen(self) -> None:
         """Wait a moment for news."""
-        for child, message in self._crew.listen(self._inbox.wake_reader, STEP_S, self._clock.now):
+        wake = self._inbox.wake_reader
+        for child, message in self._children.listen(wake, STEP_S, self._clock.now):
             self._take(child, *message)
 
     def _notice_pause(self, now: float) -> None:
         """After a pause of the whole daemon nobody's time has run out."""
-        paused_s = self._crew.look_around(now)
+        paused_s = self._children.detect_pause(now)
         if paused_s:
             self._pending.postpone(paused_s)
             self._saving.postpone(paused_s)
             self._scaling.start_anew()
             self._report.event("paused", source="supervisor", seconds=round(paused_s, 3))
 
-    def _look_after(self, child: Child, now: float) -> None:
-        for speaker, message in self._crew.look_after(child, now, stopping=self._stopping):
+    def _check(self, child: Child, now: float) -> None:
+        for speaker, message in self._children.check(child, now, stopping=self._stopping):
             self._take(speaker, *message)
 
     def _stop(self, now: float) -> None:
@@ -282,18 +283,18 @@ class Supervisor:
         if not self._orders.stop:
             self._report.event("stopping", source="supervisor")
         self._desired.order(stop=True)
-        self._crew.stop(now)
+        self._children.stop(now)
 
-    def _follow_crew(self, now: float) -> None:
+    def _update_members(self, now: float) -> None:
         """Let those act and learn who can."""
-        follow_crew(self._shared, self._crew.of("inference"), self._orders, now)
-        ring = learner_ring(self._crew.of("learner"), self._orders)
+        update_members(self._shared, self._children.of("inference"), self._orders, now)
+        ring = learner_ring(self._children.of("learner"), self._orders)
         self._desired.order(learner_ring=ring)
 
     def _take(self, child: Child, form: str, said: dict[str, Any]) -> None:
         """Take in what a child has said."""
         if form == "command":
-            self._inbox.put_from_service(said, child.voice.send)
+            self._inbox.put_from_service(said, child.pipe.send)
             return
         kind = said["kind"]
         details = {name: value for name, value in said.items() if name not in KEYS}
@@ -304,14 +305,14 @@ class Supervisor:
     def _start_clock(self, now: float) -> None:
         """Let the world's clock start once the agent can act."""
         if not self._orders.go:
-            needed = self._crew.of("inference") + self._crew.of("environment")
+            needed = self._children.of("inference") + self._children.of("environment")
             ready = all(child.state is State.RUNNING for child in needed)
             if ready or now - self._started > GO_AFTER_S:
                 self._desired.order(go=True)
 
     def _scale(self, now: float) -> None:
         """Follow the automatic number of inference processes."""
-        workers = self._crew.of("inference")
+        workers = self._children.of("inference")
         move = self._scaling.step(
             now, self.config.inference, self._orders.processes, workers, self._room
         )
@@ -339,7 +340,7 @@ class Supervisor:
 
     def _pids(self) -> list[int]:
         """Every process of the daemon."""
-        pids = [pid for child in self._crew if (pid := child.pid) is not None]
+        pids = [pid for child in self._children if (pid := child.pid) is not None]
         return [os.getpid(), self._fork_server.pid, *pids]
 
     def _coordinate(self, now: float) -> None:
@@ -361,7 +362,7 @@ class Supervisor:
         if not self._stopping:
             booting = self._shared.ledger.newest < self._shared.first_tick
             return booting and any(self._boot_failures())
-        return not self._crew.alive
+        return not self._children.alive
 
     def _save_last_replay(self) -> None:
         if self.config.run.checkpoint_replay:
@@ -373,7 +374,7 @@ class Supervisor:
 
     def _boot_failures(self) -> Iterator[Child]:
         """The processes that died before they ever ran, for a reason that the user can mend."""
-        for child in self._crew:
+        for child in self._children:
             if child.state is State.FAILED and child.boot_error:
                 yield child
 
@@ -385,8 +386,8 @@ class Supervisor:
                 raise UserError(f"{child.name}: {child.last_error}")
 
     def _write_status(self) -> None:
-        children = list(self._crew)
+        children = list(self._children)
         ticks = self._shared.ledger.newest + 1 - self._shared.first_tick
         state = run_state(children, ticks, stopping=self._stopping)
         self._report.write(self._shared.status, children, self.config, state)
-        self._systemd.step(self._clock.now(), state, self._crew.fresh)
+        self._systemd.step(self._clock.now(), state, self._children.fresh)

@@ -39,7 +39,7 @@ NANO = 1e9
 
 def run(context: WorkerContext) -> None:
     """The body of the recorder process; returns when it is told to stop."""
-    context.give_way()
+    context.set_idle_priority()
     clock = context.clock
     # TensorBoard shows when something happened, which is a time of day. It is read once: a curve
     # must not jump when somebody sets the clock.

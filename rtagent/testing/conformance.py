@@ -156,13 +156,13 @@ def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
         return outcome
 
 
-def _listen(voice: Connection, job: Job, progress: Callable[[str], object]) -> Outcome:
+def _listen(pipe: Connection, job: Job, progress: Callable[[str], object]) -> Outcome:
     """Hear the trial to its end."""
     found, call, limit_s = Findings(), "importing", START_S
     try:
-        voice.send(job)
-        while voice.poll(limit_s):
-            call, limit_s, news = voice.recv()
+        pipe.send(job)
+        while pipe.poll(limit_s):
+            call, limit_s, news = pipe.recv()
             found = news or found
             if not call:
                 return Outcome(found)

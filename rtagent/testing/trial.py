@@ -239,11 +239,11 @@ def main(descriptor: int, parent: int) -> None:
     """Body of the process: receive the job, tell what comes next, send the findings."""
     die_with_parent(parent)
     sharpen_timers()
-    voice = Connection(descriptor)
-    job: Job = voice.recv()
+    pipe = Connection(descriptor)
+    job: Job = pipe.recv()
     np.seterr(all="ignore")
-    found = Trial(job, lambda *news: voice.send(news), MonotonicClock()).run()
-    voice.send(("", 0.0, found))
+    found = Trial(job, lambda *news: pipe.send(news), MonotonicClock()).run()
+    pipe.send(("", 0.0, found))
     # An environment's threads must not hold it back.
     os._exit(0)
 

@@ -190,7 +190,7 @@ class FakeContext:
         self.events.append({"kind": kind, "at": self.clock.now(), **details})
         self.on_event()
 
-    def give_way(self) -> None:
+    def set_idle_priority(self) -> None:
         self.gave_way = True
 
     def ready(self) -> None:

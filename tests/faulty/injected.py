@@ -42,7 +42,7 @@ def context() -> WorkerContext:
 
 def say_raw(packet: bytes) -> None:
     """Send the supervisor something that is no message."""
-    context().voice._end.send(packet)
+    context().pipe._end.send(packet)
 
 
 def nap(seconds: float) -> None:

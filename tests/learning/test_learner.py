@@ -69,7 +69,7 @@ class FakeContext:
         self.beats.append(self.clock.now())
         self.on_beat(len(self.beats))
 
-    def give_way(self) -> None:
+    def set_idle_priority(self) -> None:
         self.gave_way = True
 
     def ready(self) -> None:

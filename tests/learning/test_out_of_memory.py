@@ -68,7 +68,7 @@ def test_other_errors_are_not_mistaken_for_it(error: Exception) -> None:
     assert not is_out_of_memory(error)
 
 
-def asks_with_little_room(voice: Connection) -> None:
+def asks_with_little_room(pipe: Connection) -> None:
     """What is answered where the address space ends 64 MiB above what is used."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 64 * MIB,) * 2)
@@ -79,7 +79,7 @@ def asks_with_little_room(voice: Connection) -> None:
             answers.append("there is")
         except MemoryError as error:
             answers.append(str(error))
-    voice.send((answers, resident() - before))
+    pipe.send((answers, resident() - before))
 
 
 @pytest.mark.process
@@ -171,7 +171,7 @@ def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
     fork_server.stop()
 
 
-def peaks_after_memory_was_refused(voice: Connection) -> None:
+def peaks_after_memory_was_refused(pipe: Connection) -> None:
     """Peaks of one call, time after time, where malloc has got much and has been refused more."""
     # malloc looks for another heap in a process with threads, as learners have them.
     thread = threading.Thread(target=int)
@@ -183,7 +183,7 @@ def peaks_after_memory_was_refused(voice: Connection) -> None:
         torch.empty(1 << 60, dtype=torch.uint8)
     blocks = [bytearray(4096) for _ in range(SIZE // 4096)]
     del blocks
-    voice.send([measure_peak(lambda: np.ones(SIZE, np.uint8).sum()) for _ in range(5)])
+    pipe.send([measure_peak(lambda: np.ones(SIZE, np.uint8).sum()) for _ in range(5)])
 
 
 @pytest.mark.process
@@ -191,14 +191,14 @@ def test_peaks_of_a_worker_that_was_refused_memory(answer_of: Callable[..., Any]
     assert answer_of(peaks_after_memory_was_refused) == [pytest.approx(SIZE, rel=0.1)] * 5
 
 
-def peaks_of_batches(voice: Connection) -> None:
+def peaks_of_batches(pipe: Connection) -> None:
     """Peaks of a network's outputs for 1,000 rows and for 4,000."""
     network, peaks = torch.nn.Linear(2000, 2000), []
     for size in (1000, 4000):
         batch = torch.zeros(size, 2000)
         network(batch)
         peaks.append(measure_peak(lambda batch=batch: network(batch)))  # type: ignore[misc]
-    voice.send(peaks)
+    pipe.send(peaks)
 
 
 @pytest.mark.process

@@ -57,12 +57,12 @@ def test_life_and_end_of_a_child(server: ForkServer) -> None:
     assert ended(server.spawn(leave, None, name="good")) == 0
     assert ended(server.spawn(leave, 3, name="bad")) == 3
     assert ended(server.spawn(fail, name="worse")) == 1
-    process, voice = start_sleeper(server)
+    process, pipe = start_sleeper(server)
     assert process.is_alive()
     process.kill()
     assert ended(process) == -signal.SIGKILL
     process.close()
-    voice.close()
+    pipe.close()
     assert process.exitcode == -signal.SIGKILL
 
 
@@ -74,18 +74,18 @@ def test_each_child_costs_two_descriptors_and_no_file(server: ForkServer) -> Non
     children = [start_sleeper(server) for _ in range(3)]
     assert len(os.listdir("/proc/self/fd")) == before + 6
     assert not [name for name in set(os.listdir("/tmp")) - files if name.startswith("pymp-")]
-    for process, voice in children:
+    for process, pipe in children:
         process.kill()
         process.join()
         process.close()
-        voice.close()
+        pipe.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
 def test_a_refused_fork_is_an_answer(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    answers, voice = os.pipe()
+    answers, pipe = os.pipe()
     process = Process("refused", answers)
 
     def fork() -> int:
@@ -94,8 +94,8 @@ def test_a_refused_fork_is_an_answer(monkeypatch: pytest.MonkeyPatch, number: in
     monkeypatch.setattr(os, "fork", fork)
     server = server_side._Server(theirs)
     before = len(os.listdir("/proc/self/fd"))
-    socket.send_fds(ours, [bytes([2])], [voice, voice])
-    os.close(voice)
+    socket.send_fds(ours, [bytes([2])], [pipe, pipe])
+    os.close(pipe)
     assert server._take()
     assert (process.exitcode, process.failure) == (REFUSED, f"no process: {os.strerror(number)}")
     assert process.pid is None
@@ -147,15 +147,15 @@ def test_an_owner_without_descriptors_is_told_and_keeps_none(server: ForkServer)
 
 @pytest.mark.process
 def test_a_dead_fork_server_is_replaced(server: ForkServer) -> None:
-    process, voice = start_sleeper(server)
+    process, pipe = start_sleeper(server)
     first = server.pid
     os.kill(first, signal.SIGKILL)
     assert ended(process) == -signal.SIGKILL
-    assert voice.poll(LIMIT_S)
+    assert pipe.poll(LIMIT_S)
     eventually(lambda: server._process.poll() is not None, LIMIT_S, "it is gone")
     server.tend()
     assert server.pid != first
-    second, voice = start_sleeper(server)
+    second, pipe = start_sleeper(server)
     second.kill()
     assert ended(second) == -signal.SIGKILL
 

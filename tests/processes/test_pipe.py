@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from rtagent.processes.pipe import MOST_AT_ONCE, MOST_BYTES, Voice, voices
+from rtagent.processes.pipe import MOST_AT_ONCE, MOST_BYTES, Pipe, open_pipe
 from tests.forked import Forked, forked_children
 
 PATIENCE_S = 20.0
 
 
 @pytest.fixture
-def line() -> Iterator[tuple[Voice, Voice]]:
-    ours, theirs = voices()
+def line() -> Iterator[tuple[Pipe, Pipe]]:
+    ours, theirs = open_pipe()
     yield ours, theirs
     ours.close()
     theirs.close()
@@ -30,14 +30,14 @@ def children() -> Iterator[Forked]:
         yield children
 
 
-def test_messages_arrive_whole_and_in_order(line: tuple[Voice, Voice]) -> None:
+def test_messages_arrive_whole_and_in_order(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
-    assert ours.hear() == []
+    assert ours.receive() == []
     said = [["ready", {}], {"id": 1, "by": "ü"}, "x" * (MOST_BYTES - 2), None]
     for message in said[:2]:
         assert theirs.send(message)
     assert ours.poll(0.0)
-    assert ours.hear() == said[:2]
+    assert ours.receive() == said[:2]
     for message in said[2:]:
         assert theirs.send(message)
     assert [ours.recv(), ours.recv()] == said[2:]
@@ -45,32 +45,32 @@ def test_messages_arrive_whole_and_in_order(line: tuple[Voice, Voice]) -> None:
     assert theirs.recv() == {"id": 1, "result": {}}
 
 
-def test_what_is_too_long_is_refused_before_it_is_sent(line: tuple[Voice, Voice]) -> None:
+def test_what_is_too_long_is_refused_before_it_is_sent(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     with pytest.raises(ValueError, match="at most"):
         theirs.send("x" * MOST_BYTES)
-    assert ours.hear() == []
+    assert ours.receive() == []
 
 
 @pytest.mark.parametrize(
     "packet", [b"\x80\x04\x95junk", b"[1, 2", b"\xff\xfe", b"[" * 60_000, b"9" * 10_000]
 )
-def test_what_cannot_be_understood_is_none(line: tuple[Voice, Voice], packet: bytes) -> None:
+def test_what_cannot_be_understood_is_none(line: tuple[Pipe, Pipe], packet: bytes) -> None:
     ours, theirs = line
     theirs._end.send(packet)
     theirs.send("after")
-    assert ours.hear() == [None, "after"]
+    assert ours.receive() == [None, "after"]
 
 
-def test_who_never_stops_talking_is_heard_in_portions(line: tuple[Voice, Voice]) -> None:
+def test_who_never_stops_talking_is_heard_in_portions(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     for number in range(MOST_AT_ONCE + 10):
         assert theirs.send(number)
-    assert ours.hear() == list(range(MOST_AT_ONCE))
-    assert ours.hear() == list(range(MOST_AT_ONCE, MOST_AT_ONCE + 10))
+    assert ours.receive() == list(range(MOST_AT_ONCE))
+    assert ours.receive() == list(range(MOST_AT_ONCE, MOST_AT_ONCE + 10))
 
 
-def test_nobody_waits_for_one_who_does_not_listen(line: tuple[Voice, Voice]) -> None:
+def test_nobody_waits_for_one_who_does_not_listen(line: tuple[Pipe, Pipe]) -> None:
     _, theirs = line
     began = time.monotonic()
     sent = 0
@@ -83,27 +83,27 @@ def test_nobody_waits_for_one_who_does_not_listen(line: tuple[Voice, Voice]) -> 
 
 
 def test_who_may_wait_gets_through_when_the_other_listens_again(
-    line: tuple[Voice, Voice],
+    line: tuple[Pipe, Pipe],
 ) -> None:
     ours, theirs = line
     while theirs.send("x" * 1000):
         pass
-    listener = threading.Timer(0.1, lambda: ours.hear(100_000))
+    listener = threading.Timer(0.1, lambda: ours.receive(100_000))
     listener.start()
     assert theirs.send("last words", wait_s=PATIENCE_S)
     listener.join()
 
 
-def test_the_end_is_told_after_the_last_word(line: tuple[Voice, Voice]) -> None:
+def test_the_end_is_told_after_the_last_word(line: tuple[Pipe, Pipe]) -> None:
     ours, theirs = line
     theirs.send("last")
     # Nobody will ever read this; it must not cost what was said.
     ours.send("unread")
     theirs.close()
     assert theirs.closed
-    assert ours.hear() == ["last"]
+    assert ours.receive() == ["last"]
     with pytest.raises(EOFError):
-        ours.hear()
+        ours.receive()
     with pytest.raises(BrokenPipeError):
         ours.send("too late")
 
@@ -113,7 +113,7 @@ def test_the_end_is_told_after_the_last_word(line: tuple[Voice, Voice]) -> None:
 def test_one_that_is_ended_while_it_speaks_leaves_no_half_message(
     children: Forked, number: int
 ) -> None:
-    ours, theirs = voices()
+    ours, theirs = open_pipe()
 
     def speak() -> None:
         while True:
@@ -124,13 +124,13 @@ def test_one_that_is_ended_while_it_speaks_leaves_no_half_message(
     heard = []
     for _ in range(20):
         assert ours.poll(PATIENCE_S)
-        heard += ours.hear()
+        heard += ours.receive()
     os.kill(pid, number)
     deadline = time.monotonic() + 1.0
     began = time.monotonic()
     while time.monotonic() < deadline and ours.poll(0.1):
         try:
-            heard += ours.hear()
+            heard += ours.receive()
         except EOFError:
             break
     assert time.monotonic() - began < PATIENCE_S / 2

@@ -257,7 +257,7 @@ def refused_request(house: House) -> None:
             house.open().patch(path, **change)
 
 
-SAYS = "context().voice.send"
+SAYS = "context().pipe.send"
 ROWS = [
     Row(
         "an error of 2 MB", in_world("raise ValueError('x' * 2_000_000)"),

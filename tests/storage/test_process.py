@@ -16,8 +16,8 @@ from rtagent.config_sources import parse_config
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.world import World, WorldMemory
 from rtagent.processes import launch
-from rtagent.processes.pipe import Voice as Line
-from rtagent.processes.pipe import voices
+from rtagent.processes.pipe import Pipe as Line
+from rtagent.processes.pipe import open_pipe
 from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import Signature, signature
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
@@ -29,7 +29,7 @@ CONFIG = parse_config({"replay": {"capacity": 20_500}, "learning": {"processes":
 PICTURES = make_blueprint(frame_shape=(84, 84))
 
 
-class Voice:
+class Pipe:
     """Remembers what was sent."""
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class Voice:
 
 
 def test_progress_is_passed_on_now_and_then() -> None:
-    voice, clock = Voice(), VirtualClock()
-    progress = Progress(voice, clock)  # type: ignore[arg-type]
+    pipe, clock = Pipe(), VirtualClock()
+    progress = Progress(pipe, clock)  # type: ignore[arg-type]
     for step in range(101):
         progress(step / 100)
         clock.advance(PROGRESS_EVERY_S / 10)
-    done = [details["done"] for kind, details in voice.said if kind == "progress"]
+    done = [details["done"] for kind, details in pipe.said if kind == "progress"]
     assert done[0] == 0.0
     assert np.diff(done) == pytest.approx(0.1, abs=0.011)
 
@@ -89,18 +89,18 @@ def make_world() -> Iterator[Worlds]:
 def start(
     fork_server: launch.ForkServer, body: Any, *arguments: Any
 ) -> tuple[Any, Line]:
-    ours, theirs = voices()
+    ours, theirs = open_pipe()
     process = fork_server.spawn(body, *arguments, theirs, name="saver")
     theirs.close()
     return process, ours
 
 
-def answers(process: Any, voice: Line) -> list[Any]:
+def answers(process: Any, pipe: Line) -> list[Any]:
     """Everything that a process says, once it has ended."""
     said = []
     try:
-        while voice.poll(LIMIT_S):
-            said.append(voice.recv())
+        while pipe.poll(LIMIT_S):
+            said.append(pipe.recv())
     except EOFError:
         pass
     process.join(LIMIT_S)
@@ -157,13 +157,13 @@ def test_termination_ends_a_save_between_pieces(
     answers(*start(fork_server, save_replay, make_world.handles[id(world)], tmp_path))
     before = {path.name for path in tmp_path.iterdir()}
     world = make_world(ticks=20_000)
-    process, voice = start(fork_server, save_replay, make_world.handles[id(world)], tmp_path)
-    assert voice.poll(LIMIT_S)
-    kind, details = voice.recv()
+    process, pipe = start(fork_server, save_replay, make_world.handles[id(world)], tmp_path)
+    assert pipe.poll(LIMIT_S)
+    kind, details = pipe.recv()
     assert kind == "progress"
     assert details["done"] < 0.5
     os.kill(process.pid, signal.SIGTERM)
-    *_, (kind, text) = answers(process, voice)
+    *_, (kind, text) = answers(process, pipe)
     assert (kind, "was ended" in text) == ("failed", True)
     assert before <= {path.name for path in tmp_path.iterdir()}
     assert saved_replay(tmp_path, make_blueprint()).newest == 9

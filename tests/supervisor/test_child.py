@@ -11,7 +11,7 @@ import pytest
 
 from rtagent.logs.shortening import ERROR_LINES
 from rtagent.processes.restart_policy import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_RESTARTS, WELL_S
-from rtagent.supervisor.child import KILL_AFTER_S, TERM_AFTER_S, Child, State
+from rtagent.supervisor.child import KILL_AFTER_S, SUCCESSORS, TERM_AFTER_S, Child, State
 
 
 class FakeProcess:
@@ -72,10 +72,40 @@ def test_life_of_a_process(stage: Stage) -> None:
     assert (child.state, child.pid, child.alive, child.restarts) == (State.STOPPED, None, False, 0)
     assert child.last_error is None
     assert stage.processes[0].closed
-    assert child.voice.closed
+    assert child.pipe.closed
     # There is nobody left to signal.
     child.signal(signal.SIGKILL)
     assert stage.signals == []
+
+
+S = State
+EDGES = {
+    S.STOPPED: {S.STARTING, S.BACKOFF},
+    S.STARTING: {S.RUNNING, S.BACKOFF, S.FAILED, S.STOPPING},
+    S.RUNNING: {S.BACKOFF, S.FAILED, S.STOPPING},
+    S.BACKOFF: {S.STARTING, S.BACKOFF, S.FAILED, S.STOPPED},
+    S.FAILED: {S.STARTING, S.FAILED, S.STOPPED},
+    S.STOPPING: {S.STOPPED},
+}
+
+
+def test_no_state_is_missing_and_every_edge_is_explained() -> None:
+    assert set(SUCCESSORS) == set(State)
+    assert {state: set(edges) for state, edges in SUCCESSORS.items()} == EDGES
+    assert all(why for edges in SUCCESSORS.values() for why in edges.values())
+
+
+@pytest.mark.parametrize("before", State)
+@pytest.mark.parametrize("after", State)
+def test_only_known_edges_are_taken(before: State, after: State) -> None:
+    child = Child("inference", 1, lambda pipe: None, state=before)
+    if after in EDGES[before]:
+        child._enter(after, 5.0)
+        assert (child.state, child.since) == (after, 5.0)
+    else:
+        with pytest.raises(RuntimeError, match=rf"cannot become {after}: it is {before}"):
+            child._enter(after, 5.0)
+        assert (child.state, child.since) == (before, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +295,7 @@ def test_no_pipe_is_a_failed_start(stage: Stage, monkeypatch: pytest.MonkeyPatch
     def refuse() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("rtagent.supervisor.child.voices", refuse)
+    monkeypatch.setattr("rtagent.supervisor.child.open_pipe", refuse)
     stage.child.start(10.0)
     assert stage.child.state is State.BACKOFF
     assert stage.processes == []

@@ -1,4 +1,4 @@
-"""The crew: what its own functions say; its life is tested with the daemon's."""
+"""The children: what its own functions say; its life is tested with the daemon's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.config import EnvConfig
 from rtagent.memory.board import Board, Doing, note_doing
-from rtagent.processes.pipe import MOST_AT_ONCE, Voice
+from rtagent.processes.pipe import MOST_AT_ONCE, Pipe
 from rtagent.supervisor.child import State
-from rtagent.supervisor.children import BOOT_LIMIT_S, BUSY_S, SERVICE_LIMIT_S, Crew, is_stopped
+from rtagent.supervisor.children import BOOT_LIMIT_S, BUSY_S, SERVICE_LIMIT_S, Children, is_stopped
 from rtagent.supervisor.status import Report
 from tests.conftest import eventually
 
@@ -45,32 +45,32 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     board = Board(memoryview(bytearray(Board.size())))
     processes = SimpleNamespace(pid=os.getpid(), exitcode=None, failure=None)
     report = Report("run", VirtualClock())
-    crew = Crew(board, lambda role, index: lambda voice: processes, report, 0.02, 0, ENV)
+    children = Children(board, lambda role, index: lambda pipe: processes, report, 0.02, 0, ENV)
     workers = [("environment", 0), ("inference", 0), ("inference", 1), ("recorder", 0)]
     for role, index in workers:
-        crew.add(role, index, 100.0)
+        children.add(role, index, 100.0)
     # Whoever starts has time.
-    assert crew.fresh(100.0 + BOOT_LIMIT_S)
-    assert not crew.fresh(101.0 + BOOT_LIMIT_S)
+    assert children.fresh(100.0 + BOOT_LIMIT_S)
+    assert not children.fresh(101.0 + BOOT_LIMIT_S)
 
     def beat(role: str, index: int, at: float) -> None:
         board.record(role, index)["heartbeat_ns"] = np.int64(at * 1e9)
 
-    for child in crew:
+    for child in children:
         child.mark_ready(100.0)
         beat(child.role, child.index, 200.0)
-    assert crew.fresh(201.0)
-    assert not crew.fresh(210.0)
+    assert children.fresh(201.0)
+    assert not children.fresh(210.0)
     beat("environment", 0, 209.0)
     beat("inference", 1, 209.0)
-    assert crew.fresh(210.0)
-    second = crew.of("inference")[1]
+    assert children.fresh(210.0)
+    second = children.of("inference")[1]
     for state, fresh in ((State.FAILED, False), (State.BACKOFF, False), (State.RUNNING, True)):
         second.state = state
-        assert crew.fresh(210.0) is fresh
+        assert children.fresh(210.0) is fresh
     # Nobody misses those who have been sent away.
-    crew.stop(210.0)
-    assert crew.fresh(500.0)
+    children.stop(210.0)
+    assert children.fresh(500.0)
 
 
 @pytest.mark.parametrize(("stopped", "silent_s"), [(True, 1.0), (False, 6.0)])
@@ -80,20 +80,20 @@ def test_a_stopped_inference_process_is_given_up_before_a_slow_one(
     board = Board(memoryview(bytearray(Board.size())))
     process = SimpleNamespace(pid=4711, exitcode=None, failure=None)
     report = Report("run", VirtualClock())
-    crew = Crew(board, lambda role, index: lambda voice: process, report, 0.02, 0, ENV)
+    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
     monkeypatch.setattr(
         "rtagent.supervisor.children.is_stopped", lambda pid: stopped and pid == 4711
     )
-    crew.add("inference", 0, 100.0)
-    (child,) = crew
+    children.add("inference", 0, 100.0)
+    (child,) = children
     child.mark_ready(100.0)
     board.inference["heartbeat_ns"][0] = np.int64(200e9)
     board.inference["estimate_s"][0] = 0.5
-    list(crew.look_after(child, 200.0 + silent_s - 0.1, stopping=False))
+    list(children.check(child, 200.0 + silent_s - 0.1, stopping=False))
     assert signals == []
-    list(crew.look_after(child, 200.0 + silent_s + 0.1, stopping=False))
+    list(children.check(child, 200.0 + silent_s + 0.1, stopping=False))
     assert signals == [(4711, signal.SIGKILL)]
 
 
@@ -103,21 +103,21 @@ def test_the_service_may_be_silent_while_the_machine_is_busy(
     board = Board(memoryview(bytearray(Board.size())))
     process = SimpleNamespace(pid=4711, exitcode=None, failure=None)
     report = Report("run", VirtualClock())
-    crew = Crew(board, lambda role, index: lambda voice: process, report, 0.02, 0, ENV)
+    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
-    crew.add("service", 0, 100.0)
-    (child,) = crew
+    children.add("service", 0, 100.0)
+    (child,) = children
     child.mark_ready(100.0)
     board.record("service", 0)["heartbeat_ns"] = np.int64(200e9)
-    list(crew.look_after(child, 200.0 + SERVICE_LIMIT_S - 0.1, stopping=False))
+    list(children.check(child, 200.0 + SERVICE_LIMIT_S - 0.1, stopping=False))
     assert signals == []
-    list(crew.look_after(child, 200.0 + SERVICE_LIMIT_S + 0.1, stopping=False))
+    list(children.check(child, 200.0 + SERVICE_LIMIT_S + 0.1, stopping=False))
     assert signals == [(4711, signal.SIGKILL)]
 
 
 class Ward:
-    """A crew of one process, which never really exists, and the signals that it was sent."""
+    """A children of one process, which never really exists, and the signals that it was sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
         self.board = Board(memoryview(bytearray(Board.size())))
@@ -129,18 +129,18 @@ class Ward:
         self.stopped = False
         monkeypatch.setattr("rtagent.supervisor.children.is_stopped", lambda pid: self.stopped)
         report = Report("run", VirtualClock())
-        self.crew = Crew(
-            self.board, lambda role, index: lambda voice: self.process, report, 0.02, 0, ENV
+        self.children = Children(
+            self.board, lambda role, index: lambda pipe: self.process, report, 0.02, 0, ENV
         )
-        self.crew.add(role, 0, 100.0)
-        (self.child,) = self.crew
+        self.children.add(role, 0, 100.0)
+        (self.child,) = self.children
         self.record = self.board.record(role, 0)
 
     def beat(self, at: float) -> None:
         self.record["heartbeat_ns"] = np.int64(at * 1e9)
 
     def look(self, now: float) -> None:
-        list(self.crew.look_after(self.child, now, stopping=False))
+        list(self.children.check(self.child, now, stopping=False))
 
 
 @pytest.mark.parametrize("role", ["environment", "inference", "service"])
@@ -163,7 +163,7 @@ def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
     # Nor does what its predecessor did count once it works.
     ward.child.mark_ready(now + BOOT_LIMIT_S - 1.0)
     ward.look(now + BOOT_LIMIT_S)
-    assert ward.crew.fresh(now + BOOT_LIMIT_S)
+    assert ward.children.fresh(now + BOOT_LIMIT_S)
     assert ward.child.busy is None
     assert ward.signals == []
 
@@ -187,7 +187,7 @@ def test_a_world_may_take_its_time(
     assert ward.child.busy is None
     ward.look(200.0 + limit_s - 0.1)
     assert ward.signals == []
-    assert ward.crew.fresh(200.0 + limit_s - 0.1)
+    assert ward.children.fresh(200.0 + limit_s - 0.1)
     assert ward.child.busy == (doing.name.lower() if doing else None)
     assert ward.child.describe()["busy"] == ward.child.busy
     ward.look(200.0 + limit_s + 0.1)
@@ -221,32 +221,32 @@ MESSAGES = [
 
 def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
     board = Board(memoryview(bytearray(Board.size())))
-    theirs: list[Voice] = []
+    theirs: list[Pipe] = []
 
-    def start(voice: Voice) -> SimpleNamespace:
-        theirs.append(Voice(voice._end.dup()))
-        return SimpleNamespace(pid=os.getpid(), exitcode=None, sentinel=pipe[0])
+    def start(pipe: Pipe) -> SimpleNamespace:
+        theirs.append(Pipe(pipe._end.dup()))
+        return SimpleNamespace(pid=os.getpid(), exitcode=None, sentinel=sentinel[0])
 
-    pipe, other = os.pipe(), os.pipe()
+    sentinel, other = os.pipe(), os.pipe()
     told: list[str] = []
     report = Report("run", VirtualClock())
     report.event = lambda kind, **details: told.append(kind)  # type: ignore[method-assign]
-    crew = Crew(board, lambda role, index: start, report, 0.02, 0, ENV)
-    crew.add("environment", 0, 100.0)
+    children = Children(board, lambda role, index: start, report, 0.02, 0, ENV)
+    children.add("environment", 0, 100.0)
     for message in MESSAGES:
         theirs[0].send(message)
     theirs[0].send(["event", {"kind": "world", "news": 3}])
     theirs[0].send({"id": 1, "name": "x", "arguments": {}, "by": "http"})
     theirs[0].send(["ready", {}])
-    heard = list(crew.listen(other[0], 0.0, lambda: 101.0))
+    heard = list(children.listen(other[0], 0.0, lambda: 101.0))
     assert [message for _, message in heard] == [
         ("event", {"kind": "world", "news": 3}),
         ("command", {"id": 1, "name": "x", "arguments": {}, "by": "http"}),
     ]
     assert told == ["not_understood"]
-    (child,) = crew
+    (child,) = children
     assert child.state is State.RUNNING
-    for each in (*pipe, *other):
+    for each in (*sentinel, *other):
         os.close(each)
 
 
@@ -257,28 +257,28 @@ def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None
     )
     said = []
 
-    def start(voice: Voice) -> SimpleNamespace:
+    def start(pipe: Pipe) -> SimpleNamespace:
         news = [["event", {"kind": "world", "number": n}] for n in range(MOST_AT_ONCE + 20)]
         last = ["failed", {"error": "ValueError: last", "boot": False}]
-        said.extend(voice.send(message) for message in [*news, last])
+        said.extend(pipe.send(message) for message in [*news, last])
         return process
 
     report = Report("run", VirtualClock())
-    crew = Crew(board, lambda role, index: start, report, 0.02, 0, ENV)
-    crew.add("environment", 0, 100.0)
-    (child,) = crew
+    children = Children(board, lambda role, index: start, report, 0.02, 0, ENV)
+    children.add("environment", 0, 100.0)
+    (child,) = children
     process.exitcode = 1
-    heard = list(crew.look_after(child, 101.0, stopping=False))
+    heard = list(children.check(child, 101.0, stopping=False))
     assert all(said)
     assert len(heard) == MOST_AT_ONCE + 20
     assert child.last_error == "ValueError: last"
 
 
-def looked_after(crew: Crew, now: float) -> None:
+def checked(children: Children, now: float) -> None:
     """One step of the supervisor."""
-    crew.look_around(now)
-    for child in crew:
-        list(crew.look_after(child, now, stopping=False))
+    children.detect_pause(now)
+    for child in children:
+        list(children.check(child, now, stopping=False))
 
 
 @pytest.mark.parametrize("role", ["environment", "inference", "learner", "service"])
@@ -288,23 +288,23 @@ def test_after_a_pause_of_everybody_nobody_is_late(
     board = Board(memoryview(bytearray(Board.size())))
     process = SimpleNamespace(pid=4711, exitcode=None)
     report = Report("run", VirtualClock())
-    crew = Crew(board, lambda role, index: lambda voice: process, report, 0.02, 0, ENV)
+    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
-    crew.add(role, 0, 100.0)
-    (child,) = crew
+    children.add(role, 0, 100.0)
+    (child,) = children
     child.mark_ready(100.0)
     board.record(role, 0)["heartbeat_ns"] = np.int64(100e9)
-    looked_after(crew, 100.0)
-    looked_after(crew, 100.1)
+    checked(children, 100.0)
+    checked(children, 100.1)
     # Stopped, and going on, all together.
-    looked_after(crew, 190.0)
+    checked(children, 190.0)
     assert signals == []
     # Whoever stays silent after that is late from then on.
     now = 190.0
     while now < 190.0 + BOOT_LIMIT_S + 0.5:
         now += 0.1
-        looked_after(crew, now)
+        checked(children, now)
         if signals:
             break
     assert signals[:1] == [signal.SIGKILL]
@@ -315,8 +315,8 @@ def test_after_a_pause_of_everybody_nobody_is_late(
 def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
     board = Board(memoryview(bytearray(Board.size())))
     report = Report("run", VirtualClock())
-    crew = Crew(board, lambda role, index: lambda voice: None, report, 0.02, 0, ENV)
-    looks = [crew.look_around(now) for now in (50.0, 50.1, 50.9, 56.9, 57.0)]
+    children = Children(board, lambda role, index: lambda pipe: None, report, 0.02, 0, ENV)
+    looks = [children.detect_pause(now) for now in (50.0, 50.1, 50.9, 56.9, 57.0)]
     assert looks == [0.0, 0.0, 0.0, pytest.approx(6.0), 0.0]
 
 
@@ -326,13 +326,13 @@ def test_a_process_that_is_leaving_gets_the_time_of_a_pause_back(
     board = Board(memoryview(bytearray(Board.size())))
     process = SimpleNamespace(pid=4711, exitcode=None)
     report = Report("run", VirtualClock())
-    crew = Crew(board, lambda role, index: lambda voice: process, report, 0.02, 0, ENV)
+    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
-    crew.add("learner", 0, 100.0)
-    crew.stop(100.0)
+    children.add("learner", 0, 100.0)
+    children.stop(100.0)
     for now in (100.0, 100.9, 160.9, 161.5):
-        looked_after(crew, now)
+        checked(children, now)
     assert signals == []
-    looked_after(crew, 162.2)
+    checked(children, 162.2)
     assert signals == [signal.SIGTERM]

@@ -32,7 +32,7 @@ class Stage:
         self.handler = CommandHandler(
             self.desired, self.inbox, self.pending, self._stub(),
             self._stub(reserve_learners=self._does("reserve")), self._stub(),
-            self._stub(forgive=self._does("forgive")),
+            self._stub(reset_failed=self._does("reset_failed")),
             self._stub(set_budget=self._does("budget")), 100,
             self._stub(event=self._does("event")), VirtualClock(),
         )
@@ -93,7 +93,7 @@ def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
     with pytest.raises(UserError, match=reasons):
         result.result(0)
     assert stage.desired.current is settings
-    assert not {"orders", "forgive", "event"} & set(stage.done)
+    assert not {"orders", "reset_failed", "event"} & set(stage.done)
     assert stage.pending._pending == []
 
 
@@ -111,7 +111,7 @@ def test_a_change_is_ordered_once_and_told(
 def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_out(
     stage: Stage,
 ) -> None:
-    stage.refusing["forgive"] = KeyError("what")
+    stage.refusing["reset_failed"] = KeyError("what")
     with pytest.raises(UserError, match=r"internal error: KeyError: 'what'"):
         stage.command("set_inference", processes=2).result(0)
     assert not stage.command("set_deadlines", memory_budget_mb=900).done()

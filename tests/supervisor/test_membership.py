@@ -11,7 +11,7 @@ import pytest
 from rtagent.memory.control import Orders
 from rtagent.staggering.state import StaggerState
 from rtagent.supervisor.child import Child, State
-from rtagent.supervisor.membership import follow_crew
+from rtagent.supervisor.membership import update_members
 
 ORDERS = Orders(3, 3, "maximum-time", 2, 0.0, "constant", 0.0, go=True)
 
@@ -37,10 +37,10 @@ class Scene:
     """A world of which only staggering is there, and its inference processes."""
 
     world: Any
-    crew: list[Child]
+    children: list[Child]
 
     def follow(self, orders: Orders = ORDERS) -> tuple[int, ...]:
-        follow_crew(self.world, self.crew, orders, 10.0)
+        update_members(self.world, self.children, orders, 10.0)
         assert not self.world.claim_lock.held
         ring: tuple[int, ...] = self.world.stagger.membership.ring
         return ring
@@ -50,10 +50,10 @@ class Scene:
 def scene() -> Scene:
     state = StaggerState(bytearray(StaggerState.nbytes()))
     state.reset("maximum-time", 0.0, 3)
-    crew = [Child("inference", index, lambda voice: None) for index in range(3)]
-    for child in crew:
+    children = [Child("inference", index, lambda pipe: None) for index in range(3)]
+    for child in children:
         child.state = State.RUNNING
-    return Scene(SimpleNamespace(stagger=state, claim_lock=FakeLock()), crew)
+    return Scene(SimpleNamespace(stagger=state, claim_lock=FakeLock()), children)
 
 
 def test_whoever_acts_takes_part(scene: Scene) -> None:
@@ -62,7 +62,7 @@ def test_whoever_acts_takes_part(scene: Scene) -> None:
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_nobody_takes_part_before_it_is_ready(scene: Scene, restarts: int) -> None:
-    child = scene.crew[1]
+    child = scene.children[1]
     for state in (State.BACKOFF, State.STARTING, State.FAILED, State.STOPPING, State.STOPPED):
         child.state, child.restarts = state, restarts
         assert scene.follow() == (0, 2), state
@@ -71,29 +71,29 @@ def test_nobody_takes_part_before_it_is_ready(scene: Scene, restarts: int) -> No
 
 
 def test_new_processes_get_slots_once_they_act(scene: Scene) -> None:
-    scene.crew.append(Child("inference", 3, lambda voice: None, state=State.STARTING))
+    scene.children.append(Child("inference", 3, lambda pipe: None, state=State.STARTING))
     generation = scene.world.stagger.generation
     assert scene.follow(replace(ORDERS, processes=4)) == (0, 1, 2)
     # The slots of those who act stay where they are.
     assert scene.world.stagger.generation == generation
-    scene.crew[3].state = State.RUNNING
+    scene.children[3].state = State.RUNNING
     assert scene.follow(replace(ORDERS, processes=4)) == (0, 1, 2, 3)
 
 
 def test_the_ring_stays_while_nobody_acts(scene: Scene) -> None:
-    for child in scene.crew:
+    for child in scene.children:
         child.state = State.STARTING
     assert scene.follow() == (0, 1, 2)
 
 
 def test_another_algorithm_starts_over_with_those_who_act(scene: Scene) -> None:
-    scene.crew[0].state = State.BACKOFF
+    scene.children[0].state = State.BACKOFF
     assert set(scene.follow(replace(ORDERS, algorithm="adaptive"))) == {1, 2}
     assert scene.world.stagger.algorithm == "adaptive"
 
 
 def test_a_lock_that_is_taken_is_not_waited_for(scene: Scene) -> None:
-    scene.crew[1].state = State.BACKOFF
+    scene.children[1].state = State.BACKOFF
     scene.world.claim_lock.taken = True
     assert scene.follow() == (0, 1, 2)
     scene.world.claim_lock.taken = False

@@ -14,7 +14,7 @@ from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.errors import UserError
 from rtagent.processes import launch
 from rtagent.processes.launch import ForkServer
-from rtagent.processes.pipe import Voice
+from rtagent.processes.pipe import Pipe
 from rtagent.supervisor.replay_keeping import LEAVE_LIMIT_S, SILENT_S, ReplayKeeping
 from tests.conftest import eventually
 from tests.spawned import hang
@@ -108,9 +108,9 @@ class Stage:
         self.keeping.fork_server = self  # type: ignore[assignment]
         self.keeping.start_save(HANDLES)
 
-    def spawn(self, body: Any, handles: Any, folder: Path, voice: Voice, name: str) -> Process:
+    def spawn(self, body: Any, handles: Any, folder: Path, pipe: Pipe, name: str) -> Process:
         """As the fork server's."""
-        self.voice = Voice(voice._end.dup())
+        self.pipe = Pipe(pipe._end.dup())
         return self.process
 
     def after(self, seconds: float) -> list[str]:
@@ -128,8 +128,8 @@ def stage(tmp_path: Path) -> Stage:
 def test_a_saver_that_has_said_how_it_went_and_does_not_leave_is_not_waited_for(
     stage: Stage,
 ) -> None:
-    stage.voice.send(["saved", {"ticks": 5}])
-    stage.voice.close()
+    stage.pipe.send(["saved", {"ticks": 5}])
+    stage.pipe.close()
     assert stage.after(0.1) == []
     assert stage.keeping.busy
     assert stage.after(LEAVE_LIMIT_S + 0.1) == ["kill"]
@@ -142,7 +142,7 @@ def test_a_saver_that_has_said_how_it_went_and_does_not_leave_is_not_waited_for(
 
 def test_a_silent_saver_is_asked_to_leave_and_then_killed(stage: Stage) -> None:
     assert stage.after(SILENT_S - 1.0) == []
-    stage.voice.send(["progress", {"done": 0.5}])
+    stage.pipe.send(["progress", {"done": 0.5}])
     assert stage.after(0.0) == []
     assert stage.after(SILENT_S + 0.1) == ["terminate"]
     stage.after(LEAVE_LIMIT_S + 0.1)
@@ -160,7 +160,7 @@ def test_a_pause_of_the_whole_daemon_is_no_silence(stage: Stage) -> None:
 
 @pytest.mark.parametrize("message", [3, [], ["saved"], ["saved", 5], {"saved": {}}, ["failed", {}]])
 def test_what_a_saver_says_in_another_shape_is_no_outcome(stage: Stage, message: Any) -> None:
-    stage.voice.send(message)
+    stage.pipe.send(message)
     assert stage.after(0.1) == []
     stage.process.exitcode = 1
     stage.after(0.1)

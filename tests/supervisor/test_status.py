@@ -112,7 +112,7 @@ def test_it_says_once_that_events_are_lost_and_once_that_they_are_kept_again(
 
 def dead(index: int, error: str) -> Child:
     """An inference process that has died of an error."""
-    child = Child("inference", index, lambda voice: None, state=State.BACKOFF)
+    child = Child("inference", index, lambda pipe: None, state=State.BACKOFF)
     child.note_error(error, boot=False)
     child.last_error = child._said
     return child

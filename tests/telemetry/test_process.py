@@ -214,7 +214,7 @@ class Context:
     def stopping(self) -> bool:
         return self.beats >= self._most
 
-    def give_way(self) -> None:
+    def set_idle_priority(self) -> None:
         self.calls.append("give way")
 
     def ready(self) -> None:
