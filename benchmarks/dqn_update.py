@@ -34,11 +34,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.local_update import UpdateResult
 from benchmarks.offline_learning import Offline, Update
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.config_sources import load_config
-from rtagent.learning.algorithms import UpdateResult, ValueLearning
+from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.state import begin, put
@@ -105,7 +106,7 @@ class DaemonUpdate:
     """
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
-        algorithm = ValueLearning(network, learning)
+        algorithm = algorithm_for(network, learning)
         self.network = algorithm.network
         flat = np.empty(sum(each.numel() for each in network.parameters()), np.float32)
         networks.flatten_into(self.network, flat)

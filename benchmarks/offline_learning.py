@@ -31,11 +31,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.local_update import LocalUpdate, UpdateResult
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
 from rtagent.config_sources import load_config
 from rtagent.env.adapter import Adapter, Step, open_environment
-from rtagent.learning.algorithms import LocalUpdate, UpdateResult
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint

@@ -30,7 +30,7 @@ from benchmarks.offline_learning import Offline
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
-from rtagent.learning.td3 import TARGET_TAU
+from rtagent.learning.algorithms.td3 import TARGET_TAU
 
 OVER_EPISODES = 20
 STEPS_PER_UPDATE = 2

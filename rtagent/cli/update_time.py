@@ -96,7 +96,7 @@ def measure_updates(
 
 def _update(config: Config, blueprint: Blueprint, sizes: dict[str, int]) -> Any:
     """What a learner applies gradients with, on memory of this process alone."""
-    from rtagent.learning.algorithms import algorithm_for
+    from rtagent.learning.algorithms.registry import algorithm_for
     from rtagent.learning.shared_update import SharedUpdate
     from rtagent.policy import networks
     from rtagent.policy.actor_critic import build_learned

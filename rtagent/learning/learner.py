@@ -17,7 +17,7 @@ from torch import nn
 
 from rtagent.config import Config
 from rtagent.learning import state as states
-from rtagent.learning.algorithms import algorithm_for
+from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.batch_memory import BatchMemory

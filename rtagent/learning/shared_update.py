@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rtagent.config import LearningConfig
 from rtagent.learning.adam import EVERYTHING, FlatAdam, clip_
-from rtagent.learning.algorithms import Algorithm
+from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.flat import FlatNetwork, Floats
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.learner_state import LearnerState, Progress

@@ -223,6 +223,11 @@ def expected_values(logits: Tensor, support: Tensor) -> Tensor:
     return logits.float().softmax(dim=-1) @ support
 
 
+def of_actions(values: Tensor, actions: Tensor) -> Tensor:
+    """(B, ...) of one action (B,) each, out of (B, actions, ...)."""
+    return values[torch.arange(len(values), device=values.device), actions]
+
+
 class Dueling(nn.Module):
     """Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a') (Wang et al., 2016, Eq. 9).
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
-from rtagent.learning.algorithms import LocalUpdate, ValueLearning
+from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate, soft_update
 from rtagent.memory.learner_state import LearnerState, Progress
@@ -57,7 +58,7 @@ def make(shared_bytes: Any) -> Make:
         states.put(states.begin(flat, 0), LearnerState(buffers[0], len(flat)))
         return [
             SharedUpdate(
-                ValueLearning(module(), learning), LearnerState(buffers[0], len(flat)),
+                algorithm_for(module(), learning), LearnerState(buffers[0], len(flat)),
                 WeightBuffers(buffers[1], len(flat)), learning,
             )
             for _ in range(count)

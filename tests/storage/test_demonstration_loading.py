@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.local_update import LocalUpdate
 from rtagent import UserError
 from rtagent.config import Config, LearningConfig, PolicyConfig
 from rtagent.config_sources import parse_config
-from rtagent.learning.algorithms import LocalUpdate
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint

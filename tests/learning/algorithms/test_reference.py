@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
-from rtagent.learning import losses
-from rtagent.learning.algorithms import LocalUpdate
+from rtagent.learning.algorithms.dqn import dqn_targets
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy import networks
 
@@ -86,7 +86,7 @@ def test_updates_are_those_of_stable_baselines3(
             theirs.train(gradient_steps=1, batch_size=BATCH)
         with torch.no_grad():
             ahead = ours.algorithm.target(batch.next_observations)
-        targets = losses.dqn_targets(batch.rewards, batch.discounts, ahead, batch.terminals)
+        targets = dqn_targets(batch.rewards, batch.discounts, ahead, batch.terminals)
         result = ours.step(batch)
         values, their_targets = seen.pop()
         torch.testing.assert_close(targets, their_targets)

@@ -12,10 +12,14 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig
-from rtagent.learning import losses
 from rtagent.learning import precision as precisions
-from rtagent.learning.algorithms import LocalUpdate, ValueLearning
+from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
+from rtagent.learning.algorithms.demonstrations import margin_loss
+from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
+from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.heads import expected_values
 
@@ -66,9 +70,9 @@ def gradient(module: nn.Module) -> torch.Tensor:
     return torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None])
 
 
-def pair(algorithm: str, **values: Any) -> ValueLearning:
+def pair(algorithm: str, **values: Any) -> Algorithm:
     """An algorithm whose target network differs from the one that learns."""
-    made = ValueLearning(network(algorithm, norm=False), learning(algorithm, **values))
+    made = algorithm_for(network(algorithm, norm=False), learning(algorithm, **values))
     made.target.load_state_dict(network(algorithm, seed=1, norm=False).state_dict())
     return made
 
@@ -76,30 +80,30 @@ def pair(algorithm: str, **values: Any) -> ValueLearning:
 # ---- gradients
 
 
-def expected_loss(algorithm: str, made: ValueLearning, data: Batch, margin: float) -> torch.Tensor:
+def expected_loss(algorithm: str, made: Algorithm, data: Batch, margin: float) -> torch.Tensor:
     """The algorithm's loss and that of the margin, out of the tested ones."""
     values = made.network(data.observations)
     if algorithm == "c51":
         values = values.softmax(dim=2) @ torch.linspace(-3.0, 3.0, ATOMS)
-    above = losses.margin_loss(values, data.actions, data.demonstrated, margin)
+    above = margin_loss(values, data.actions, data.demonstrated, margin)
     return expected_td_loss(algorithm, made, data) + (above if margin else 0.0)
 
 
-def expected_td_loss(algorithm: str, made: ValueLearning, data: Batch) -> torch.Tensor:
+def expected_td_loss(algorithm: str, made: Algorithm, data: Batch) -> torch.Tensor:
     """Each algorithm in one line, out of the tested losses."""
     online, target = made.network, made.target
     common = (data.rewards, data.discounts)
     ahead = target(data.next_observations)
     if algorithm == "c51":
         support = torch.linspace(-3.0, 3.0, ATOMS)
-        masses = losses.c51_targets(*common, ahead, data.terminals, support)
-        return losses.c51_loss(online(data.observations), data.actions, masses, data.weights)[0]
+        masses = c51_targets(*common, ahead, data.terminals, support)
+        return c51_loss(online(data.observations), data.actions, masses, data.weights)[0]
     if algorithm == "double-dqn":
         chosen_by = online(data.next_observations)
-        targets = losses.double_dqn_targets(*common, chosen_by, ahead, data.terminals)
+        targets = double_dqn_targets(*common, chosen_by, ahead, data.terminals)
     else:
-        targets = losses.dqn_targets(*common, ahead, data.terminals)
-    return losses.huber_loss(online(data.observations), data.actions, targets, data.weights)[0]
+        targets = dqn_targets(*common, ahead, data.terminals)
+    return huber_loss(online(data.observations), data.actions, targets, data.weights)[0]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -150,7 +154,7 @@ def test_auto_takes_bfloat16_where_it_pays(
     dtypes = []
     module = network(norm=False) if convolves else nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     module.register_forward_hook(lambda *given: dtypes.append(given[-1].dtype))
-    ValueLearning(module, learning(precision="auto")).compute_gradient(batch())
+    algorithm_for(module, learning(precision="auto")).compute_gradient(batch())
     assert set(dtypes) == {torch.bfloat16 if low else torch.float32}
 
 

@@ -12,10 +12,10 @@ import stable_baselines3
 import torch
 from torch import nn
 
+from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
-from rtagent.learning.algorithms import LocalUpdate
+from rtagent.learning.algorithms.td3 import TD3
 from rtagent.learning.replay.batch import Batch
-from rtagent.learning.td3 import TD3
 from rtagent.policy.actor_critic import ActorCritic, build_learned
 
 STEPS, BATCH = 7, 32

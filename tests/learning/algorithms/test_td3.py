@@ -12,13 +12,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
-from rtagent.learning import losses
 from rtagent.learning import state as states
-from rtagent.learning.algorithms import LocalUpdate, algorithm_for
+from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.algorithms.td3 import TARGET_TAU, TD3, critics_loss, td3_targets
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
-from rtagent.learning.td3 import TARGET_TAU, TD3
 from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.weights import WeightBuffers
 from rtagent.policy import networks
@@ -81,9 +81,9 @@ def test_the_gradient_is_that_of_the_algorithm() -> None:
     made.network.zero_grad()
     actions = made.target.actor(data.next_observations)
     ahead = made.target.values(data.next_observations, actions)
-    targets = losses.td3_targets(data.rewards, data.discounts, ahead, data.terminals)
+    targets = td3_targets(data.rewards, data.discounts, ahead, data.terminals)
     values = made.network.values(data.observations, data.actions)
-    wanted, far = losses.critics_loss(values, targets, data.weights)
+    wanted, far = critics_loss(values, targets, data.weights)
     wanted.backward()  # type: ignore[no-untyped-call]
     assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
     torch.testing.assert_close(errors, far)

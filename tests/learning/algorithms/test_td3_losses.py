@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rtagent.learning.losses import actor_loss, critics_loss, smoothed_actions, td3_targets
+from rtagent.learning.algorithms.td3 import actor_loss, critics_loss, smoothed_actions, td3_targets
 
 COUNT, PARTS = 33, 3
 

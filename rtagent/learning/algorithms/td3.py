@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from rtagent.config import LearningConfig
-from rtagent.learning import losses
 from rtagent.learning.precision import uses_bfloat16
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
@@ -23,7 +22,7 @@ TARGET_TAU = 0.005
 
 
 class TD3:
-    """Gradients of TD3, for `SharedUpdate` or `LocalUpdate` to apply.
+    """Gradients of TD3, for `SharedUpdate` to apply.
 
     Actor and critics get theirs at the same weights, so that one array is one update; the paper's
     code takes the actor's after the critics' step.
@@ -75,7 +74,7 @@ class TD3:
             if acting:
                 self._follow_critic(batch, features.detach())
             targets = self._targets(batch)
-        loss, errors = losses.critics_loss(values, targets, batch.weights)
+        loss, errors = critics_loss(values, targets, batch.weights)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), errors
 
@@ -86,7 +85,7 @@ class TD3:
         learned = [each for each in actor.parameters() if each.requires_grad]
         if not learned:
             return
-        loss = losses.actor_loss(values, batch.weights)
+        loss = actor_loss(values, batch.weights)
         slopes = torch.autograd.grad(loss, learned, allow_unused=True)
         for parameter, slope in zip(learned, slopes, strict=True):
             parameter.grad = slope
@@ -97,8 +96,79 @@ class TD3:
             actions = self.target.actor(batch.next_observations).float()
             noise = torch.empty_like(actions)
             noise.normal_(0.0, learning.target_noise, generator=self._generator)
-            actions = losses.smoothed_actions(
+            actions = smoothed_actions(
                 actions, noise, learning.target_noise_clip, bounds.low, bounds.high
             )
             next_values = self.target.values(batch.next_observations, actions)
-        return losses.td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
+        return td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
+
+
+def smoothed_actions(
+    actions: Tensor, noise: Tensor, limit: float, low: Tensor, high: Tensor
+) -> Tensor:
+    """Target actions with noise, so that Q is averaged around them (TD3; Fujimoto et al., 2018).
+
+    a~ = clip(pi_target(s') + clip(eps, -c, c) * (high - low) / 2, low, high), their Eq. 15 with the
+    noise in units of half the range.
+
+    Args:
+        actions: (B, n) of the target actor.
+        noise: (B, n) eps, in units of half the range.
+        limit: c.
+        low: (n,) smallest actions.
+        high: (n,) largest actions.
+
+    Returns:
+        (B, n) float32, without gradient.
+    """
+    with torch.no_grad():
+        moved = actions.float() + noise.clamp(-limit, limit) * (high - low) / 2.0
+        return moved.clamp(low, high)
+
+
+def td3_targets(
+    rewards: Tensor, discounts: Tensor, next_values: Tensor, terminals: Tensor
+) -> Tensor:
+    """What the critics should say of an executed action (Fujimoto et al., 2018, Eq. 10, n-step).
+
+    y = R + gamma**n * min_i Q_target_i(s', a~), without the second term where s' is terminal.
+
+    Args:
+        rewards: (B,).
+        discounts: (B,).
+        next_values: (critics, B) of the target critics for the smoothed target actions.
+        terminals: (B,) bool.
+
+    Returns:
+        (B,) float32, without gradient.
+    """
+    with torch.no_grad():
+        least = next_values.float().amin(dim=0)
+        return torch.where(terminals, rewards, rewards + discounts * least)
+
+
+def critics_loss(values: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean squared errors of the critics, summed over them.
+
+    Args:
+        values: (critics, B) for the executed actions.
+        targets: (B,) without gradient.
+        weights: (B,) importance weights.
+
+    Returns:
+        The loss, and the absolute temporal-difference errors (B,), detached, averaged over the
+        critics.
+    """
+    errors = targets - values.float()
+    loss = (weights * errors.square()).mean(dim=1).sum()
+    return loss, errors.detach().abs().mean(dim=0)
+
+
+def actor_loss(values: Tensor, weights: Tensor) -> Tensor:
+    """Its gradient is the deterministic policy gradient (Silver et al., 2014): -mean Q_1(s, pi(s)).
+
+    Args:
+        values: (B,) of the first critic for the actor's own actions.
+        weights: (B,) importance weights.
+    """
+    return -(weights * values.float()).mean()

@@ -1,0 +1,90 @@
+"""Learning alone in one process, without shared memory: torch's own Adam, for comparison."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rtagent.config import LearningConfig
+from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.replay.batch import Batch
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """One update.
+
+    Attributes:
+        loss: of the batch.
+        gradient_norm: before clipping.
+        applied: False if loss or gradient was not finite; the weights are then as before.
+        errors: (B,) as `Algorithm.compute_gradient` gives them.
+    """
+
+    loss: float
+    gradient_norm: float
+    applied: bool
+    errors: Tensor
+
+
+class LocalUpdate:
+    """Learning alone in one process: Adam (Kingma and Ba, 2015) and the target network.
+
+    Args:
+        network: as `algorithm_for` takes it; it is trained in place.
+        learning: algorithm, step size, clipping, how the target network follows.
+
+    Attributes:
+        algorithm: computes the gradients.
+        network: the network that learns.
+        updates: steps applied so far.
+    """
+
+    def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+        self.algorithm = algorithm_for(network, learning)
+        self.network = self.algorithm.network
+        self.updates = 0
+        self._learning = learning
+        self._parts = self._split()
+        self._optimizers = [
+            torch.optim.Adam(part, lr=learning.learning_rate, fused=True) for part in self._parts
+        ]
+
+    def step(self, batch: Batch) -> UpdateResult:
+        """One gradient step: compute, check, apply; then the target network, if it is due."""
+        acting = (self.updates + 1) % self.algorithm.delay == 0
+        loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
+        limit = self._learning.gradient_clip or float("inf")
+        norms = [float(nn.utils.clip_grad_norm_(part, limit)) for part in self._parts]
+        norm = math.hypot(*norms)
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite:
+            # Parameters without a gradient are left alone.
+            for optimizer in self._optimizers:
+                optimizer.step()
+            self.updates += 1
+            self._follow()
+        return UpdateResult(loss, norm, finite, errors)
+
+    def _split(self) -> list[list[nn.Parameter]]:
+        """The parameters that are updated together."""
+        parameters = list(self.network.parameters())
+        if self.algorithm.delay == 1:
+            return [parameters]
+        acting = list(self.algorithm.acting.parameters())
+        return [parameters[len(acting) :], acting]
+
+    def _follow(self) -> None:
+        tau, online = self.algorithm.target_tau, self.network.state_dict()
+        period = self._learning.target_period if tau is None else self.algorithm.delay
+        if self.updates % period:
+            return
+        if tau is None:
+            self.algorithm.target.load_state_dict(online)
+            return
+        for name, value in self.algorithm.target.state_dict().items():
+            if value.is_floating_point():
+                value.lerp_(online[name], tau)

@@ -1,0 +1,101 @@
+"""DQN and Double DQN: targets and loss, pure functions of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rtagent.learning.replay.batch import Batch
+from rtagent.policy.heads import of_actions
+
+
+@dataclass(frozen=True)
+class DQN:
+    """DQN, or Double DQN.
+
+    Attributes:
+        double: the network that learns chooses the successor's action; the target values it.
+    """
+
+    double: bool = False
+
+    def loss(
+        self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """As `ValueLoss.loss`; the errors are absolute temporal-difference errors."""
+        rewards, discounts, terminals = batch.rewards, batch.discounts, batch.terminals
+        if chosen_by is None:
+            targets = dqn_targets(rewards, discounts, next_output, terminals)
+        else:
+            targets = double_dqn_targets(rewards, discounts, chosen_by, next_output, terminals)
+        return huber_loss(output, batch.actions, targets, batch.weights)
+
+    def values(self, output: Tensor) -> Tensor:
+        """As `ValueLoss.values`."""
+        return output
+
+
+def dqn_targets(
+    rewards: Tensor, discounts: Tensor, next_values: Tensor, terminals: Tensor
+) -> Tensor:
+    """What the value of an executed action should be (Mnih et al., 2015, n-step).
+
+    y = R + gamma**n * max_a Q_target(s', a), without the second term where s' is terminal.
+
+    Args:
+        rewards: (B,).
+        discounts: (B,) gamma**n, with the n of each sample.
+        next_values: (B, actions) of the target network.
+        terminals: (B,) bool.
+
+    Returns:
+        (B,) float32, without gradient.
+    """
+    with torch.no_grad():
+        best = next_values.float().max(dim=1).values
+        return torch.where(terminals, rewards, rewards + discounts * best)
+
+
+def double_dqn_targets(
+    rewards: Tensor, discounts: Tensor, chosen_by: Tensor, next_values: Tensor, terminals: Tensor
+) -> Tensor:
+    """The same with the action's choice apart from its value (van Hasselt et al., 2016).
+
+    y = R + gamma**n * Q_target(s', argmax_a Q(s', a)), their Eq. 4 with the target network as the
+    second set of weights.
+
+    Args:
+        rewards: (B,).
+        discounts: (B,).
+        chosen_by: (B, actions) values of the successors by the network that learns.
+        next_values: (B, actions) of the target network.
+        terminals: (B,) bool.
+
+    Returns:
+        (B,) float32, without gradient.
+    """
+    with torch.no_grad():
+        best = of_actions(next_values.float(), chosen_by.argmax(dim=1))
+        return torch.where(terminals, rewards, rewards + discounts * best)
+
+
+def huber_loss(
+    values: Tensor, actions: Tensor, targets: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The Huber loss, with threshold 1, of the executed actions' values.
+
+    Args:
+        values: (B, actions) of the network that learns.
+        actions: (B,) int64.
+        targets: (B,) without gradient.
+        weights: (B,) importance weights (Schaul et al., 2016); 1 where sampling is uniform.
+
+    Returns:
+        The mean of the weighted losses, and the absolute temporal-difference errors (B,), detached.
+    """
+    chosen = of_actions(values.float(), actions)
+    losses = functional.smooth_l1_loss(chosen, targets, reduction="none")
+    return (weights * losses).mean(), (targets - chosen).detach().abs()

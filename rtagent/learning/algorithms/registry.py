@@ -1,0 +1,38 @@
+"""The algorithms by their names in the configuration."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from rtagent.config import LearningConfig
+from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.algorithms.c51 import C51
+from rtagent.learning.algorithms.dqn import DQN
+from rtagent.learning.algorithms.td3 import TD3
+from rtagent.learning.algorithms.value_learning import ValueLearning, ValueLoss
+from rtagent.policy.actor_critic import ActorCritic
+from rtagent.policy.networks import support_of
+
+
+def algorithm_for(
+    network: nn.Module, learning: LearningConfig, generator: torch.Generator | None = None
+) -> Algorithm:
+    """The algorithm that trains a network.
+
+    Args:
+        network: float32, as `actor_critic.build_learned` builds it.
+        learning: of the run.
+        generator: of what the algorithm draws. If None, torch's own.
+    """
+    if isinstance(network, ActorCritic):
+        return TD3(network, learning, generator)
+    return ValueLearning(network, learning, value_loss(learning))
+
+
+def value_loss(learning: LearningConfig) -> ValueLoss:
+    """What a network of action values, or of their distributions, learns by."""
+    support = support_of(learning)
+    if support is not None:
+        return C51(support.values())
+    return DQN(double=learning.algorithm == "double-dqn")
