@@ -12,14 +12,12 @@ from typing import Any
 import httpx
 
 from rtagent import __version__
-from rtagent.clock import Clock, MonotonicClock
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.supervisor.state_dir import NOTE, check_private, check_unshared, is_held, read_private
 
 TIMEOUT_S = 40.0
 """Longer than the supervisor gives a change to come into force."""
-POLL_S = 0.25
 _TOKEN_VARIABLE = "RTAGENT_TOKEN"
 _REMEDY = "whoever has put it there may mean ill; choose another --state-dir"
 
@@ -38,7 +36,6 @@ class Daemon:
         url: its address.
         token: its bearer token.
         transport: for tests.
-        clock: between two looks at a change that takes long.
         timeout_s: for each answer.
         certificate: PEM file with the one that the daemon shows. If None, it speaks no TLS.
 
@@ -51,13 +48,11 @@ class Daemon:
         url: str,
         token: str,
         transport: httpx.BaseTransport | None = None,
-        clock: Clock | None = None,
         timeout_s: float = TIMEOUT_S,
         certificate: str | None = None,
     ) -> None:
         self.url = url
         self._timeout_s = timeout_s
-        self._clock = clock or MonotonicClock()
         self._client = httpx.Client(
             base_url=url,
             headers={
@@ -112,22 +107,7 @@ class Daemon:
         Raises:
             UserError: no answer, or a refusal.
         """
-        answer = self._request("PATCH", path, json=change)
-        if answer.status_code == httpx.codes.ACCEPTED:
-            return self._end_of(answer)
-        return _document(answer)
-
-    def _end_of(self, begun: httpx.Response) -> dict[str, Any]:
-        """What has become of a change that goes on after its answer."""
-        until = self._clock.now() + TIMEOUT_S
-        while self._clock.now() < until:
-            operation = self.get(begun.headers["location"])
-            if operation["state"] == "done":
-                return dict(operation["result"])
-            if operation["state"] == "refused":
-                raise UserError(str(operation["problem"]["detail"]))
-            self._clock.sleep_until(self._clock.now() + POLL_S)
-        raise UserError(f"the change is not in force after {TIMEOUT_S:g} s; see rtagent status")
+        return _document(self._request("PATCH", path, json=change))
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:

@@ -23,6 +23,12 @@ CHANGE_LIMIT_S = 30.0
 REFUSAL_BYTES = 8 << 10
 
 Result = Future[dict[str, Any]]
+
+
+class NotInForce(UserError):
+    """A change has been ordered and is not in force in time; it may still come into force."""
+
+
 InForce = Callable[[], dict[str, Any] | None]
 
 
@@ -73,7 +79,7 @@ class Inbox:
 
         Args:
             message: {"id", "name", "arguments", "by"}.
-            send: takes {"id", "result"} or {"id", "refused"}.
+            send: takes {"id", "result"}, {"id", "refused"} or {"id", "late"}.
         """
 
         def answer(result: Result) -> None:
@@ -81,7 +87,8 @@ class Inbox:
             if error is None:
                 outcome: dict[str, Any] = {"result": result.result()}
             else:
-                outcome = {"refused": short_text(str(error), REFUSAL_BYTES)}
+                kind = "late" if isinstance(error, NotInForce) else "refused"
+                outcome = {kind: short_text(str(error), REFUSAL_BYTES)}
             # Where the service does not read, it tells its clients that nobody answered.
             with contextlib.suppress(OSError):
                 send({"id": message["id"]} | outcome)
@@ -157,7 +164,7 @@ class PendingChanges:
                 if value is not None:
                     result.set_result(value)
                 elif not result.done() and now > deadline:
-                    raise UserError("not in force in time; see the status and the events")
+                    raise NotInForce("not in force in time; see the status and the events")
             except UserError as error:
                 result.set_exception(error)
             if result.done():

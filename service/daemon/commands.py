@@ -22,7 +22,7 @@ from rtagent.errors import UserError
 
 MOST_UNANSWERED = 16
 COMMAND_TIMEOUT_S = 32.0
-"""A little more than the supervisor gives a change to come into force."""
+"""A little more than the supervisor gives a change to come into force, for one that hangs."""
 
 
 class BackendBusy(Exception):
@@ -83,7 +83,7 @@ class CommandChannel:
 
         Raises:
             UserError: the supervisor refused; its one line says why.
-            BackendBusy: no reply in time.
+            BackendBusy: no reply in time, or the change is not in force in time.
             BackendGone: there is no supervisor any more.
         """
         reply: Future[dict[str, Any]] = Future()
@@ -146,5 +146,7 @@ class CommandChannel:
             return
         if "refused" in message:
             reply.set_exception(UserError(str(message["refused"])))
+        elif "late" in message:
+            reply.set_exception(BackendBusy(str(message["late"])))
         else:
             reply.set_result(message["result"])

@@ -22,7 +22,6 @@ from service.routes import (
     inference,
     learning,
     logins,
-    operations,
     screen,
     timeline,
 )
@@ -37,7 +36,6 @@ for module, tag in (
     (learning, "settings"),
     (deadlines, "settings"),
     (checkpoints, "checkpoints"),
-    (operations, "operations"),
     (events, "events"),
     (timeline, "figures"),
     (screen, "figures"),

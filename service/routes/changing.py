@@ -1,8 +1,8 @@
 """Settings that can be read and changed while the daemon runs: one mechanism for all of them.
 
 A GET shows the settings with what they bring about; its ETag stands for the settings alone. A PATCH
-is a merge patch: it is checked whole, sent as one command, and answers when it is in force; what
-takes long is answered before that, with an operation.
+is a merge patch: it is checked whole, sent as one command, and answers when it is in force; after
+30 s it answers 504, and a GET tells what is in force.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from service.http.answers import json_answer
 from service.http.problems import Problem
 from service.routes.context import Context
 from service.routes.openapi import problems
-from service.routes.operating import OPERATION_BEGUN, Preference
 
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 
@@ -50,7 +49,7 @@ SHOWN: dict[int | str, dict[str, Any]] = {
     }
 }
 CHANGE_RESPONSES = {
-    **SHOWN, **OPERATION_BEGUN, **problems(400, 409, 412, 413, 415, 503, 504)
+    **SHOWN, **problems(400, 409, 412, 413, 415, 503, 504)
 }
 
 
@@ -90,7 +89,7 @@ class Settable:
         return self._answer(await to_thread.run_sync(self.read, here.backend))
 
     async def change(
-        self, here: Context, change: StrictBody, by: str, if_match: str | None, prefer: str | None
+        self, here: Context, change: StrictBody, by: str, if_match: str | None
     ) -> Response:
         """Answer a PATCH.
 
@@ -99,13 +98,11 @@ class Settable:
             change: a merge patch.
             by: who asks.
             if_match: ETags of which one must stand for the settings; none: whatever they are.
-            prefer: for how long the client wants to wait.
 
         Raises:
             Problem: the settings are no longer those that the client has seen.
         """
         await here.begin_change()
-        operation = None
         try:
             state = await to_thread.run_sync(self.read, here.backend)
             if if_match is not None and not _matches(if_match, self._etag(state)):
@@ -117,20 +114,11 @@ class Settable:
                 )
             arguments = change.model_dump(exclude_unset=True)
             if arguments:
-                operation = here.operations.begin(
-                    self.command, arguments, by, here.changing,
-                    lambda result: self._state_with(here, result),
-                )
-        finally:
-            if operation is None:
-                here.changing.release()
-        if operation is None:
+                result = await here.command(self.command, arguments, by)
+                state = {**await to_thread.run_sync(self.read, here.backend), **result}
             return self._answer(state)
-        unfinished = await here.operations.settle(operation, Preference.parse(prefer))
-        return unfinished or self._answer(operation.result or {})
-
-    async def _state_with(self, here: Context, result: dict[str, Any]) -> dict[str, Any]:
-        return {**await to_thread.run_sync(self.read, here.backend), **result}
+        finally:
+            here.changing.release()
 
     def _answer(self, state: dict[str, Any]) -> Response:
         response = json_answer(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Body, Depends, Request
@@ -14,7 +14,6 @@ from service.http.problems import Problem
 from service.routes.changing import StrictBody, check_content_type
 from service.routes.context import Asker, Here
 from service.routes.openapi import problems
-from service.routes.operating import OPERATION_BEGUN, Prefer, Preference
 
 router = APIRouter()
 
@@ -72,27 +71,18 @@ async def checkpoints(here: Here) -> Response:
     response_model=WrittenCheckpoint,
     summary="Write a checkpoint now",
     dependencies=[Depends(_check_body)],
-    responses={**OPERATION_BEGUN, **problems(400, 409, 413, 415, 503, 504)},
+    responses=problems(400, 409, 413, 415, 503, 504),
 )
 async def write_checkpoint(
-    here: Here,
-    by: Asker,
-    wanted: Annotated[CheckpointRequest | None, Body()] = None,
-    prefer: Prefer = None,
+    here: Here, by: Asker, wanted: Annotated[CheckpointRequest | None, Body()] = None
 ) -> Response:
     """Answers when it is written, with its name. The body may be left out.
 
-    One at a time: while one is being written, another is refused. What takes longer than 10 s, or
-    than the client prefers, is answered with an operation.
+    One at a time: while one is being written, another is refused. With the replay that can take
+    minutes; after 10 minutes it answers 504.
     """
     if here.checkpointing.locked():
         raise Problem(409, "a checkpoint is being written; wait for its end", kind="refused")
-    await here.checkpointing.acquire()
-    arguments = (wanted or CheckpointRequest()).model_dump()
-    operation = here.operations.begin("checkpoint", arguments, by, here.checkpointing, _unchanged)
-    unfinished = await here.operations.settle(operation, Preference.parse(prefer))
-    return unfinished or json_answer(operation.result, 201)
-
-
-async def _unchanged(result: dict[str, Any]) -> dict[str, Any]:
-    return result
+    async with here.checkpointing:
+        arguments = (wanted or CheckpointRequest()).model_dump()
+        return json_answer(await here.command("checkpoint", arguments, by), 201)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
+from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
@@ -15,7 +16,6 @@ from service.daemon.encoding import json_bytes, png_bytes
 from service.http.fresh import Fresh, FreshByKey
 from service.http.login import Login
 from service.http.places import Places
-from service.routes.operating import Operations
 
 MAX_AGE_S = 0.045
 """Just under the period of the fastest stream, 20 events per second."""
@@ -41,7 +41,6 @@ class Context:
         screen_png: the picture, ready to send; None while there is no frame.
         timelines: by seconds, ready to send.
         places: for connections that stay open.
-        operations: commands under way, and those that ended last.
         changing: held from reading the settings until what was changed is in force, so that of
             two writers with the same ETag the second sees what the first has done.
         checkpointing: held while a checkpoint is being written.
@@ -57,7 +56,6 @@ class Context:
             lambda seconds: json_bytes(backend.timeline(seconds)), MAX_AGE_S, TIMELINES_KEPT
         )
         self.places = Places(MOST_OPEN)
-        self.operations = Operations(backend)
         self.changing = asyncio.Lock()
         self.checkpointing = asyncio.Lock()
         self.stopping = asyncio.Event()
@@ -72,6 +70,23 @@ class Context:
             await asyncio.wait_for(self.changing.acquire(), CHANGE_WAIT_S)
         except TimeoutError:
             raise BackendBusy("another change is still under way; nothing was changed") from None
+
+    async def command(self, name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
+        """Have the supervisor do something; returns when it is in force.
+
+        Args:
+            name: of the command.
+            arguments: of the command.
+            by: who asks, for the events.
+
+        Raises:
+            UserError: refused; nothing has changed.
+            BackendBusy: it is not in force in time.
+        """
+        # A service that stops does not wait for it.
+        return await to_thread.run_sync(
+            self.backend.command, name, arguments, by, abandon_on_cancel=True
+        )
 
     def _stats(self) -> bytes:
         stats = self.backend.stats()

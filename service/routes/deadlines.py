@@ -17,7 +17,6 @@ from service.routes.changing import (
     check_content_type,
 )
 from service.routes.context import Asker, Here
-from service.routes.operating import Prefer
 
 router = APIRouter()
 DEADLINES = Settable(
@@ -181,11 +180,10 @@ async def change_deadlines(
     by: Asker,
     change: DeadlinesChange,
     if_match: IfMatch = None,
-    prefer: Prefer = None,
 ) -> Response:
     """A merge patch. Answers when the change is in force, with the new settings.
 
-    It holds for the horizon that is under way. Nothing changes unless everything is accepted. What
-    takes longer than 10 s, or than the client prefers, is answered with an operation.
+    It holds for the horizon that is under way. Nothing changes unless everything is accepted.
+    After 30 s it answers 504.
     """
-    return await DEADLINES.change(here, change, by, if_match, prefer)
+    return await DEADLINES.change(here, change, by, if_match)

@@ -19,7 +19,6 @@ from service.routes.changing import (
     check_content_type,
 )
 from service.routes.context import Asker, Here
-from service.routes.operating import Prefer
 
 router = APIRouter()
 INFERENCE = Settable(
@@ -115,11 +114,10 @@ async def change_inference(
     by: Asker,
     change: InferenceChange,
     if_match: IfMatch = None,
-    prefer: Prefer = None,
 ) -> Response:
     """A merge patch. Answers when the change is in force, with the new settings.
 
     `action_deadline_ms: null` goes back to one tick. Nothing changes unless everything is accepted.
-    What takes longer than 10 s, or than the client prefers, is answered with an operation.
+    After 30 s it answers 504.
     """
-    return await INFERENCE.change(here, change, by, if_match, prefer)
+    return await INFERENCE.change(here, change, by, if_match)

@@ -16,7 +16,6 @@ from service.routes.changing import (
     check_content_type,
 )
 from service.routes.context import Asker, Here
-from service.routes.operating import Prefer
 
 router = APIRouter()
 LEARNING = Settable(
@@ -98,11 +97,9 @@ async def change_learning(
     by: Asker,
     change: LearningChange,
     if_match: IfMatch = None,
-    prefer: Prefer = None,
 ) -> Response:
     """A merge patch. Answers when the change is in force, with the new settings.
 
-    Nothing changes unless everything is accepted. What takes longer than 10 s, or than the client
-    prefers, is answered with an operation.
+    Nothing changes unless everything is accepted. After 30 s it answers 504.
     """
-    return await LEARNING.change(here, change, by, if_match, prefer)
+    return await LEARNING.change(here, change, by, if_match)

@@ -37,7 +37,6 @@ TAGS = {
     "figures": "What is measured, and what the agent sees.",
     "settings": "What can be changed while it runs: merge patches, in force when they answer.",
     "checkpoints": "What has been saved.",
-    "operations": "Changes and checkpoints that take longer than their answer.",
     "events": "What happened.",
     "logins": "Sessions of browsers.",
     "health": "For supervisors of services.",

@@ -9,7 +9,7 @@ export const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolv
 // The daemon could not be asked: the network's fault, not the program's.
 export class Unreachable extends Error {}
 
-// One request. Gives {status, body, etag, location}; the body is null where it is not JSON.
+// One request. Gives {status, body, etag}; the body is null where it is not JSON.
 export async function ask(path, { method = "GET", body, headers = {}, timeout = REQUEST_MS } = {}) {
   let response;
   let answer = null;
@@ -20,7 +20,7 @@ export async function ask(path, { method = "GET", body, headers = {}, timeout = 
     throw new Unreachable(error.message);
   }
   const { status, headers: given } = response;
-  return { status, body: answer, etag: given.get("etag"), location: given.get("location") };
+  return { status, body: answer, etag: given.get("etag") };
 }
 
 // Does something with the daemon; that it cannot be reached is no mistake of the page.

@@ -119,7 +119,7 @@ class SettingsForm {
     for (const button of buttons) button.ariaDisabled = "true";
     let outcome;
     try {
-      outcome = await this.settings.change(patch, () => say(this.form, "Under way …"));
+      outcome = await this.settings.change(patch);
     } finally {
       for (const button of buttons) button.ariaDisabled = null;
       this.sending = false;
@@ -149,8 +149,7 @@ class SettingsForm {
 }
 
 async function writeCheckpoint(form) {
-  const outcome = await send("POST", "/v1/checkpoints", { replay: form.elements.replay.checked }, null,
-    () => say(form, "Still writing …"));
+  const outcome = await send("POST", "/v1/checkpoints", { replay: form.elements.replay.checked });
   if (outcome.refused) say(form, `Not written. ${outcome.refused}`, "refused");
   else say(form, `Written: ${outcome.result.file}, after ${plain(outcome.result.updates)} updates.`, "accepted");
 }

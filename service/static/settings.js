@@ -1,39 +1,22 @@
 // One group of settings of the daemon: read with its ETag, changed only if that is still the latest.
 
-import { ask, attempt, Unreachable, wait } from "./connection.js";
+import { ask, attempt, Unreachable } from "./connection.js";
 
-const CHANGE_MS = 60_000;
-const OPERATION_MS = 500;
-// Seconds until a change that is not in force yet is answered, and followed from then on.
-const WAIT_S = 2;
+// A little more than the daemon takes to answer; a checkpoint with the replay takes minutes.
+const TIMEOUT_MS = { PATCH: 40_000, POST: 610_000 };
 
 const detail = ({ status, body }) => body?.detail ?? `refused with status ${status}`;
 
-// Waits for the end of what takes longer. Gives {result} or {refused}.
-async function follow(location, onWaiting) {
-  for (;;) {
-    const answer = await ask(location);
-    if (answer.status !== 200) return { refused: detail(answer) };
-    const { state, result, problem } = answer.body;
-    if (state === "done") return { result };
-    if (state !== "running") return { refused: problem?.detail ?? "refused" };
-    onWaiting();
-    await wait(OPERATION_MS);
-  }
-}
-
 // Sends something that changes the daemon. Gives {result, etag}, {stale: true} or {refused: why}.
-export async function send(method, path, content, etag, onWaiting) {
+export async function send(method, path, content, etag) {
   const headers = {
     "content-type": method === "PATCH" ? "application/merge-patch+json" : "application/json",
-    prefer: `wait=${WAIT_S}`,
   };
   if (etag) headers["if-match"] = etag;
   try {
-    const request = { method, headers, body: JSON.stringify(content), timeout: CHANGE_MS };
+    const request = { method, headers, body: JSON.stringify(content), timeout: TIMEOUT_MS[method] };
     const answer = await ask(path, request);
     if (answer.status === 412) return { stale: true };
-    if (answer.status === 202 && answer.location) return await follow(answer.location, onWaiting);
     if (answer.status >= 300 || answer.body === null) return { refused: detail(answer) };
     return { result: answer.body, etag: answer.etag };
   } catch (error) {
@@ -58,8 +41,8 @@ export class Settings {
   }
 
   // Changes what the patch names, if nobody else has changed anything since the last load.
-  async change(patch, onWaiting) {
-    const outcome = await send("PATCH", this.path, patch, this.etag, onWaiting);
+  async change(patch) {
+    const outcome = await send("PATCH", this.path, patch, this.etag);
     if (outcome.result) {
       this.values = { ...this.values, ...outcome.result };
       if (outcome.etag) this.etag = outcome.etag;

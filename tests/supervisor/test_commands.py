@@ -12,7 +12,14 @@ import pytest
 
 from rtagent.errors import UserError
 from rtagent.supervisor.child import Child, State
-from rtagent.supervisor.commands import CHANGE_LIMIT_S, Inbox, PendingChanges, Result, running
+from rtagent.supervisor.commands import (
+    CHANGE_LIMIT_S,
+    Inbox,
+    NotInForce,
+    PendingChanges,
+    Result,
+    running,
+)
 
 
 @pytest.fixture
@@ -79,15 +86,19 @@ def test_many_wake_ups_do_not_block(inbox: Inbox) -> None:
 
 def test_command_of_the_service_is_answered_there(inbox: Inbox) -> None:
     sent: list[Any] = []
-    for number in (1, 2):
+    for number in (1, 2, 3):
         message = {"id": number, "name": "set_inference", "arguments": {"processes": number},
                    "by": "dashboard"}
         inbox.put_from_service(message, sent.append)
-    first, second = inbox.take()
-    assert (first.by, second.by) == ("dashboard", "dashboard")
+    first, second, third = inbox.take()
+    assert first.by == third.by == "dashboard"
     first.result.set_result({"processes": 1})
     second.result.set_exception(UserError("not so many"))
-    assert sent == [{"id": 1, "result": {"processes": 1}}, {"id": 2, "refused": "not so many"}]
+    third.result.set_exception(NotInForce("not in force in time"))
+    assert sent == [
+        {"id": 1, "result": {"processes": 1}}, {"id": 2, "refused": "not so many"},
+        {"id": 3, "late": "not in force in time"},
+    ]
 
 
 def test_service_that_is_gone_hurts_nobody(
@@ -153,7 +164,7 @@ def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[
     changes.settle(CHANGE_LIMIT_S)
     assert not result.done()
     changes.settle(CHANGE_LIMIT_S + 0.1)
-    with pytest.raises(UserError, match="not in force in time"):
+    with pytest.raises(NotInForce, match="not in force in time"):
         result.result(0)
 
 

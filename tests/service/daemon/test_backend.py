@@ -104,6 +104,13 @@ def test_refusal(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
         answer.result(5.0)
 
 
+def test_change_not_in_force_in_time(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
+    supervisor.end.send({"id": supervisor.receive()["id"], "late": "not in force in time"})
+    with pytest.raises(BackendBusy, match="not in force in time"):
+        answer.result(5.0)
+
+
 def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     answers = [pool.submit(supervisor.channel.call, "n", {"n": n}) for n in range(5)]
     messages = [supervisor.receive() for _ in answers]

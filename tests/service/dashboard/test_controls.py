@@ -91,7 +91,7 @@ def test_writes_a_checkpoint(page: Any, running: RunningService) -> None:
     expect_text(page.locator("#checkpoint output"), "Written: checkpoint-000000004100")
     running.backend.may_write.clear()
     page.get_by_role("button", name="Write a checkpoint").click()
-    expect_text(page.locator("#checkpoint output"), "Still writing …")
+    expect_text(page.locator("#checkpoint output"), "Writing …")
     running.backend.may_write.set()
     expect_text(page.locator("#checkpoint output"), "Written: checkpoint-000000004100")
     running.backend.failure = UserError("no learner runs")

@@ -47,7 +47,7 @@ def test_405_names_all_methods(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/v1/operations/0123456789abcdef", "GET"),
+        ("/v1/stats/stream", "GET"),
         ("/v1/checkpoints", "GET, POST"),
         ("/v1/screen", "GET"),
         ("/livez", "GET"),
@@ -74,7 +74,6 @@ def test_what_a_client_accepts_is_no_reason_to_refuse(client: TestClient, accept
         ("/v1/timeline?second=5", "second", "there are seconds"),
         ("/v1/stats?hz=5", "hz", "there is none"),
         ("/v1/stats/stream?hz=5&rate=3", "rate", "there are hz"),
-        ("/v1/operations/0123456789abcdef?x=1", "x", "there is none"),
         ("/v1/screen?x=1", "x", "there are hz"),
         ("/v1/events?kinds=set", "kinds", "before, kind, limit"),
     ],

@@ -12,6 +12,8 @@ from starlette.testclient import TestClient
 from rtagent.errors import UserError
 from rtagent.memory.horizon import KINDS, MODES, Decision
 from service.daemon.commands import BackendBusy, BackendGone
+from service.routes import context
+from tests.service.conftest import eventually
 
 PATCH_TYPE = {"content-type": "application/merge-patch+json"}
 PATHS = ("/v1/learning", "/v1/deadlines")
@@ -195,6 +197,23 @@ def test_of_two_writers_with_one_etag_one_wins(client: TestClient, backend: Any)
         writer.join()
     assert sorted(answers) == [200, 412]
     assert len(backend.commands) == 1
+
+
+def test_who_waits_too_long_for_another_change_is_told(
+    client: TestClient, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "CHANGE_WAIT_S", 0.05)
+    backend.may_answer.clear()
+    first = threading.Thread(target=patch, args=(client, "/v1/learning", {"paused": True}))
+    first.start()
+    assert eventually(lambda: backend.commands)
+    other = patch(client, "/v1/deadlines", {"deadline_s": 30.0})
+    assert other.status_code == 504
+    assert "another change" in other.json()["detail"]
+    backend.may_answer.set()
+    first.join()
+    assert client.get("/v1/learning").json()["paused"]
+    assert patch(client, "/v1/deadlines", {"deadline_s": 30.0}).status_code == 200
 
 
 def test_openapi_tells_the_bounds_and_gives_examples(client: TestClient) -> None:
