@@ -17,7 +17,7 @@ MAX_LEARNERS = 64
 MOST_PROCESSES = MAX_INFERENCE_PROCESSES + MAX_LEARNERS
 LONGEST_DEADLINE_S = 366 * 86_400.0
 MOST_SAMPLES = 10**15
-MOST_MEMORY_MB = 1 << 30
+MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
 
 Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
 Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
@@ -372,6 +372,23 @@ class RunConfig(Section):
     )
     keep_checkpoints: int = Field(
         3, ge=1, le=10_000, description="The newest checkpoints that are kept, beside the best one."
+    )
+    checkpoints_mb: int = Field(
+        16_384, ge=1, le=MOST_DISK_MB, description="MiB of the checkpoints that are kept; the "
+        "newest stays in any case."
+    )
+    keep_runs: int = Field(
+        100, ge=1, le=100_000, description="Runs whose folders are kept, this one included: a "
+        "start removes the oldest. A folder that was renamed stays."
+    )
+    runs_mb: int = Field(
+        4096, ge=1, le=MOST_DISK_MB, description="MiB of the runs' folders that are kept."
+    )
+    events_mb: int = Field(
+        16, ge=1, le=1024, description="MiB of events that a run keeps; then the oldest go."
+    )
+    tensorboard_mb: int = Field(
+        1024, ge=1, le=MOST_DISK_MB, description="The same of its figures for TensorBoard."
     )
     checkpoint_replay: bool = Field(
         False, description="Save the replay with the checkpoint on stop, and restore it at start."

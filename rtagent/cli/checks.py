@@ -17,8 +17,10 @@ from rtagent.cli.jitter import Jitter
 from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
 from rtagent.cli.verdicts import Check
 from rtagent.compiled import compiled
-from rtagent.config import GAME_BOY_HZ
+from rtagent.config import GAME_BOY_HZ, Config
+from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.processes.scheduling import fifo_permitted
+from rtagent.storage.checkpoint import listing
 
 MEMFD_KERNEL = (3, 17)
 PYTHON = (3, 11)
@@ -161,6 +163,22 @@ def jitter(measured: Jitter) -> Check:
     )
 
 
+def state_directory(config: Config) -> Check:
+    """What the state directory holds, and what it may."""
+    folder, limits = config.state_dir, config.run
+    runs = run_folders(folder / "runs")
+    saved = listing(folder / "checkpoints")
+    used = (sum(map(bytes_in, runs)), sum(each["bytes"] for each in saved))
+    found = (
+        f"{folder}: runs {len(runs)} of {limits.keep_runs}, "
+        f"{used[0] // MIB} of {limits.runs_mb} MiB (events {limits.events_mb} MiB and TensorBoard "
+        f"{limits.tensorboard_mb} MiB of each); checkpoints {len(saved)} of "
+        f"{limits.keep_checkpoints}, {used[1] // MIB} of {limits.checkpoints_mb} MiB; "
+        f"replay {bytes_in(folder / 'replay') // MIB} MiB"
+    )
+    return Check("state directory", "ok", found)
+
+
 CHECKS: tuple[Callable[[], Check], ...] = (
     operating_system,
     python,
@@ -176,7 +194,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     cpu_governor,
     descriptor_access,
 )
-"""All but those of the jitter, which takes time to measure."""
+"""All but those of the state directory and of the jitter."""
 
 
 def _capable(capability: int) -> bool:

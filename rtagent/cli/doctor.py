@@ -7,9 +7,17 @@ import argparse
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rtagent.cli.checks import CHECKS, jitter
+from rtagent.cli.checks import CHECKS, jitter, state_directory
 from rtagent.cli.jitter import Jitter, measure_jitter
-from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.cli.options import (
+    add_config_options,
+    add_json_option,
+    config_of,
+    plain_table,
+    print_json,
+    stderr,
+    stdout,
+)
 from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
 from rtagent.errors import UserError
 
@@ -28,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"how long to measure the jitter (default {DEFAULT_SECONDS:g})",
     )
+    add_config_options(parser, "the default limits of the state directory")
     add_json_option(parser)
 
 
@@ -35,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Look at everything; 0 unless something is bad."""
     if not 0.0 < args.seconds <= LONGEST_S:
         raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
-    checks = [check() for check in CHECKS]
+    checks = [*(check() for check in CHECKS), state_directory(config_of(args))]
     measured = _jitter_with_progress(args.seconds)
     checks += [jitter(measured), wake_ups(measured), cpu_sleep(measured)]
     if args.json:

@@ -20,6 +20,7 @@ from rtagent.config import Config
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
+from rtagent.files.pruning import MIB, prune, run_folders
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.policy.heads import OutputHead
@@ -74,6 +75,9 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
         blueprint = probe(config)
         resume, events = _resume(config, blueprint, checkpoint_dir)
         events.append(("observations", {"seen": blueprint.sight}))
+        removed = prune_runs(config, run_dir)
+        if removed:
+            events.append(("pruned", {"runs": removed}))
         try:
             run_record.write(run_dir, run_record.describe_run(config))
         except OSError as error:
@@ -86,6 +90,17 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
     pipe.send(answer)
     pipe.close()
     os._exit(0)
+
+
+def prune_runs(config: Config, run_dir: Path) -> int:
+    """Remove the folders of the oldest runs; returns how many.
+
+    Args:
+        config: with the limits.
+        run_dir: of the run that begins, which stays.
+    """
+    earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
+    return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
 
 
 def _resume(

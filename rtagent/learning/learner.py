@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from rtagent.config import Config
+from rtagent.files.pruning import MIB
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
@@ -376,9 +377,10 @@ class Learner:
             saved = checkpoints.Checkpoint(
                 self._signature, counters, arrays, score(context.world.board), self._run_record()
             )
+            limits = context.config.run
             path = checkpoints.save(
-                context.checkpoint_dir, saved, keep=context.config.run.keep_checkpoints,
-                progress=context.beat,
+                context.checkpoint_dir, saved, keep=limits.keep_checkpoints,
+                most_bytes=limits.checkpoints_mb * MIB, progress=context.beat,
             )
         except (checkpoints.CheckpointError, MemoryError) as error:
             record["checkpoint_failures"][0] += 1

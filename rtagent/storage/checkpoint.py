@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ from safetensors.numpy import save as to_bytes
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import appearing
+from rtagent.files.pruning import prune
 from rtagent.files.regular_file import open_regular
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.usage import memory_levels
@@ -145,6 +147,7 @@ def save(
     checkpoint: Checkpoint,
     *,
     keep: int = KEEP,
+    most_bytes: int = sys.maxsize,
     progress: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write a checkpoint and remove the oldest ones, never the new one.
@@ -152,7 +155,8 @@ def save(
     Args:
         folder: made if it is not there.
         checkpoint: what to write.
-        keep: checkpoints that remain.
+        keep: checkpoints that remain at most.
+        most_bytes: that they have together, unless the new one alone has more.
         progress: called between pieces of the work, for the heartbeat.
 
     Returns:
@@ -181,8 +185,7 @@ def save(
         _write_whole(path, payload, progress)
         if checkpoint.score is not None and checkpoint.score.beats(_best_score(folder)):
             _name_best(path)
-        for _, _, old in _numbered(folder)[: -max(1, keep)]:
-            old.unlink(missing_ok=True)
+        prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
     except OSError as error:
         raise CheckpointError(
             f"cannot write a checkpoint into {folder}: {error.strerror or error}; "

@@ -27,7 +27,7 @@ from rtagent.logs.log_lines import LogLines
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_text
 from rtagent.memory.cells import JsonCell, TooLong
 from rtagent.supervisor.child import Child, State
-from rtagent.telemetry.event_log import KEYS, EventLog
+from rtagent.telemetry.event_log import KEYS, MOST_BYTES, EventLog
 
 EVENTS_SHOWN = 50
 SHORTER = (2000, 500, 100)
@@ -50,6 +50,7 @@ class Report:
         clock: time.
         url: of the HTTP service, if there is one.
         events: file to keep the events in. If None, they are not kept.
+        events_bytes: most that are kept.
         time_of_day: read once.
         suspended: seconds that the machine has slept; the monotonic clock stands still meanwhile.
     """
@@ -60,6 +61,7 @@ class Report:
         clock: Clock,
         url: str | None = None,
         events: Path | None = None,
+        events_bytes: int = MOST_BYTES,
         time_of_day: Callable[[], datetime] = wall_clock,
         suspended: Callable[[], float] = suspended_s,
     ) -> None:
@@ -75,7 +77,7 @@ class Report:
         self._lost: str | None = None
         self._known_lost: str | None = None
         self._lines = LogLines(_log_event)
-        self._kept = None if events is None else EventLog(events, self._note_loss)
+        self._kept = None if events is None else EventLog(events, self._note_loss, events_bytes)
 
     def event(self, kind: str, source: str | None = None, **details: Any) -> None:
         """Remember that something happened, and log it.

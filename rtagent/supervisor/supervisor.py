@@ -16,6 +16,7 @@ from typing import Any
 from rtagent.clock import Clock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.files.pruning import MIB
 from rtagent.memory.control import Orders
 from rtagent.memory.meter import MemoryMeter
 from rtagent.memory.world import World, WorldMemory
@@ -80,7 +81,8 @@ class Supervisor:
         self._inbox = Inbox()
         self._pending = PendingChanges()
         self.run_dir = config.state_dir / "runs" / run_id
-        self._report = Report(run_id, clock, url, self.run_dir / EVENTS_FILE)
+        events = self.run_dir / EVENTS_FILE
+        self._report = Report(run_id, clock, url, events, config.run.events_mb * MIB)
         self._duties = Duties(self._report, clock)
         self._meter = MemoryMeter()
         self._saving = ReplayKeeping(config.state_dir / "replay", self._report, clock)

@@ -27,12 +27,13 @@ from typing import Any, BinaryIO
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
 from rtagent.files.append import append_whole
+from rtagent.files.pruning import MIB
 from rtagent.files.regular_file import open_regular
 
 EVENTS_FILE = "events.jsonl"
 """In the run's folder."""
-FILE_BYTES = 8 << 20
-"""When a file is renamed, and the one renamed before it is gone: some 40,000 events are kept."""
+MOST_BYTES = 16 * MIB
+"""Some 80,000 events."""
 CAPACITY = 10_000
 """Events that wait for the disk; then the oldest are dropped."""
 BATCH = 500
@@ -54,6 +55,7 @@ class EventLog:
         path: of the file; made with its folder when the first event comes.
         on_failure: called with a reason when events stop reaching the file, and with None when they
             do again. From any thread and under the log's lock: it may only take note.
+        most_bytes: of the file and the one before it. When a file has half of them, it is renamed.
         retry_s: seconds between attempts, once one has failed.
         clock: time.
     """
@@ -62,11 +64,13 @@ class EventLog:
         self,
         path: Path,
         on_failure: Callable[[str | None], None],
+        most_bytes: int = MOST_BYTES,
         retry_s: float = RETRY_S,
         clock: Clock | None = None,
     ) -> None:
         self._path = path
         self._on_failure = on_failure
+        self._file_bytes = most_bytes // 2
         self._retry_s = retry_s
         self._clock = clock or MonotonicClock()
         self._changed = threading.Condition()
@@ -150,7 +154,7 @@ class EventLog:
 
     def _append(self, data: bytes) -> None:
         with suppress(FileNotFoundError):
-            if self._path.stat().st_size + len(data) > FILE_BYTES:
+            if self._path.stat().st_size + len(data) > self._file_bytes:
                 os.replace(self._path, _older(self._path))
         append_whole(self._path, data)
 

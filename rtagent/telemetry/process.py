@@ -9,6 +9,7 @@ cannot write, it says so once and goes on trying.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from math import floor, isfinite, nan
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtagent.clock import Clock
 from rtagent.files.append import append_whole
+from rtagent.files.pruning import MIB, newest_first, prune
 from rtagent.memory.board import EPISODES, Record, recent_episodes
 from rtagent.memory.horizon import Decision
 from rtagent.memory.world import World
@@ -34,6 +36,9 @@ TENSORBOARD_DIR = "tensorboard"
 MOST_DECISIONS = 64
 """Decisions written per period; there may be one for every update."""
 TAIL_BYTES = 4096
+EVENT_FILE = "events.out.tfevents"
+PARTS = 4
+"""Event files that a recorder writes, one after the other, before the oldest goes."""
 NANO = 1e9
 
 
@@ -94,9 +99,9 @@ class Recorder:
         self._event = event
         self._reader = StatsReader(world, clock)
         self._table = run_dir / EPISODES_FILE
-        name = f"events.out.tfevents.{wall_time():.0f}.{os.getpid()}"
-        self._events = run_dir / TENSORBOARD_DIR / name
-        self._started = False
+        self._folder = run_dir / TENSORBOARD_DIR
+        self._most_bytes = world.config.run.tensorboard_mb * MIB
+        self._begin_file()
         self._failing = False
         self._shown: dict[str, float] = {}
         self._table_tick = self._events_tick = mend_table(self._table)
@@ -168,10 +173,19 @@ class Recorder:
     def _append(self, records: list[bytes]) -> None:
         if not records:
             return
-        head = b"" if self._started else version_record(self._wall_time())
-        append_whole(self._events, head + b"".join(records))
-        self._started = True
+        head = b"" if self._written else version_record(self._wall_time())
+        data = head + b"".join(records)
+        append_whole(self._events, data)
+        self._written += len(data)
         self.rows += len(records)
+        if self._written > self._most_bytes // PARTS:
+            self._begin_file()
+            files = newest_first(self._folder, f"{EVENT_FILE}.*")
+            prune(files, sys.maxsize, self._most_bytes * (PARTS - 1) // PARTS)
+
+    def _begin_file(self) -> None:
+        name = f"{EVENT_FILE}.{self._wall_time():.0f}.{os.getpid()}"
+        self._events, self._written = self._folder / name, 0
 
     def _finished_since(self, tick: int) -> Record:
         recent = recent_episodes(self._world.board.environment, EPISODES)

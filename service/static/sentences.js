@@ -38,6 +38,7 @@ const SENTENCES = {
   checkpoint: (e) => `Checkpoint ${e.file} written in ${seconds(e.seconds)}`,
   checkpoint_failed: (e) => `No checkpoint could be written: ${e.reason}`,
   checkpoint_corrupt: (e) => `A checkpoint was passed over: ${e.reason}`,
+  pruned: (e) => `${plural(e.runs, "folder of an old run", "folders of old runs")} removed`,
   run_record_failed: (e) => `What this run is made of could not be written down: ${e.reason}`,
   out_of_memory: (e) =>
     `${e.source} ran out of memory: batch size ${plain(e.batch_size)} → ${plain(e.next_batch_size)}`,

@@ -10,6 +10,7 @@ import pytest
 from rtagent.cli import checks, doctor, memory_checks
 from rtagent.cli.jitter import TOLD_EVERY_S, Jitter, measure_jitter
 from rtagent.cli.verdicts import Check
+from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
 from tests.cli.conftest import Run
@@ -28,6 +29,7 @@ NAMES = [
     "swap",
     "CPU governor",
     "/proc/<pid>/fd",
+    "state directory",
     "jitter",
     "wake-ups",
     "CPU sleep",
@@ -87,6 +89,22 @@ def test_the_jitter_tells_how_far_it_is() -> None:
     assert 0.0 <= measured["share"] < 1.0
     assert len(told) >= 2
     assert told == sorted(told)
+
+
+def test_what_the_state_directory_holds_and_may_hold(tmp_path: Path) -> None:
+    config = parse_config({"run": {"state_dir": str(tmp_path), "keep_runs": 7, "runs_mb": 9}})
+    assert "runs 0 of 7, 0 of 9 MiB" in checks.state_directory(config).found
+    for name in ("runs/0000000a", "runs/0000000b", "checkpoints", "replay"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "runs" / "0000000a" / "events.jsonl").write_bytes(bytes(3 << 20))
+    name = "checkpoint-000001-000000000700.safetensors"
+    (tmp_path / "checkpoints" / name).write_bytes(bytes(2 << 20))
+    (tmp_path / "replay" / "chunk").write_bytes(bytes(1 << 20))
+    check = checks.state_directory(config)
+    assert check.verdict == "ok"
+    for part in (str(tmp_path), "runs 2 of 7, 3 of 9 MiB", "checkpoints 1 of 3, 2 of 16384 MiB",
+                 "events 16 MiB", "TensorBoard 1024 MiB", "replay 1 MiB"):
+        assert part in check.found, part
 
 
 def levels(*available_mib: int) -> list[Level]:

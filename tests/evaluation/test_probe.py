@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.config_sources import load_config
+from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
-from rtagent.evaluation.probe import probe
+from rtagent.evaluation.probe import probe, prune_runs
 
 
 class Boundless(gym.Env[Any, Any]):
@@ -61,3 +63,19 @@ def test_what_cannot_be_learned_is_refused(settings: list[str], said: str) -> No
     with pytest.raises(UserError, match=said) as caught:
         probe(load_config(None, settings, {}))
     assert "\n" not in str(caught.value)
+
+
+def test_a_start_removes_the_folders_of_the_oldest_runs_but_never_its_own(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for number in range(5):
+        (runs / f"{number:08x}").mkdir(parents=True)
+        os.utime(runs / f"{number:08x}", (number, number))
+    (runs / "the best one").mkdir()
+    config = parse_config({"run": {"keep_runs": 3}})
+    own = runs / f"{0:08x}"
+    assert prune_runs(config, own) == 2
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "00000000", "00000003", "00000004", "the best one",
+    ]
+    assert prune_runs(config, runs / "0000000f") == 1
+    assert not own.exists()

@@ -95,6 +95,16 @@ def test_the_first_checkpoint_of_a_new_start_stays(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_checkpoints_go_by_size_but_never_the_newest(tmp_path: Path) -> None:
+    first = checkpoints.save(tmp_path, make(1, 10))
+    size = first.stat().st_size
+    checkpoints.save(tmp_path, make(2, 10), keep=9, most_bytes=2 * size + 100)
+    checkpoints.save(tmp_path, make(3, 10), keep=9, most_bytes=2 * size + 100)
+    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [3, 2]
+    checkpoints.save(tmp_path, make(4, 10), keep=9, most_bytes=1)
+    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [4]
+
+
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     near_miss = "checkpoint-000000000009.safetensors.bak"
     for name in ("checkpoint-1.safetensors", "notes.txt", near_miss):
@@ -257,7 +267,7 @@ def test_the_heartbeat_goes_on_while_writing(tmp_path: Path) -> None:
 def test_torch_is_not_needed(tmp_path: Path) -> None:
     path = checkpoints.save(tmp_path, make())
     code = (
-        "import json, sys; from pathlib import Path; from rtagent import checkpoint as c;"
+        "import json, sys; from pathlib import Path; from rtagent.storage import checkpoint as c;"
         "found = c.load(c.newest(Path(sys.argv[1])));"
         "print(json.dumps([found.counters.updates, 'torch' in sys.modules]))"
     )

@@ -430,7 +430,8 @@ def test_a_replay_of_something_else_is_refused(tmp_path: Path, field: str, other
 def test_torch_is_not_needed(tmp_path: Path) -> None:
     Rings().write(20).save(tmp_path)
     code = (
-        "import json, sys; from pathlib import Path; from rtagent import replay_store as r;"
+        "import json, sys; from pathlib import Path;"
+        "from rtagent.storage import replay_snapshot as r;"
         "from rtagent.storage.checkpoint import Signature;"
         "found = r.find(Path(sys.argv[1]), Signature(*sys.argv[2:]));"
         "print(json.dumps([found.newest, 'torch' in sys.modules]))"

@@ -17,7 +17,7 @@ from rtagent.clock import VirtualClock
 from rtagent.errors import UserError
 from rtagent.files.append import append_whole
 from rtagent.telemetry import event_log
-from rtagent.telemetry.event_log import EventLog, read_events
+from rtagent.telemetry.event_log import MOST_BYTES, EventLog, read_events
 from tests.forked import Forked, eventually, forked_children
 
 PATIENCE_S = 20.0
@@ -35,11 +35,13 @@ def ids(events: list[dict[str, Any]]) -> list[int]:
 class Kept:
     """A log, and what it says about its disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
         self.path = path
         self.told: list[str | None] = []
         self.clock = VirtualClock()
-        self.log = EventLog(path, self.told.append, retry_s=0.05, clock=self.clock)
+        self.log = EventLog(
+            path, self.told.append, most_bytes, retry_s=0.05, clock=self.clock
+        )
 
     def put(self, *numbers: int) -> None:
         for number in numbers:
@@ -97,9 +99,9 @@ def test_close_writes_what_waits(kept: Kept) -> None:
 
 
 def test_a_run_of_years_does_not_fill_the_disk(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "FILE_BYTES", 2000)
+    kept = Kept(tmp_path / "run" / "events.jsonl", most_bytes=4000)
     monkeypatch.setattr(event_log, "BATCH", 3)
     monkeypatch.setattr(event_log, "PAUSE_S", 0.0)
     kept.put(*range(1, 201))

@@ -199,6 +199,21 @@ def test_what_cannot_be_written_is_reported_once_and_made_up_for(run: Run) -> No
     assert len(run.events) == 2
 
 
+def test_the_files_for_tensorboard_are_bounded(run: Run) -> None:
+    run.recorder._most_bytes = 4000
+    for number in range(1, 201):
+        run.world.board.learners["updates"][0] = number
+        run.world.board.learners["applied"][0] = 1
+        run.clock.advance(5.0)
+        run.recorder.record()
+    files = list((run.folder / "tensorboard").iterdir())
+    assert len(files) in (3, 4)
+    assert 2000 < sum(path.stat().st_size for path in files) < 5000
+    updates = run.scalars("learning/updates")
+    assert updates[-1][1] == 200
+    assert 5 < len(updates) < 200
+
+
 class Context:
     """What a worker gets, for so many beats."""
 

@@ -1,0 +1,79 @@
+"""What goes when a folder has become too large, and what never does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rtagent.files.pruning import bytes_in, newest_first, prune, run_folders
+
+
+def make_runs(folder: Path, count: int, size: int = 1000) -> list[Path]:
+    """Folders of runs of `size` bytes in two files, newest first."""
+    paths = []
+    for number in range(count):
+        path = folder / f"{number:08x}"
+        (path / "tensorboard").mkdir(parents=True)
+        (path / "events.jsonl").write_bytes(b"x" * (size // 2))
+        (path / "tensorboard" / "events").write_bytes(b"x" * (size - size // 2))
+        os.utime(path, (number, number))
+        paths.insert(0, path)
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("number", "most_bytes", "left"),
+    [(10, 10_000, 5), (5, 5000, 5), (2, 10_000, 2), (10, 3999, 3), (1, 1, 1), (0, 0, 1)],
+)
+def test_the_oldest_go_by_number_and_by_size_but_never_the_newest(
+    tmp_path: Path, number: int, most_bytes: int, left: int
+) -> None:
+    paths = make_runs(tmp_path, 5)
+    assert run_folders(tmp_path) == paths
+    assert prune(paths, number, most_bytes) == paths[left:]
+    assert run_folders(tmp_path) == paths[:left]
+
+
+def test_what_is_not_a_runs_folder_stays(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    make_runs(outside, 1)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / "0000000a").write_text("a file")
+    (runs / "0000000b").symlink_to(outside)
+    (runs / "the best one").mkdir()
+    assert run_folders(runs) == []
+    assert run_folders(tmp_path / "absent") == []
+
+
+def test_links_are_neither_counted_nor_followed(tmp_path: Path) -> None:
+    outside, = make_runs(tmp_path / "outside", 1, 10_000)
+    runs = make_runs(tmp_path / "runs", 2)
+    (runs[1] / "link").symlink_to(outside)
+    assert bytes_in(runs[1]) < 2000
+    prune(runs, 1, 10_000)
+    assert not runs[1].exists()
+    assert bytes_in(outside) == 10_000
+
+
+def test_what_vanishes_or_cannot_be_removed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / name for name in ("c", "b", "a")]
+    for number, path in enumerate(reversed(files)):
+        path.write_bytes(b"1234")
+        os.utime(path, (number, number))
+    assert newest_first(tmp_path, "*") == files
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path == files[1]:
+            raise PermissionError
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert prune([*files, tmp_path / "gone"], 1, 100) == [files[2], tmp_path / "gone"]
+    assert newest_first(tmp_path, "*") == files[:2]
+    assert bytes_in(tmp_path / "gone") == 0
