@@ -91,7 +91,7 @@ class DelayedView(View):
     """
 
     def __init__(self, env: Duel, delay: int) -> None:
-        self._ram = env._game_boy.ram
+        self._ram = env._machine.ram
         self._past: deque[bytes] = deque(maxlen=delay)
         super().__init__(lambda address: self._past[0][address - PUBLIC_MEMORY[0]])
 
@@ -102,7 +102,7 @@ class DelayedView(View):
 
 def view_of(env: Duel) -> View:
     """The memory of an environment's machine."""
-    return View(env._game_boy.ram.u8)
+    return View(env._machine.ram.u8)
 
 
 def effect(attacker: int, target: int) -> float:

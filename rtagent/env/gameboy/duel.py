@@ -10,24 +10,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rtagent.config import GAME_BOY_HZ
-from rtagent.env.gameboy.gambatte_machine import GameBoy, Snapshot
-from rtagent.env.gameboy.rom import BUNDLED, read_manifest
-from rtagent.env.preprocess import GREY, to_grey
+from rtagent.env.gameboy.environment import BundledGame
+from rtagent.env.gameboy.gambatte_machine import Snapshot
+from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
 
 ENCOUNTERS = 64
 MAX_TICKS = 3600
 """A minute: far more than an encounter takes, even when played at random."""
 
-MAGIC = 0x5A
 TITLE, OPENING, COMMANDS, MOVES, BAG, TEAM, TELLING, RESULT = range(8)
 
-_BOOT_FRAMES = 120
 _PICTURE_FRAMES = 12
 """Frames until the picture shows all that has changed in RAM: three rows of 18 per frame, and the
 pictures of both creatures."""
@@ -39,7 +35,7 @@ _FIGURES = {
 }
 
 
-class Duel(gym.Env[NDArray[np.uint8], np.int64]):
+class Duel(BundledGame):
     """Defeat or catch one opponent after the other.
 
     Observation: uint8 (84, 84), grey levels. Actions: 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT, 5 DOWN,
@@ -47,8 +43,6 @@ class Duel(gym.Env[NDArray[np.uint8], np.int64]):
     terminates the episode. After a success the next encounter comes, after a loss the same again.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": GAME_BOY_HZ}  # noqa: RUF012
-    rate_hz = GAME_BOY_HZ
     noop_action = 6
 
     def __init__(
@@ -72,35 +66,19 @@ class Duel(gym.Env[NDArray[np.uint8], np.int64]):
             UserError: an argument is illegal, or the cartridge is missing or not the right one.
             RuntimeError: this process runs a Game Boy already.
         """
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise UserError(f"render_mode = {render_mode!r}: expected rgb_array or none")
         if opponents not in ("sequence", "random"):
             raise UserError(f"opponents = {opponents!r}: expected sequence or random")
-        if max_ticks < 0:
-            raise UserError(f"max_ticks = {max_ticks}: must not be negative")
-        self.render_mode = render_mode
-        self.observation_space = gym.spaces.Box(0, 255, GREY, np.uint8)
-        rom = read_manifest(BUNDLED / "duel")
-        self.action_space = gym.spaces.Discrete(len(rom.actions))
-        self._meanings = rom.action_meanings
-        self._buttons = rom.actions
-        self._at = rom.addresses
         self._first = _checked(encounter)
+        super().__init__("duel", max_ticks, render_mode)
         self._random = opponents == "random"
-        self._max_ticks = max_ticks
-        self._ticks = 0
         self._decided = True
         self._score: tuple[int, int] = (0, 0)
-        self._game_boy = GameBoy(rom.read())
-        self._title = self._boot()
+        self._run((), _PICTURE_FRAMES)
+        self._title = self._machine.snapshot()
         self._states: dict[int, Snapshot] = {}
         for each in range(1, ENCOUNTERS + 1) if self._random else [self._first]:
             self._state_of(each)
         self._began: Snapshot | None = None
-
-    def get_action_meanings(self) -> list[str]:
-        """A word for each action."""
-        return list(self._meanings)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -112,7 +90,8 @@ class Duel(gym.Env[NDArray[np.uint8], np.int64]):
             options: `encounter`: begin at the saved state of this one.
 
         Returns:
-            The first frame, and the figures of `step`.
+            The first frame, and encounter, screen, turn, own_hp, opponent_hp, wins, catches and
+            losses.
 
         Raises:
             UserError: there is no such encounter.
@@ -126,44 +105,24 @@ class Duel(gym.Env[NDArray[np.uint8], np.int64]):
         if wanted is not None:
             self._begin_at(_checked(wanted))
         elif not self._decided and self._began is not None:
-            self._game_boy.restore(self._began)
-        self._began = self._game_boy.snapshot()
+            self._machine.restore(self._began)
+        self._began = self._machine.snapshot()
         self._ticks = 0
         self._decided = False
         info = self._info()
         self._score = _score(info)
-        return to_grey(self._game_boy.screen()).copy(), info
+        return to_grey(self._machine.screen()).copy(), info
 
-    def step(
-        self, action: int | np.int64
-    ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Hold the action's button for one frame of the machine.
-
-        Returns:
-            Frame, reward, terminated, truncated, and encounter, screen, turn, own_hp, opponent_hp,
-            wins, catches and losses.
-        """
-        self._game_boy.press(self._buttons[int(action)])
-        self._game_boy.step()
-        self._ticks += 1
+    def _judged(self) -> tuple[float, bool, dict[str, Any]]:
         info = self._info()
         score, before = _score(info), self._score
         reward = float((score[0] - before[0]) - (score[1] - before[1]))
         self._decided = score != before
         self._score = score
-        truncated = not self._decided and 0 < self._max_ticks <= self._ticks
-        return to_grey(self._game_boy.screen()), reward, self._decided, truncated, info
-
-    def render(self) -> NDArray[np.uint8] | None:
-        """The picture in full: uint8 RGB (144, 160, 3); none without `render_mode`."""
-        return self._game_boy.screen() if self.render_mode else None
-
-    def close(self) -> None:
-        """Switch the machine off; may be called twice."""
-        self._game_boy.close()
+        return reward, self._decided, info
 
     def _begin_at(self, encounter: int) -> None:
-        self._game_boy.restore(self._state_of(encounter))
+        self._machine.restore(self._state_of(encounter))
         self._run((), int(self.np_random.integers(_CHANCE_FRAMES)))
 
     def _state_of(self, encounter: int) -> Snapshot:
@@ -171,47 +130,23 @@ class Duel(gym.Env[NDArray[np.uint8], np.int64]):
         state = self._states.get(encounter)
         if state is not None:
             return state
-        self._game_boy.restore(self._title)
+        self._machine.restore(self._title)
         for _ in range(1, encounter):
             self._run(("RIGHT",), 1)
             self._run((), 1)
         self._run(("START",), 1)
         self._run_until("screen", COMMANDS)
         self._run((), _PICTURE_FRAMES)
-        found = self._game_boy.ram.u8(self._at["encounter"])
+        found = self._u8("encounter")
         if found != encounter:
             self.close()
             raise UserError(f"the cartridge began encounter {found}, not {encounter}")
-        self._states[encounter] = self._game_boy.snapshot()
+        self._states[encounter] = self._machine.snapshot()
         return self._states[encounter]
 
-    def _boot(self) -> Snapshot:
-        self._run_until("magic", MAGIC)
-        self._run((), _PICTURE_FRAMES)
-        return self._game_boy.snapshot()
-
-    def _run(self, buttons: tuple[str, ...], frames: int) -> None:
-        self._game_boy.press(buttons)
-        for _ in range(frames):
-            self._game_boy.step()
-
-    def _run_until(self, name: str, value: int) -> None:
-        self._game_boy.press()
-        for _ in range(_BOOT_FRAMES):
-            self._game_boy.step()
-            if self._game_boy.ram.u8(self._at[name]) == value:
-                return
-        found = self._game_boy.ram.u8(self._at[name])
-        self.close()
-        raise UserError(
-            f"the cartridge did not start: expected {value:#x} at {self._at[name]:#x} within "
-            f"{_BOOT_FRAMES} frames, found {found:#x}"
-        )
-
     def _info(self) -> dict[str, Any]:
-        ram, at = self._game_boy.ram, self._at
         return {
-            name: ram.u8(at[name]) if kind == "u8" else ram.u16le(at[name])
+            name: self._u8(name) if kind == "u8" else self._u16(name)
             for name, kind in _FIGURES.items()
         }
 

@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rtagent.config import GAME_BOY_HZ
+from rtagent.env.gameboy.environment import GameBoyEnv, at_least_0
 from rtagent.env.gameboy.gambatte_machine import BUTTON_NAMES, Snapshot
 from rtagent.env.gameboy.key_script import SUFFIX, Keys, load_keys
 from rtagent.env.gameboy.machine import Machine, switch_on
 from rtagent.env.gameboy.rewards import Judge, Rules, Values, load_rules, over_at
 from rtagent.env.gameboy.rom_file import RomFile, read_rom
 from rtagent.env.gameboy.state_trial import check_states
-from rtagent.env.preprocess import GREY, to_grey
+from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import appearing
 from rtagent.files.regular_file import read_regular
@@ -47,15 +46,13 @@ class _Begin:
     state: bytes = b""
 
 
-class Game(gym.Env[NDArray[np.uint8], np.int64]):
+class Game(GameBoyEnv):
     """A Game Boy game.
 
     Observation: uint8 (84, 84), grey levels. Actions: by default 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT,
-    5 DOWN, 6 NOOP. Reward and the end of an episode: as the reward file says.
+    5 DOWN, 6 NOOP. Reward and the end of an episode: as the reward file says; `info` holds its
+    variables, and at the end `ended_by`, the name of the condition.
     """
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": GAME_BOY_HZ}  # noqa: RUF012
-    rate_hz = GAME_BOY_HZ
 
     def __init__(
         self,
@@ -91,15 +88,10 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
             UserError: an argument is illegal, or a file is missing or not what it should be.
             RuntimeError: this process runs a gambatte core already.
         """
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise UserError(f"render_mode = {render_mode!r}: expected rgb_array or none")
-        self.render_mode = render_mode
-        self._max_ticks = _at_least_0("max_ticks", max_ticks)
-        boot_frames = _at_least_0("boot_frames", boot_frames)
-        self._buttons, self._meanings = _parse_actions(actions)
-        self.noop_action = self._buttons.index(()) if () in self._buttons else 0
-        self.observation_space = gym.spaces.Box(0, 255, GREY, np.uint8)
-        self.action_space = gym.spaces.Discrete(len(self._buttons))
+        buttons, meanings = _parse_actions(actions)
+        super().__init__(buttons, meanings, max_ticks, render_mode)
+        boot_frames = at_least_0("boot_frames", boot_frames)
+        self.noop_action = buttons.index(()) if () in buttons else 0
         # Somebody who walks through a game needs no rewards.
         walks = FREE_PLAY.get() and not rewards
         self._rules = Rules({}, {}, {}) if walks else load_rules(_path("rewards", rewards))
@@ -108,7 +100,6 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
         _check_identity(cartridge, str(rom), title, sha1)
         begins = _begins(_path("start", start)) if start else [_Begin("the start")]
         self._judge = Judge(self._rules)
-        self._ticks = 0
         self._machine = _started(backend, cartridge)
         try:
             self._run([(boot_frames, ())])
@@ -124,10 +115,6 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
         endless, self._endless = self._endless, False
         said = "its reward file has no [done] and max_ticks is 0: no episode ever ends"
         return [said] if endless else []
-
-    def get_action_meanings(self) -> list[str]:
-        """A word for each action."""
-        return list(self._meanings)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -148,29 +135,13 @@ class Game(gym.Env[NDArray[np.uint8], np.int64]):
         self._judge.begin(values)
         return to_grey(self._machine.screen()).copy(), _info(values)
 
-    def step(
-        self, action: int | np.int64
-    ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Hold the action's buttons for one frame of the machine.
-
-        Returns:
-            Frame, reward, terminated, truncated, and the variables of the reward file; at the end
-            of an episode `ended_by` names the condition.
-        """
-        self._machine.press(self._buttons[int(action)])
-        self._machine.step()
-        self._ticks += 1
+    def _judged(self) -> tuple[float, bool, dict[str, Any]]:
         values = self._values()
         reward, ended_by = self._judge.step(values)
         info = _info(values)
         if ended_by:
             info["ended_by"] = ended_by
-        truncated = not ended_by and 0 < self._max_ticks <= self._ticks
-        return to_grey(self._machine.screen()), reward, bool(ended_by), truncated, info
-
-    def render(self) -> NDArray[np.uint8] | None:
-        """The picture in full: uint8 RGB (144, 160, 3); none without `render_mode`."""
-        return self._machine.screen() if self.render_mode else None
+        return reward, bool(ended_by), info
 
     def save_state(self, path: Path) -> None:
         """Write the machine as it is now, for `env.kwargs.start`.
@@ -316,9 +287,3 @@ def _path(name: str, value: str | Path) -> Path:
             '{rom="game.gb", rewards="game.toml"}'
         )
     return Path(value).expanduser()
-
-
-def _at_least_0(name: str, value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise UserError(f"env.kwargs.{name} = {value!r}: expected a whole number, 0 or more")
-    return value

@@ -58,7 +58,7 @@ def test_it_is_registered(duel):
 
 
 def test_rewards_are_what_the_machines_memory_says(duel):
-    ram, at = duel._game_boy.ram, ROM.addresses
+    ram, at = duel._machine.ram, ROM.addresses
     view = view_of(duel)
     _, before = duel.reset(seed=0)
     seen = set()
@@ -138,7 +138,7 @@ def test_every_encounter_has_a_saved_state_and_no_two_opponents_are_the_same(due
 
 def test_nothing_happens_until_the_player_has_chosen(duel):
     duel.reset(seed=0)
-    ram, at = duel._game_boy.ram, ROM.addresses
+    ram, at = duel._machine.ram, ROM.addresses
     still = [address for name, address in at.items() if name not in ("frame", "title")]
     before = [ram.u8(address) for address in still]
     for _ in range(300):

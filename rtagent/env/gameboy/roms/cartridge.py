@@ -18,6 +18,7 @@ from pathlib import Path
 from rtagent.env.gameboy.rom_file import HEADER_CHECKSUM, header_checksum
 
 ROM_SIZE = 0x8000
+ENTRY = Path(__file__).parent / "crt0.s"
 TILE = 8
 SHADES = {".": 0, "-": 1, "+": 2, "#": 3}
 COMPILE = ("sdcc", "-msm83", "--opt-code-size", "--Werror", "-c")
@@ -34,7 +35,7 @@ def build_cartridge(
     """Compile a game.
 
     Args:
-        source: folder with `crt0.s`, `game.h` and one C file for each part.
+        source: folder with `game.h`, one C file for each part, and the assembler files.
         title: what the header calls the game, at most 11 letters.
         parts: C files, without their ending, in the order in which they are linked.
         headers: generated headers: their text by name.
@@ -52,12 +53,14 @@ def build_cartridge(
         for header, text in headers.items():
             (folder / header).write_text(text)
         shutil.copy(source / "game.h", folder)
-        shutil.copy(source / "crt0.s", folder)
-        _run(folder, "sdasgb", "-o", "crt0.rel", "crt0.s")
+        assembled = [ENTRY, *sorted(source.glob("*.s"))]
+        for file in assembled:
+            shutil.copy(file, folder)
+            _run(folder, "sdasgb", "-o", f"{file.stem}.rel", file.name)
         for part in parts:
             shutil.copy(source / f"{part}.c", folder)
             _run(folder, *COMPILE, f"{part}.c")
-        objects = ["crt0.rel", *(f"{part}.rel" for part in parts)]
+        objects = [f"{name}.rel" for name in (*(file.stem for file in assembled), *parts)]
         _run(folder, *LINK, *objects, "-o", "game.ihx")
         return with_header(image_from_hex((folder / "game.ihx").read_text()), title)
 

@@ -12,7 +12,7 @@ import pytest
 from rtagent.env.gameboy.roms.duel import build
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[3]
 ROM = build.ROM
 MANIFEST = tomllib.loads((build.SOURCE / "manifest.toml").read_text())
 TITLE, COMMANDS, RESULT = 0, 2, 7

@@ -119,7 +119,7 @@ void touch(uint8_t first, uint8_t last);
 void draw(void);
 void commit_picture(void);
 
-// crt0.s
+// crt0.s and present.s
 void wait_vblank(void);
 void present(void);
 

@@ -55,7 +55,7 @@ void prepare_picture(void);
 void draw(void);
 void commit_picture(void);
 
-// crt0.s
+// crt0.s and present.s
 void wait_vblank(void);
 void present(void);
 

@@ -1,0 +1,146 @@
+"""What every Game Boy game is as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.config import GAME_BOY_HZ
+from rtagent.env.gameboy.gambatte_machine import GameBoy
+from rtagent.env.gameboy.machine import Machine
+from rtagent.env.gameboy.rom import BUNDLED, read_manifest
+from rtagent.env.preprocess import GREY, to_grey
+from rtagent.errors import UserError
+
+MAGIC = 0x5A
+"""What a bundled game writes into its variable `magic` once it has started."""
+BOOT_FRAMES = 120
+"""Far more than a bundled game needs to start."""
+
+
+class GameBoyEnv(gym.Env[NDArray[np.uint8], np.int64]):
+    """A machine that is observed in grey levels, uint8 (84, 84), and played by its buttons.
+
+    Args:
+        buttons: of each action.
+        meanings: a word for each action.
+        max_ticks: length at which an episode is truncated; 0: never.
+        render_mode: none or `rgb_array`.
+
+    Raises:
+        UserError: an argument is illegal.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": GAME_BOY_HZ}  # noqa: RUF012
+    rate_hz = GAME_BOY_HZ
+    _machine: Machine
+
+    def __init__(
+        self,
+        buttons: Sequence[tuple[str, ...]],
+        meanings: Sequence[str],
+        max_ticks: int,
+        render_mode: str | None,
+    ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise UserError(f"render_mode = {render_mode!r}: expected rgb_array or none")
+        self.render_mode = render_mode
+        self.observation_space = gym.spaces.Box(0, 255, GREY, np.uint8)
+        self.action_space = gym.spaces.Discrete(len(buttons))
+        self._buttons, self._meanings = buttons, meanings
+        self._max_ticks = at_least_0("max_ticks", max_ticks)
+        self._ticks = 0
+
+    def get_action_meanings(self) -> list[str]:
+        """A word for each action."""
+        return list(self._meanings)
+
+    def step(
+        self, action: int | np.int64
+    ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Hold the action's buttons for one frame of the machine.
+
+        Returns:
+            Frame, reward, terminated, truncated, and what is known of the game.
+        """
+        self._machine.press(self._buttons[int(action)])
+        self._machine.step()
+        self._ticks += 1
+        reward, over, info = self._judged()
+        truncated = not over and 0 < self._max_ticks <= self._ticks
+        return to_grey(self._machine.screen()), reward, over, truncated, info
+
+    def _judged(self) -> tuple[float, bool, dict[str, Any]]:
+        """Reward of the newest frame, whether the episode is over, and what is known."""
+        raise NotImplementedError
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """The picture in full: uint8 RGB (144, 160, 3); none without `render_mode`."""
+        return self._machine.screen() if self.render_mode else None
+
+    def close(self) -> None:
+        """Switch the machine off; may be called twice."""
+        self._machine.close()
+
+
+class BundledGame(GameBoyEnv):
+    """A game that comes with rtagent, switched on.
+
+    Args:
+        folder: of its cartridge and manifest.
+        max_ticks: as in `GameBoyEnv`.
+        render_mode: as in `GameBoyEnv`.
+
+    Raises:
+        UserError: an argument is illegal, or the cartridge is missing or not the right one.
+        RuntimeError: this process runs a Game Boy already.
+    """
+
+    _machine: GameBoy
+
+    def __init__(self, folder: str, max_ticks: int, render_mode: str | None) -> None:
+        rom = read_manifest(BUNDLED / folder)
+        super().__init__(rom.actions, rom.action_meanings, max_ticks, render_mode)
+        self._at = rom.addresses
+        self._machine = GameBoy(rom.read())
+        self._run_until("magic", MAGIC)
+
+    def _run(self, buttons: tuple[str, ...], frames: int) -> None:
+        self._machine.press(buttons)
+        for _ in range(frames):
+            self._machine.step()
+
+    def _run_until(self, name: str, value: int, buttons: tuple[str, ...] = ()) -> None:
+        """Run until a variable has a value."""
+        self._machine.press(buttons)
+        for _ in range(BOOT_FRAMES):
+            self._machine.step()
+            if self._u8(name) == value:
+                return
+        found = self._u8(name)
+        self.close()
+        raise UserError(
+            f"the cartridge did not start: expected {value:#x} at {self._at[name]:#x} within "
+            f"{BOOT_FRAMES} frames, found {found:#x}"
+        )
+
+    def _u8(self, name: str) -> int:
+        return self._machine.ram.u8(self._at[name])
+
+    def _u16(self, name: str) -> int:
+        return self._machine.ram.u16le(self._at[name])
+
+
+def at_least_0(name: str, value: Any) -> int:
+    """A whole number that an argument must be.
+
+    Raises:
+        UserError: it is not.
+    """
+    if type(value) is not int or value < 0:
+        raise UserError(f"env.kwargs.{name} = {value!r}: expected a whole number, 0 or more")
+    return value
