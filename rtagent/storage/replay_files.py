@@ -2,6 +2,9 @@
 
 Why it is correct. A file is there whole or not at all (`whole_file.py`). A CRC32 over everything
 finds what the disk did to it later, before any of it is used.
+
+Not a zip file, because zstd is what counts: 4096 frames of Starfall take 0.25 MB, and 6 ms to read;
+in a zip (deflate, level 1) 1.3 MB and 55 ms.
 """
 
 from __future__ import annotations
