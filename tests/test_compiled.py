@@ -35,6 +35,7 @@ def test_the_installation_has_compiled_it() -> None:
     assert compiled.compiled_fence() is not None
     assert compiled.compiled("rtagent_sum_tree_draw") is not None
     assert compiled.compiled("rtagent_search") is not None
+    assert compiled.compiled("rtagent_priorities") is not None
 
 
 def test_every_source_is_compiled() -> None:

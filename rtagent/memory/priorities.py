@@ -89,17 +89,17 @@ class Priorities:
                 return False
         return True
 
-    def draw(self, fractions: Doubles) -> tuple[Ints, Doubles] | None:
-        """Transitions with probabilities proportional to their priorities.
+    def draw(self, places: Doubles) -> tuple[Ints, Doubles] | None:
+        """One transition from each of n equal parts of the sum of all priorities.
 
         Args:
-            fractions: (n,) in [0, 1), of the sum of all priorities.
+            places: (n,) in [0, 1), where in its part each of them lies.
 
         Returns:
             Frames (n,) and priorities (n,); none if there is no transition, or if the locks could
             not be had.
         """
-        return self._alone(self._tree.draw, fractions)
+        return self._alone(self._tree.draw, places)
 
     def update(self, frames: Ints, priorities: Doubles) -> bool:
         """Give transitions new priorities.

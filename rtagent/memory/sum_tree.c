@@ -58,8 +58,8 @@ static int64_t descend(const double *values, double *rest)
     return last;
 }
 
-/* Puts the nodes of the highest level that lie at the fractions `numbers` of the total into
- * `nodes`, and what is left of each fraction into `numbers`; 0 if the total is 0. */
+/* Cuts the total into `count` equal parts. Puts the nodes of the highest level that lie at the places
+ * `numbers` of the parts into `nodes`, and the rest of each way into `numbers`; 0 if the total is 0. */
 static int64_t find_at_top(const struct job *job)
 {
     const double *top = job->levels[job->depth - 1];
@@ -69,11 +69,9 @@ static int64_t find_at_top(const struct job *job)
         total += top[i];
     if (!(total > 0.0))
         return 0;
+    double part = total / (double)job->count;
     for (int64_t k = 0; k < job->count; k++) {
-        double rest = below(job->numbers[k] * total, total);
-        /* Fractions in ascending order share one walk. */
-        if (rest < before)
-            at = 0, before = 0.0;
+        double rest = below(((double)k + job->numbers[k]) * part, total);
         while (at + 1 < width && before + top[at] <= rest)
             before += top[at++];
         job->nodes[k] = at;
@@ -84,8 +82,8 @@ static int64_t find_at_top(const struct job *job)
     return 1;
 }
 
-/* Puts the leaves that lie at the fractions `numbers` of the total into `nodes`, their owners into
- * `owners` and their values into `numbers`; 0 if the total is 0. */
+/* Puts the leaves that lie at the places `numbers` of equal parts of the total into `nodes`, their
+ * owners into `owners` and their values into `numbers`; 0 if the total is 0. */
 int64_t rtagent_sum_tree_draw(const struct job *job)
 {
     if (!find_at_top(job))

@@ -100,20 +100,21 @@ class SumTree:
         indices = owners % len(self.leaves)
         return indices, (self.owners[indices] == owners) & (self.leaves[indices] > 0.0)
 
-    def draw(self, fractions: Doubles) -> tuple[Ints, Doubles] | None:
-        """What lies at given fractions of the total; never a leaf whose value is 0.
+    def draw(self, places: Doubles) -> tuple[Ints, Doubles] | None:
+        """One leaf from each of n equal parts of the total; never one whose value is 0.
 
         Args:
-            fractions: (n,) in [0, 1).
+            places: (n,) in [0, 1), where in its part each of them lies.
 
         Returns:
             Owners (n,) and their values (n,): leaf i is found for a share leaves[i] / total of all
-            fractions. None if the total is 0.
+            places in all parts. None if the total is 0.
         """
         sums = np.cumsum(self._levels[-1])
         if not sums[-1] > 0.0:
             return None
-        rest = _below(fractions * sums[-1], sums[-1])
+        parts = np.arange(len(places)) + places
+        rest = _below(parts * (sums[-1] / len(places)), sums[-1])
         nodes = np.searchsorted(sums, rest, "right")
         rest -= np.where(nodes > 0, sums[nodes - 1], 0.0)
         for level in reversed(self._levels[:-1]):
@@ -177,10 +178,10 @@ class CompiledSumTree(SumTree):
         job.dirty, job.owner_of = self.dirty.ctypes.data, self.owners.ctypes.data
         self._make_room(64)
 
-    def draw(self, fractions: Doubles) -> tuple[Ints, Doubles] | None:
+    def draw(self, places: Doubles) -> tuple[Ints, Doubles] | None:
         """As `SumTree.draw`."""
-        count = self._take(len(fractions))
-        self._numbers[:count] = fractions
+        count = self._take(len(places))
+        self._numbers[:count] = places
         if not self._run_draw(self._address):
             return None
         return self._owners[:count].copy(), self._numbers[:count].copy()

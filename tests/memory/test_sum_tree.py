@@ -23,9 +23,9 @@ def make_tree(leaves: int) -> tuple[SumTree, memoryview]:
     return tree, memory
 
 
-def find(tree: SumTree, fractions: Doubles) -> Ints:
-    """The leaves at some fractions; what is drawn has their values."""
-    found = tree.draw(fractions)
+def find(tree: SumTree, places: Doubles) -> Ints:
+    """The leaves at some places; what is drawn has their values."""
+    found = tree.draw(places)
     assert found is not None
     assert found[1].tolist() == tree.leaves[found[0]].tolist()
     return found[0]
@@ -75,9 +75,10 @@ def test_finds_what_a_walk_along_the_leaves_finds(seed: int, leaves: int) -> Non
     values[rng.integers(leaves)] = 1.0
     values[rng.integers(leaves)] += 2.0 ** np.ceil(np.log2(values.sum())) - values.sum()
     tree.set(np.arange(leaves), values)
-    fractions = np.concatenate([rng.integers(0, 2**20, 20) / 2.0**20, [0.0]])
-    found = find(tree, fractions)
-    assert found.tolist() == [slow_find(values, each) for each in fractions]
+    count = int(rng.choice([1, 8, 64]))
+    places = rng.choice([0, 1, 1023, *rng.integers(0, 1024, 5)], count) / 1024
+    fractions = (np.arange(count) + places) / count
+    assert find(tree, places).tolist() == [slow_find(values, each) for each in fractions]
 
 
 @settings(deadline=None)
@@ -87,8 +88,8 @@ def test_never_finds_an_empty_leaf(seed: int, leaves: int) -> None:
     tree, _ = make_tree(leaves)
     some = rng.choice(leaves, min(leaves, int(rng.choice([1, 20]))), replace=False)
     tree.set(some, rng.random(len(some)) * 10.0 ** rng.integers(-300, 300, len(some)) + 5e-324)
-    fractions = np.concatenate([rng.random(50), [0.0, np.nextafter(1.0, 0.0)]])
-    found = find(tree, fractions)
+    places = np.concatenate([[0.0], rng.random(50), [np.nextafter(1.0, 0.0)]])
+    found = find(tree, places)
     assert set(found.tolist()) <= set(some.tolist())
 
 
@@ -99,7 +100,7 @@ def test_shares_are_the_values() -> None:
     values = rng.random(leaves)
     tree.set(np.arange(leaves), values)
     count = 400_000
-    leaf = find(tree, (np.arange(count) + 0.5) / count)
+    leaf = find(tree, np.full(count, 0.5))
     found = np.bincount(leaf, minlength=leaves)
     np.testing.assert_allclose(found, count * values / values.sum(), atol=1.01)
 

@@ -127,7 +127,7 @@ class Replay:
         lost = out.copy(shift if shift <= self._ring.stack else 0)
         if len(lost) and not self._replace(drawn, lost, rng, out):
             return None
-        return out.batch(drawn.weights(beta))
+        return out.batch(self._sampler.weights(drawn, beta))
 
     def update_priorities(self, batch: Batch, errors: Tensor) -> None:
         """Say how far off the transitions of a batch were.
@@ -139,7 +139,7 @@ class Replay:
             batch: as it was sampled.
             errors: (B,); those that are not finite are ignored.
         """
-        self._sampler.update(batch.frames, errors.detach().cpu().numpy().astype(np.float64))
+        self._sampler.update(batch.frames, errors.numpy(force=True))
 
     def _replace(
         self, drawn: Drawn, lost: Ints, rng: np.random.Generator, out: BatchBuffer

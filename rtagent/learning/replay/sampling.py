@@ -8,13 +8,12 @@ from typing import Protocol
 import numpy as np
 
 from rtagent.learning.replay.look_up import Ints
-from rtagent.learning.replay.transitions import DecisionIndex, Doubles
+from rtagent.learning.replay.powers import Doubles, Floats, prepare_powers
+from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.priorities import Priorities
 
 REDRAWS = 32
 """Draws until a batch is complete. After a floor has risen, most of what is drawn may be lost."""
-SMALLEST_ERROR = 1e-6
-"""Added to each error, so that no transition is given up for ever."""
 
 
 @dataclass
@@ -22,29 +21,23 @@ class Drawn:
     """Transitions that were chosen.
 
     Attributes:
-        serials: (n,) as `DecisionIndex` counts them.
+        serials: (n,) as `DecisionIndex` counts them, -1 for what it does not hold.
         priorities: (n,) to which their probabilities were proportional; none if all were the same.
+        known: the index holds all of them.
     """
 
     serials: Ints
     priorities: Doubles | None = None
+    known: bool = True
 
     def put(self, positions: Ints, other: Drawn) -> None:
-        """Replace the transitions at some positions (m,) by those of another draw (m,)."""
-        self.serials[positions] = other.serials
+        """Replace the transitions at some positions (m,) by those of another draw (m,).
+
+        Those that are left are known.
+        """
+        self.serials[positions], self.known = other.serials, other.known
         if self.priorities is not None and other.priorities is not None:
             self.priorities[positions] = other.priorities
-
-    def weights(self, beta: float) -> Doubles | None:
-        """Importance weights (n,), the largest of the batch 1; none if all are the same.
-
-        w_i = (N P(i))^-beta / max_j w_j (Schaul et al., 2016, Sec. 3.4). N and the sum of all
-        priorities cancel, which leaves (min_j p_j / p_i)^beta.
-        """
-        if self.priorities is None:
-            return None
-        weights: Doubles = (self.priorities.min() / self.priorities) ** beta
-        return weights
 
 
 class Sampler(Protocol):
@@ -58,7 +51,11 @@ class Sampler(Protocol):
         """Choose `count` transitions; none if that is not possible now. The index is not empty."""
         ...
 
-    def update(self, frames: Ints, errors: Doubles) -> None:
+    def weights(self, drawn: Drawn, beta: float) -> Doubles | None:
+        """Importance weights (n,), valid until the next call; none if all are the same."""
+        ...
+
+    def update(self, frames: Ints, errors: Floats) -> None:
         """Take notice of the errors (n,) of the transitions that begin with these frames (n,)."""
         ...
 
@@ -82,7 +79,10 @@ class Uniform:
         serials.sort()
         return Drawn(serials)
 
-    def update(self, frames: Ints, errors: Doubles) -> None:
+    def weights(self, drawn: Drawn, beta: float) -> None:
+        """None: all are the same."""
+
+    def update(self, frames: Ints, errors: Floats) -> None:
         """Nothing to do: errors do not matter."""
 
     def discard(self, frames: Ints) -> None:
@@ -92,9 +92,9 @@ class Uniform:
 class Prioritized:
     """Proportional prioritization: P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et al., 2016, Eq. 1).
 
-    p_i = |error| + `SMALLEST_ERROR`. A batch is drawn by strata: one transition from each of n
-    equal parts of the sum (Sec. 3.3). Transitions that another learner has found and this one has
-    not yet, or has forgotten already, are drawn again.
+    p_i^alpha and the weights are those of `powers.py`. A batch is drawn by strata: one transition
+    from each of n equal parts of the sum (Sec. 3.3). Transitions that another learner has found and
+    this one has not yet, or has forgotten already, are drawn again.
 
     Args:
         priorities: shared by all learners.
@@ -105,7 +105,8 @@ class Prioritized:
         self._priorities = priorities
         self._exponent = exponent
         self._followed = self._oldest = 0
-        self._strata = np.arange(0.0)
+        # One for the thread that draws, one for that which knows the errors.
+        self._weighing, self._updating = prepare_powers(), prepare_powers()
 
     def follow(self, index: DecisionIndex, oldest: int) -> None:
         first, end = index.span
@@ -117,7 +118,7 @@ class Prioritized:
     def draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
         drawn = self._draw(count, index, rng)
         for _ in range(REDRAWS):
-            if drawn is None or drawn.serials.min() >= 0:
+            if drawn is None or drawn.known:
                 return drawn
             unknown = np.flatnonzero(drawn.serials < 0)
             other = self._draw(len(unknown), index, rng)
@@ -126,22 +127,22 @@ class Prioritized:
             drawn.put(unknown, other)
         return None
 
-    def update(self, frames: Ints, errors: Doubles) -> None:
-        # One that is not finite has no finite priority, and is ignored.
-        self._priorities.update(frames, (np.abs(errors) + SMALLEST_ERROR) ** self._exponent)
+    def weights(self, drawn: Drawn, beta: float) -> Doubles:
+        assert drawn.priorities is not None
+        return self._weighing.weights(drawn.priorities, beta)
+
+    def update(self, frames: Ints, errors: Floats) -> None:
+        # That of an error that is not finite is not finite either, and is ignored.
+        self._priorities.update(frames, self._updating.priorities(errors, self._exponent))
 
     def discard(self, frames: Ints) -> None:
         self._priorities.discard(frames)
 
     def _draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
-        """Choose among all; serial -1 for what the index does not hold."""
-        if len(self._strata) < count:
-            self._strata = np.arange(float(count))
-        fractions = rng.random(count)
-        fractions += self._strata[:count]
-        fractions /= count
-        found = self._priorities.draw(fractions)
+        """Choose among all."""
+        found = self._priorities.draw(rng.random(count))
         if found is None:
             return None
         frames, priorities = found
-        return Drawn(index.find(frames), priorities)
+        serials, known = index.find(frames)
+        return Drawn(serials, priorities, known)

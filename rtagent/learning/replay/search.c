@@ -52,7 +52,8 @@ static int64_t find(const struct job *job, struct point below, struct point abov
     return -1;
 }
 
-/* Puts the serial numbers of `frames` into `serials`, -1 for those that the index does not hold. */
+/* Puts the serial numbers of `frames` into `serials`, -1 for those that the index does not hold; how
+ * many these are. */
 int64_t rtagent_search(const struct job *job)
 {
     struct point below = point_at(job, job->first), above = point_at(job, job->end - 1);
@@ -60,16 +61,17 @@ int64_t rtagent_search(const struct job *job)
         if (job->frames[k] > below.frame && job->frames[k] < above.frame)
             __builtin_prefetch(
                 job->column + guess(below, above, job->frames[k]) % job->capacity);
+    int64_t missing = 0;
     for (int64_t k = 0; k < job->count; k++) {
-        int64_t frame = job->frames[k];
+        int64_t frame = job->frames[k], serial = -1;
         if (frame == below.frame)
-            job->serials[k] = below.serial;
+            serial = below.serial;
         else if (frame == above.frame)
-            job->serials[k] = above.serial;
+            serial = above.serial;
         else if (frame > below.frame && frame < above.frame)
-            job->serials[k] = find(job, below, above, frame);
-        else
-            job->serials[k] = -1;
+            serial = find(job, below, above, frame);
+        job->serials[k] = serial;
+        missing += serial < 0;
     }
-    return 1;
+    return missing;
 }

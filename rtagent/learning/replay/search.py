@@ -18,13 +18,16 @@ from rtagent.learning.replay.look_up import Ints
 class Search(Protocol):
     """Finds transitions in a column of frames."""
 
-    def find(self, first: int, end: int, frames: Ints) -> Ints:
-        """The serial numbers (n,) of frames (n,); -1 for those that are not there.
+    def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
+        """Look for frames.
 
         Args:
             first: oldest serial number in the column.
             end: one past the newest; greater than `first`.
-            frames: each >= 0.
+            frames: (n,).
+
+        Returns:
+            Their serial numbers (n,), -1 for those that are not there; and whether all are.
         """
         ...
 
@@ -54,10 +57,11 @@ class NumpySearch:
     def __init__(self, column: Ints) -> None:
         self._column = column
 
-    def find(self, first: int, end: int, frames: Ints) -> Ints:
+    def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
         """As `Search` says."""
         serials = np.minimum(first + older_than(self._column, first, end, frames), end - 1)
-        return np.where(self._column.take(serials % len(self._column)) == frames, serials, -1)
+        there = self._column.take(serials % len(self._column)) == frames
+        return np.where(there, serials, -1), bool(there.all())
 
 
 class _Job(ctypes.Structure):
@@ -81,15 +85,15 @@ class CompiledSearch:
         self._address = ctypes.addressof(self._job)
         self._make_room(64)
 
-    def find(self, first: int, end: int, frames: Ints) -> Ints:
+    def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
         """As `Search` says."""
         job, count = self._job, len(frames)
         if count > len(self._frames):
             self._make_room(2 * count)
         self._frames[:count] = frames
         job.first, job.end, job.count = first, end, count
-        self._function(self._address)
-        return self._serials[:count].copy()
+        missing = self._function(self._address)
+        return self._serials[:count].copy(), not missing
 
     def _make_room(self, count: int) -> None:
         self._frames, self._serials = np.empty((2, count), np.int64)

@@ -161,10 +161,13 @@ class DecisionIndex:
         """The states' frames of the transitions start <= serial < stop, which lie in `span`."""
         return self._frames.take(np.arange(start, stop) % self._capacity)
 
-    def find(self, frames: Ints) -> Ints:
-        """The serial numbers (n,) of the transitions that begin with frames (n,); -1 for others."""
+    def find(self, frames: Ints) -> tuple[Ints, bool]:
+        """The serial numbers (n,) of the transitions that begin with frames (n,); -1 for others.
+
+        And whether there are no others.
+        """
         if not len(self):
-            return np.full(len(frames), -1)
+            return np.full(len(frames), -1), False
         return self._search.find(self._first, self._end, frames)
 
     def forget(self, oldest_frame: int) -> None:

@@ -12,8 +12,9 @@ import torch
 
 from rtagent.clock import VirtualClock
 from rtagent.config import LearningConfig
+from rtagent.learning.replay.powers import SMALLEST_ERROR
 from rtagent.learning.replay.replay import Replay
-from rtagent.learning.replay.sampling import SMALLEST_ERROR, Drawn, Prioritized, Uniform
+from rtagent.learning.replay.sampling import Drawn, Prioritized
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.arena import Arena
 from rtagent.memory.claim_lock import ClaimLock
@@ -188,7 +189,7 @@ def test_a_transition_without_its_frame_is_given_up(
     batch = replay.sample(16, rng)
     assert batch is not None
     assert not {19, 20} & set(batch.frames.tolist())
-    assert 20 not in make_priorities().draw(np.linspace(0.0, 0.999, 1000))[0]
+    assert 20 not in make_priorities().draw(np.zeros(1000))[0]
 
 
 def test_errors_that_are_not_finite_change_nothing(
@@ -198,7 +199,7 @@ def test_errors_that_are_not_finite_change_nothing(
     replay = caught_up(Replay(*rings, LEARNING, make_priorities()))
     errors = torch.tensor([float("nan"), float("inf"), 2.0])
     replay.update_priorities(as_batch(replay, np.array([3, 4, 5])), errors)
-    frames, values = make_priorities().draw((np.arange(400) + 0.5) / 400)
+    frames, values = make_priorities().draw(np.full(400, 0.5))
     found = dict(zip(frames.tolist(), values.tolist(), strict=True))
     assert found[3] == found[4] == 1.0
     assert found[5] == pytest.approx((2.0 + SMALLEST_ERROR) ** ALPHA)
@@ -208,7 +209,7 @@ def test_an_exponent_of_zero_is_uniform(make_priorities: Any) -> None:
     priorities = make_priorities()
     priorities.advance(np.arange(10), 0)
     Prioritized(priorities, 0.0).update(np.arange(3), np.array([0.0, 5.0, 1e9]))
-    assert set(priorities.draw(np.linspace(0.0, 0.99, 100))[1].tolist()) == {1.0}
+    assert set(priorities.draw(np.zeros(100))[1].tolist()) == {1.0}
 
 
 def test_nothing_to_draw_is_none(make_priorities: Any, rings: Any) -> None:
@@ -222,13 +223,8 @@ def test_a_draw_is_mended_in_place() -> None:
     assert drawn.serials.tolist() == [8, 2, 9]
     assert drawn.priorities is not None
     assert drawn.priorities.tolist() == [0.8, 0.2, 0.9]
-    assert Uniform().draw(3, _Three(), np.random.default_rng(0)).weights(0.5) is None  # type: ignore[arg-type]
-
-
-class _Three:
-    """An index of three transitions, as far as a uniform draw is concerned."""
-
-    span = (4, 7)
+    drawn.put(np.array([1]), Drawn(np.array([-1]), np.array([0.7]), known=False))
+    assert not drawn.known
 
 
 def test_a_transition_without_an_error_is_not_given_up() -> None:

@@ -26,12 +26,17 @@ def test_finds_what_is_there_and_nothing_else(steps: list[int], start: int, firs
     column[serials % CAPACITY] = frames
     known = dict(zip(frames.tolist(), serials.tolist(), strict=True))
     wanted = np.concatenate([frames, frames[::-1] + 1, frames - 1, [0, frames[-1] + 10**12]])
-    found = prepare_search(column).find(first, first + len(frames), wanted)
+    search = prepare_search(column)
+    found, whole = search.find(first, first + len(frames), wanted)
     assert found.tolist() == [known.get(frame, -1) for frame in wanted.tolist()]
+    assert not whole
+    found, whole = search.find(first, first + len(frames), frames)
+    assert found.tolist() == serials.tolist()
+    assert whole
 
 
 def test_more_at_once_than_before_and_fewer() -> None:
     search = prepare_search(np.arange(1000) * 3)
     for count in (10, 800, 10):
-        found = search.find(0, 1000, np.arange(count) * 3)
+        found, _ = search.find(0, 1000, np.arange(count) * 3)
         assert found.tolist() == list(range(count))

@@ -401,7 +401,9 @@ def test_a_ring_that_wraps_round_and_shrinks(
     assert_same(contents(index), wanted)
     numbers = np.arange(-1, 301)
     serials = {each[0]: index.span[0] + i for i, each in enumerate(wanted)}
-    assert index.find(numbers).tolist() == [serials.get(each, -1) for each in numbers.tolist()]
+    found, whole = index.find(numbers)
+    assert found.tolist() == [serials.get(each, -1) for each in numbers.tolist()]
+    assert not whole
     assert index.frames(*index.span).tolist() == [each[0] for each in wanted]
 
 
