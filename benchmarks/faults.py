@@ -13,8 +13,6 @@ shared memory, drafts), and the last checkpoint loads.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import resource
@@ -32,6 +30,7 @@ from typing import Any
 import httpx
 
 from benchmarks.daemon import RunningDaemon
+from benchmarks.long_run import main, print_lines
 from benchmarks.process_figures import descendants, gone
 from benchmarks.raw_ledger import Ledger, Recount
 from rtagent.storage import checkpoint as checkpoints
@@ -39,8 +38,8 @@ from rtagent.storage import checkpoint as checkpoints
 CAPACITY = 20_000
 RATE_HZ = 60.0
 SETTINGS = (
-    "env.id=benchmarks.troubled_world:Troubled-v0",
-    "policy.factory=benchmarks.troubled_world:TroubledPolicy",
+    "env.id=benchmarks.injected:Injected-v0",
+    "policy.factory=benchmarks.injected:Policy",
     f"replay.capacity={CAPACITY}", "inference.processes=2", "learning.processes=2",
     "learning.learning_starts=100", "learning.evaluation_every_s=5", "run.checkpoint_every_s=5",
     # A machine that holds everybody up for a moment must not look like a missed tick.
@@ -71,7 +70,7 @@ class Watch:
 
     Attributes:
         daemon: under test.
-        folder: where `troubled_world` looks.
+        folder: where `injected` looks.
         recount: follows its ledger.
         random: chooses.
         log: the reading end of its stderr, as long as somebody holds it.
@@ -271,10 +270,13 @@ FAULTS: dict[str, tuple[tuple[str, ...], Callable[[Watch, int, str], None]]] = {
     "EAGAIN": (("fork server",), no_processes),
     "ENOMEM": (EVERYBODY, limited(resource.RLIMIT_AS, mapped_bytes)),
     "ENOSPC": (("learner",), no_room),
-    "error of 1 MB": (("environment", "inference", "learner"), asked(lambda watch: "raise")),
+    "error of 1 MB": (
+        ("environment", "inference", "learner"),
+        asked(lambda watch: "raise ValueError('x' * 1_000_000)"),
+    ),
     "slow step": (
         ("environment", "inference", "learner"),
-        asked(lambda watch: f"{watch.random.uniform(0.1, 4.0):.2f}"),
+        asked(lambda watch: f"nap({watch.random.uniform(0.1, 4.0):.2f})"),
     ),
     "closed stderr": (("supervisor",), close_log),
 }
@@ -320,7 +322,7 @@ def run(minutes: float, seed: int) -> dict[str, Any]:
     reader, writer = os.pipe()
     with small_disk() as state_dir, tempfile.TemporaryDirectory() as folder:
         daemon = RunningDaemon(
-            *options, state_dir=state_dir, environ={"TROUBLE": folder}, stderr=writer
+            *options, state_dir=state_dir, environ={"INJECTED": folder}, stderr=writer
         )
         with daemon, counted_processes(daemon.process.pid):
             os.close(writer)
@@ -393,21 +395,5 @@ def passed(found: dict[str, Any]) -> bool:
     return not any(found[name] for name in bad) and found["last_checkpoint"].endswith("updates")
 
 
-def main() -> int:
-    """Inject; exit code 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    result = run(args.minutes, args.seed)
-    if args.json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            print(f"{name}: {value}")
-    return int(not result["passed"])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, print_lines))

@@ -15,15 +15,13 @@ and no process has died that was not killed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +31,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from benchmarks.daemon import RunningDaemon
+from benchmarks.long_run import main
 from benchmarks.process_figures import (
     descendants,
     descriptors,
@@ -316,7 +315,7 @@ def passed(found: dict[str, Any]) -> bool:
     )
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: Mapping[str, Any]) -> None:
     """Print the result as a table."""
     table = Table("", "first fifth", "last fifth", "growth")
     for name, (first, last) in result["first_and_last_fifth"].items():
@@ -333,20 +332,5 @@ def show(result: dict[str, Any]) -> None:
     console.print("ok" if result["passed"] else "MISSED")
 
 
-def main() -> int:
-    """Soak; exit code 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    result = run(args.minutes, args.seed)
-    if args.json:
-        print(json.dumps(result, indent=2))
-    else:
-        show(result)
-    return int(not result["passed"])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, run, show))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from string import Template
 from urllib.parse import parse_qs
 
 from anyio import move_on_after, to_thread
@@ -20,6 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope
 
 from service.http.attempts import Attempts
+from service.http.html import page
 from service.http.problems import Problem
 from service.http.sessions import SESSION_S, Sessions
 from service.http.settings import Settings
@@ -36,18 +36,7 @@ SAID = {
     "wrong-token": "That opens nothing, or nothing any more.",
     "too-many": "Too many logins have failed. Try again in a minute.",
 }
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Log in · rtagent</title>
-<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/style.css">
-<link rel="stylesheet" href="/static/login.css">
-</head>
-<body class="login">
+PAGE = page("Log in", "login.css", "login", """\
 <main class="panel">
 <h1>rtagent</h1>
 $said
@@ -61,10 +50,7 @@ $said
 <input id="secret" name="secret" type="password" autocomplete="off" required autofocus>
 <button>Log in</button>
 </form>
-</main>
-</body>
-</html>
-""")
+</main>""")
 
 
 def cookie_name(settings: Settings) -> str:

@@ -4,40 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
-from string import Template
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
+from service.http.html import explained_page
+
 router = APIRouter()
 
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>HTTP calls · rtagent</title>
-<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/style.css">
-<link rel="stylesheet" href="/static/figures.css">
-</head>
-<body class="explained calls">
-<a class="skip" href="#main">Skip to the calls</a>
-<header><h1>HTTP calls</h1><nav aria-label="Pages"><a href="/">Dashboard</a></nav></header>
+PAGE = explained_page("HTTP calls", "Skip to the calls", """\
 <p class="intro">$intro</p>
 <p class="intro">The whole contract, with every schema, is
 <a href="/openapi.json">/openapi.json</a>. From a shell on the daemon's machine:</p>
 <pre class="intro"><code>token=$$(cat STATE_DIR/token)
-curl -H "Authorization: Bearer $$token" $url/v1/status</code></pre>
-<nav class="contents" aria-label="Sections">$contents</nav>
-<main id="main" tabindex="-1">
-$sections
-</main>
-</body>
-</html>
-""")
+curl -H "Authorization: Bearer $$token" $url/v1/status</code></pre>""", "calls")
 
 
 def calls_page(document: Mapping[str, Any], url: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from string import Template
 from typing import Any
 
 from fastapi import APIRouter
@@ -23,37 +22,18 @@ from rtagent.telemetry.figures.acting import (
 )
 from rtagent.telemetry.figures.declaration import Entry, Figure, entries, text_of
 from rtagent.telemetry.figures.learning import R3, Episodes, LearnerWorker, Learning, Replay
+from service.http.html import explained_page
 from service.routes.labels import ACTING, DEADLINE, IN_SHORT, PROCESSES, STAGGERING, Shown
 from service.routes.metrics import PREFIX
 
 router = APIRouter()
 
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Figures explained · rtagent</title>
-<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/style.css">
-<link rel="stylesheet" href="/static/figures.css">
-</head>
-<body class="explained">
-<a class="skip" href="#main">Skip to the figures</a>
-<header><h1>Figures explained</h1><nav aria-label="Pages"><a href="/">Dashboard</a></nav></header>
+PAGE = explained_page("Figures explained", "Skip to the figures", """\
 <p class="intro">In bold: what the dashboard calls a figure; below it, or alone where the dashboard
 does not show it, its name in <a href="/v1/stats">/v1/stats</a>.</p>
 <p class="intro">Percentiles and means cover the last 60 seconds, or the time since the inference
 settings changed if that is less, unless the text says otherwise; counters cover the run. What is
-not known is shown as unknown, never as 0.</p>
-<nav class="contents" aria-label="Sections">$contents</nav>
-<main id="main" tabindex="-1">
-$sections
-</main>
-</body>
-</html>
-""")
+not known is shown as unknown, never as 0.</p>""")
 
 
 @dataclass(frozen=True)

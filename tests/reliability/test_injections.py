@@ -27,10 +27,11 @@ from .watching import await_ticks
 
 pytestmark = pytest.mark.process
 
-FAULTY = Path(__file__).parent.parent / "faulty"
+ROOT = Path(__file__).parents[2]
 SETTINGS = (
-    "env.id=injected:Injected-v0", "policy.factory=injected:Policy", "inference.processes=2",
-    "learning.processes=0", "replay.capacity=20000", "run.tensorboard=false",
+    "env.id=benchmarks.injected:Injected-v0", "policy.factory=benchmarks.injected:Policy",
+    "inference.processes=2", "learning.processes=0", "replay.capacity=20000",
+    "run.tensorboard=false",
 )
 PAUSE_S = 6.0
 REFUSED_S = 2.0
@@ -48,7 +49,7 @@ class House:
         os.mkfifo(self.log)
         # Held open and never read.
         self._log = os.open(self.log, os.O_RDWR)
-        self._environ = {"PYTHONPATH": str(FAULTY), "INJECTED": str(self.injected)}
+        self._environ = {"PYTHONPATH": str(ROOT), "INJECTED": str(self.injected)}
         self.daemon: RunningDaemon | None = None
 
     def __enter__(self) -> House:

@@ -1,4 +1,4 @@
-"""A world and a policy that run what a test tells them, inside their own processes.
+"""A world and a policy that run what they are told, inside their own processes.
 
 The code stands in a file of the folder `INJECTED` named after the role; it is run once, at the next
 step, and may use what is defined here.
@@ -51,9 +51,9 @@ def nap(seconds: float) -> None:
 
 
 class World(gymnasium.Env[Any, Any]):
-    """A picture that changes."""
+    """A few numbers that change."""
 
-    observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
     metadata = {"render_modes": [], "render_fps": 60}  # noqa: RUF012
 
@@ -63,16 +63,16 @@ class World(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """A new episode."""
         super().reset(seed=seed)
-        return self._picture(), {}
+        return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One tick."""
         self._count += 1
         run_injected("environment")
-        return self._picture(), 1.0, self._count % 200 == 0, False, {}
+        return self._seen(), 1.0, self._count % 200 == 0, False, {}
 
-    def _picture(self) -> Any:
-        return np.full((84, 84), self._count % 256, np.uint8)
+    def _seen(self) -> Any:
+        return np.sin(self._count / np.arange(1, 5)).astype(np.float32)
 
 
 class Policy(torch.nn.Module):
@@ -85,9 +85,8 @@ class Policy(torch.nn.Module):
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Action values."""
-        if len(observations) == 1:
-            run_injected("inference")
-        return self.layer(observations.flatten(1).float() / 255.0)
+        run_injected("inference" if len(observations) == 1 else "learner")
+        return self.layer(observations.flatten(1).float())
 
 
 gymnasium.register("Injected-v0", entry_point=World)
