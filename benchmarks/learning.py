@@ -2,9 +2,9 @@
 learn.
 
 For each seed the whole daemon plays the built-in game on the wall clock and learns; the returns of
-its episodes are read from the board. The random policy (a new action on every tick) and the policy
-that does nothing play the same game, offline, for some hundred episodes. A picture shows the
-curves.
+its episodes are read from its process metrics. The random policy (a new action on every tick) and
+the policy that does nothing play the same game, offline, for some hundred episodes. A picture shows
+the curves.
 
     python -m benchmarks.learning [--minutes M] [--seeds S ...] [--picture PATH] [--save PATH]
         [--resume] [--set SECTION.KEY=VALUE ...] [--json]
@@ -29,7 +29,7 @@ from benchmarks.comparison import add_output, save, saved_runs
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
-from rtagent.memory.board import recent_episodes
+from rtagent.memory.process_metrics import recent_episodes
 
 LAST_EPISODES = 20
 BASELINE_EPISODES = 200
@@ -52,7 +52,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         while time.monotonic() < end:
             time.sleep(min(every_s, max(0.0, end - time.monotonic())))
             world = runtime.world
-            recent = recent_episodes(world.board.environment, 1000)
+            recent = recent_episodes(world.metrics.environment, 1000)
             episodes = timed(recent, world.first_tick, world.blueprint.tick_seconds)
             learning = runtime.stats()["learning"]
             last = [value for _, value in episodes[-LAST_EPISODES:]]

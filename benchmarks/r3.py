@@ -36,8 +36,8 @@ import numpy as np
 
 import rtagent
 from rtagent.config import R3Config
-from rtagent.memory.board import recent_episodes
 from rtagent.memory.horizon import HorizonRecord
+from rtagent.memory.process_metrics import recent_episodes
 from rtagent.r3.controller import DEAD_BAND, LONGEST_PART
 
 MARGIN = R3Config().margin
@@ -139,7 +139,7 @@ def measure(
         record = runtime.world.horizon
         while record.read().number < horizons:
             time.sleep(0.1)
-        returns = recent_episodes(runtime.world.board.environment, 1000)["return"]
+        returns = recent_episodes(runtime.world.metrics.environment, 1000)["return"]
         horizon, stats = record.read(), runtime.stats()
     return {
         "met": horizon.met,
@@ -250,7 +250,7 @@ def overhead(rounds: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {"off": [], "max-a": []}
     shares = []
     with running() as runtime:
-        record = runtime.world.board.learners[0]
+        record = runtime.world.metrics.learners[0]
         time.sleep(WARM_UP_S)
         for number in range(rounds):
             # In both orders: the rate falls a little as the replay grows.

@@ -1,7 +1,7 @@
 """Recount: every figure of /v1/stats counted again from outside, in five configurations.
 
 Each configuration runs the whole daemon on the wall clock. While it acts, learns, is rescaled and
-has processes killed, a witness follows its ledger, its board, its processes and its memory
+has processes killed, a witness follows its ledger, its metrics, its processes and its memory
 (`witness.py`). Several times the daemon is asked for its figures, between two looks of the witness;
 a figure is true if a second count (`recounted.py`, which knows nothing of how the program counts)
 gives the same at a moment between the looks: within 0.5 %, or one count for what grows with ticks

@@ -1,11 +1,11 @@
-"""From a published frame to the written action cell, without the forward pass.
+"""From a published frame to the written action slot, without the forward pass.
 
-The real inference driver (adaptive staggering, claim lock, stacked observation, action cell) runs
+The real inference driver (adaptive staggering, claim lock, stacked observation, action slot) runs
 in its own process with a policy that answers at once. Beside it the same loop over
 `multiprocessing.Queue`: the stacked frames one way, the action back. Frames come at 60 Hz, the two
 take turns in short blocks, so that both see the same machine. The time begins when the call that
 publishes the frame (or puts it into the queue) has returned, and, as the second figure, when that
-call begins. Ours ends when the cell is written, since the environment reads it without a wait; the
+call begins. Ours ends when the slot is written, since the environment reads it without a wait; the
 peer's when the action is out of its queue.
 
 Beside them stands the machine's floor, how late a bare sleep of one tick ends, with how long before
@@ -101,7 +101,7 @@ def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> No
     prefer_acting(realtime)
     world = World(handles)
     assignment = Assignment("inference", 0, "", handles, Path(folder))
-    record = world.board.record("inference", 0)
+    record = world.metrics.record("inference", 0)
     context = WorkerContext(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
     policy = InstantPolicy()
     weights = Weights(world.weights, 1, policy, context.clock)
@@ -184,11 +184,11 @@ def measure(count: int, realtime: str = "auto") -> Measured:
         frames.put((-1, np.zeros(STACK, np.uint8)))
         actions.get(timeout=60)
         number = 0
-        record = world.board.record("inference", 0)
+        record = world.metrics.record("inference", 0)
         for _ in range(BLOCKS):
             found.sleeps_us += bare_sleeps()
             ticks = Ticks()
-            ticks.announce(world.board.environment, number)
+            ticks.announce(world.metrics.environment, number)
             for index in range(SKIPPED + count // BLOCKS):
                 took = _ours(world, number, ticks, written)
                 number += 1
@@ -220,7 +220,7 @@ class Ticks:
         self.due = self._clock.now()
 
     def announce(self, environment: Any, number: int) -> None:
-        """Put the clock on the board: the next tick is due as number `number`."""
+        """Put the clock in the metrics: the next tick is due as number `number`."""
         environment["anchor_tick"] = number
         environment["anchor_ns"] = round((self.due + PERIOD_S) * 1e9)
 
@@ -232,10 +232,10 @@ class Ticks:
 
 
 def _ours(world: World, number: int, ticks: Ticks, written: Any) -> Span | None:
-    """Until the action cell is written; takes one tick."""
+    """Until the action slot is written; takes one tick."""
     frame = np.full(STACK[1:], number % 256, np.uint8)
     start = ticks.wait()
-    world.board.environment["behind_ns"] = round((start - ticks.due) * 1e9)
+    world.metrics.environment["behind_ns"] = round((start - ticks.due) * 1e9)
     world.frames.publish(number, frame, 0)
     published = time.monotonic()
     time.sleep(0.5 * PERIOD_S)

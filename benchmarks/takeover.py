@@ -4,7 +4,7 @@ The real inference driver (adaptive staggering, claim lock, stacked observation,
 network) runs in its own process while frames come at 60 Hz, in three blocks: nothing is published;
 new weights are published before every second frame, and prepared while the process waits; the
 same, but taken over on the way to each inference, as if no time were idle. Latency is what the
-driver puts on the board: all that is done for one action once its frame is there.
+driver puts in the metrics: all that is done for one action once its frame is there.
 
     python -m benchmarks.takeover [--network nature|resnet] [--width K] [--frames N] [--json]
 """
@@ -30,8 +30,8 @@ from rtagent.config_sources import load_config
 from rtagent.inference.process import Driver
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
-from rtagent.memory.board import registrations_since
 from rtagent.memory.control import Orders
+from rtagent.memory.process_metrics import registrations_since
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.policy.networks import ActingPolicy, flatten_into, tensor_specs
@@ -61,7 +61,7 @@ def drive(handles: WorldHandles, folder: str, kind: type[Weights]) -> None:
     torch.set_num_threads(1)
     sharpen_timers()
     world = World(handles)
-    record = world.board.record("inference", 0)
+    record = world.metrics.record("inference", 0)
     assignment = Assignment("inference", 0, "", handles, Path(folder))
     context = WorkerContext(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
     policy = acting(handles.config, handles.blueprint)
@@ -113,13 +113,13 @@ def _block(
         process = context.Process(target=drive, args=(memory.handles, folder, kind), daemon=True)
         process.start()
         try:
-            record = world.board.record("inference", 0)
+            record = world.metrics.record("inference", 0)
             while not record["ready"][0]:
                 if not process.is_alive():
                     raise RuntimeError("the inference process has died")
                 time.sleep(0.05)
             ticks = Ticks()
-            ticks.announce(world.board.environment, 0)
+            ticks.announce(world.metrics.environment, 0)
             since = 0
             for number in range(SKIPPED + frames):
                 if number == SKIPPED:

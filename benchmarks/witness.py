@@ -1,8 +1,8 @@
-"""What a running daemon did, seen from outside: ledger, board, kernel.
+"""What a running daemon did, seen from outside: ledger, metrics, kernel.
 
 The memory of the daemon is found through `/proc` and mapped for reading. Of the program only
-declarations are used (the layouts of the board, the orders and R3's decisions); what the figures
-are and how they come about is not. A thread looks twenty times a second, for the board keeps the
+declarations are used (the layouts of the metrics, the orders and R3's decisions); what the figures
+are and how they come about is not. A thread looks twenty times a second, for the metrics keep the
 registrations of a while only, and of a process that was replaced only its successor. Whoever asks
 for a view looks once more; a lock lets one look at a time.
 """
@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from benchmarks.process_figures import descendants, gone
 from benchmarks.raw_ledger import ROW, Ledger, Rows
-from rtagent.memory.board import SAMPLES, Board
 from rtagent.memory.control import Control
 from rtagent.memory.horizon import HorizonRecord
+from rtagent.memory.process_metrics import SAMPLES, ProcessMetrics
 
 REGISTERED = np.dtype(
     [("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8"), ("worker", "<i8")]
@@ -82,14 +82,14 @@ class Witness:
         applied: (seconds, gradients applied by each learner) of every look.
         memory: (seconds, bytes of all processes and arenas) now and then.
         sizes: bytes of each arena.
-        missed: registrations that were overwritten on the board before they were seen.
+        missed: registrations that were overwritten in the metrics before they were seen.
     """
 
     def __init__(self, supervisor: int, capacity: int) -> None:
         self.supervisor = supervisor
         self.ledger = Ledger(supervisor, capacity)
         self._descriptors = arenas(supervisor)
-        self._board = Board(memoryview(self._map("board")))
+        self._metrics = ProcessMetrics(memoryview(self._map("metrics")))
         self._horizon = HorizonRecord(memoryview(self._map("horizon")))
         self._control = Control(memoryview(self._map("control")))
         self.sizes = {name: os.stat(path).st_size for name, path in self._descriptors.items()}
@@ -137,15 +137,15 @@ class Witness:
 
     def _view(self) -> View:
         self._look()
-        inference = self._board.inference
+        inference = self._metrics.inference
         kept = [name for name in inference.dtype.names if name != "recent"]
-        environment = self._board.environment
+        environment = self._metrics.environment
         return View(
             at=time.monotonic(),
             rows=np.concatenate(self._rows) if self._rows else np.zeros(0, ROW),
             registered=np.concatenate(self._registered),
             inference=inference[kept].copy(),
-            learners=self._board.learners.copy(),
+            learners=self._metrics.learners.copy(),
             environment=environment.copy(),
             horizon=self._horizon.read(),
             decisions=list(self._decisions),
@@ -156,7 +156,7 @@ class Witness:
     @contextmanager
     def losses(self) -> Iterator[list[float | None]]:
         """Every loss that was the newest one meanwhile; None: nothing has been learned."""
-        records, seen = self._board.learners, list[float | None]()
+        records, seen = self._metrics.learners, list[float | None]()
         done = threading.Event()
 
         def watch() -> None:
@@ -194,8 +194,8 @@ class Witness:
             self._rows.append(rows)
         self._look_at_registrations()
         for role, records in (
-            ("environment", self._board.environment), ("inference", self._board.inference),
-            ("learner", self._board.learners),
+            ("environment", self._metrics.environment), ("inference", self._metrics.inference),
+            ("learner", self._metrics.learners),
         ):
             for index in np.flatnonzero(records["pid"]).tolist():
                 pid, pids = int(records["pid"][index]), self.lives[role, index]
@@ -204,12 +204,12 @@ class Witness:
                 if not pids:
                     self.since[role, index] = now
                 pids.append(pid)
-        self.applied.append((now, self._board.learners["applied"].copy()))
+        self.applied.append((now, self._metrics.learners["applied"].copy()))
         known = self._decisions[-1].number + 1 if self._decisions else 0
         self._decisions += reversed(self._horizon.decisions(since=known))
 
     def _look_at_registrations(self) -> None:
-        records = self._board.inference
+        records = self._metrics.inference
         for worker in np.flatnonzero(records["samples"]).tolist():
             count, seen = int(records["samples"][worker]), self._seen[worker]
             self.missed += max(0, count - seen - SAMPLES)

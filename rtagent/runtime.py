@@ -123,13 +123,13 @@ class Runtime:
     def _applied(self) -> int:
         """Updates applied in this run."""
         world = self._running().world
-        return 0 if world is None else int(world.board.learners["applied"].sum())
+        return 0 if world is None else int(world.metrics.learners["applied"].sum())
 
     def _acting(self) -> bool:
         world = self._running().world
         if world is None or world.ledger.newest < world.first_tick:
             return False
-        acting = world.board.inference["deposits"][: world.control.orders.processes] > 0
+        acting = world.metrics.inference["deposits"][: world.control.orders.processes] > 0
         return bool(acting.all())
 
     def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:

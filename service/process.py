@@ -65,7 +65,7 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
         world = World(handles)
         if world.config.run.realtime != "off":
             prefer_service()
-        record, clock = world.board.record("service", 0), MonotonicClock()
+        record, clock = world.metrics.record("service", 0), MonotonicClock()
         record["pid"], record["ready"] = os.getpid(), 0
 
         def beat() -> None:

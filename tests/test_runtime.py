@@ -30,7 +30,7 @@ def ticks(runtime: Runtime) -> int:
 
 
 def acted(runtime: Runtime, index: int) -> int:
-    return int(runtime.world.board.inference["deposits"][index])
+    return int(runtime.world.metrics.inference["deposits"][index])
 
 
 def test_it_acts_on_a_game_boy_and_the_rows_say_so(run: Runtimes) -> None:
@@ -222,10 +222,10 @@ def test_learning_changes_the_weights_and_is_resumed(run: Runtimes) -> None:
     )
     with run(*settings) as runtime:
         world = runtime.world
-        eventually(lambda: world.board.learners["updates"][0] > 100, 40, "100 updates")
-        version = int(world.board.inference["weights_version"][0])
+        eventually(lambda: world.metrics.learners["updates"][0] > 100, 40, "100 updates")
+        version = int(world.metrics.inference["weights_version"][0])
         eventually(
-            lambda: world.board.inference["weights_version"][0] > version, 10, "new weights act"
+            lambda: world.metrics.inference["weights_version"][0] > version, 10, "new weights act"
         )
         eventually(lambda: runtime.stats()["learning"]["checkpoints"] >= 1, 20, "a checkpoint")
     with run(*settings) as runtime:
@@ -242,7 +242,7 @@ LEARNING = (
 
 
 def applied(runtime: Runtime) -> list[int]:
-    return [int(each) for each in runtime.world.board.learners["applied"]]
+    return [int(each) for each in runtime.world.metrics.learners["applied"]]
 
 
 def test_learners_come_pause_and_go_while_it_runs(run: Runtimes) -> None:
@@ -302,7 +302,7 @@ def test_a_checkpoint_is_written_when_asked_for(run: Runtimes, tmp_path: Path) -
 
 def test_what_happens_is_recorded(run: Runtimes) -> None:
     with run(*LEARNING, "run.tensorboard=true") as runtime:
-        record = runtime.world.board.recorder
+        record = runtime.world.metrics.recorder
         eventually(lambda: runtime.stats()["episodes"]["count"] > 3, 20, "some episodes")
         count = runtime.stats()["episodes"]["count"]
         eventually(lambda: record["rows"][0] > count, 20, "they are recorded")

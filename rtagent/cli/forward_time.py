@@ -18,7 +18,7 @@ from rtagent.cli.update_time import UpdateTimes, measure_updates
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.memory.actions import ActionCells
+from rtagent.memory.actions import ActionSlots
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
@@ -205,11 +205,11 @@ class _AroundTheNetwork:
         from rtagent.policy.action_selection import explorer_for
 
         frames = memoryview(bytearray(FrameRing.size(blueprint, FRAMES)))
-        cells = memoryview(bytearray(ActionCells.size(blueprint)))
+        slots = memoryview(bytearray(ActionSlots.size(blueprint)))
         FrameRing.format(frames)
-        ActionCells.format(cells, blueprint)
+        ActionSlots.format(slots, blueprint)
         self._frames = FrameRing(frames, blueprint, FRAMES)
-        self._cells = ActionCells(cells, blueprint)
+        self._slots = ActionSlots(slots, blueprint)
         empty = np.zeros(blueprint.frame_shape, blueprint.frame_dtype)
         for number in range(FRAMES):
             self._frames.publish(number, empty, 0)
@@ -228,7 +228,7 @@ class _AroundTheNetwork:
         self._count += 1
         self._explorer.decide(self._count, self._epsilon)
         action = self._explorer.action(answer)
-        self._cells.deposit(Deposited(0, self._count, self._count + 1, action, 0, now))
+        self._slots.deposit(Deposited(0, self._count, self._count + 1, action, 0, now))
 
 
 def takeover_times(acting: Any, parameters: int, seconds: float) -> npt.NDArray[np.float64]:

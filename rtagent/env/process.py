@@ -1,10 +1,10 @@
 """The environment process: the world that does not wait.
 
 Why it is correct. It is the only writer of frames and ledger, it takes no lock, and it waits for
-nothing but the clock. It reads the action cells, which may be torn or silent, and then executes
-the default behaviour. Before every call of the world it says on the board what it is about to do:
+nothing but the clock. It reads the action slots, which may be torn or silent, and then executes
+the default behaviour. Before every call of the world it says in the metrics what it is about to do:
 a world may take long, or never come back. Everything that it must know after a restart stands in
-the ledger and on the board: it goes on with the next tick number, in a new episode, and marks the
+the ledger and in the metrics: it goes on with the next tick number, in a new episode, and marks the
 last row of its predecessor as truncated.
 """
 
@@ -21,10 +21,10 @@ from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.wall_clock import NANO, TickSchedule
-from rtagent.memory.actions import CELLS, ActionCells
-from rtagent.memory.board import Doing, Record, add_episode, add_step, note_doing
+from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.process_metrics import Doing, Record, add_episode, add_step, note_doing
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.worker import WorkerContext
 from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice
@@ -69,7 +69,7 @@ class TickLoop:
         *,
         frames: FrameRing,
         ledger: Ledger,
-        actions: ActionCells,
+        actions: ActionSlots,
         record: Record,
         schedule: TickSchedule,
         arbiter: Arbiter,
@@ -224,7 +224,7 @@ def run(context: WorkerContext) -> None:
 
 
 def _note_anchor(record: Record, schedule: TickSchedule) -> None:
-    """Put the clock on the board; the time since a predecessor's last tick counts as a slip."""
+    """Put the clock in the metrics; the time since a predecessor's last tick counts as a slip."""
     if record["ticks"][0]:
         moved_ns = schedule.due_ns(int(record["anchor_tick"][0])) - int(record["anchor_ns"][0])
         record["slips"] += 1
@@ -235,5 +235,5 @@ def _note_anchor(record: Record, schedule: TickSchedule) -> None:
 
 def _last_frame(ledger: Ledger) -> int:
     """The newest frame that an executed action was computed from."""
-    rows = ledger.read(ledger.newest - CELLS, ledger.newest + 1)
+    rows = ledger.read(ledger.newest - SLOTS, ledger.newest + 1)
     return int(rows["observed"].max()) if len(rows) else -1

@@ -101,7 +101,7 @@ def seed_of(run_seed: int, evaluation: int, episode: int) -> int:
 
 
 class Evaluation:
-    """Evaluations on time, put on the board.
+    """Evaluations on time, put in the metrics.
 
     Args:
         context: of the worker process.

@@ -1,7 +1,7 @@
 """An inference process: carries out what a staggering algorithm asks for.
 
 Why it is correct. The algorithm decides when to look and for which tick to act; this driver waits,
-reads a frame, runs the policy and writes its own action cells, which nobody else writes. Shared
+reads a frame, runs the policy and writes its own action slots, which nobody else writes. Shared
 staggering state is touched only inside the algorithm, under the claim lock. New weights are
 prepared while it waits and adopted between two inferences (`weights.py`). Inference time is
 everything that is done for one action once its frame is there. Every wait is cut into slices, so
@@ -20,7 +20,7 @@ from rtagent.inference.latency import draw
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.memory.actions import NANO
-from rtagent.memory.board import add_registration
+from rtagent.memory.process_metrics import add_registration
 from rtagent.policy import exploration
 from rtagent.policy.action_selection import explorer_for
 from rtagent.policy.networks import ActingPolicy, head_of
@@ -64,7 +64,7 @@ class Driver:
         self._clock = context.clock
         self._frames = context.world.frames
         self._cells = context.world.actions
-        self._environment = context.world.board.environment
+        self._environment = context.world.metrics.environment
         self._policy = policy
         self._weights = weights
         self._ahead = WakeAhead(context.blueprint.tick_seconds)
@@ -283,7 +283,7 @@ class Driver:
         )
 
     def _account(self, item: Deposited) -> None:
-        """Put the inference just registered on the board: after the action, which is in a hurry."""
+        """Count the inference just registered: after the action, which is in a hurry."""
         record = self._context.record
         record["inferences"] += 1
         record["deposits"] += 1

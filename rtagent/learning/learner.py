@@ -27,7 +27,7 @@ from rtagent.learning.replay.replay import Replay
 from rtagent.learning.score import score
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
 from rtagent.learning.warm_up import empty_batch
-from rtagent.memory.board import add_mark
+from rtagent.memory.process_metrics import add_mark
 from rtagent.memory.turns import TurnTaker
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World
@@ -112,7 +112,7 @@ class Learner:
             ring=self._ring,
             order=lambda: context.orders.learning_order,
             lease_s=self._lease_s,
-            progress_ns=lambda index: int(world.board.learners["heartbeat_ns"][index]),
+            progress_ns=lambda index: int(world.metrics.learners["heartbeat_ns"][index]),
             beat=self._beat,
         )
         self._bad_burst = False
@@ -278,8 +278,8 @@ class Learner:
 
     def _advance_horizon(self, samples: int, updates: int) -> None:
         started = self._context.clock.now()
-        board, orders = self._context.world.board.environment, self._context.orders
-        self._keeper.advance(int(started * NANO), samples, updates, board, orders)
+        metrics, orders = self._context.world.metrics.environment, self._context.orders
+        self._keeper.advance(int(started * NANO), samples, updates, metrics, orders)
         self._record["control_ns"][0] += int((self._context.clock.now() - started) * NANO)
 
     def _recover_memory(self, size: int) -> None:
@@ -328,15 +328,15 @@ class Learner:
 
     def _ring(self) -> list[int]:
         """The learners that take turns now; one that writes a checkpoint holds nobody up."""
-        writing = self._context.world.board.learners["writing"]
+        writing = self._context.world.metrics.learners["writing"]
         return [index for index in self._context.orders.learner_ring if not writing[index]]
 
     def _lease_s(self, index: int) -> float:
-        update_s = float(self._context.world.board.learners["update_ns"][index]) / NANO
+        update_s = float(self._context.world.metrics.learners["update_ns"][index]) / NANO
         return max(self._learning.lease_s, LEASE_UPDATES * update_s)
 
     def _note_version(self) -> int:
-        """Put the version of the published weights on the board."""
+        """Put the version of the published weights in the metrics."""
         info = self._context.world.weights.info()
         version = 0 if info is None else info.version
         self._record["weights_version"][0] = version
@@ -375,7 +375,7 @@ class Learner:
             network = self._update.algorithm.network
             arrays = states.to_arrays(snapshot, context.blueprint.learned_tensors, network)
             saved = checkpoints.Checkpoint(
-                self._signature, counters, arrays, score(context.world.board), self._run_record()
+                self._signature, counters, arrays, score(context.world.metrics), self._run_record()
             )
             limits = context.config.run
             path = checkpoints.save(

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from rtagent.memory.board import Board, recent_episodes
+from rtagent.memory.process_metrics import ProcessMetrics, recent_episodes
 from rtagent.storage.checkpoint import Score
 
 LIVE_EPISODES = 20
 """The newest ones, whose mean counts where nothing is evaluated."""
 
 
-def score(board: Board) -> Score | None:
+def score(metrics: ProcessMetrics) -> Score | None:
     """The mean return of the last evaluation, else of the last `LIVE_EPISODES` on the wall clock.
 
     Args:
-        board: of the run.
+        metrics: of the run.
 
     Returns:
         None while there have been too few episodes.
     """
-    evaluation = board.evaluation[0]
+    evaluation = metrics.evaluation[0]
     if evaluation["evaluations"]:
         each = int(evaluation["episodes"]) // int(evaluation["evaluations"])
         return Score(float(evaluation["mean_return"]), each, "evaluation")
-    returns = recent_episodes(board.environment, LIVE_EPISODES)["return"]
+    returns = recent_episodes(metrics.environment, LIVE_EPISODES)["return"]
     if len(returns) < LIVE_EPISODES or not np.isfinite(returns).all():
         return None
     return Score(float(returns.mean()), len(returns), "live")

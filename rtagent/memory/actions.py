@@ -1,11 +1,11 @@
-"""The action cells: each inference process writes the actions it computed, the environment reads.
+"""The action slots: each inference process writes the actions it computed, the environment reads.
 
-Why it is correct. Each inference process has its own row of cells and is the only one to write
-them. The cell for tick k is cell k mod `CELLS` of the row. The writer sets the cell's stamp to -1,
+Why it is correct. Each inference process has its own row of slots and is the only one to write
+them. The slot for tick k is slot k mod `SLOTS` of the row. The writer sets the slot's stamp to -1,
 fills it with its CRC32, and then sets the stamp to k, with a fence between each two of these steps
-(`ordering.py`): a writer killed inside leaves a cell that the environment skips. A reader that has
-seen the stamp checks stamp and CRC of its copy, so it never executes half an action. Cells are
-never cleared: the stamp alone says for which tick a cell is.
+(`ordering.py`): a writer killed inside leaves a slot that the environment skips. A reader that has
+seen the stamp checks stamp and CRC of its copy, so it never executes half an action. Slots are
+never cleared: the stamp alone says for which tick a slot is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rtagent.memory import ordering
 from rtagent.memory.blueprint import Blueprint
 from rtagent.staggering.arbiter import Deposited
 
-CELLS = 1024
-"""Cells of one process: the longest delay, in ticks, between an observation and its execution."""
+SLOTS = 1024
+"""Slots of one process: the longest delay, in ticks, between an observation and its execution."""
 NANO = 1_000_000_000
 LATE_TICKS = 64
 """How far back a late action is looked for."""
@@ -32,16 +32,16 @@ LATE_TICKS = 64
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqi")
 VERSION_BITS = 0x7FFFFFFF
-"""What cells and ledger keep of a version: a thousand publications a second take 25 days."""
+"""What slots and ledger keep of a version: a thousand publications a second take 25 days."""
 _CRC = struct.Struct("<I")
 _ACTION_AT = _STAMP.size + _BODY.size + _CRC.size
 
 
-class ActionCells:
-    """All action cells.
+class ActionSlots:
+    """All action slots.
 
     Args:
-        buffer: `ActionCells.size(...)` writable bytes.
+        buffer: `ActionSlots.size(...)` writable bytes.
         blueprint: the action's shape and type.
     """
 
@@ -49,34 +49,34 @@ class ActionCells:
         self._buffer = buffer
         self._action_dtype = np.dtype(blueprint.action_dtype).newbyteorder("<")
         self._action_shape = blueprint.action_shape
-        dtype = _cell_dtype(blueprint)
-        self._cell_bytes = dtype.itemsize
+        dtype = _slot_dtype(blueprint)
+        self._slot_bytes = dtype.itemsize
         self._end = _ACTION_AT + dtype["action"].itemsize
-        cells = np.frombuffer(buffer, dtype, MAX_INFERENCE_PROCESSES * CELLS)
-        self._cells = cells.reshape(MAX_INFERENCE_PROCESSES, CELLS)
+        slots = np.frombuffer(buffer, dtype, MAX_INFERENCE_PROCESSES * SLOTS)
+        self._slots = slots.reshape(MAX_INFERENCE_PROCESSES, SLOTS)
         # Stored through numpy: `struct.pack_into` zeroes a word before it writes it.
-        self._ticks = self._cells["tick"]
-        self._frames = self._cells["frame"]
+        self._ticks = self._slots["tick"]
+        self._frames = self._slots["frame"]
         self.rows = MAX_INFERENCE_PROCESSES
 
     @staticmethod
     def size(blueprint: Blueprint) -> int:
-        """Bytes of all cells."""
-        return MAX_INFERENCE_PROCESSES * CELLS * _cell_dtype(blueprint).itemsize
+        """Bytes of all slots."""
+        return MAX_INFERENCE_PROCESSES * SLOTS * _slot_dtype(blueprint).itemsize
 
     @staticmethod
     def format(buffer: memoryview, blueprint: Blueprint) -> None:
-        """Mark all cells as empty."""
-        count = MAX_INFERENCE_PROCESSES * CELLS
-        np.frombuffer(buffer, _cell_dtype(blueprint), count)["tick"] = -1
+        """Mark all slots as empty."""
+        count = MAX_INFERENCE_PROCESSES * SLOTS
+        np.frombuffer(buffer, _slot_dtype(blueprint), count)["tick"] = -1
 
     def limit(self, rows: int) -> None:
-        """Look only at the first `rows` processes from now on: fewer cells to read per tick."""
+        """Look only at the first `rows` processes from now on: fewer slots to read per tick."""
         self.rows = min(max(rows, 1), MAX_INFERENCE_PROCESSES)
 
     def deposit(self, item: Deposited) -> None:
         """Write an action. Only inference process `item.worker`."""
-        column = item.tick % CELLS
+        column = item.tick % SLOTS
         at = self._offset(item.worker, item.tick)
         content = self.encode(item)
         self._ticks[item.worker, column] = -1
@@ -86,7 +86,7 @@ class ActionCells:
         self._ticks[item.worker, column] = item.tick
 
     def encode(self, item: Deposited) -> bytes:
-        """What a cell holds behind its stamp."""
+        """What a slot holds behind its stamp."""
         body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version & VERSION_BITS)
         action = np.asarray(item.action, self._action_dtype).tobytes()
         crc = zlib.crc32(action, zlib.crc32(body, item.tick & 0xFFFFFFFF))
@@ -94,14 +94,14 @@ class ActionCells:
 
     def at(self, tick: int) -> Sequence[Deposited]:
         """The whole deposits for exactly this tick."""
-        stamps = self._ticks[: self.rows, tick % CELLS]
+        stamps = self._ticks[: self.rows, tick % SLOTS]
         workers = np.flatnonzero(stamps == tick)
         found = [self._read(int(worker), tick) for worker in workers]
         return [item for item in found if item is not None]
 
     def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
         """The newest deposit that was meant for an earlier tick, from a newer frame than given."""
-        columns = np.arange(max(0, tick - LATE_TICKS), tick) % CELLS
+        columns = np.arange(max(0, tick - LATE_TICKS), tick) % SLOTS
         ticks = self._ticks[: self.rows, columns]
         frames = self._frames[: self.rows, columns]
         recent = (ticks < tick) & (ticks >= tick - LATE_TICKS) & (frames > newer_than_frame)
@@ -119,24 +119,24 @@ class ActionCells:
         ticks: npt.NDArray[np.int64],
         registered_ns: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
-        """The frames that registered actions were computed from; -1 where a cell is used again.
+        """The frames that registered actions were computed from; -1 where a slot is used again.
 
         Args:
             workers: who registered them.
             ticks: what they are meant for.
             registered_ns: when.
         """
-        columns = ticks % CELLS
+        columns = ticks % SLOTS
         whole = self._ticks[workers, columns] == ticks
         ordering.fence()
-        cells = self._cells[workers, columns]
+        slots = self._slots[workers, columns]
         ordering.fence()
         whole &= self._ticks[workers, columns] == ticks
-        whole &= cells["registered_ns"] == registered_ns
-        return np.where(whole, cells["frame"], -1)
+        whole &= slots["registered_ns"] == registered_ns
+        return np.where(whole, slots["frame"], -1)
 
     def _offset(self, worker: int, tick: int) -> int:
-        return (worker * CELLS + tick % CELLS) * self._cell_bytes
+        return (worker * SLOTS + tick % SLOTS) * self._slot_bytes
 
     def _read(self, worker: int, tick: int) -> Deposited | None:
         ordering.fence()
@@ -155,7 +155,7 @@ class ActionCells:
         return Deposited(worker, frame, tick, value, version, registered_ns / NANO)
 
 
-def _cell_dtype(blueprint: Blueprint) -> np.dtype[Any]:
+def _slot_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     return np.dtype(
         [
             ("tick", "<i8"),

@@ -21,7 +21,7 @@ class Orders:
 
     Attributes:
         processes: inference processes 0..processes-1 act; the others leave.
-        rows: rows of action cells that may hold an action, at least `processes`.
+        rows: rows of action slots that may hold an action, at least `processes`.
         algorithm: the staggering algorithm.
         fill: ticks ahead an action may be re-used.
         injected_latency_ms: mean of the padded inference time.

@@ -19,8 +19,8 @@ before a load, which the kernel keeps where it matters here (`wakeup.py`). Two r
 Marks and words are aligned 8-byte (in the doorbell 4-byte) numbers, which both processors load and
 store in one piece; what was copied together with the contents is never taken for a mark. Where a
 record carries a checksum, too, a reader that ignored the rules would leave the record out, and not
-believe half of it. Under a claim lock nothing of this is needed: taking it is an acquire, letting
-go of it a release, also by death, since the kernel's own lock around it is (`claim_lock.py`).
+believe half of it. Under a `RobustLock` nothing of this is needed: taking it is an acquire, letting
+go of it a release, also by death, since the kernel's own lock around it is (`robust_lock.py`).
 
 There are two fences. The compiled one is C11's (`fence.c`): `dmb ish` on ARM64, no instruction on
 x86-64. Where there was no compiler, a lock of Python that nobody else knows is let go of and taken

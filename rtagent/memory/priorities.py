@@ -5,7 +5,7 @@ frame than those before. Frame k has leaf k mod leaves. As many leaves as the fr
 are enough, since two frames that share a leaf are never in the ring together.
 
 Why it is correct. Every access holds two locks: one between the threads of this process, and a
-claim lock between processes, which the kernel frees when its holder dies (`claim_lock.py`). Nobody
+claim lock between processes, which the kernel frees when its holder dies (`robust_lock.py`). Nobody
 waits for either longer than `WAIT_S`; who does not get in goes without, for a priority that stays
 old for a moment does no harm, and a learner that is stopped while it holds the lock must not stop
 the others. Sums that a killed holder left half done are mended by the next one (`sum_tree.py`).
@@ -27,7 +27,7 @@ from typing import TypeVar, TypeVarTuple
 import numpy as np
 
 from rtagent.clock import Clock
-from rtagent.memory.claim_lock import ClaimLock
+from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.sum_tree import Doubles, Ints, SumTree, sum_tree
 
 Found = TypeVar("Found")
@@ -53,7 +53,7 @@ class Priorities:
         clock: measures and spends the waiting.
     """
 
-    def __init__(self, buffer: memoryview, leaves: int, lock: ClaimLock, clock: Clock) -> None:
+    def __init__(self, buffer: memoryview, leaves: int, lock: RobustLock, clock: Clock) -> None:
         words = np.frombuffer(buffer, "<i8", 2)
         self._inserted, self._removed = words[0:1], words[1:2]
         self._largest = np.frombuffer(buffer, "<f8", 1, 16)

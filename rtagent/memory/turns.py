@@ -1,7 +1,7 @@
 """Whose turn it is to apply a gradient.
 
 Why it is correct. Two things are kept apart. The *apply lock* (an `fcntl` record lock, see
-`claim_lock.py`) is exclusion: one learner at a time writes the shared state, the horizon and the
+`robust_lock.py`) is exclusion: one learner at a time writes the shared state, the horizon and the
 words of this module, and a learner killed inside releases it by dying. The *turn* is order: in
 round-robin a learner enters only when `holder` names it, and passes the turn on before it leaves.
 The turn of a learner that has left the ring belongs to its successor at once. The turn of one that
@@ -11,7 +11,7 @@ over without two writers: the supervisor kills it for its silence, which frees t
 Nobody waits in the kernel for the lock: whoever finds it taken sleeps a moment, beats, and looks
 again. `holder` is one 8-byte word; the bell wakes those who wait for it to change. What is read
 without the lock only says when to try: every decision is taken anew under it, and the lock orders
-what is read there (`claim_lock.py`), on ARM64, too.
+what is read there (`robust_lock.py`), on ARM64, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 
 from rtagent.clock import Clock
-from rtagent.memory.claim_lock import ClaimLock
+from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.wakeup import Doorbell
 
 NANO = 1_000_000_000
@@ -41,7 +41,7 @@ class Turns:
         lock: the apply lock.
     """
 
-    def __init__(self, buffer: memoryview, lock: ClaimLock) -> None:
+    def __init__(self, buffer: memoryview, lock: RobustLock) -> None:
         words = np.frombuffer(buffer, "<i8", 3)
         self._holder, self._granted_ns, self._expired = words[0:1], words[1:2], words[2:3]
         self._bell = Doorbell(buffer, 32)

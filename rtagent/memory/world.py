@@ -7,20 +7,20 @@ from functools import cached_property
 
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.memory.actions import ActionCells
+from rtagent.memory.actions import ActionSlots
 from rtagent.memory.arena import PAGE, Arena, ArenaHandle, check_memory
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.board import Board
 from rtagent.memory.cells import JsonCell
-from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.control import Control
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
+from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.ring import Ring
 from rtagent.memory.ring_memory import RingMemory, SlotArray
+from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers
 from rtagent.staggering.state import StaggerState
@@ -80,8 +80,8 @@ class WorldMemory:
         limit = capacity if most is None else max(1, self.ticks_in(most << 20))
         fixed = {
             "weights": WeightBuffers.size(blueprint.parameters),
-            "actions": ActionCells.size(blueprint),
-            "board": Board.size(),
+            "actions": ActionSlots.size(blueprint),
+            "metrics": ProcessMetrics.size(),
             "control": Control.size(),
             "stagger": StaggerState.nbytes(),
             "status": JsonCell.size(STATUS_CAPACITY),
@@ -184,7 +184,7 @@ class WorldMemory:
         FrameRing.format(memoryview(arenas["frames"].map()))
         Ledger.format(memoryview(arenas["ledger"].map()))
         WeightBuffers.format(memoryview(arenas["weights"].map()))
-        ActionCells.format(memoryview(arenas["actions"].map()), blueprint)
+        ActionSlots.format(memoryview(arenas["actions"].map()), blueprint)
         LearnerState.format(memoryview(arenas["learner"].map()))
         HorizonRecord.format(memoryview(arenas["horizon"].map()))
         if "priorities" in arenas:
@@ -228,9 +228,9 @@ class World:
         return Ledger(self._map("ledger"), self.blueprint, self.config.replay.capacity)
 
     @cached_property
-    def actions(self) -> ActionCells:
-        """The action cells. Writer of row i: inference process i."""
-        return ActionCells(self._map("actions"), self.blueprint)
+    def actions(self) -> ActionSlots:
+        """The action slots. Writer of row i: inference process i."""
+        return ActionSlots(self._map("actions"), self.blueprint)
 
     @cached_property
     def weights(self) -> WeightBuffers:
@@ -238,9 +238,9 @@ class World:
         return WeightBuffers(self._map("weights"), self.blueprint.parameters)
 
     @cached_property
-    def board(self) -> Board:
-        """The metrics board. Writer of each record: its process."""
-        return Board(self._map("board"))
+    def metrics(self) -> ProcessMetrics:
+        """The process metrics. Writer of each record: its process."""
+        return ProcessMetrics(self._map("metrics"))
 
     @cached_property
     def control(self) -> Control:
@@ -258,9 +258,9 @@ class World:
         return StaggerState(self._map("stagger"))
 
     @cached_property
-    def claim_lock(self) -> ClaimLock:
+    def claim_lock(self) -> RobustLock:
         """The lock of the staggering state."""
-        return ClaimLock(self._arenas["claims"])
+        return RobustLock(self._arenas["claims"])
 
     @cached_property
     def learner(self) -> LearnerState:
@@ -270,7 +270,7 @@ class World:
     @cached_property
     def turns(self) -> Turns:
         """Whose turn it is, and the apply lock. Writer: whoever holds that lock."""
-        return Turns(self._map("turns"), ClaimLock(self._arenas["apply"]))
+        return Turns(self._map("turns"), RobustLock(self._arenas["apply"]))
 
     @cached_property
     def horizon(self) -> HorizonRecord:
@@ -282,7 +282,7 @@ class World:
         """The priorities of transitions, if they matter. Writer: whoever holds their lock."""
         if "priorities" not in self._arenas:
             return None
-        lock = ClaimLock(self._arenas["priorities-lock"])
+        lock = RobustLock(self._arenas["priorities-lock"])
         capacity = self.config.replay.capacity
         return Priorities(self._map("priorities"), capacity, lock, MonotonicClock())
 

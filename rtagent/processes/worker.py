@@ -25,8 +25,8 @@ from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.board import Record
 from rtagent.memory.control import Orders
+from rtagent.memory.process_metrics import Record
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import (
@@ -82,7 +82,7 @@ class WorkerContext:
     Attributes:
         assignment: which worker it is.
         world: the shared memory.
-        record: the worker's own record on the board, an array of one element.
+        record: the worker's own record in the metrics, an array of one element.
         clock: monotonic time.
     """
 
@@ -194,7 +194,7 @@ def run_worker(assignment: Assignment, pipe: Pipe) -> None:
     sharpen_timers()
     try:
         world = World(assignment.handles)
-        record = world.board.record(assignment.role, assignment.index)
+        record = world.metrics.record(assignment.role, assignment.index)
         record["pid"] = os.getpid()
         record["ready"] = 0
         paced = assignment.role == "environment"

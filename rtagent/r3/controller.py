@@ -20,9 +20,9 @@ several.
 from __future__ import annotations
 
 from rtagent.config import R3Config
-from rtagent.memory.board import Record, recent_episodes
 from rtagent.memory.control import Orders
 from rtagent.memory.horizon import KINDS, MODES, UNKNOWN, Decision, Horizon, HorizonRecord
+from rtagent.memory.process_metrics import Record, recent_episodes
 from rtagent.r3.equations import (
     LARGEST_IN_SMALLEST,
     clamp_batch_size,
@@ -113,7 +113,7 @@ class HorizonKeeper:
             now_ns: monotonic.
             samples: of the update; 0: nothing was applied.
             updates: applied over the whole run.
-            environment: the environment's record on the board.
+            environment: the environment's record in the metrics.
             orders: in force.
 
         Returns:

@@ -65,9 +65,9 @@ class Coordinator:
         self._decisions = DecisionEvents(world.horizon, clock, event)
         self._sizes = ReplaySizes(memory, world.blueprint, config)
         self._usage = MemoryUsage(memory, world, pids, private)
-        self._pressure = Pressure(world.board, levels)
+        self._pressure = Pressure(world.metrics, levels)
         self._episodes = EpisodeScales(
-            world.board.environment, world.blueprint.tick_seconds, config.r3.window
+            world.metrics.environment, world.blueprint.tick_seconds, config.r3.window
         )
         self._budget = _bytes(config.r3.memory_budget_mb)
         self._accepted = False
@@ -148,7 +148,7 @@ class Coordinator:
         if lock.try_enter():
             try:
                 now_ns, updates = int(self._clock.now() * NANO), record.read().updates
-                self._keeper.advance(now_ns, 0, updates, self._world.board.environment, orders)
+                self._keeper.advance(now_ns, 0, updates, self._world.metrics.environment, orders)
             finally:
                 lock.leave()
         self._decisions.publish()

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 
 from rtagent.config import R3Config
-from rtagent.memory.board import Record, recent_episodes
 from rtagent.memory.control import Orders
 from rtagent.memory.horizon import UNKNOWN
+from rtagent.memory.process_metrics import Record, recent_episodes
 from rtagent.r3 import equations
 from rtagent.r3.budget import AIM, ReplaySizes
 from rtagent.r3.memory_usage import MemoryUsage
@@ -30,7 +30,7 @@ class EpisodeScales:
     """How the newest episodes move the division (Eqs. 4 and 5).
 
     Args:
-        environment: the environment's record on the board.
+        environment: the environment's record in the metrics.
         tick_seconds: tau_M.
         window: gamma, episodes.
 

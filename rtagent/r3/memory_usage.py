@@ -80,11 +80,11 @@ class MemoryUsage:
         self._next = -math.inf
 
     def _ready(self, orders: Orders) -> bool:
-        board = self._world.board
+        metrics = self._world.metrics
         ready = [
-            board.environment["ready"],
-            board.learners["ready"][: orders.learners],
-            board.inference["ready"][: orders.processes],
+            metrics.environment["ready"],
+            metrics.learners["ready"][: orders.learners],
+            metrics.inference["ready"][: orders.processes],
         ]
         return all(bool(each.all()) for each in ready)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rtagent.memory.board import Board
+from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.usage import Level
 
 SHRINK_EVERY_S = 0.5
@@ -34,12 +34,12 @@ class Pressure:
     """Watches the memory of the machine, of the control groups, and of the learners.
 
     Args:
-        board: where learners count batches that did not fit.
+        metrics: where learners count batches that did not fit.
         levels: how full machine and control groups are.
     """
 
-    def __init__(self, board: Board, levels: Callable[[], Sequence[Level]]) -> None:
-        self._board = board
+    def __init__(self, metrics: ProcessMetrics, levels: Callable[[], Sequence[Level]]) -> None:
+        self._metrics = metrics
         self._levels = levels
         self._failures = 0
         self._noticed_at = -math.inf
@@ -64,7 +64,7 @@ class Pressure:
         return self._calm and now - self._noticed_at >= CALM_S
 
     def _batch_refused(self) -> Shortage | None:
-        failures = int(self._board.learners["out_of_memory"].sum())
+        failures = int(self._metrics.learners["out_of_memory"].sum())
         if failures <= self._failures:
             return None
         self._failures = failures

@@ -21,7 +21,7 @@ A holder can be killed anywhere, so whatever it leaves must be recognisable:
 
 The membership may be read without the lock: a torn read is simply not believed, whatever the order
 in which its words arrive. The plan may not where a fresh one would mislead, so every algorithm
-loads it under the lock, which orders loads and stores on every processor (`memory/claim_lock.py`).
+loads it under the lock, which orders loads and stores on every processor (`memory/robust_lock.py`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from multiprocess import connection
 from rtagent.clock import MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.memory.actions import NANO
-from rtagent.memory.board import Board, Doing, doing_since
+from rtagent.memory.process_metrics import Doing, ProcessMetrics, doing_since
 from rtagent.processes.pipe import MOST_AT_ONCE
 from rtagent.processes.systemd import Heartbeat, every_role_fresh
 from rtagent.supervisor.child import Child, Starter, State
@@ -47,7 +47,7 @@ class Children:
     """Every process of a run but the supervisor's own.
 
     Args:
-        board: where the processes stamp their heartbeats.
+        metrics: where the processes stamp their heartbeats.
         starter: spawns the process of a role and an index, given its end of a line.
         report: told what happens.
         tick_seconds: tau_M.
@@ -57,14 +57,14 @@ class Children:
 
     def __init__(
         self,
-        board: Board,
+        metrics: ProcessMetrics,
         starter: Callable[[str, int], Starter],
         report: Report,
         tick_seconds: float,
         seed: int,
         env: EnvConfig,
     ) -> None:
-        self._board = board
+        self._metrics = metrics
         self._env = env
         self._starter = starter
         self._report = report
@@ -244,7 +244,7 @@ class Children:
                 self._report.event("not_understood", source=child.name, message=message)
 
     def _record(self, child: Child) -> Any:
-        return self._board.record(child.role, child.index)
+        return self._metrics.record(child.role, child.index)
 
     def _silent_for(self, child: Child, now: float) -> float:
         """Seconds since the process of this child last beat, or was started."""

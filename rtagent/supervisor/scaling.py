@@ -1,8 +1,8 @@
 """`inference.processes = "auto"`: measures how acting goes, follows what `autoscale.py` decides.
 
 Everything is read from shared memory in the supervisor's thread, once a second: a window of the
-board's registrations and of the ledger. What was measured before a change says nothing about what
-is now, so the window begins no earlier than the newest change.
+processes' registrations and of the ledger. What was measured before a change says nothing about
+what is now, so the window begins no earlier than the newest change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.config import MAX_INFERENCE_PROCESSES, InferenceConfig
-from rtagent.memory.board import registrations_since
+from rtagent.memory.process_metrics import registrations_since
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
@@ -111,7 +111,7 @@ class Scaling:
 
     def _measure(self, now: float, running: Iterable[int]) -> Measured | None:
         """How acting has gone lately; None if nobody has acted."""
-        records = [self._world.board.record("inference", index) for index in running]
+        records = [self._world.metrics.record("inference", index) for index in running]
         estimate_s = max(float(record["estimate_s"][0]) for record in records)
         since = max(now - max(WINDOW_S, WINDOW_INFERENCES * estimate_s), self._changed_at)
         latencies = np.concatenate(

@@ -147,7 +147,7 @@ class Supervisor:
                 self.run_dir,
             )
             children = self._children = Children(
-                self.world.board, staffing.starter, self._report, blueprint.tick_seconds,
+                self.world.metrics, staffing.starter, self._report, blueprint.tick_seconds,
                 self.config.run.seed, self.config.env,
             )
             self._prepare(memory, resume, past)
@@ -334,9 +334,9 @@ class Supervisor:
 
     def _note_slips(self) -> None:
         """Tell that the clock gave up on catching up."""
-        slips = int(self._shared.board.environment["slips"][0])
+        slips = int(self._shared.metrics.environment["slips"][0])
         if slips != self._slips:
-            behind_ms = round(int(self._shared.board.environment["slipped_ns"][0]) / 1e6, 1)
+            behind_ms = round(int(self._shared.metrics.environment["slipped_ns"][0]) / 1e6, 1)
             self._report.event("slip", source="environment", slips=slips, slipped_ms=behind_ms)
         self._slips = slips
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from rtagent.clock import Clock
 from rtagent.files.append import append_whole
 from rtagent.files.pruning import MIB, newest_first, prune
-from rtagent.memory.board import EPISODES, Record, recent_episodes
 from rtagent.memory.horizon import Decision
+from rtagent.memory.process_metrics import EPISODES, Record, recent_episodes
 from rtagent.memory.world import World
 from rtagent.telemetry.stats import StatsReader
 from rtagent.telemetry.tensorboard import scalar_record, version_record
@@ -188,7 +188,7 @@ class Recorder:
         self._events, self._written = self._folder / name, 0
 
     def _finished_since(self, tick: int) -> Record:
-        recent = recent_episodes(self._world.board.environment, EPISODES)
+        recent = recent_episodes(self._world.metrics.environment, EPISODES)
         episodes: Record = recent[recent["end_tick"] > tick]
         return episodes
 
@@ -196,20 +196,20 @@ class Recorder:
 
     def _ns_of(self, tick: int) -> float:
         """When a tick was due, on the monotonic clock."""
-        record = self._world.board.environment[0]
+        record = self._world.metrics.environment[0]
         since = (tick - int(record["anchor_tick"])) / self._world.blueprint.rate_hz
         return float(record["anchor_ns"]) + since * NANO
 
     def _tick_at(self, ns: float) -> int:
         """The tick that was due last; before the world's clock starts, the newest there is."""
-        record = self._world.board.environment[0]
+        record = self._world.metrics.environment[0]
         since = (ns - float(record["anchor_ns"])) / NANO * self._world.blueprint.rate_hz
         tick = int(record["anchor_tick"]) + floor(since)
         return max(0, min(tick, self._world.ledger.newest))
 
     def _seconds(self, episode: Any) -> float:
         """Seconds from the first tick of the run to the end of an episode."""
-        slipped = float(self._world.board.environment["slipped_ns"][0]) / NANO
+        slipped = float(self._world.metrics.environment["slipped_ns"][0]) / NANO
         ticks = int(episode["end_tick"]) - self._world.first_tick
         return slipped + ticks / self._world.blueprint.rate_hz
 

@@ -1,6 +1,6 @@
 """Every figure the program reports, computed from the shared memory by whoever asks.
 
-What happened in the world in the last minute is counted from the tick ledger and the action cells;
+What happened in the world in the last minute is counted from the tick ledger and the action slots;
 the counters of the run are those of the environment process, which alone executes. Percentiles and
 means cover the last 60 seconds, or the time since the inference settings changed, if that is less:
 `clock.window_s` says how long. What is not known is None, never 0.
@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.memory.actions import NANO
-from rtagent.memory.board import (
+from rtagent.memory.ledger import Rows
+from rtagent.memory.process_metrics import (
     SAMPLES,
     Record,
     applied_rate,
@@ -25,7 +26,6 @@ from rtagent.memory.board import (
     registrations_since,
     step_lengths,
 )
-from rtagent.memory.ledger import Rows
 from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
 from rtagent.staggering.arbiter import Source
@@ -89,7 +89,7 @@ class StatsReader:
         return rows[rows["time_ns"] >= since * NANO]
 
     def _clock_figures(self, rows: Rows, now: float, since: float) -> acting.Clock:
-        record = self._world.board.environment[0]
+        record = self._world.metrics.environment[0]
         target = self._world.blueprint.rate_hz
         ticks = int(record["ticks"])
         rate = drift_ms = None
@@ -117,14 +117,14 @@ class StatsReader:
 
     def _step_lengths(self, rows: Rows) -> npt.NDArray[np.int64]:
         """How long the environment took for the ticks of these rows, nanoseconds."""
-        return step_lengths(self._world.board.environment, rows["tick"])
+        return step_lengths(self._world.metrics.environment, rows["tick"])
 
     def _action_figures(self, rows: Rows, minute: Rows, now: float) -> acting.Actions:
-        record = self._world.board.environment[0]
+        record = self._world.metrics.environment[0]
         agent, reused = int(record["agent"]), int(record["reused"])
         default = int(record["default"])
         ticks = agent + reused + default
-        deposits = int(self._world.board.inference["deposits"].sum())
+        deposits = int(self._world.metrics.inference["deposits"].sum())
         registered = self._registered(round((now - WINDOW_S) * NANO))
         pending = int((registered["tick"] > self._world.ledger.newest).sum())
         acted = rows["source"] != Source.DEFAULT
@@ -145,7 +145,7 @@ class StatsReader:
 
     def _registered(self, since_ns: int) -> Record:
         """What all inference processes have registered since then, whether executed or not."""
-        records = self._world.board.inference[: self._world.control.orders.rows]
+        records = self._world.metrics.inference[: self._world.control.orders.rows]
         return np.concatenate(
             [registrations_since(records[i : i + 1], since_ns) for i in range(len(records))]
         )
@@ -156,7 +156,7 @@ class StatsReader:
         workers, taus = [], []
         roles = [role for role in status.get("roles", []) if role["role"] == "inference"]
         for role in roles:
-            record = self._world.board.record("inference", role["index"])
+            record = self._world.metrics.record("inference", role["index"])
             latencies = registrations_since(record, since)["latency_ns"] / 1e6
             taus.append(latencies)
             workers.append(
@@ -192,7 +192,7 @@ class StatsReader:
         )
 
     def _learning_figures(self, status: dict[str, Any], now: float) -> learning.Learning:
-        records = self._world.board.learners
+        records = self._world.metrics.learners
         orders = self._world.control.orders
         info = self._world.weights.info()
         updates, applied = int(records["updates"].max()), int(records["applied"].sum())
@@ -236,7 +236,7 @@ class StatsReader:
 
     def _update_rate(self, now: float) -> float | None:
         """Of the learners that are not silent, over the last seconds; None: there is none."""
-        records = self._world.board.learners
+        records = self._world.metrics.learners
         rates = [
             applied_rate(records[index : index + 1], round(now * NANO), RATE_OVER_NS)
             for index in range(self._world.control.orders.learners)
@@ -247,7 +247,7 @@ class StatsReader:
 
     def _exploration_rate(self) -> float | None:
         """The rate of the newest registered action; unknown before the first."""
-        records = self._world.board.inference[: self._world.control.orders.rows]
+        records = self._world.metrics.inference[: self._world.control.orders.rows]
         acted = np.flatnonzero(records["samples"])
         if not len(acted):
             return None
@@ -257,7 +257,7 @@ class StatsReader:
 
     def _evaluation_figures(self) -> learning.Evaluation:
         """Of the greedy policy in a paused world; unknown before the first evaluation."""
-        record = self._world.board.evaluation[0]
+        record = self._world.metrics.evaluation[0]
         known = int(record["evaluations"]) > 0
         return learning.Evaluation(
             evaluations=int(record["evaluations"]),
@@ -310,7 +310,7 @@ class StatsReader:
             used_bytes=_bytes(reserved.used_bytes),
             baseline_bytes=_bytes(reserved.baseline_bytes),
             memory_budget_bytes=_bytes(reserved.budget_bytes),
-            oom_events=int(self._world.board.learners["out_of_memory"].sum()),
+            oom_events=int(self._world.metrics.learners["out_of_memory"].sum()),
             pressure_events=reserved.pressure_events,
             decisions=self._world.horizon.count,
         )
@@ -322,7 +322,7 @@ class StatsReader:
         (r_max where the least is 0, as there). The range includes 0, which is what a world pays
         that is over. Of delay and learning no more is known than that they cost something.
         """
-        record, declared = self._world.board.environment[0], self._world.blueprint.reward_range
+        record, declared = self._world.metrics.environment[0], self._world.blueprint.reward_range
         low, high = float(record["reward_low"]), float(record["reward_high"])
         kind = "estimate"
         if declared is not None and declared[0] <= low <= high <= declared[1]:
@@ -333,7 +333,7 @@ class StatsReader:
         return acting.Regrets(inaction, delay=UNKNOWN_REGRET, learning=UNKNOWN_REGRET)
 
     def _episode_figures(self) -> learning.Episodes:
-        record = self._world.board.environment
+        record = self._world.metrics.environment
         newest = recent_episodes(record, EPISODES)
         recent, found = newest[-100:], trend(newest["return"])
         return learning.Episodes(

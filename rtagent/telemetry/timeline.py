@@ -4,7 +4,7 @@ Computed from shared memory by whoever asks. A bar is an action that an inferenc
 registered, whether or not a tick executed it. It starts where the frame it was computed from was
 published: that is what its delay counts from, and it holds for algorithms that wait before they
 register as well. The process cannot have looked before it was done with its action before, so a
-bar never starts before that one's end. Where the action's cell has been used again, which holds
+bar never starts before that one's end. Where the action's slot has been used again, which holds
 the number of the frame, the bar starts the inference time before its end. Inferences under way are
 left out: nothing says that they will end.
 """
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.memory.actions import NANO
-from rtagent.memory.board import Record
 from rtagent.memory.ledger import Rows
+from rtagent.memory.process_metrics import Record
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 
@@ -61,7 +61,7 @@ def _start_ns(world: World, status: dict[str, Any], now: float) -> int:
     """When the daemon started; while it has not said so: when its clock did."""
     if "started_s" in status:
         return round(float(status["started_s"]) * NANO)
-    record = world.board.environment[0]
+    record = world.metrics.environment[0]
     anchor_ns = int(record["anchor_ns"])
     return anchor_ns - int(record["slipped_ns"]) if anchor_ns else round(now * NANO)
 
@@ -90,7 +90,7 @@ def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, li
 
 
 def _bars(world: World, since_ns: int, start_ns: int) -> dict[str, list[Any]]:
-    recent: Record = world.board.inference["recent"][: world.control.orders.rows]
+    recent: Record = world.metrics.inference["recent"][: world.control.orders.rows]
     workers, places = np.nonzero(recent["registered_ns"] >= since_ns)
     samples = recent[workers, places]
     ends = samples["registered_ns"]

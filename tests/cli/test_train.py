@@ -74,7 +74,7 @@ class FakeRuntime:
     @property
     def world(self) -> Any:
         applied = np.array([0, round(self.clock.now() * 10)])
-        return SimpleNamespace(board=SimpleNamespace(learners={"applied": applied}))
+        return SimpleNamespace(metrics=SimpleNamespace(learners={"applied": applied}))
 
     def wait_ready(self, timeout: float) -> None:
         if not self.ready:

@@ -17,18 +17,18 @@ from rtagent.env.adapter import Step
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
 from rtagent.env.wall_clock import NANO, TickSchedule
-from rtagent.memory.actions import ActionCells
+from rtagent.memory.actions import ActionSlots
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.board import (
-    Board,
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
+from rtagent.memory.process_metrics import (
     Doing,
+    ProcessMetrics,
     doing_since,
     note_doing,
     recent_episodes,
     step_lengths,
 )
-from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from tests.conftest import make_blueprint
 
@@ -73,7 +73,7 @@ class StubWorld:
         )
 
     def note(self, call: str) -> None:
-        """What the board says while the world is called, and for how long it has said so."""
+        """What the metrics say while the world is called, and for how long it has said so."""
         doing, since_ns = doing_since(self.record)
         self.doing.append((call, doing, self.clock.now() - since_ns / NANO))
 
@@ -87,18 +87,18 @@ class Memory:
     def __init__(self, blueprint: Blueprint) -> None:
         sizes = (
             FrameRing.size(blueprint, CAPACITY), Ledger.size(blueprint, CAPACITY),
-            ActionCells.size(blueprint), Board.size(),
+            ActionSlots.size(blueprint), ProcessMetrics.size(),
         )
-        frames, ledger, actions, board = (
+        frames, ledger, actions, metrics = (
             memoryview(np.zeros(-(-size // 8), np.int64)).cast("B") for size in sizes
         )
         FrameRing.format(frames)
         Ledger.format(ledger)
-        ActionCells.format(actions, blueprint)
+        ActionSlots.format(actions, blueprint)
         self.frames = FrameRing(frames, blueprint, CAPACITY)
         self.ledger = Ledger(ledger, blueprint, CAPACITY)
-        self.actions = ActionCells(actions, blueprint)
-        self.record = Board(board).environment
+        self.actions = ActionSlots(actions, blueprint)
+        self.record = ProcessMetrics(metrics).environment
 
 
 class Run:
@@ -486,12 +486,13 @@ def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) 
 
 def test_slip_of_a_restart_is_exact_after_a_day() -> None:
     """A period is no whole number of nanoseconds; rounding it would cost 2 ms a day."""
-    board = Board(memoryview(np.zeros(Board.size() // 8 + 1, np.int64)).cast("B")).environment
-    board["ticks"], board["anchor_ns"] = 1, 7 * NANO
+    memory = memoryview(np.zeros(ProcessMetrics.size() // 8 + 1, np.int64)).cast("B")
+    metrics = ProcessMetrics(memory).environment
+    metrics["ticks"], metrics["anchor_ns"] = 1, 7 * NANO
     ticks = 5_160_456
     due_ns = TickSchedule(59.7275, 7 * NANO, 0, 5).due_ns(ticks)
-    process._note_anchor(board, TickSchedule(59.7275, due_ns + 3 * NANO, ticks, 5))
-    assert abs(int(board["slipped_ns"][0]) - 3 * NANO) <= 1
+    process._note_anchor(metrics, TickSchedule(59.7275, due_ns + 3 * NANO, ticks, 5))
+    assert abs(int(metrics["slipped_ns"][0]) - 3 * NANO) <= 1
 
 
 def test_last_frame_survives_a_restart(body: Callable[..., SimpleNamespace]) -> None:

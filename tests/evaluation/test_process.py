@@ -17,8 +17,8 @@ from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter
 from rtagent.evaluation import process
 from rtagent.evaluation.process import Evaluation, Evaluator, Played, seed_of
-from rtagent.memory.board import Board
 from rtagent.memory.frames import FrameRing
+from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.ring import Ring
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy import networks
@@ -140,7 +140,7 @@ def test_seeds_are_all_different_and_repeatable() -> None:
     assert all(0 <= seed < 2**32 for seed in seeds)
 
 
-# ---- on time, on the board
+# ---- on time, in the metrics
 
 
 class FakePolicy:
@@ -167,8 +167,8 @@ class FakeContext:
         self.config = config
         self.world = SimpleNamespace(weights=weights)
         self.blueprint = SimpleNamespace(parameters=parameters)
-        self.board = Board(memoryview(bytearray(Board.size())))
-        self.record = self.board.record("evaluation", 0)
+        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+        self.record = self.metrics.record("evaluation", 0)
         self.clock = VirtualClock(1000.0)
         self.until = float("inf")
         self.beats = 0
@@ -230,7 +230,7 @@ def test_the_newest_weights_are_evaluated_every_so_often() -> None:
     assert (first["updates"], first["weights_version"]) == (70, 7)
     assert (first["ticks"], first["unfinished"]) == ([4, 4], 0)
     assert (second["mean_return"], second["updates"]) == (10.0, 80)
-    record = context.board.evaluation
+    record = context.metrics.evaluation
     names = ("evaluations", "episodes", "mean_return", "updates", "weights_version")
     assert [record[name][0].item() for name in names] == [2, 4, 10.0, 80, 8]
     assert walk.seeds == [seed_of(5, number, episode) for number in (0, 1) for episode in (0, 1)]

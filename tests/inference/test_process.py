@@ -18,11 +18,11 @@ from rtagent.config import Config, LearningConfig, PolicyConfig
 from rtagent.inference import process
 from rtagent.inference.process import HURRY, SLICE_S, Driver
 from rtagent.inference.weights import Weights
-from rtagent.memory.actions import NANO, ActionCells
+from rtagent.memory.actions import NANO, ActionSlots
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.memory.board import Board, registrations_since
 from rtagent.memory.control import Orders
 from rtagent.memory.frames import FrameRing
+from rtagent.memory.process_metrics import ProcessMetrics, registrations_since
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy.exploration import explores, smooth_noise
 from rtagent.staggering.arbiter import Deposited
@@ -110,16 +110,16 @@ class Bench:
         self.clock = SteppingClock(START_S)
         weights = memory(WeightBuffers.size(PARAMETERS))
         frames = memory(FrameRing.size(blueprint, CAPACITY))
-        cells = memory(ActionCells.size(blueprint))
+        slots = memory(ActionSlots.size(blueprint))
         WeightBuffers.format(weights)
         FrameRing.format(frames)
-        ActionCells.format(cells, blueprint)
+        ActionSlots.format(slots, blueprint)
         self.buffers = WeightBuffers(weights, PARAMETERS)
         self.frames = FrameRing(frames, blueprint, CAPACITY)
         self.frames.bell = self.bell = ImpatientBell(self.clock)  # type: ignore[assignment]
-        self.cells = ActionCells(cells, blueprint)
-        self.board = Board(memory(Board.size()))
-        self.record = self.board.record("inference", INDEX)
+        self.slots = ActionSlots(slots, blueprint)
+        self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
+        self.record = self.metrics.record("inference", INDEX)
         self.orders = Orders(4, 4, "script", 2, 0.0, "constant", 0.0, go=True)
         self.beats = 0
         self.stopping = False
@@ -139,7 +139,7 @@ class Bench:
             config=Config(policy=ALWAYS_THE_POLICY, learning=LearningConfig(processes=0)),
             beat=self._beat,
             world=SimpleNamespace(
-                frames=self.frames, actions=self.cells, weights=self.buffers, board=self.board,
+                frames=self.frames, actions=self.slots, weights=self.buffers, metrics=self.metrics,
                 stagger=SimpleNamespace(algorithm="script"), claim_lock=nullcontext(),
             ),
         )
@@ -250,7 +250,7 @@ def test_action_is_deposited(bench: Bench) -> None:
     bench.publish(7, best=2)
     bench.weights.take_over()
     replies = bench.follow(Infer(2), Deposit(9, 2))
-    (found,) = bench.cells.at(9)
+    (found,) = bench.slots.at(9)
     assert found == Deposited(INDEX, 2, 9, 2, 7, found.registered_at)
     assert found.registered_at == pytest.approx(replies[1].now, abs=1e-3)
     assert bench.record["deposits"][0] == bench.record["inferences"][0] == 1
@@ -267,7 +267,7 @@ def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) 
     bench.show(0, 1, 2)
     bench.policy.answers = np.float32([0.25, 0.75, 3.0])
     bench.follow(Infer(2), Deposit(9, 2))
-    (found,) = bench.cells.at(9)
+    (found,) = bench.slots.at(9)
     # The second is outside its bounds.
     assert found.action.tolist() == [0.25, 0.5, 3.0]
     bench.policy.answers = np.float32([0.0, np.nan, 0.0])
@@ -288,7 +288,7 @@ def test_continuous_actions_explore_alike_in_every_process(
         bench.show(*range(5))
         bench.policy.answers = np.zeros(3, np.float32)
         bench.follow(Infer(4), Deposit(5, 4))
-        actions.append(bench.cells.at(5)[0].action.tolist())
+        actions.append(bench.slots.at(5)[0].action.tolist())
     wanted = np.clip(np.array(smooth_noise(0, 4, 8, 3)), -2.0, 2.0)
     np.testing.assert_allclose(actions[0], wanted, rtol=1e-5)
     assert actions[0] == actions[1]
@@ -311,7 +311,7 @@ def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> Non
         rate = 1.0 - version / 10
         assert bench.record["epsilon"][0] == pytest.approx(rate)
         random = explores(0, number, 1, rate, PARAMETERS)
-        (deposited,) = bench.cells.at(number + 1)
+        (deposited,) = bench.slots.at(number + 1)
         assert deposited.frame == number
         assert deposited.action == (1 if random is None else random)
 
@@ -334,7 +334,7 @@ def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:
     bench.policy.during = lambda: bench.publish(next(versions), best=2)
     bench.follow(Infer(0), Deposit(1, 0), Infer(0), Deposit(2, 0))
     # What was published during an inference acts from the next one on.
-    (first,), (second,) = bench.cells.at(1), bench.cells.at(2)
+    (first,), (second,) = bench.slots.at(1), bench.slots.at(2)
     assert (first.version, first.action) == (0, 1)
     assert (second.version, second.action) == (1, 2)
 
@@ -389,7 +389,7 @@ def test_waiting_for_frames_is_idle_time(bench: Bench) -> None:
     tick_s = bench.context.blueprint.tick_seconds
     bench.policy.pieces, bench.policy.piece_s = 10, 1e-3
     bench.show(0)
-    bench.board.environment["anchor_ns"] = round(START_S * NANO)
+    bench.metrics.environment["anchor_ns"] = round(START_S * NANO)
     bench.bell.during = lambda: bench.show(bench.frames.newest + 1)
     beat = bench.context.beat
 
@@ -413,7 +413,7 @@ class World:
         bench.frames.bell = self  # type: ignore[assignment]
         self.tick_s = bench.context.blueprint.tick_seconds
         self.start_s = START_S + 0.001
-        bench.board.environment["anchor_ns"] = round(self.start_s * NANO)
+        bench.metrics.environment["anchor_ns"] = round(self.start_s * NANO)
         look = bench.clock.now
         bench.clock.now = lambda: self._show(look())  # type: ignore[method-assign]
 
@@ -458,14 +458,14 @@ def test_leaves_when_it_is_one_too_many(
     bench.orders = Orders(processes, 4, "script", 2, 0.0, "constant", 0.0)
     assert bench.follow(instruction) == []
     assert bench.policy.seen == []
-    assert list(bench.cells.at(1)) == []
+    assert list(bench.slots.at(1)) == []
 
 
 def test_an_action_under_way_is_registered_before_leaving(bench: Bench) -> None:
     bench.show(0)
     bench.orders = Orders(INDEX, 4, "script", 2, 0.0, "constant", 0.0)
     assert len(bench.follow(Infer(0), Deposit(1, 0), Now())) == 1
-    assert [each.frame for each in bench.cells.at(1)] == [0]
+    assert [each.frame for each in bench.slots.at(1)] == [0]
 
 
 def test_stays_while_it_is_wanted(bench: Bench) -> None:
@@ -499,7 +499,7 @@ def test_network_that_answers_no_number(bench: Bench, wrong: float) -> None:
     bench.policy.answers = np.array([0.0, wrong, 1.0], np.float32)
     with pytest.raises(FloatingPointError, match="to frame 4"):
         bench.follow(Infer(None), Deposit(5, 4))
-    assert list(bench.cells.at(5)) == []
+    assert list(bench.slots.at(5)) == []
 
 
 @pytest.mark.parametrize(("injected_ms", "tau_s"), [(600.0, 0.6), (100.0, TAU_S)])

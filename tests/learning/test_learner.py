@@ -19,11 +19,11 @@ from rtagent.learning import learner
 from rtagent.learning.warm_up import empty_batch
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.board import Board, applied_rate
 from rtagent.memory.cells import JsonCell
-from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
+from rtagent.memory.process_metrics import ProcessMetrics, applied_rate
+from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy import networks
@@ -52,7 +52,7 @@ class FakeContext:
         self.world, self.config, self.blueprint = world, world.config, world.blueprint
         self.index = 0
         self.clock: Clock = VirtualClock(100.0)
-        self.record = world.board.record("learner", 0)
+        self.record = world.metrics.record("learner", 0)
         self.checkpoint_dir, self.resume, self.run_dir = folder, resume, folder
         self.orders = SimpleNamespace(
             learning_paused=False, learners=1, learner_ring=[0], learning_order="round-robin",
@@ -120,8 +120,8 @@ def make_world(
             weights=WeightBuffers(buffer, shapes.parameters),
             learner=LearnerState(state, shapes.learned_parameters),
             horizon=HorizonRecord(horizon),
-            turns=Turns(shared_bytes(Turns.size()), ClaimLock(arenas[-1].handle)),
-            board=Board(memoryview(bytearray(Board.size()))), priorities=None,
+            turns=Turns(shared_bytes(Turns.size()), RobustLock(arenas[-1].handle)),
+            metrics=ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), priorities=None,
             status=JsonCell(shared_bytes(JsonCell.size(4096)), 4096),
         )
 
@@ -315,7 +315,7 @@ def test_what_a_batch_needs_is_noted_with_its_size(
 def test_a_lease_lasts_for_four_updates_of_its_holder(make_world: Any, tmp_path: Path) -> None:
     context = FakeContext(make_world(lease_s=2.0), tmp_path)
     one = learner.Learner(context)
-    times = context.world.board.learners["update_ns"]
+    times = context.world.metrics.learners["update_ns"]
     times[1], times[2] = 0.3e9, 0.7e9
     assert [one._lease_s(index) for index in (0, 1, 2)] == pytest.approx([2.0, 2.0, 2.8])
 
@@ -451,7 +451,7 @@ def test_who_writes_a_checkpoint_holds_no_turn(
     world = make_world()
     play(world, 60)
     writer, other = FakeContext(world, tmp_path), FakeContext(world, tmp_path)
-    other.index, other.record = 1, world.board.record("learner", 1)
+    other.index, other.record = 1, world.metrics.record("learner", 1)
     writer.orders = other.orders = SimpleNamespace(
         **vars(other.orders) | {"learners": 2, "learner_ring": [0, 1]}
     )
@@ -470,7 +470,7 @@ def test_who_writes_a_checkpoint_holds_no_turn(
     stop_at(writer, 0)
     learner.run(writer)
     assert (entered, world.turns.expired) == ([True] * 3, 0)
-    assert not world.board.learners["writing"].any()
+    assert not world.metrics.learners["writing"].any()
     # It takes turns again.
     assert second._ring() == [0, 1]
 

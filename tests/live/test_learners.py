@@ -26,7 +26,7 @@ def updates(runtime: Runtime) -> int:
 
 
 def applied(runtime: Runtime) -> list[int]:
-    return [int(each) for each in runtime.world.board.learners["applied"][:4]]
+    return [int(each) for each in runtime.world.metrics.learners["applied"][:4]]
 
 
 def learns(runtime: Runtime, most_s: float = 20.0, count: int = 20) -> float:

@@ -14,22 +14,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from rtagent.memory import cells, horizon, learner_state, weights
-from rtagent.memory.actions import CELLS, NANO, ActionCells
-from rtagent.memory.board import (
-    EPISODES,
-    SAMPLES,
-    Board,
-    add_episode,
-    add_registration,
-    recent_episodes,
-    registrations_since,
-)
+from rtagent.memory.actions import NANO, SLOTS, ActionSlots
 from rtagent.memory.cells import JsonCell
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import NumpyGather
 from rtagent.memory.horizon import Decision, Horizon, HorizonRecord
 from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.process_metrics import (
+    EPISODES,
+    SAMPLES,
+    ProcessMetrics,
+    add_episode,
+    add_registration,
+    recent_episodes,
+    registrations_since,
+)
 from rtagent.memory.wakeup import Doorbell
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
@@ -266,63 +266,63 @@ class RowsAgain(Rows):
     announced = Plain.announced
 
 
-class Cells(Plain):
-    """Action cells of one inference process."""
+class Slots(Plain):
+    """Action slots of one inference process."""
 
-    history = CELLS + 3
+    history = SLOTS + 3
 
     def __init__(self, memory: memoryview) -> None:
-        self.cells = ActionCells(memory, BLUEPRINT)
-        self.cells.limit(1)
+        self.slots = ActionSlots(memory, BLUEPRINT)
+        self.slots.limit(1)
 
-    size = staticmethod(lambda: ActionCells.size(BLUEPRINT))
+    size = staticmethod(lambda: ActionSlots.size(BLUEPRINT))
 
     @staticmethod
     def format(memory: memoryview) -> None:
-        ActionCells.format(memory, BLUEPRINT)
+        ActionSlots.format(memory, BLUEPRINT)
 
     def write(self, number: int) -> None:
-        self.cells.deposit(self.expected(number))
+        self.slots.deposit(self.expected(number))
 
     @staticmethod
     def expected(tick: int) -> Deposited:
         return Deposited(0, 2 * tick, tick, tick, tick, float(tick))
 
 
-class Deposits(Cells):
+class Deposits(Slots):
     """What the environment looks for."""
 
     def check(self, rng: random.Random) -> None:
-        tick = self.history + rng.choice((1, 0, -1, 1 - CELLS, -CELLS))
-        assert list(self.cells.at(tick)) in ([], [self.expected(tick)])
-        late = self.cells.late(tick, 2 * (tick - 20))
+        tick = self.history + rng.choice((1, 0, -1, 1 - SLOTS, -SLOTS))
+        assert list(self.slots.at(tick)) in ([], [self.expected(tick)])
+        late = self.slots.late(tick, 2 * (tick - 20))
         assert late is None or late == self.expected(late.tick)
 
     def announced(self) -> None:
-        read = self.cells._read
+        read = self.slots._read
 
         def strictly(worker: int, tick: int) -> Deposited | None:
             found = read(worker, tick)
-            assert found is not None, f"the cell says that it holds tick {tick}"
+            assert found is not None, f"the slot says that it holds tick {tick}"
             return found
 
-        self.cells._read = strictly  # type: ignore[method-assign]
-        self.cells.at(self.history)
-        self.cells.late(self.history + 1, 2 * (self.history - 2))
+        self.slots._read = strictly  # type: ignore[method-assign]
+        self.slots.at(self.history)
+        self.slots.late(self.history + 1, 2 * (self.history - 2))
 
 
-class Sources(Cells):
+class Sources(Slots):
     """Which frames registered actions were computed from."""
 
     def check(self, rng: random.Random) -> None:
-        ticks = self.history + np.array([1, 0, -1, 1 - CELLS, -CELLS])
+        ticks = self.history + np.array([1, 0, -1, 1 - SLOTS, -SLOTS])
         workers = np.zeros(len(ticks), np.intp)
-        frames = self.cells.frames_of(workers, ticks, ticks * NANO)
+        frames = self.slots.frames_of(workers, ticks, ticks * NANO)
         assert ((frames == 2 * ticks) | (frames == -1)).all(), frames
 
     def announced(self) -> None:
         tick = np.array([self.history - 1])
-        assert self.cells.frames_of(np.zeros(1, np.intp), tick, tick * NANO) == 2 * tick
+        assert self.slots.frames_of(np.zeros(1, np.intp), tick, tick * NANO) == 2 * tick
 
 
 class Published(Plain):
@@ -503,9 +503,9 @@ class Decisions(Plain):
 
 
 class OfBoard(Plain):
-    """Rings of the metrics board."""
+    """Rings of the process metrics."""
 
-    size = Board.size
+    size = ProcessMetrics.size
 
 
 class Registrations(OfBoard):
@@ -514,7 +514,7 @@ class Registrations(OfBoard):
     history = SAMPLES + 3
 
     def __init__(self, memory: memoryview) -> None:
-        self.record = Board(memory).record("inference", 3)
+        self.record = ProcessMetrics(memory).record("inference", 3)
 
     def write(self, number: int) -> None:
         add_registration(self.record, number, number, number)
@@ -535,7 +535,7 @@ class Episodes(OfBoard):
     history = EPISODES + 3
 
     def __init__(self, memory: memoryview) -> None:
-        self.record = Board(memory).environment
+        self.record = ProcessMetrics(memory).environment
 
     def write(self, number: int) -> None:
         add_episode(self.record, number, number, number, float(number))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rtagent.memory import learner_state
-from rtagent.memory.actions import CELLS, ActionCells
+from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.cells import JsonCell
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.learner_state import LearnerState, Progress
@@ -166,46 +166,46 @@ class Rows:
 
 
 class Deposits:
-    """The action cells of one inference process."""
+    """The action slots of one inference process."""
 
-    code = ActionCells.deposit.__code__
+    code = ActionSlots.deposit.__code__
 
     def __init__(self, memory: memoryview) -> None:
-        self.cells = ActionCells(memory, BLUEPRINT)
-        self.cells.limit(1)
+        self.slots = ActionSlots(memory, BLUEPRINT)
+        self.slots.limit(1)
 
     @staticmethod
     def size() -> int:
-        return ActionCells.size(BLUEPRINT)
+        return ActionSlots.size(BLUEPRINT)
 
     @staticmethod
     def format(memory: memoryview) -> None:
-        ActionCells.format(memory, BLUEPRINT)
+        ActionSlots.format(memory, BLUEPRINT)
 
     @property
     def newest(self) -> int:
-        return int(self.cells._ticks[0].max())
+        return int(self.slots._ticks[0].max())
 
     @property
     def half_written(self) -> bool:
         newest = self.newest
-        written = range(max(0, newest - CELLS + 1), newest + 1)
-        return any(not self.cells.at(tick) for tick in written)
+        written = range(max(0, newest - SLOTS + 1), newest + 1)
+        return any(not self.slots.at(tick) for tick in written)
 
     def resume(self) -> None:
         pass
 
     def write(self, number: int) -> None:
-        self.cells.deposit(self._expected(number))
+        self.slots.deposit(self._expected(number))
 
     def check(self, rng: random.Random) -> int:
         newest = self.newest
         if newest < 0:
             return 0
-        tick = newest + rng.choice((2, 1, 0, -1, -CELLS // 2, 2 - CELLS))
-        found = self.cells.at(tick)
+        tick = newest + rng.choice((2, 1, 0, -1, -SLOTS // 2, 2 - SLOTS))
+        found = self.slots.at(tick)
         assert list(found) in ([], [self._expected(tick)])
-        late = self.cells.late(tick, tick - 20)
+        late = self.slots.late(tick, tick - 20)
         assert late is None or late == self._expected(late.tick)
         return len(found) + (late is not None)
 

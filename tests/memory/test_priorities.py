@@ -18,8 +18,8 @@ import pytest
 
 from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.memory.arena import PAGE, Arena
-from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.priorities import AT_ONCE, WAIT_S, Priorities
+from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.sum_tree import SumTree, sum_tree
 from tests.forked import Forked, at_each_line, eventually
 
@@ -28,8 +28,8 @@ EVERYWHERE = np.zeros(2000)
 
 
 @pytest.fixture
-def lock(make_arena: Callable[..., Arena]) -> Iterator[ClaimLock]:
-    found = ClaimLock(make_arena(1).handle)
+def lock(make_arena: Callable[..., Arena]) -> Iterator[RobustLock]:
+    found = RobustLock(make_arena(1).handle)
     yield found
     found.close()
 
@@ -50,7 +50,7 @@ def memory(shared: Callable[[int], memoryview]) -> memoryview:
 
 
 @pytest.fixture
-def priorities(memory: memoryview, lock: ClaimLock, clock: VirtualClock) -> Priorities:
+def priorities(memory: memoryview, lock: RobustLock, clock: VirtualClock) -> Priorities:
     return Priorities(memory, LEAVES, lock, clock)
 
 
@@ -75,7 +75,7 @@ def test_new_transitions_get_the_largest_priority_so_far(priorities: Priorities)
 
 
 def test_who_comes_second_resets_nothing(
-    priorities: Priorities, memory: memoryview, lock: ClaimLock, clock: VirtualClock
+    priorities: Priorities, memory: memoryview, lock: RobustLock, clock: VirtualClock
 ) -> None:
     priorities.advance(frames(3, 4, 6), 0)
     priorities.update(frames(3), np.array([0.5]))
@@ -151,7 +151,7 @@ def test_the_discarded_are_gone(priorities: Priorities) -> None:
 
 def test_many_are_inserted_and_removed_in_pieces(
     shared: Callable[[int], memoryview],
-    lock: ClaimLock,
+    lock: RobustLock,
     clock: VirtualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -176,7 +176,7 @@ def test_many_are_inserted_and_removed_in_pieces(
 
 @pytest.mark.process
 def test_a_change_that_fails_lets_go_of_both_locks(
-    priorities: Priorities, memory: memoryview, lock: ClaimLock, forked: Forked
+    priorities: Priorities, memory: memoryview, lock: RobustLock, forked: Forked
 ) -> None:
     priorities.advance(frames(3, 4), 0)
     with pytest.raises(ValueError, match="broadcast"):
@@ -215,11 +215,11 @@ def test_a_stopped_holder_stops_nobody(
     make_arena: Callable[..., Arena], memory: memoryview, clock: VirtualClock, forked: Forked
 ) -> None:
     arena = make_arena(1)
-    priorities = Priorities(memory, LEAVES, ClaimLock(arena.handle), clock)
+    priorities = Priorities(memory, LEAVES, RobustLock(arena.handle), clock)
     priorities.advance(np.arange(5), 0)
 
     def hold() -> None:
-        with ClaimLock(arena.handle):
+        with RobustLock(arena.handle):
             signal.pause()
 
     pid = forked.start(hold)
@@ -235,7 +235,7 @@ def test_a_stopped_holder_stops_nobody(
 
 
 def test_two_threads_keep_out_of_each_others_way(
-    shared: Callable[[int], memoryview], lock: ClaimLock
+    shared: Callable[[int], memoryview], lock: RobustLock
 ) -> None:
     memory = formatted(shared(Priorities.size(LEAVES)))
     priorities = Priorities(memory, LEAVES, lock, MonotonicClock())
@@ -298,7 +298,7 @@ def test_a_killed_learner_leaves_nothing_wrong(
     code: CodeType,
     cut_lines: bool,
     shared: Callable[[int], memoryview],
-    lock: ClaimLock,
+    lock: RobustLock,
     clock: VirtualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -330,7 +330,7 @@ def test_a_killed_learner_leaves_nothing_wrong(
 @pytest.mark.process
 @pytest.mark.usefixtures("either_way")
 def test_who_dies_at_the_first_store_into_a_page_leaves_nothing_wrong(
-    shared: Callable[[int], memoryview], lock: ClaimLock, clock: VirtualClock, forked: Forked
+    shared: Callable[[int], memoryview], lock: RobustLock, clock: VirtualClock, forked: Forked
 ) -> None:
     leaves = 5000
     memory = formatted(shared(Priorities.size(leaves)))
@@ -366,11 +366,11 @@ def test_learners_are_killed_while_they_write(
 ) -> None:
     leaves, arena = 70_000, make_arena(1)
     memory = formatted(shared(Priorities.size(leaves)))
-    priorities = Priorities(memory, leaves, ClaimLock(arena.handle), MonotonicClock())
+    priorities = Priorities(memory, leaves, RobustLock(arena.handle), MonotonicClock())
     priorities.advance(np.arange(leaves), 0)
 
     def change() -> None:
-        own = Priorities(memory, leaves, ClaimLock(arena.handle), MonotonicClock())
+        own = Priorities(memory, leaves, RobustLock(arena.handle), MonotonicClock())
         rng = np.random.default_rng()
         while True:
             own.update(rng.integers(0, leaves, 512), rng.random(512) + 0.1)
@@ -392,7 +392,7 @@ def test_learners_are_killed_while_they_write(
 def test_what_is_put_back_is_what_was_there(
     priorities: Priorities,
     shared: Callable[[int], memoryview],
-    lock: ClaimLock,
+    lock: RobustLock,
     clock: VirtualClock,
 ) -> None:
     priorities.advance(np.arange(250, 330, 2), 250)

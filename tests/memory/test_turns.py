@@ -12,7 +12,7 @@ import pytest
 
 from rtagent.clock import MonotonicClock
 from rtagent.memory.arena import Arena
-from rtagent.memory.claim_lock import ClaimLock
+from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import NANO, Turns, TurnTaker, successor
 from tests.forked import Forked
 
@@ -43,7 +43,7 @@ class Shared:
     lease_s: dict[int, float] = field(default_factory=dict)
 
     def turns(self) -> Turns:
-        return Turns(memoryview(self.words.handle.map()), ClaimLock(self.lock.handle))
+        return Turns(memoryview(self.words.handle.map()), RobustLock(self.lock.handle))
 
     def taker(
         self, turns: Turns, me: int, clock: object, beat: Callable[[], bool] = lambda: True

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rtagent.config import R3Config
-from rtagent.memory.board import Board, add_episode
 from rtagent.memory.control import Orders
 from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
+from rtagent.memory.process_metrics import ProcessMetrics, add_episode
 from rtagent.r3.controller import (
     DEAD_BAND,
     NANO,
@@ -41,7 +41,7 @@ class Life:
         buffer = memoryview(bytearray(HorizonRecord.size()))
         HorizonRecord.format(buffer)
         self.record = HorizonRecord(buffer)
-        self.environment = Board(memoryview(bytearray(Board.size()))).environment
+        self.environment = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))).environment
         self.keeper = HorizonKeeper(self.record, R3Config(mode=mode, **settings))
         self.orders = make_orders(mode)
         self.now_ns, self.updates, self.ended = 1000 * SECOND, 0, 0

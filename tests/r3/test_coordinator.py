@@ -20,9 +20,9 @@ from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
-from rtagent.memory.board import Board, add_episode
 from rtagent.memory.control import Orders
 from rtagent.memory.horizon import HorizonRecord
+from rtagent.memory.process_metrics import ProcessMetrics, add_episode
 from rtagent.memory.usage import Level, memory_levels
 from rtagent.r3.budget import AIM
 from rtagent.r3.coordinator import Coordinator
@@ -82,13 +82,13 @@ class Daemon:
         record = memoryview(bytearray(HorizonRecord.size()))
         HorizonRecord.format(record)
         self.horizon = HorizonRecord(record)
-        self.board = Board(memoryview(bytearray(Board.size())))
-        self.board.environment["ready"] = 1
-        self.board.inference["ready"][:2] = 1
-        self.board.learners["ready"][:learners] = 1
+        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+        self.metrics.environment["ready"] = 1
+        self.metrics.inference["ready"][:2] = 1
+        self.metrics.learners["ready"][:learners] = 1
         self.lock = FreeLock()
         self.world = SimpleNamespace(
-            board=self.board, horizon=self.horizon, blueprint=make_blueprint(),
+            metrics=self.metrics, horizon=self.horizon, blueprint=make_blueprint(),
             turns=SimpleNamespace(lock=self.lock),
         )
         self.orders = Orders(
@@ -125,8 +125,8 @@ class Daemon:
         return last
 
     def finish_episode(self, length: int, value: float) -> None:
-        count = int(self.board.environment["episodes"][0])
-        add_episode(self.board.environment, count, 0, length, value)
+        count = int(self.metrics.environment["episodes"][0])
+        add_episode(self.metrics.environment, count, 0, length, value)
 
     @property
     def used(self) -> int:
@@ -152,10 +152,10 @@ def test_without_a_budget_nothing_is_limited() -> None:
 
 def test_nothing_is_measured_before_every_worker_is_ready() -> None:
     daemon = Daemon(memory_budget_mb=10)
-    daemon.board.inference["ready"][1] = 0
+    daemon.metrics.inference["ready"][1] = 0
     daemon.run(5)
     assert daemon.horizon.reservations.used_bytes == -1
-    daemon.board.inference["ready"][1] = 1
+    daemon.metrics.inference["ready"][1] = 1
     with pytest.raises(UserError):
         daemon.run(5)
 
@@ -224,7 +224,7 @@ def test_batches_of_the_smallest_size_are_kept_while_the_workers_grow() -> None:
         if changes is not None:
             daemon.orders = replace(daemon.orders, batch_bytes=changes.batch_bytes)
         daemon.coordinator._keeper.advance(
-            int(daemon.clock.now() * 1e9), 32, 1, daemon.board.environment, daemon.orders
+            int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.orders
         )
     assert daemon.coordinator._keeper.batch_size(daemon.orders) >= 32
     assert daemon.used <= 275 * MIB
@@ -441,7 +441,7 @@ def test_a_batch_that_did_not_fit_halves_both_reservations(r3: dict[str, Any]) -
     daemon.run(60, ticks_per_s=500)
     before = daemon.coordinator.ticks_limit
     held = min(before, daemon.rings.ticks)
-    daemon.board.learners["out_of_memory"][0] += 1
+    daemon.metrics.learners["out_of_memory"][0] += 1
     changes = daemon.run(0.1)
     assert changes is not None
     assert changes.ticks_limit <= 0.52 * held + RESERVE_TICKS
@@ -469,7 +469,7 @@ def test_a_budget_is_still_honoured_after_a_shortage() -> None:
 def test_a_deadline_that_passes_while_nobody_learns_is_told() -> None:
     daemon = Daemon(mode="step", deadline_s=5.0, data_budget=1000)
     daemon.coordinator._keeper.advance(
-        int(daemon.clock.now() * 1e9), 32, 1, daemon.board.environment, daemon.orders
+        int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.orders
     )
     daemon.run(5.5)
     (told,) = daemon.told("horizon")

@@ -202,9 +202,9 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
             took_s.append(victims.kill(pid))
             machine.measure()
         eventually(victims.hurry, 60, "all of them are back")
-        before = world.board.learners["applied"][:LEARNERS].copy()
+        before = world.metrics.learners["applied"][:LEARNERS].copy()
         eventually(
-            lambda: (world.board.learners["applied"][:LEARNERS] > before + 3).all(), 30,
+            lambda: (world.metrics.learners["applied"][:LEARNERS] > before + 3).all(), 30,
             "all of them apply",
         )
         eventually(lambda: min(readers.reads) > 100, 30, "the readers have read")

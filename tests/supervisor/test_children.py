@@ -13,7 +13,7 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import EnvConfig
-from rtagent.memory.board import Board, Doing, note_doing
+from rtagent.memory.process_metrics import Doing, ProcessMetrics, note_doing
 from rtagent.processes.pipe import MOST_AT_ONCE, Pipe
 from rtagent.supervisor.child import State
 from rtagent.supervisor.children import BOOT_LIMIT_S, BUSY_S, SERVICE_LIMIT_S, Children, is_stopped
@@ -42,10 +42,10 @@ def test_nobody_is_not_stopped() -> None:
 
 
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     processes = SimpleNamespace(pid=os.getpid(), exitcode=None, failure=None)
     report = Report("run", VirtualClock())
-    children = Children(board, lambda role, index: lambda pipe: processes, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: lambda pipe: processes, report, 0.02, 0, ENV)
     workers = [("environment", 0), ("inference", 0), ("inference", 1), ("recorder", 0)]
     for role, index in workers:
         children.add(role, index, 100.0)
@@ -54,7 +54,7 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     assert not children.fresh(101.0 + BOOT_LIMIT_S)
 
     def beat(role: str, index: int, at: float) -> None:
-        board.record(role, index)["heartbeat_ns"] = np.int64(at * 1e9)
+        metrics.record(role, index)["heartbeat_ns"] = np.int64(at * 1e9)
 
     for child in children:
         child.mark_ready(100.0)
@@ -77,10 +77,10 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
 def test_a_stopped_inference_process_is_given_up_before_a_slow_one(
     monkeypatch: pytest.MonkeyPatch, stopped: bool, silent_s: float
 ) -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     process = SimpleNamespace(pid=4711, exitcode=None, failure=None)
     report = Report("run", VirtualClock())
-    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
     monkeypatch.setattr(
@@ -89,8 +89,8 @@ def test_a_stopped_inference_process_is_given_up_before_a_slow_one(
     children.add("inference", 0, 100.0)
     (child,) = children
     child.mark_ready(100.0)
-    board.inference["heartbeat_ns"][0] = np.int64(200e9)
-    board.inference["estimate_s"][0] = 0.5
+    metrics.inference["heartbeat_ns"][0] = np.int64(200e9)
+    metrics.inference["estimate_s"][0] = 0.5
     list(children.check(child, 200.0 + silent_s - 0.1, stopping=False))
     assert signals == []
     list(children.check(child, 200.0 + silent_s + 0.1, stopping=False))
@@ -100,16 +100,16 @@ def test_a_stopped_inference_process_is_given_up_before_a_slow_one(
 def test_the_service_may_be_silent_while_the_machine_is_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     process = SimpleNamespace(pid=4711, exitcode=None, failure=None)
     report = Report("run", VirtualClock())
-    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
     children.add("service", 0, 100.0)
     (child,) = children
     child.mark_ready(100.0)
-    board.record("service", 0)["heartbeat_ns"] = np.int64(200e9)
+    metrics.record("service", 0)["heartbeat_ns"] = np.int64(200e9)
     list(children.check(child, 200.0 + SERVICE_LIMIT_S - 0.1, stopping=False))
     assert signals == []
     list(children.check(child, 200.0 + SERVICE_LIMIT_S + 0.1, stopping=False))
@@ -120,7 +120,7 @@ class Ward:
     """A children of one process, which never really exists, and the signals that it was sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
-        self.board = Board(memoryview(bytearray(Board.size())))
+        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
         self.process = SimpleNamespace(
             pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
         )
@@ -130,11 +130,11 @@ class Ward:
         monkeypatch.setattr("rtagent.supervisor.children.is_stopped", lambda pid: self.stopped)
         report = Report("run", VirtualClock())
         self.children = Children(
-            self.board, lambda role, index: lambda pipe: self.process, report, 0.02, 0, ENV
+            self.metrics, lambda role, index: lambda pipe: self.process, report, 0.02, 0, ENV
         )
         self.children.add(role, 0, 100.0)
         (self.child,) = self.children
-        self.record = self.board.record(role, 0)
+        self.record = self.metrics.record(role, 0)
 
     def beat(self, at: float) -> None:
         self.record["heartbeat_ns"] = np.int64(at * 1e9)
@@ -150,7 +150,7 @@ def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
     ward = Ward(monkeypatch, role)
     ward.child.mark_ready(100.0)
     ward.beat(110.0)
-    note_doing(ward.board.environment, Doing.RESETTING, 110_000_000_000)
+    note_doing(ward.metrics.environment, Doing.RESETTING, 110_000_000_000)
     ward.process.exitcode = 1
     ward.look(111.0)
     assert ward.child.state is State.BACKOFF
@@ -220,7 +220,7 @@ MESSAGES = [
 
 
 def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     theirs: list[Pipe] = []
 
     def start(pipe: Pipe) -> SimpleNamespace:
@@ -231,7 +231,7 @@ def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
     told: list[str] = []
     report = Report("run", VirtualClock())
     report.event = lambda kind, **details: told.append(kind)  # type: ignore[method-assign]
-    children = Children(board, lambda role, index: start, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: start, report, 0.02, 0, ENV)
     children.add("environment", 0, 100.0)
     for message in MESSAGES:
         theirs[0].send(message)
@@ -251,7 +251,7 @@ def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
 
 
 def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     process = SimpleNamespace(
         pid=os.getpid(), exitcode=None, failure=None, join=lambda: None, close=lambda: None
     )
@@ -264,7 +264,7 @@ def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None
         return process
 
     report = Report("run", VirtualClock())
-    children = Children(board, lambda role, index: start, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: start, report, 0.02, 0, ENV)
     children.add("environment", 0, 100.0)
     (child,) = children
     process.exitcode = 1
@@ -285,16 +285,16 @@ def checked(children: Children, now: float) -> None:
 def test_after_a_pause_of_everybody_nobody_is_late(
     monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     process = SimpleNamespace(pid=4711, exitcode=None)
     report = Report("run", VirtualClock())
-    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
     children.add(role, 0, 100.0)
     (child,) = children
     child.mark_ready(100.0)
-    board.record(role, 0)["heartbeat_ns"] = np.int64(100e9)
+    metrics.record(role, 0)["heartbeat_ns"] = np.int64(100e9)
     checked(children, 100.0)
     checked(children, 100.1)
     # Stopped, and going on, all together.
@@ -313,9 +313,9 @@ def test_after_a_pause_of_everybody_nobody_is_late(
 
 
 def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     report = Report("run", VirtualClock())
-    children = Children(board, lambda role, index: lambda pipe: None, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: lambda pipe: None, report, 0.02, 0, ENV)
     looks = [children.detect_pause(now) for now in (50.0, 50.1, 50.9, 56.9, 57.0)]
     assert looks == [0.0, 0.0, 0.0, pytest.approx(6.0), 0.0]
 
@@ -323,10 +323,10 @@ def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
 def test_a_process_that_is_leaving_gets_the_time_of_a_pause_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    board = Board(memoryview(bytearray(Board.size())))
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
     process = SimpleNamespace(pid=4711, exitcode=None)
     report = Report("run", VirtualClock())
-    children = Children(board, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
+    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
     signals: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
     children.add("learner", 0, 100.0)

@@ -11,14 +11,20 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
-from rtagent.memory.actions import NANO, ActionCells
+from rtagent.memory.actions import NANO, ActionSlots
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.memory.board import Board, add_episode, add_mark, add_registration, add_step
 from rtagent.memory.cells import JsonCell
 from rtagent.memory.control import Control, Orders
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import Horizon, HorizonRecord, Reservations
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.process_metrics import (
+    ProcessMetrics,
+    add_episode,
+    add_mark,
+    add_registration,
+    add_step,
+)
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
 from rtagent.telemetry.stats import StatsReader
@@ -72,16 +78,16 @@ class Run:
         blueprint = make_blueprint(rate_hz=RATE_HZ, tensors=(TensorSpec("w", (PARAMETERS,)),))
         frames = memory(FrameRing.size(blueprint, CAPACITY))
         ledger = memory(Ledger.size(blueprint, CAPACITY))
-        cells = memory(ActionCells.size(blueprint))
+        slots = memory(ActionSlots.size(blueprint))
         weights = memory(WeightBuffers.size(PARAMETERS))
         FrameRing.format(frames)
         Ledger.format(ledger)
-        ActionCells.format(cells, blueprint)
+        ActionSlots.format(slots, blueprint)
         WeightBuffers.format(weights)
         self.config = parse_config(config)
         self.ledger = Ledger(ledger, blueprint, CAPACITY)
-        self.actions = ActionCells(cells, blueprint)
-        self.board = Board(memory(Board.size()))
+        self.actions = ActionSlots(slots, blueprint)
+        self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
         self.weights = WeightBuffers(weights, PARAMETERS)
         self.control = Control(memory(Control.size()))
         horizon = memory(HorizonRecord.size())
@@ -104,7 +110,7 @@ class Run:
         self.status.write({"roles": list(roles), "config": self.config.model_dump(mode="json")})
 
     def begin(self) -> None:
-        self.board.environment["anchor_ns"] = START_NS
+        self.metrics.environment["anchor_ns"] = START_NS
 
     def tick(
         self, tick: int, source: Source = DEFAULT, observed: int = -1, late_ns: int = 0,
@@ -112,8 +118,8 @@ class Run:
     ) -> None:
         """One tick, as the environment process runs it."""
         name = ("default", "agent", "reused")[source]
-        self.board.environment[name] += 1
-        self.board.environment["ticks"] += 1
+        self.metrics.environment[name] += 1
+        self.metrics.environment["ticks"] += 1
         time_ns = START_NS + tick * PERIOD_NS + slipped_ns + late_ns
         self.ledger.write(
             tick, observed=observed, time_ns=time_ns, registered_ns=0, lateness_ns=late_ns,
@@ -123,9 +129,9 @@ class Run:
         self.clock.sleep_until(time_ns / NANO)
 
     def deposit(self, tick: int, at_s: float, worker: int = 0) -> None:
-        self.board.inference["deposits"][worker] += 1
+        self.metrics.inference["deposits"][worker] += 1
         self.actions.deposit(Deposited(worker, tick - 5, tick, 0, 0, START_NS / NANO + at_s))
-        record = self.board.record("inference", worker)
+        record = self.metrics.record("inference", worker)
         add_registration(record, START_NS + round(at_s * NANO), NANO // 100, tick)
 
     def figures(self) -> SimpleNamespace:
@@ -163,7 +169,7 @@ def test_every_figure_is_there_while_it_runs(run: Run) -> None:
     for tick in range(9):
         run.deposit(tick, tick * 0.02)
         run.tick(tick, AGENT, tick - 1)
-    add_registration(run.board.record("inference", 0), START_NS, NANO, 0)
+    add_registration(run.metrics.record("inference", 0), START_NS, NANO, 0)
     figures = run.reader.collect()
     assert names_missing(figures, CONTRACT) == []
     assert set(figures["inference"]["workers"][0]) >= WORKER
@@ -214,11 +220,11 @@ def test_clock(run: Run) -> None:
 
 def test_steps_of_the_last_minute(run: Run) -> None:
     run.begin()
-    run.board.environment["reset_ns"] = 12_000_000
+    run.metrics.environment["reset_ns"] = 12_000_000
     # 3001 ticks are in the window; the slow steps before it are not.
     for tick in range(4000):
         length_us = 200_000 if tick < 900 else tick % 100
-        add_step(run.board.environment, tick, 1000 * length_us)
+        add_step(run.metrics.environment, tick, 1000 * length_us)
         run.tick(tick)
     clock = run.figures().clock
     lengths = np.arange(999, 4000) % 100
@@ -231,7 +237,7 @@ def test_steps_of_the_last_minute(run: Run) -> None:
 def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
     run.begin()
     run.tick(0)
-    record = run.board.environment
+    record = run.metrics.environment
     record["slips"], record["slipped_ns"] = 2, 300_000_000
     record["anchor_ns"] += 300_000_000
     run.tick(1, late_ns=2000, slipped_ns=300_000_000)
@@ -242,7 +248,7 @@ def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
 
 
 def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
-    record = run.board.environment
+    record = run.metrics.environment
     # Tick 100 runs 5 s later than the first clock had it.
     record["anchor_ns"], record["anchor_tick"] = START_NS + 100 * PERIOD_NS + 5 * NANO, 100
     record["slipped_ns"], record["ticks"] = 5 * NANO, 101
@@ -327,7 +333,7 @@ def test_processes_in_step_do_not_act_five_times_as_often_as_one(run: Run) -> No
 
 def test_inference(run: Run) -> None:
     for index, times_ms in ((0, (80, 82)), (1, (84, 86))):
-        record = run.board.record("inference", index)
+        record = run.metrics.record("inference", index)
         record["inferences"], record["weights_version"] = 2, 40 + index
         add_registration(record, START_NS - 61 * NANO, 5 * NANO, 0)
         for time_ms in times_ms:
@@ -359,7 +365,7 @@ def test_recommended_processes(
 ) -> None:
     run = Run(inference={"action_deadline_ms": deadline_ms})
     run.order(algorithm)
-    add_registration(run.board.record("inference", 0), START_NS, 83_000_000, 0)
+    add_registration(run.metrics.record("inference", 0), START_NS, 83_000_000, 0)
     run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
     assert run.figures().inference["recommended_processes"] == processes
 
@@ -367,7 +373,7 @@ def test_recommended_processes(
 def test_learning() -> None:
     run = Run(policy={"epsilon_start": 1.0, "epsilon_end": 0.0, "epsilon_steps": 1000})
     run.figures()
-    record = run.board.learners[0:1]
+    record = run.metrics.learners[0:1]
     record["updates"], record["samples_consumed"], record["loss"] = 400, 12_800, 0.25
     record["applied"] = 400
     record["staleness_sum"], record["staleness_max"], record["update_ns"] = 800, 9, 12_500_000
@@ -400,13 +406,13 @@ def test_the_exploration_rate_is_that_of_the_newest_action(run: Run) -> None:
     assert run.figures().learning["epsilon"] is None
     for worker, at_s, rate in ((0, 0.01, 0.3), (1, 0.03, 0.1), (0, 0.02, 0.2)):
         run.deposit(1, at_s, worker)
-        run.board.inference["epsilon"][worker] = rate
+        run.metrics.inference["epsilon"][worker] = rate
     assert run.figures().learning["epsilon"] == 0.1
 
 
 def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
     """A learner that waits beats, too; one that has just come has no loss yet."""
-    records = run.board.learners
+    records = run.metrics.learners
     records["applied"][:2], records["loss"][:3] = (5, 4), (0.5, 0.25, 0.0)
     records["applied_ns"][:2] = START_NS - 2, START_NS - 1
     records["heartbeat_ns"][:3] = START_NS + 3, START_NS + 1, START_NS + 4
@@ -415,7 +421,7 @@ def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
 
 def test_the_rate_of_updates_leaves_out_learners_that_were_sent_away(run: Run) -> None:
     run.control.write(replace(run.control.orders, learners=1))
-    records = run.board.learners
+    records = run.metrics.learners
     for record, applied in ((records[:1], 60), (records[1:2], 40)):
         record["heartbeat_ns"] = START_NS
         add_mark(record, START_NS)
@@ -484,7 +490,7 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
     assert run.figures().regret == dict.fromkeys(("inaction", "delay", "learning"), unknown)
     run.tick(1, DEFAULT)
     run.tick(2, AGENT, 0)
-    run.board.environment["reward_low"], run.board.environment["reward_high"] = -0.5, 2.0
+    run.metrics.environment["reward_low"], run.metrics.environment["reward_high"] = -0.5, 2.0
     seen = {"value": 5.0, "kind": "estimate", "unit": "reward"}
     assert run.figures().regret["inaction"] == seen
     run.blueprint = replace(run.blueprint, reward_range=(-1.0, 2.0))
@@ -497,7 +503,7 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
 
 def test_episodes(run: Run) -> None:
     for number in range(150):
-        add_episode(run.board.environment, number, number, length=number, total=number / 2)
+        add_episode(run.metrics.environment, number, number, length=number, total=number / 2)
     found = run.figures().episodes
     trend = found.pop("trend")
     assert (trend["direction"], trend["episodes"], trend["change"]) == ("rising", 150, 37.5)
@@ -510,14 +516,14 @@ def test_episodes(run: Run) -> None:
 
 
 def test_a_few_episodes_have_no_trend(run: Run) -> None:
-    add_episode(run.board.environment, 0, 9, length=9, total=1.0)
+    add_episode(run.metrics.environment, 0, 9, length=9, total=1.0)
     assert run.figures().episodes["trend"] == dict.fromkeys(
         ("direction", "change", "episodes", "p_value")
     )
 
 
 def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -> None:
-    record = run.board.record("inference", 0)
+    record = run.metrics.record("inference", 0)
     add_registration(record, START_NS - 5 * NANO, 90 * 1_000_000, 0)
     add_registration(record, START_NS, 10 * 1_000_000, 0)
     run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
@@ -554,7 +560,7 @@ def test_r3_figures_of_a_running_horizon(run: Run) -> None:
             replay_bytes=400, ticks_limit=77, alpha=1.5, beta=-1.0, pressure_events=6,
         )
     )
-    run.board.learners["out_of_memory"][:2] = (1, 2)
+    run.metrics.learners["out_of_memory"][:2] = (1, 2)
     figures = run.figures()
     assert figures.learning["batch_size"] == 48
     assert figures.replay["memory_budget_bytes"] == 900

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rtagent.memory.actions import CELLS, NANO
-from rtagent.memory.board import add_registration
+from rtagent.memory.actions import NANO, SLOTS
 from rtagent.memory.control import Orders
+from rtagent.memory.process_metrics import add_registration
 from rtagent.staggering.arbiter import Deposited
 from rtagent.telemetry.timeline import read_timeline
 from tests.telemetry.test_stats import AGENT, DEFAULT, PERIOD_NS, REUSED, START_NS, Run
@@ -38,7 +38,7 @@ def register(run: Run, worker: int, frame: int, tick: int, at_ms: float, took_ms
     registered_ns = START_NS + round(at_ms * 1e6)
     run.actions.deposit(Deposited(worker, frame, tick, 0, 0, registered_ns / NANO))
     add_registration(
-        run.board.record("inference", worker), registered_ns, round(took_ms * 1e6), tick
+        run.metrics.record("inference", worker), registered_ns, round(took_ms * 1e6), tick
     )
 
 
@@ -87,7 +87,7 @@ def test_a_cell_used_again_leaves_the_inference_time(run: Run) -> None:
     for tick in range(6):
         run.tick(tick)
     register(run, 0, frame=1, tick=4, at_ms=70.0, took_ms=30.0)
-    register(run, 0, frame=5, tick=4 + CELLS, at_ms=120.0, took_ms=10.0)
+    register(run, 0, frame=5, tick=4 + SLOTS, at_ms=120.0, took_ms=10.0)
     assert drawn(run)["bars"]["start_ms"] == [2040.0, 2100.0]
 
 

@@ -17,10 +17,10 @@ from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.sampling import Drawn, Prioritized
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.arena import Arena
-from rtagent.memory.claim_lock import ClaimLock
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
+from rtagent.memory.robust_lock import RobustLock
 
 CAPACITY = 200
 ALPHA = 0.7
@@ -28,9 +28,9 @@ LEARNING = LearningConfig(n_step=1, prioritized=True, priority_exponent=ALPHA)
 
 
 @pytest.fixture
-def lock() -> Iterator[ClaimLock]:
+def lock() -> Iterator[RobustLock]:
     arena = Arena("test", 1)
-    found = ClaimLock(arena.handle)
+    found = RobustLock(arena.handle)
     yield found
     found.close()
     arena.close()
@@ -38,7 +38,7 @@ def lock() -> Iterator[ClaimLock]:
 
 @pytest.fixture
 def make_priorities(
-    lock: ClaimLock, shared_bytes: Callable[[int], memoryview]
+    lock: RobustLock, shared_bytes: Callable[[int], memoryview]
 ) -> Callable[[], Priorities]:
     """Makes views of one tree."""
     memory = shared_bytes(Priorities.size(CAPACITY))

@@ -1,4 +1,4 @@
-"""The claim lock: the one lock on the acting path, held for some ten microseconds.
+"""RobustLock: a lock between processes that the death of its holder releases.
 
 Why it is correct. It is a POSIX record lock on a memfd of its own. The kernel releases it when its
 holder dies, however it dies, so no process is ever stopped by a dead one. Such locks belong to the
@@ -18,7 +18,7 @@ from types import TracebackType
 from rtagent.memory.arena import ArenaHandle
 
 
-class ClaimLock:
+class RobustLock:
     """A lock between processes that its holder's death releases.
 
     Args:
@@ -29,7 +29,7 @@ class ClaimLock:
         path = f"/proc/{handle.owner_pid}/fd/{handle.descriptor}"
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
-    def __enter__(self) -> ClaimLock:
+    def __enter__(self) -> RobustLock:
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         return self
 

@@ -1,4 +1,4 @@
-"""The claim lock: exact under contention, and never held by the dead."""
+"""The robust lock: exact under contention, and never held by the dead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rtagent.memory.arena import Arena
-from rtagent.memory.claim_lock import ClaimLock
+from rtagent.memory.robust_lock import RobustLock
 from tests.forked import Forked, eventually
 
 pytestmark = pytest.mark.process
@@ -34,8 +34,8 @@ def words(shared: Callable[[int], memoryview]) -> np.ndarray:
 
 
 @pytest.fixture
-def lock(arena: Arena) -> Iterator[ClaimLock]:
-    found = ClaimLock(arena.handle)
+def lock(arena: Arena) -> Iterator[RobustLock]:
+    found = RobustLock(arena.handle)
     yield found
     found.close()
 
@@ -44,7 +44,7 @@ def hold(arena: Arena, words: np.ndarray) -> Callable[[], None]:
     """A child that takes the lock and never gives it back."""
 
     def body() -> None:
-        with ClaimLock(arena.handle):
+        with RobustLock(arena.handle):
             words[0] = 1
             signal.pause()
 
@@ -53,7 +53,7 @@ def hold(arena: Arena, words: np.ndarray) -> Callable[[], None]:
 
 def test_exact_count(arena: Arena, words: np.ndarray, forked: Forked) -> None:
     def claim() -> None:
-        own = ClaimLock(arena.handle)
+        own = RobustLock(arena.handle)
         words[2] += 1
         while not words[1]:
             pass
@@ -68,7 +68,7 @@ def test_exact_count(arena: Arena, words: np.ndarray, forked: Forked) -> None:
 
 
 def test_free_after_the_holder_is_killed(
-    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
 ) -> None:
     pid = forked.start(hold(arena, words))
     assert eventually(lambda: words[0])
@@ -82,7 +82,7 @@ def test_free_after_the_holder_is_killed(
 
 
 def test_supervisor_does_not_wait_for_a_stopped_holder(
-    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
 ) -> None:
     pid = forked.start(hold(arena, words))
     assert eventually(lambda: words[0])
@@ -95,10 +95,10 @@ def test_supervisor_does_not_wait_for_a_stopped_holder(
 
 
 def test_try_enter_holds_until_exit(
-    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
 ) -> None:
     def look() -> None:
-        words[0] = ClaimLock(arena.handle).try_enter()
+        words[0] = RobustLock(arena.handle).try_enter()
 
     assert lock.try_enter()
     # As the supervisor does: the lock is its own already.
@@ -110,10 +110,10 @@ def test_try_enter_holds_until_exit(
 
 
 def test_holder_that_raises_lets_go(
-    arena: Arena, lock: ClaimLock, words: np.ndarray, forked: Forked
+    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
 ) -> None:
     def look() -> None:
-        words[0] = ClaimLock(arena.handle).try_enter()
+        words[0] = RobustLock(arena.handle).try_enter()
 
     with pytest.raises(ZeroDivisionError), lock:
         _ = 1 / 0
@@ -123,7 +123,7 @@ def test_holder_that_raises_lets_go(
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
 def test_a_lock_that_is_taken_is_not_an_error(
-    lock: ClaimLock, monkeypatch: pytest.MonkeyPatch, number: int
+    lock: RobustLock, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """POSIX leaves both to the system."""
 

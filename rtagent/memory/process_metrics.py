@@ -1,4 +1,4 @@
-"""The metrics board: what each process counts and measures about itself.
+"""The process metrics: what each process counts and measures about itself.
 
 Why it is correct. Every process owns one record, and writes nothing else; each field is an aligned
 4- or 8-byte value, which the hardware stores in one piece. In the rings (registrations, episodes,
@@ -120,11 +120,11 @@ _SERVICE = np.dtype(_WORKER)
 Record = npt.NDArray[Any]
 
 
-class Board:
+class ProcessMetrics:
     """All records.
 
     Args:
-        buffer: `Board.size()` writable bytes.
+        buffer: `ProcessMetrics.size()` writable bytes.
 
     Attributes:
         environment: array of one record.
@@ -150,7 +150,7 @@ class Board:
 
     @staticmethod
     def size() -> int:
-        """Bytes of the board."""
+        """Bytes of the metrics."""
         return (
             _ENVIRONMENT.itemsize
             + _LEARNER.itemsize * MAX_LEARNERS

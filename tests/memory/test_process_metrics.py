@@ -1,4 +1,4 @@
-"""The metrics board: one record per process, and two rings of samples."""
+"""The process metrics: one record per process, and two rings of samples."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rtagent.config import MAX_INFERENCE_PROCESSES
-from rtagent.memory.board import (
+from rtagent.memory.process_metrics import (
     EPISODES,
     MARKS,
     MAX_LEARNERS,
     SAMPLES,
-    Board,
+    ProcessMetrics,
     add_episode,
     add_mark,
     add_registration,
@@ -29,18 +29,18 @@ COUNTS = {"environment": 1, "service": 1, "learner": MAX_LEARNERS,
 
 @pytest.fixture
 def memory(shared: Callable[[int], memoryview]) -> memoryview:
-    return shared(Board.size())
+    return shared(ProcessMetrics.size())
 
 
 def test_records_do_not_overlap(memory: memoryview) -> None:
-    board = Board(memory)
+    metrics = ProcessMetrics(memory)
     numbers = {}
     for role, count in COUNTS.items():
         for index in range(count):
             numbers[role, index] = len(numbers) + 1
-            board.record(role, index)["heartbeat_ns"] = numbers[role, index]
-            board.record(role, index)["ready"] = numbers[role, index]
-    other = Board(memory)
+            metrics.record(role, index)["heartbeat_ns"] = numbers[role, index]
+            metrics.record(role, index)["ready"] = numbers[role, index]
+    other = ProcessMetrics(memory)
     for (role, index), number in numbers.items():
         record = other.record(role, index)
         assert record.shape == (1,)
@@ -48,15 +48,15 @@ def test_records_do_not_overlap(memory: memoryview) -> None:
 
 
 def test_last_field_lies_inside(memory: memoryview) -> None:
-    board = Board(memory)
-    board.inference["recent"][-1, -1] = (1, 2, 3)
-    at = Board.size() - 24
+    metrics = ProcessMetrics(memory)
+    metrics.inference["recent"][-1, -1] = (1, 2, 3)
+    at = ProcessMetrics.size() - 24
     assert np.frombuffer(memory, "<i8", 3, at).tolist() == [1, 2, 3]
 
 
 def test_every_field_is_stored_in_one_piece(memory: memoryview) -> None:
-    board = Board(memory)
-    for records in (board.environment, board.service, board.learners, board.inference):
+    metrics = ProcessMetrics(memory)
+    for records in (metrics.environment, metrics.service, metrics.learners, metrics.inference):
         assert records.ctypes.data % 8 == 0
         assert records.dtype.itemsize % 8 == 0
         for name, (kind, offset, *_) in records.dtype.fields.items():
@@ -66,7 +66,7 @@ def test_every_field_is_stored_in_one_piece(memory: memoryview) -> None:
 
 def test_unknown_role(memory: memoryview) -> None:
     with pytest.raises(KeyError):
-        Board(memory).record("janitor", 0)
+        ProcessMetrics(memory).record("janitor", 0)
 
 
 def latencies(record: Any, since_ns: int) -> list[int]:
@@ -74,7 +74,7 @@ def latencies(record: Any, since_ns: int) -> list[int]:
 
 
 def test_registrations(memory: memoryview) -> None:
-    record = Board(memory).record("inference", 3)
+    record = ProcessMetrics(memory).record("inference", 3)
     assert latencies(record, 0) == []
     for time in range(5):
         add_registration(record, time, 100 + time, 7 * time)
@@ -82,11 +82,11 @@ def test_registrations(memory: memoryview) -> None:
     assert latencies(record, 3) == [103, 104]
     assert registrations_since(record, 3)["tick"].tolist() == [21, 28]
     assert latencies(record, 9) == []
-    assert latencies(Board(memory).record("inference", 2), 0) == []
+    assert latencies(ProcessMetrics(memory).record("inference", 2), 0) == []
 
 
 def test_ring_of_registrations_wraps_around(memory: memoryview) -> None:
-    record = Board(memory).record("inference", 0)
+    record = ProcessMetrics(memory).record("inference", 0)
     for time in range(SAMPLES + 10):
         add_registration(record, time, time, time)
     # The oldest entry of a full ring is the next to be replaced.
@@ -94,13 +94,13 @@ def test_ring_of_registrations_wraps_around(memory: memoryview) -> None:
 
 
 def test_successor_goes_on_counting(memory: memoryview) -> None:
-    add_registration(Board(memory).record("inference", 0), 1, 11, 0)
-    add_registration(Board(memory).record("inference", 0), 2, 12, 0)
-    assert latencies(Board(memory).record("inference", 0), 0) == [11, 12]
+    add_registration(ProcessMetrics(memory).record("inference", 0), 1, 11, 0)
+    add_registration(ProcessMetrics(memory).record("inference", 0), 2, 12, 0)
+    assert latencies(ProcessMetrics(memory).record("inference", 0), 0) == [11, 12]
 
 
 def test_episodes(memory: memoryview) -> None:
-    record = Board(memory).environment
+    record = ProcessMetrics(memory).environment
     assert len(recent_episodes(record, 10)) == 0
     for number in range(EPISODES + 7):
         add_episode(record, number, end_tick=10 * number, length=9, total=number / 2)
@@ -115,7 +115,7 @@ def test_episodes(memory: memoryview) -> None:
 
 
 def test_the_rate_of_a_learner_is_that_of_the_last_seconds(memory: memoryview) -> None:
-    record, second = Board(memory).record("learner", 3), 1_000_000_000
+    record, second = ProcessMetrics(memory).record("learner", 3), 1_000_000_000
     assert applied_rate(record, 0, 5 * second) is None
     for at_s in range(2 * MARKS):
         record["applied"] = 10 * at_s if at_s < 100 else 1000 + 40 * (at_s - 100)
