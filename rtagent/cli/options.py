@@ -15,6 +15,11 @@ from rtagent.config_sources import load_config
 UNKNOWN = "unknown"
 
 
+def known(value: object, form: str = "{}") -> str:
+    """The value as text; one that is None is called unknown."""
+    return UNKNOWN if value is None else form.format(value)
+
+
 def add_config_options(
     parser: argparse.ArgumentParser, none: str = "the built-in game"
 ) -> None:

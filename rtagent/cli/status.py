@@ -3,110 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stdout
+from rtagent.cli.options import (
+    UNKNOWN,
+    add_json_option,
+    known,
+    plain_table,
+    print_json,
+    stdout,
+)
 from rtagent.logs.printable import printable
+from rtagent.telemetry.figures.declaration import from_json
+from rtagent.telemetry.figures.document import Answer
+from rtagent.telemetry.figures.learning import R3
 
-
-def _mebibytes(value: float) -> str:
-    return f"{value / 2**20:.0f} MiB"
-
-
-_FIGURES: tuple[Any, ...] = (
-    ("up", "{}, {}", ("clock.uptime_s", "{:.0f} s"), ("clock.ticks", "{} ticks")),
-    (
-        "rate",
-        "{} of {}, slips: {}",
-        ("clock.rate_hz", "{:.4f} Hz"),
-        ("clock.target_rate_hz", "{:.4f} Hz"),
-        ("clock.slips", "{}"),
-    ),
-    (
-        "inaction",
-        "{} of the last 60 s, {} of the run",
-        ("actions.inaction_fraction_60s", "{:.2%}"),
-        ("actions.inaction_fraction", "{:.2%}"),
-    ),
-    (
-        "delay",
-        "{}, p99 {}",
-        ("actions.delay_ticks.mean", "{:.2f} ticks"),
-        ("actions.delay_ticks.p99", "{:.0f} ticks"),
-    ),
-    (
-        "inference",
-        "{} of {} processes act, {}; recommended: {}",
-        ("inference.ready", "{}"),
-        ("inference.processes", "{}"),
-        ("inference.algorithm", "{}"),
-        ("inference.recommended_processes", "{}"),
-    ),
-    ("inference time", "{}", ("inference.estimate_ms", "{:.2f} ms")),
-    (
-        "learning",
-        "{}, {}, epsilon {}",
-        ("learning.updates", "{} updates"),
-        ("learning.updates_per_s", "{:.1f} per second"),
-        ("learning.epsilon", "{:.3f}"),
-    ),
-    (
-        "replay",
-        "{} of {}, {}",
-        ("replay.size", "{}"),
-        ("replay.capacity", "{} ticks"),
-        ("replay.bytes", _mebibytes),
-    ),
-    (
-        "learners",
-        "{}, {}, staleness {}, batch size {}",
-        ("learning.processes", "{}"),
-        ("learning.order", "{}"),
-        ("learning.staleness.mean", "{:.2f} updates"),
-        ("learning.batch_size", "{}"),
-    ),
-    (
-        "episodes",
-        "{}, last return {}, mean of the last 100: {}",
-        ("episodes.count", "{}"),
-        ("episodes.last_return", "{:.1f}"),
-        ("episodes.mean_return_100", "{:.1f}"),
-    ),
-)
-"""Title, sentence, and the figures of the sentence with their formats."""
-_DEADLINES: tuple[Any, ...] = (
-    (
-        "horizon",
-        "{}: {} of {} used, {} of {}",
-        ("r3.mode", "{}"),
-        ("r3.elapsed_s", "{:.1f} s"),
-        ("r3.deadline_s", "{:g} s"),
-        ("r3.consumed", "{} samples"),
-        ("r3.data_budget", "{}"),
-    ),
-    (
-        "deadlines",
-        "{}, {}; of episodes: {}, {}",
-        ("r3.horizons.met", "{} met"),
-        ("r3.horizons.missed", "{} missed"),
-        ("r3.episode_deadlines.met", "{} met"),
-        ("r3.episode_deadlines.missed", "{} missed"),
-    ),
-)
-"""The same, where the deadline controller is on."""
-_MEMORY: tuple[Any, ...] = (
-    (
-        "memory",
-        "{} used, budget {}",
-        ("r3.used_bytes", _mebibytes),
-        ("r3.memory_budget_bytes", _mebibytes),
-    ),
-)
-"""The same, where there is a memory budget."""
+QUESTIONS = {
+    "acting": "in time?", "lateness": "cost of late", "learning": "learning?", "health": "broken?",
+}
+"""What the daemon's verdicts answer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -156,10 +75,12 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
     console.print()
     figures = plain_table("", "")
     rows = figure_rows(
-        report["stats"], report["injected_latency_ms"], report["automatic_processes"]
+        from_json(Answer, report["stats"]),
+        report["injected_latency_ms"],
+        report["automatic_processes"],
     )
     for title, text in rows:
-        figures.add_row(title, text)
+        figures.add_row(title, printable(text))
     console.print(figures)
     console.print()
     processes = plain_table("process", "pid", "state", "restarts")
@@ -180,47 +101,70 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def figure_rows(
-    stats: Mapping[str, Any], injected_ms: float | None, automatic: bool = False
+    stats: Answer, injected_ms: float | None, automatic: bool = False
 ) -> list[tuple[str, str]]:
-    """Title and text of each main figure; what is not known is called unknown.
+    """Title and text of the verdicts and of each main figure; what is not known is called unknown.
 
     Args:
-        stats: as `GET /v1/stats` answers.
-        injected_ms: mean of the injected latency. If None, the inference time is the policy's own.
+        stats: the figures.
+        injected_ms: mean of the injected latency; None: the inference time is the policy's own.
         automatic: whether the number of inference processes is.
     """
-    shown = _FIGURES
-    if _value(stats, "r3.mode") not in (None, "off"):
-        shown += _DEADLINES
-    if _value(stats, "r3.memory_budget_bytes") is not None:
-        shown += _MEMORY
+    clock, actions, inference = stats.clock, stats.actions, stats.inference
+    learning, replay, episodes = stats.learning, stats.replay, stats.episodes
+    verdicts = [(title, getattr(stats.verdicts, name)) for name, title in QUESTIONS.items()]
+    processes = f"auto ({known(inference.processes)})" if automatic else known(inference.processes)
+    latency = known(inference.estimate_ms, "{:.2f} ms")
+    if injected_ms:
+        latency += f" (injected latency: padded to {injected_ms:g} ms on average)"
+    return [
+        *((title, f"{each.headline}: {each.detail}") for title, each in verdicts if each.level),
+        ("up", f"{known(clock.uptime_s, '{:.0f} s')}, {known(clock.ticks, '{} ticks')}"),
+        ("rate", f"{known(clock.rate_hz, '{:.4f} Hz')} of "
+         f"{known(clock.target_rate_hz, '{:.4f} Hz')}, slips: {known(clock.slips)}"),
+        ("inaction", f"{known(actions.inaction_fraction_60s, '{:.2%}')} of the last 60 s, "
+         f"{known(actions.inaction_fraction, '{:.2%}')} of the run"),
+        ("delay", f"{known(actions.delay_ticks.mean, '{:.2f} ticks')}, "
+         f"p99 {known(actions.delay_ticks.p99, '{:.0f} ticks')}"),
+        ("inference", f"{known(inference.ready)} of {processes} processes act, "
+         f"{known(inference.algorithm)}; recommended: {known(inference.recommended_processes)}"),
+        ("inference time", latency),
+        ("learning", f"{known(learning.updates, '{} updates')}, "
+         f"{known(learning.updates_per_s, '{:.1f} per second')}, "
+         f"epsilon {known(learning.epsilon, '{:.3f}')}"),
+        ("replay", f"{known(replay.size)} of {known(replay.capacity, '{} ticks')}, "
+         f"{_mebibytes(replay.bytes)}"),
+        ("learners", f"{known(learning.processes)}, {known(learning.order)}, "
+         f"staleness {known(learning.staleness.mean, '{:.2f} updates')}, "
+         f"batch size {known(learning.batch_size)}{' (paused)' if learning.paused else ''}"),
+        ("episodes", f"{known(episodes.count)}, "
+         f"last return {known(episodes.last_return, '{:.1f}')}, "
+         f"mean of the last 100: {known(episodes.mean_return_100, '{:.1f}')}"),
+        *_deadline_rows(stats.r3),
+    ]
+
+
+def _deadline_rows(r3: R3) -> list[tuple[str, str]]:
+    """The horizon where the deadline controller is on, memory where there is a budget."""
     rows = []
-    for title, sentence, *figures in shown:
-        texts = [_figure(stats, path, form) for path, form in figures]
-        if title == "inference" and automatic:
-            texts[1] = f"auto ({texts[1]})"
-        text = sentence.format(*texts)
-        if title == "inference time" and injected_ms:
-            text += f" (injected latency: padded to {injected_ms:g} ms on average)"
-        if title == "learners" and _value(stats, "learning.paused"):
-            text += " (paused)"
-        rows.append((title, text))
+    if r3.mode not in (None, "off"):
+        episodes = r3.episode_deadlines
+        rows += [
+            ("horizon", f"{r3.mode}: {known(r3.elapsed_s, '{:.1f} s')} of "
+             f"{known(r3.deadline_s, '{:g} s')} used, {known(r3.consumed, '{} samples')} of "
+             f"{known(r3.data_budget)}"),
+            ("deadlines", f"{known(r3.horizons.met, '{} met')}, "
+             f"{known(r3.horizons.missed, '{} missed')}; of episodes: "
+             f"{known(episodes.met, '{} met')}, {known(episodes.missed, '{} missed')}"),
+        ]
+    if r3.memory_budget_bytes is not None:
+        rows.append(("memory", f"{_mebibytes(r3.used_bytes)} used, "
+                     f"budget {_mebibytes(r3.memory_budget_bytes)}"))
     return rows
 
 
-def _figure(stats: Mapping[str, Any], path: str, form: str | Callable[[Any], str]) -> str:
-    value = _value(stats, path)
-    if value is None:
-        return UNKNOWN
-    return form.format(value) if isinstance(form, str) else form(value)
-
-
-def _value(stats: Mapping[str, Any], path: str) -> Any:
-    """The figure at a dotted path; None if it is not known."""
-    value: Any = stats
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+def _mebibytes(value: float | None) -> str:
+    return known(None if value is None else value / 2**20, "{:.0f} MiB")
 
 
 def _name(role: Mapping[str, Any]) -> str:

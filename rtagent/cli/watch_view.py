@@ -14,8 +14,12 @@ from rich.text import Text
 
 from rtagent.cli.events import details_of
 from rtagent.cli.lanes import lane, ruler
-from rtagent.cli.options import UNKNOWN
+from rtagent.cli.options import UNKNOWN, known
 from rtagent.logs.printable import printable
+from rtagent.telemetry.figures.acting import Inference
+from rtagent.telemetry.figures.declaration import from_json
+from rtagent.telemetry.figures.document import Answer
+from rtagent.telemetry.figures.learning import R3, Learning, Replay
 
 SPARKS = "▁▂▃▄▅▆▇█"
 FULL, EMPTY = "█", "░"
@@ -83,9 +87,13 @@ def frame_lines(
         width: columns.
         height: rows; None: as many as it takes.
     """
-    lines = [_headline(snapshot, lost), _verdict_line(snapshot, lost), *_figures(snapshot, width)]
+    stats = from_json(Answer, snapshot.stats)
+    lines = [
+        _headline(snapshot, stats, lost), _verdict_line(stats, lost),
+        *_figures(snapshot, stats, width),
+    ]
     left = None if height is None else max(0, height - len(lines))
-    processes = _processes(snapshot, width)
+    processes = _processes(snapshot, stats, width)
     events = _events(snapshot)
     if left is not None:
         # A few of the newest events are worth more than the last of many processes.
@@ -96,12 +104,11 @@ def frame_lines(
     return lines if height is None else lines[:height]
 
 
-def verdict(snapshot: Snapshot) -> tuple[str, str, str]:
+def verdict(stats: Answer) -> tuple[str, str, str]:
     """Whether the agent acts in time, as the daemon says it: headline, detail, and a style."""
-    found = _at(snapshot.stats, "verdicts.acting") or {}
-    style = _LEVELS.get(str(found.get("level")), "yellow")
-    headline, detail = (printable(str(found.get(part, UNKNOWN))) for part in ("headline", "detail"))
-    return headline, detail, style
+    found = stats.verdicts.acting
+    style = _LEVELS.get(found.level, "yellow")
+    return printable(known(found.headline)), printable(known(found.detail)), style
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -122,52 +129,49 @@ def bar(share: float | None, width: int = BAR) -> str:
     return f"{FULL * full}{EMPTY * (width - full)} {share:4.0%}"
 
 
-def _headline(snapshot: Snapshot, lost: str | None) -> Text:
+def _headline(snapshot: Snapshot, stats: Answer, lost: str | None) -> Text:
     status = snapshot.status
-    uptime = _at(snapshot.stats, "clock.uptime_s")
     text = Text(f"rtagent {status.get('run_id', UNKNOWN)}", "bold")
     state = str(status.get("state", UNKNOWN))
     text.append(f"  {state}", _STYLES.get(state, "yellow"))
-    text.append(f"  up {_duration(uptime)}  {snapshot.url}", "dim")
+    text.append(f"  up {_duration(stats.clock.uptime_s)}  {snapshot.url}", "dim")
     if lost is not None:
         text.append("  (as it was last seen)", "yellow")
     return text
 
 
-def _verdict_line(snapshot: Snapshot, lost: str | None) -> Text:
+def _verdict_line(stats: Answer, lost: str | None) -> Text:
     if lost is not None:
         return Text(f"CONNECTION LOST: {printable(lost)} (trying again)", "bold red")
-    word, reason, style = verdict(snapshot)
+    word, reason, style = verdict(stats)
     return Text(word, f"bold {style}").append(f": {reason}", "none")
 
 
-def _figures(snapshot: Snapshot, width: int) -> list[Text]:
-    stats = snapshot.stats
-    figure = _Figures(stats)
+def _figures(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
+    clock, actions, episodes = stats.clock, stats.actions, stats.episodes
     rows = [
         ("clock", [
-            f"{figure('clock.rate_hz', '{:.3f}')} of "
-            f"{figure('clock.target_rate_hz', '{:.3f} Hz')}",
-            f"late p99 {figure('clock.lateness_us.p99', '{:.0f} us')}",
-            f"slips {figure('clock.slips')}",
-            f"drift {figure('clock.drift_ms', '{:.1f} ms')}",
+            f"{known(clock.rate_hz, '{:.3f}')} of {known(clock.target_rate_hz, '{:.3f} Hz')}",
+            f"late p99 {known(clock.lateness_us.p99, '{:.0f} us')}",
+            f"slips {known(clock.slips)}",
+            f"drift {known(clock.drift_ms, '{:.1f} ms')}",
         ]),
         ("actions", [
-            f"every {figure('actions.interaction_ms.mean', '{:.1f} ms')}",
-            f"delay {figure('actions.delay_ticks.mean', '{:.1f}')} ticks "
-            f"(p99 {figure('actions.delay_ticks.p99', '{:.0f}')})",
-            f"default {figure('actions.default', '{:,}')}",
-            f"re-used {figure('actions.reused', '{:,}')}",
-            f"gap CV {figure('actions.interaction_ms.cv', '{:.2f}')}",
+            f"every {known(actions.interaction_ms.mean, '{:.1f} ms')}",
+            f"delay {known(actions.delay_ticks.mean, '{:.1f}')} ticks "
+            f"(p99 {known(actions.delay_ticks.p99, '{:.0f}')})",
+            f"default {known(actions.default, '{:,}')}",
+            f"re-used {known(actions.reused, '{:,}')}",
+            f"gap CV {known(actions.interaction_ms.cv, '{:.2f}')}",
         ]),
-        ("inference", _inference(snapshot, figure)),
-        ("learning", _learning(stats, figure)),
-        ("replay", [_replay(stats)]),
-        *_deadlines(stats, figure),
+        ("inference", _inference(snapshot, stats.inference)),
+        ("learning", _learning(stats.learning)),
+        ("replay", [_replay(stats.replay)]),
+        *_deadlines(stats.r3, stats.learning),
         ("episodes", [
-            f"{figure('episodes.count', '{:,}')}",
-            f"last {figure('episodes.last_return', '{:.1f}')}",
-            f"mean of 100: {figure('episodes.mean_return_100', '{:.1f}')}",
+            known(episodes.count, "{:,}"),
+            f"last {known(episodes.last_return, '{:.1f}')}",
+            f"mean of 100: {known(episodes.mean_return_100, '{:.1f}')}",
             sparkline(snapshot.returns, 30),
         ]),
     ]
@@ -187,75 +191,59 @@ def _joined(parts: Sequence[str], width: int) -> str:
     return text
 
 
-class _Figures:
-    """Formats the figure at a dotted path; an unknown one is called so."""
-
-    def __init__(self, stats: Mapping[str, Any]) -> None:
-        self._stats = stats
-
-    def __call__(self, path: str, form: str = "{}") -> str:
-        value = _at(self._stats, path)
-        return UNKNOWN if value is None else form.format(value)
-
-
-def _inference(snapshot: Snapshot, figure: _Figures) -> list[str]:
-    number = figure("inference.processes")
+def _inference(snapshot: Snapshot, inference: Inference) -> list[str]:
+    number = known(inference.processes)
     if snapshot.inference.get("processes") == "auto":
         number = f"auto ({number})"
-    injected = _at(snapshot.stats, "inference.injected_latency_ms")
+    injected = inference.injected_latency_ms
     return [
-        f"{figure('inference.ready')} of {number} act",
-        f"{figure('inference.estimate_ms', '{:.1f} ms')} each"
+        f"{known(inference.ready)} of {number} act",
+        f"{known(inference.estimate_ms, '{:.1f} ms')} each"
         + (f" ({injected:g} ms injected)" if injected else ""),
-        f"recommended {figure('inference.recommended_processes')}",
-        figure("inference.algorithm"),
+        f"recommended {known(inference.recommended_processes)}",
+        known(inference.algorithm),
     ]
 
 
-def _learning(stats: Mapping[str, Any], figure: _Figures) -> list[str]:
+def _learning(learning: Learning) -> list[str]:
     return [
-        ("PAUSED, " if _at(stats, "learning.paused") else "")
-        + f"{figure('learning.updates', '{:,}')} updates",
-        f"{figure('learning.updates_per_s', '{:.1f}')} per second",
-        f"loss {figure('learning.loss', '{:.4g}')}",
-        f"epsilon {figure('learning.epsilon', '{:.3f}')}",
-        f"staleness {figure('learning.staleness.mean', '{:.1f}')}",
+        ("PAUSED, " if learning.paused else "") + f"{known(learning.updates, '{:,}')} updates",
+        f"{known(learning.updates_per_s, '{:.1f}')} per second",
+        f"loss {known(learning.loss, '{:.4g}')}",
+        f"epsilon {known(learning.epsilon, '{:.3f}')}",
+        f"staleness {known(learning.staleness.mean, '{:.1f}')}",
     ]
 
 
-def _deadlines(stats: Mapping[str, Any], figure: _Figures) -> list[tuple[str, list[str]]]:
+def _deadlines(r3: R3, learning: Learning) -> list[tuple[str, list[str]]]:
     """The horizon where the deadline controller is on, memory where there is a budget."""
     rows = []
-    if _at(stats, "r3.mode") not in (None, "off"):
+    if r3.mode not in (None, "off"):
         rows.append(("R3 time", [
-            f"{bar(_at(stats, 'r3.time_ratio'))} of {figure('r3.deadline_s', '{:g} s')}",
-            f"{figure('r3.horizons.met')} met",
-            f"{figure('r3.horizons.missed')} missed",
-            figure("r3.mode"),
+            f"{bar(r3.time_ratio)} of {known(r3.deadline_s, '{:g} s')}",
+            f"{known(r3.horizons.met)} met",
+            f"{known(r3.horizons.missed)} missed",
+            r3.mode,
         ]))
         rows.append(("R3 data", [
-            f"{bar(_at(stats, 'r3.data_ratio'))} of "
-            f"{figure('r3.data_budget', '{:,} samples')}",
-            f"batch size {figure('learning.batch_size', '{:,}')}",
+            f"{bar(r3.data_ratio)} of {known(r3.data_budget, '{:,} samples')}",
+            f"batch size {known(learning.batch_size, '{:,}')}",
         ]))
-    budget = _at(stats, "r3.memory_budget_bytes")
+    budget, used = r3.memory_budget_bytes, r3.used_bytes
     if budget:
-        used = _at(stats, "r3.used_bytes")
         share = None if used is None else used / budget
         rows.append(("memory", [f"{bar(share)} of {budget / 2**20:,.0f} MiB"]))
     return rows
 
 
-def _replay(stats: Mapping[str, Any]) -> str:
-    size, capacity = _at(stats, "replay.size"), _at(stats, "replay.capacity")
-    if size is None or not capacity:
+def _replay(replay: Replay) -> str:
+    if replay.size is None or not replay.capacity:
         return UNKNOWN
-    return f"{bar(size / capacity)} of {capacity:,} ticks"
+    return f"{bar(replay.size / replay.capacity)} of {replay.capacity:,} ticks"
 
 
-def _processes(snapshot: Snapshot, width: int) -> list[Text]:
+def _processes(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
     """A line for each inference process, with its lane; then the others that are not well."""
-    workers = _at(snapshot.stats, "inference.workers") or []
     room = width - _PROCESS
     timeline = snapshot.timeline if room >= 10 else None
     heading = f"{'process':<14}{'state':<10}{'p50':>7}{'p99 ms':>8}{'restarts':>10}"
@@ -263,17 +251,15 @@ def _processes(snapshot: Snapshot, width: int) -> list[Text]:
     if timeline is not None:
         head.append_text(ruler(timeline, room))
     lines = [head]
-    for worker in workers:
-        state = str(worker.get("state", UNKNOWN))
-        latency = worker.get("latency_ms") or {}
-        restarts = worker.get("restarts") or 0
-        line = Text(f"{'inference ' + str(worker.get('id')):<14}")
+    for worker in stats.inference.workers:
+        state, restarts, latency = known(worker.state), worker.restarts or 0, worker.latency_ms
+        line = Text(f"{'inference ' + known(worker.id):<14}")
         line.append(f"{state:<10}", _STYLES.get(state, "yellow"))
-        line.append(f"{_short(latency.get('p50')):>7}{_short(latency.get('p99')):>8}")
+        line.append(f"{_short(latency.p50):>7}{_short(latency.p99):>8}")
         line.append(f"{restarts:>10}", "yellow" if restarts else "")
         line.append(" " * max(0, _PROCESS - len(line.plain)))
         if timeline is not None:
-            line.append(lane(timeline, worker.get("id"), room), "cyan")
+            line.append(lane(timeline, worker.id, room), "cyan")
         lines.append(line)
     return lines + _not_well(snapshot)
 
@@ -312,18 +298,6 @@ def _events(snapshot: Snapshot) -> list[Text]:
         what = f"{when}  {event.get('kind', UNKNOWN)}  {source}  {details_of(event)}"
         lines.append(Text(printable(what).rstrip()))
     return lines
-
-
-def _at(document: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path; None if it is not known."""
-    value: Any = document
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def _percent(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{share:.2%}"
 
 
 def _short(value: float | None) -> str:

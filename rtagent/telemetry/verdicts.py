@@ -1,4 +1,4 @@
-"""The answers to four questions about a run: in time, at what cost, learning, and is it broken.
+"""What figures mean: is it in time, at what cost, learning, broken; even, and on schedule.
 
 Pure: figures and status in, sentences out. The page, `rtagent watch` and whoever reads `/v1/stats`
 show these; every threshold stands here and nowhere else.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from rtagent.telemetry.figures.document import Stats, Verdict, Verdicts
 
 IN_TIME = 0.01
 """Inaction up to here is in time ..."""
@@ -21,50 +23,50 @@ SLOW_RATE = 0.95
 """A world that reaches less of its rate, by its own steps, is too slow."""
 WINDOW_S = 60.0
 """Figures cover no more."""
+EVEN = 0.1
+"""Up to here, exclusive, the coefficient of variation of interaction times is even ..."""
+UNEVEN = 0.3
+"""... and from here on very uneven."""
+ON_SCHEDULE = 0.03
+"""Data and time of a horizon may differ by so much."""
 WELL = ("running", "stopping")
 NAMED = 2
 
-Verdict = dict[str, str]
 Document = Mapping[str, Any]
 
 
-def verdicts(stats: Document, status: Document) -> dict[str, Verdict]:
-    """All four: acting, lateness, learning, health.
+def verdicts(stats: Stats, status: Document) -> Verdicts:
+    """All of them.
 
     Args:
-        stats: as `GET /v1/stats`.
+        stats: the figures.
         status: as `GET /v1/status`.
-
-    Returns:
-        Each with a level (good, watch, bad, or none: not known), a headline and a detail.
     """
-    return {
-        "acting": acting(stats, status),
-        "lateness": lateness(stats),
-        "learning": learning(stats),
-        "health": health(status),
-    }
+    return Verdicts(
+        acting=acting(stats, status), lateness=lateness(stats), learning=learning(stats),
+        health=health(status), evenness=evenness(stats), schedule=schedule(stats),
+    )
 
 
-def acting(stats: Document, status: Document) -> Verdict:
+def acting(stats: Stats, status: Document) -> Verdict:
     """Is it acting in time? What keeps the world itself from its ticks comes first."""
     world = _world(stats, status)
     if world is not None:
         return world
-    inaction, window = _at(stats, "actions.inaction_fraction_window"), _window(stats)
-    ready, wanted = _at(stats, "inference.ready"), _at(stats, "inference.processes")
+    inaction, window = stats.actions.inaction_fraction_window, _window(stats)
+    ready, wanted = stats.inference.ready, stats.inference.processes
     processes = f"{_count(ready)} of {_count(wanted)} processes act"
     if inaction is None:
-        return _verdict("none", "Not known yet", f"No tick {window}; {processes}")
+        return Verdict("none", "Not known yet", f"No tick {window}; {processes}")
     share = f"inaction {_percent(inaction)} {window}"
-    rate, deadline = _at(stats, "clock.target_rate_hz"), _deadline_ms(status)
+    rate, deadline = stats.clock.target_rate_hz, _deadline_ms(status)
     if rate and deadline and deadline > 1e3 / rate:
         # With a deadline of several ticks the agent need not act on each of them.
-        interval = _at(stats, "actions.interaction_ms.mean")
+        interval = stats.actions.interaction_ms.mean
         if interval is None:
-            return _verdict("none", "Not known yet", f"Nobody has acted {window}")
+            return Verdict("none", "Not known yet", f"Nobody has acted {window}")
         late = interval > LATE_INTERACTION * deadline
-        return _verdict(
+        return Verdict(
             "bad" if late else "good",
             f"{'Too late' if late else 'In time'}: an action every {interval:.1f} ms",
             f"The deadline is {deadline:g} ms; {share}; {processes}",
@@ -72,54 +74,54 @@ def acting(stats: Document, status: Document) -> Verdict:
     level = _graded(inaction, IN_TIME, TOO_LATE)
     word = {"good": "In time", "watch": "Often late", "bad": "Too late"}[level]
     acted = "no tick" if inaction == 1.0 else f"{_percent(1.0 - inaction)} of ticks"
-    return _verdict(level, f"{word}: acting on {acted}", f"I{share[1:]}; {processes}")
+    return Verdict(level, f"{word}: acting on {acted}", f"I{share[1:]}; {processes}")
 
 
-def lateness(stats: Document) -> Verdict:
+def lateness(stats: Stats) -> Verdict:
     """What does being late cost? How old actions are, and how often that makes them other ones."""
-    delay, rate = _at(stats, "actions.delay_ticks.mean"), _at(stats, "clock.target_rate_hz")
+    delay, rate = stats.actions.delay_ticks.mean, stats.clock.target_rate_hz
     if delay is None:
-        return _verdict("none", "Not known yet", f"No action {_window(stats)}")
+        return Verdict("none", "Not known yet", f"No action {_window(stats)}")
     headline = f"Actions are {delay:.1f} ticks old"
     age = f"{1e3 * delay / rate:.0f} ms late; " if rate else ""
-    disagreement = _at(stats, "actions.disagreement")
+    disagreement = stats.actions.disagreement
     if disagreement is None:
-        return _verdict("none", headline, f"{age}what that changes is unknown")
-    return _verdict(
+        return Verdict("none", headline, f"{age}what that changes is unknown")
+    return Verdict(
         _graded(disagreement, LITTLE_DISAGREEMENT, MUCH_DISAGREEMENT),
         headline,
         f"{age}{_percent(disagreement)} are not what the agent chose on seeing the newest frame",
     )
 
 
-def learning(stats: Document) -> Verdict:
+def learning(stats: Stats) -> Verdict:
     """Is it learning? A trend is told only where `rtagent.telemetry.trend` finds one."""
-    value, rate = _at(stats, "episodes.mean_return_100"), _at(stats, "learning.updates_per_s")
+    value, rate = stats.episodes.mean_return_100, stats.learning.updates_per_s
     returned = "no episode has ended yet" if value is None else f"return {value:.2f}"
-    if not _at(stats, "learning.processes"):
-        return _verdict("none", "Not learning", f"There is no learner; {returned}")
-    if _at(stats, "learning.paused"):
-        return _verdict("watch", "Learning is paused", f"By order; {returned}")
-    if not _at(stats, "learning.updates"):
-        return _verdict("none", "Not learning yet", f"No update so far; {returned}")
+    if not stats.learning.processes:
+        return Verdict("none", "Not learning", f"There is no learner; {returned}")
+    if stats.learning.paused:
+        return Verdict("watch", "Learning is paused", f"By order; {returned}")
+    if not stats.learning.updates:
+        return Verdict("none", "Not learning yet", f"No update so far; {returned}")
     if rate is None:
-        return _verdict("bad", "Learning stands still", f"The learners are silent; {returned}")
-    loss = _at(stats, "learning.loss")
+        return Verdict("bad", "Learning stands still", f"The learners are silent; {returned}")
+    loss = stats.learning.loss
     pace = f"{rate:.1f} updates/s, loss {'unknown' if loss is None else f'{loss:.3g}'}"
     if value is None:
-        return _verdict("none", "Learning", f"No episode has ended yet; {pace}")
-    direction, episodes = _at(stats, "episodes.trend.direction"), _at(stats, "episodes.count")
+        return Verdict("none", "Learning", f"No episode has ended yet; {pace}")
+    direction, episodes = stats.episodes.trend.direction, stats.episodes.count
     if direction is None:
-        return _verdict(
+        return Verdict(
             "none", f"Learning: return {value:.2f}",
             f"{_count(episodes)} episodes are too few for a trend; {pace}",
         )
-    seen = _at(stats, "episodes.trend.episodes")
+    seen = stats.episodes.trend.episodes
     if direction == "steady":
         told = f"No significant trend in the last {seen} episodes"
-        return _verdict("none", f"Learning: return {value:.2f}", f"{told}; {pace}")
-    change = _at(stats, "episodes.trend.change") or 0.0
-    return _verdict(
+        return Verdict("none", f"Learning: return {value:.2f}", f"{told}; {pace}")
+    change = stats.episodes.trend.change or 0.0
+    return Verdict(
         "good" if direction == "rising" else "watch",
         f"Learning: return {value:.2f} and {direction}",
         f"{change:+.2f} from the older to the newer half of the last {seen} episodes; {pace}",
@@ -130,27 +132,51 @@ def health(status: Document) -> Verdict:
     """Is anything broken? By the states of the processes."""
     roles = list(status.get("roles") or ())
     if not roles:
-        return _verdict("none", "Not known yet", "No word from the processes")
+        return Verdict("none", "Not known yet", "No word from the processes")
     failed = [role for role in roles if role.get("state") == "failed"]
     if failed:
         have = "has" if len(failed) == 1 else "have"
-        return _verdict("bad", f"{_named(failed)} {have} failed", _last_line(failed[0]))
+        return Verdict("bad", f"{_named(failed)} {have} failed", _last_line(failed[0]))
     restarts = sum(int(role.get("restarts") or 0) for role in roles)
     so_far = f"{_plural(restarts, 'restart')} so far" if restarts else "no restarts"
     unwell = [role for role in roles if role.get("state") not in WELL]
     if unwell:
         what = "restarting" if any(role.get("restarts") for role in unwell) else "starting"
         be = "process is" if len(unwell) == 1 else "processes are"
-        return _verdict("watch", f"{len(unwell)} {be} {what}", f"{_named(unwell)}; {so_far}")
+        return Verdict("watch", f"{len(unwell)} {be} {what}", f"{_named(unwell)}; {so_far}")
     if status.get("state") == "stopping":
-        return _verdict("watch", "The daemon is stopping", "By order")
+        return Verdict("watch", "The daemon is stopping", "By order")
     run = "runs" if len(roles) == 1 else "run"
-    return _verdict(
+    return Verdict(
         "good", "Nothing is broken", f"{_plural(len(roles), 'process', 'es')} {run}; {so_far}"
     )
 
 
-def _world(stats: Document, status: Document) -> Verdict | None:
+def evenness(stats: Stats) -> Verdict:
+    """Do actions come evenly?"""
+    cv = stats.actions.interaction_ms.cv
+    if cv is None:
+        return Verdict("none", "", "Too few actions")
+    word = "even" if cv < EVEN else "uneven" if cv < UNEVEN else "very uneven"
+    level = {"even": "good", "uneven": "watch", "very uneven": "bad"}[word]
+    return Verdict(level, word, f"Interaction time, CV {cv:.2f}")
+
+
+def schedule(stats: Stats) -> Verdict:
+    """Is the data of the horizon used as fast as its time?"""
+    time, data = stats.r3.time_ratio, stats.r3.data_ratio
+    if time is None or data is None:
+        return Verdict("none", "No horizon", "none is under way")
+    ahead = data - time
+    if abs(ahead) <= ON_SCHEDULE:
+        return Verdict("good", "On schedule", "data and time are used evenly")
+    used = "of the data than of the time is used"
+    if ahead > 0.0:
+        return Verdict("good", "Ahead", f"{_percent(ahead)} more {used}")
+    return Verdict("watch", "Behind", f"{_percent(-ahead)} less {used}")
+
+
+def _world(stats: Stats, status: Document) -> Verdict | None:
     """What keeps the world from its ticks; None if nothing does."""
     roles: list[Document] = [
         role for role in status.get("roles") or () if role.get("role") == "environment"
@@ -158,38 +184,35 @@ def _world(stats: Document, status: Document) -> Verdict | None:
     role = roles[0] if roles else {}
     state = role.get("state")
     if state == "failed":
-        return _verdict("bad", "The world stands still", f"It has failed: {_last_line(role)}")
+        return Verdict("bad", "The world stands still", f"It has failed: {_last_line(role)}")
     if state == "backoff":
-        return _verdict("bad", "The world is started again", f"It has died: {_last_line(role)}")
-    rate, target = _at(stats, "clock.rate_hz"), _at(stats, "clock.target_rate_hz")
-    step_us = _at(stats, "clock.step_us.p50")
+        return Verdict("bad", "The world is started again", f"It has died: {_last_line(role)}")
+    rate, target = stats.clock.rate_hz, stats.clock.target_rate_hz
+    step_us = stats.clock.step_us.p50
     if rate and target and step_us and rate < SLOW_RATE * target and step_us * target > 0.9e6:
-        return _verdict(
+        return Verdict(
             "bad",
             "The world is too slow",
             f"The environment's step takes {_ms(step_us / 1e3)} of a {_ms(1e3 / target)} tick: "
             f"it runs at {rate:.3g} of {target:.3g} Hz, whatever the agent does",
         )
     if role.get("busy"):
-        return _verdict("watch", f"The world is {role['busy']}", "No tick passes meanwhile")
+        return Verdict("watch", f"The world is {role['busy']}", "No tick passes meanwhile")
     return None
 
 
-def _window(stats: Document) -> str:
+def _window(stats: Stats) -> str:
     """What the figures cover: a change of the settings begins them anew."""
-    seconds = _at(stats, "clock.window_s")
+    seconds = stats.clock.window_s
     if seconds is None or seconds >= WINDOW_S:
         return "in the last minute"
     return f"in the {seconds:.0f} s since the settings changed"
 
 
 def _deadline_ms(status: Document) -> float | None:
-    found = _at(status, "config.inference.action_deadline_ms")
+    config: Document = status.get("config") or {}
+    found = (config.get("inference") or {}).get("action_deadline_ms")
     return None if found is None else float(found)
-
-
-def _verdict(level: str, headline: str, detail: str) -> Verdict:
-    return {"level": level, "headline": headline, "detail": detail}
 
 
 def _graded(value: float, good: float, poor: float) -> str:
@@ -224,11 +247,3 @@ def _percent(share: float) -> str:
 
 def _ms(value: float) -> str:
     return f"{value:.3g} ms" if value < 100.0 else f"{value:.0f} ms"
-
-
-def _at(document: Document, path: str) -> Any:
-    """The value at a dotted path; None if it is not known."""
-    value: Any = document
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

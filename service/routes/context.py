@@ -9,6 +9,8 @@ from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from rtagent.telemetry.figures.declaration import as_json, from_json
+from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.verdicts import verdicts
 from service.daemon.backend import Backend
 from service.daemon.commands import BackendBusy
@@ -90,7 +92,8 @@ class Context:
 
     def _stats(self) -> bytes:
         stats = self.backend.stats()
-        return json_bytes({**stats, "verdicts": verdicts(stats, self.backend.status())})
+        found = verdicts(from_json(Stats, stats), self.backend.status())
+        return json_bytes({**stats, "verdicts": as_json(found)})
 
     def _picture(self) -> bytes | None:
         picture = self.backend.screen()

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from rtagent.telemetry.trend import LEAST_EPISODES, MOST_CHANCE
 from rtagent.telemetry.verdicts import (
+    EVEN,
     IN_TIME,
     LATE_INTERACTION,
     LITTLE_DISAGREEMENT,
     MUCH_DISAGREEMENT,
+    ON_SCHEDULE,
     TOO_LATE,
+    UNEVEN,
 )
 
 
@@ -118,9 +121,9 @@ STAGGERING = (
 ACTING = (
     Shown(
         ("even", "uneven", "very uneven"),
-        "The coefficient of variation (CV) of the interaction time in words: below 0.1, below 0.3, "
-        "and from 0.3 on.",
-        "actions.interaction_ms.cv",
+        "The coefficient of variation (CV) of the interaction time in words: below "
+        f"{EVEN:g}, below {UNEVEN:g}, and from there on.",
+        "verdicts.evenness, from actions.interaction_ms.cv",
     ),
     Shown(
         ("Age of the executed actions, in ticks", "Delays", "none", "no action"),
@@ -132,9 +135,9 @@ ACTING = (
 DEADLINE = (
     Shown(
         ("On schedule", "Ahead", "Behind"),
-        "The share of the data that is used, less the share of the time: within 3 % it is on "
-        "schedule.",
-        "r3.data_ratio, r3.time_ratio",
+        "The share of the data that is used, less the share of the time: within "
+        f"{_percent(ON_SCHEDULE)} it is on schedule.",
+        "verdicts.schedule, from r3.data_ratio and r3.time_ratio",
     ),
     Shown(
         ("memory",),

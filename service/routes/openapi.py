@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from rtagent.telemetry.figures.declaration import Entry, entries, example, fields_of, text_of
-from rtagent.telemetry.figures.document import Stats
+from rtagent.telemetry.figures.document import Answer
 from service.http.problems import MEDIA_TYPE
 
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
@@ -146,8 +146,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _stats() -> dict[str, Any]:
-    known = {each.path: each for each in entries(Stats)}
-    return {**_section(Stats, known), "examples": [example(Stats)]}
+    known = {each.path: each for each in entries(Answer)}
+    return {**_section(Answer, known), "examples": [example(Answer)]}
 
 
 def _section(section: type[Any], known: Mapping[str, Entry], path: str = "") -> dict[str, Any]:

@@ -4,8 +4,6 @@ import { $, all, put, UNKNOWN } from "./dom.js";
 import { at, shown } from "./format.js";
 
 const bound = all("[data-figure]");
-const EVEN = 0.1;
-const UNEVEN = 0.3;
 
 export function showFigures(stats) {
   for (const element of bound) {
@@ -14,8 +12,7 @@ export function showFigures(stats) {
   showSources(stats);
   showInjected(at(stats, "inference.injected_latency_ms"));
   showRegrets(stats.regret ?? {});
-  const cv = at(stats, "actions.interaction_ms.cv");
-  put($("#evenness"), cv === null ? "" : cv < EVEN ? "even" : cv < UNEVEN ? "uneven" : "very uneven");
+  put($("#evenness"), stats.verdicts.evenness.headline);
   $("#paused").hidden = at(stats, "learning.paused") !== true;
 }
 

@@ -6,14 +6,16 @@ import { at, plain, shown } from "./format.js";
 import { showBar } from "./figures.js";
 
 const MOST_POINTS = 400;
-const CLOSE = 0.03;
+// A new horizon begins where the old one did.
+const BACK = 0.03;
 
 let path = [];
+let behind = false;
 
 // Where time and data stand: [time ratio, data ratio], from the horizon's start.
 function remember(time, data) {
   const last = path.at(-1);
-  if (last && (time < last[0] - CLOSE || data < last[1] - CLOSE)) path = [];
+  if (last && (time < last[0] - BACK || data < last[1] - BACK)) path = [];
   if (last && path.length && Math.hypot(time - last[0], data - last[1]) < 0.003) return;
   path.push([time, data]);
   // Half of the points draw the same curve.
@@ -32,17 +34,11 @@ export function showHorizon(stats) {
   else if (time !== null && data !== null) remember(time, data);
   showBar("time-ratio", time, shown(time, "percent"));
   showBar("data-ratio", data, shown(data, "percent"));
-  put($("#pace"), pace(time, data));
+  const { level, headline, detail } = stats.verdicts.schedule;
+  behind = level === "watch";
+  put($("#pace"), `${headline}: ${detail}.`);
   $("#batch-cap").hidden = at(stats, "r3.batch_cap") === null;
   showMemory(stats);
-}
-
-function pace(time, data) {
-  if (time === null || data === null) return "No horizon is under way.";
-  const ahead = data - time;
-  if (Math.abs(ahead) <= CLOSE) return "On schedule: data and time are used evenly.";
-  return ahead > 0 ? `Ahead: ${shown(ahead, "percent")} more of the data than of the time is used.`
-    : `Behind: ${shown(-ahead, "percent")} less of the data than of the time is used.`;
 }
 
 function showMemory(stats) {
@@ -85,7 +81,6 @@ export function drawHorizon() {
     ? `Horizon: ${shown(last[0], "percent")} of the time, ${shown(last[1], "percent")} of the data used`
     : `Horizon: ${UNKNOWN}`);
   if (!last) return;
-  const behind = last[0] - last[1] > CLOSE;
   pen.strokeStyle = pen.fillStyle = behind ? colour.watch : colour.good;
   pen.lineWidth = 2;
   pen.beginPath();

@@ -158,6 +158,13 @@ def test_status_shows_figures_and_processes(run: Run) -> None:
     assert "82.00 ms\n" in "\n".join(line.rstrip() for line in shown.out.splitlines())
 
 
+def test_status_shows_the_daemons_verdicts(run: Run, daemon: FakeDaemon) -> None:
+    acting = {"level": "bad", "headline": "Too late", "detail": "Inaction 80.0 %\x1b[2J"}
+    daemon.figures["verdicts"] = {"acting": acting, "health": {"level": None}}
+    shown = " ".join(run("status").out.split())
+    assert "in time? Too late: Inaction 80.0 % [2J up 61 s" in shown
+
+
 def test_status_says_what_a_process_is_busy_with(run: Run, daemon: FakeDaemon) -> None:
     assert re.search(r"inference 0 +41 +running", run("status").out)
     daemon.busy = "resetting"

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from rtagent.cli.options import UNKNOWN
 from rtagent.cli.watch_view import Frame, Snapshot, bar, frame_lines, sparkline, verdict
+from rtagent.telemetry.figures.declaration import as_json, from_json
+from rtagent.telemetry.figures.document import Answer
 from rtagent.telemetry.verdicts import verdicts
 from tests.service.conftest import FakeBackend, example_stats, example_timeline, role
 
@@ -35,7 +37,7 @@ def snapshot(**changes: Any) -> Snapshot:
 
 def judged(stats: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     """Figures as the daemon answers them."""
-    return {**stats, "verdicts": verdicts(stats, status)}
+    return {**stats, "verdicts": as_json(verdicts(from_json(Answer, stats), status))}
 
 
 def changed(path: str, value: Any, **changes: Any) -> Snapshot:
@@ -108,7 +110,8 @@ def test_without_a_timeline_or_events_the_rest_is_there() -> None:
     ],
 )
 def test_the_verdict_is_the_daemons(inaction: float | None, headline: str, style: str) -> None:
-    found = verdict(changed("actions.inaction_fraction_window", inaction))
+    shown = changed("actions.inaction_fraction_window", inaction)
+    found = verdict(from_json(Answer, shown.stats))
     assert (found[0], found[2]) == (headline, style)
 
 

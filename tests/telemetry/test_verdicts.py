@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from rtagent.telemetry.figures.declaration import from_json
+from rtagent.telemetry.figures.document import Stats, Verdict
 from rtagent.telemetry.verdicts import (
     IN_TIME,
     TOO_LATE,
     acting,
+    evenness,
     health,
     lateness,
     learning,
+    schedule,
     verdicts,
 )
 
@@ -29,7 +33,7 @@ def status(**changes: Any) -> dict[str, Any]:
     return {"state": "running", "roles": roles, "config": changes.get("config", {})}
 
 
-def stats(**changes: Any) -> dict[str, Any]:
+def stats(**changes: Any) -> Stats:
     """Of a run that goes well; keys are `section__name`."""
     found: dict[str, Any] = {
         "clock": {"rate_hz": 30.0, "target_rate_hz": 30.0, "step_us": {"p50": 400.0}},
@@ -44,16 +48,16 @@ def stats(**changes: Any) -> dict[str, Any]:
     for path, value in changes.items():
         section, name = path.split("__")
         found[section][name] = value
-    return found
+    return from_json(Stats, found)
 
 
 def test_a_run_that_goes_well() -> None:
     found = verdicts(stats(), status())
-    assert {name: each["level"] for name, each in found.items()} == {
-        "acting": "good", "lateness": "good", "learning": "good", "health": "good",
-    }
-    assert found["acting"]["headline"] == "In time: acting on 99.8 % of ticks"
-    assert found["health"]["detail"] == "5 processes run; no restarts"
+    assert [found.acting.level, found.lateness.level, found.learning.level, found.health.level] == [
+        "good"
+    ] * 4
+    assert found.acting.headline == "In time: acting on 99.8 % of ticks"
+    assert found.health.detail == "5 processes run; no restarts"
 
 
 @pytest.mark.parametrize(
@@ -67,22 +71,26 @@ def test_a_run_that_goes_well() -> None:
 )
 def test_inaction(inaction: float, level: str, word: str) -> None:
     found = acting(stats(actions__inaction_fraction_window=inaction), status())
-    assert found["level"] == level
-    assert word in found["headline"]
+    assert found.level == level
+    assert word in found.headline
 
 
 def test_a_deadline_of_several_ticks_is_what_counts() -> None:
     config = {"inference": {"action_deadline_ms": 100.0}}
-    figures = stats(actions__inaction_fraction_window=0.6, actions__interaction_ms={"mean": 99.0})
-    found = acting(figures, status(config=config))
-    assert (found["level"], found["headline"]) == ("good", "In time: an action every 99.0 ms")
-    figures["actions"]["interaction_ms"]["mean"] = 103.0
-    assert acting(figures, status(config=config))["level"] == "bad"
-    figures["actions"]["interaction_ms"]["mean"] = None
-    assert acting(figures, status(config=config))["level"] == "none"
+    given = status(config=config)
+
+    def judged(mean_ms: float | None) -> Verdict:
+        return acting(stats(actions__inaction_fraction_window=0.6,
+                            actions__interaction_ms={"mean": mean_ms}), given)
+
+    assert (judged(99.0).level, judged(99.0).headline) == (
+        "good", "In time: an action every 99.0 ms"
+    )
+    assert judged(103.0).level == "bad"
+    assert judged(None).level == "none"
     # A deadline below a tick means every tick.
     config["inference"]["action_deadline_ms"] = 20.0
-    assert acting(figures, status(config=config))["level"] == "bad"
+    assert judged(99.0).level == "bad"
 
 
 def test_a_slow_world_is_not_a_slow_agent() -> None:
@@ -91,14 +99,14 @@ def test_a_slow_world_is_not_a_slow_agent() -> None:
         actions__inaction_fraction_window=0.56,
     )
     found = acting(slow, status())
-    assert (found["level"], found["headline"]) == ("bad", "The world is too slow")
-    assert "step takes 200 ms of a 33.3 ms tick" in found["detail"]
-    assert "4.98 of 30 Hz" in found["detail"]
+    assert (found.level, found.headline) == ("bad", "The world is too slow")
+    assert "step takes 200 ms of a 33.3 ms tick" in found.detail
+    assert "4.98 of 30 Hz" in found.detail
 
 
 def test_a_late_clock_with_short_steps_is_not_the_worlds_fault() -> None:
     found = acting(stats(clock__rate_hz=20.0, actions__inaction_fraction_window=0.4), status())
-    assert found["headline"].startswith("Too late")
+    assert found.headline.startswith("Too late")
 
 
 @pytest.mark.parametrize(
@@ -114,9 +122,9 @@ def test_a_world_that_stands_still_comes_first(
     role: dict[str, Any], level: str, headline: str
 ) -> None:
     found = acting(stats(), status(environment=role))
-    assert (found["level"], found["headline"]) == (level, headline)
+    assert (found.level, found.headline) == (level, headline)
     if "last_error" in role:
-        assert found["detail"] == "It has failed: OSError: no track"
+        assert found.detail == "It has failed: OSError: no track"
 
 
 @pytest.mark.parametrize(
@@ -124,9 +132,9 @@ def test_a_world_that_stands_still_comes_first(
 )
 def test_what_being_late_changes(disagreement: float | None, level: str) -> None:
     found = lateness(stats(actions__disagreement=disagreement))
-    assert found["level"] == level
-    assert found["headline"] == "Actions are 2.0 ticks old"
-    assert found["detail"].startswith("67 ms late; ")
+    assert found.level == level
+    assert found.headline == "Actions are 2.0 ticks old"
+    assert found.detail.startswith("67 ms late; ")
 
 
 @pytest.mark.parametrize(
@@ -143,44 +151,66 @@ def test_what_being_late_changes(disagreement: float | None, level: str) -> None
 )
 def test_learning(changes: dict[str, Any], level: str, headline: str) -> None:
     found = learning(stats(**changes))
-    assert (found["level"], found["headline"]) == (level, headline)
+    assert (found.level, found.headline) == (level, headline)
 
 
 def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
-    assert "last 62 episodes" in learning(stats())["detail"]
+    assert "last 62 episodes" in learning(stats()).detail
     steady = {"direction": "steady", "change": -0.4, "episodes": 62}
     found = learning(stats(episodes__trend=steady))
-    assert found["level"] == "none"
-    assert "No significant trend in the last 62 episodes" in found["detail"]
+    assert found.level == "none"
+    assert "No significant trend in the last 62 episodes" in found.detail
     falling = {"direction": "falling", "change": -0.4, "episodes": 200}
     found = learning(stats(episodes__trend=falling))
-    assert found["level"] == "watch"
-    assert "-0.40 from the older to the newer half of the last 200 episodes" in found["detail"]
+    assert found.level == "watch"
+    assert "-0.40 from the older to the newer half of the last 200 episodes" in found.detail
     assert "25 episodes are too few" in learning(
         stats(episodes__trend=None, episodes__count=25)
-    )["detail"]
+    ).detail
 
 
 def test_what_is_broken() -> None:
     failed = status(learner_0={"state": "failed", "last_error": "a\nRuntimeError: no memory"})
-    assert health(failed) == {
-        "level": "bad", "headline": "learner 0 has failed", "detail": "RuntimeError: no memory",
-    }
+    assert health(failed) == Verdict("bad", "learner 0 has failed", "RuntimeError: no memory")
     again = status(inference_1={"state": "backoff", "restarts": 2})
-    assert health(again) == {
-        "level": "watch", "headline": "1 process is restarting",
-        "detail": "inference 1; 2 restarts so far",
-    }
-    assert health(status(inference_1={"state": "starting"}))["headline"] == "1 process is starting"
-    assert health({})["level"] == "none"
-    assert health({**status(), "state": "stopping"})["headline"] == "The daemon is stopping"
+    assert health(again) == Verdict(
+        "watch", "1 process is restarting", "inference 1; 2 restarts so far"
+    )
+    assert health(status(inference_1={"state": "starting"})).headline == "1 process is starting"
+    assert health({}).level == "none"
+    assert health({**status(), "state": "stopping"}).headline == "The daemon is stopping"
 
 
 def test_after_a_change_only_what_is_since_it_counts() -> None:
     found = acting(stats(clock__window_s=12.3), status())
-    assert "in the 12 s since the settings changed" in found["detail"]
-    assert "in the last minute" in acting(stats(clock__window_s=60.0), status())["detail"]
+    assert "in the 12 s since the settings changed" in found.detail
+    assert "in the last minute" in acting(stats(clock__window_s=60.0), status()).detail
 
 
 def test_nothing_known_is_nothing_claimed() -> None:
-    assert {each["level"] for each in verdicts({}, {}).values()} == {"none"}
+    found = verdicts(from_json(Stats, {}), {})
+    assert {each.level for each in vars(found).values()} == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("cv", "level", "word"),
+    [(0.0, "good", "even"), (0.1, "watch", "uneven"), (0.3, "bad", "very uneven"),
+     (None, "none", "")],
+)
+def test_evenness(cv: float | None, level: str, word: str) -> None:
+    found = evenness(stats(actions__interaction_ms={"mean": 1.0, "cv": cv}))
+    assert (found.level, found.headline) == (level, word)
+
+
+@pytest.mark.parametrize(
+    ("data", "level", "headline", "detail"),
+    [
+        (0.27, "good", "On schedule", "data and time are used evenly"),
+        (0.5, "good", "Ahead", "25.0 % more of the data than of the time is used"),
+        (0.1, "watch", "Behind", "15.0 % less of the data than of the time is used"),
+        (None, "none", "No horizon", "none is under way"),
+    ],
+)
+def test_schedule(data: float | None, level: str, headline: str, detail: str) -> None:
+    ratios = {"r3": {"time_ratio": 0.25, "data_ratio": data}}
+    assert schedule(from_json(Stats, ratios)) == Verdict(level, headline, detail)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from rtagent.telemetry.figures.acting import Actions, Clock, Inference, Regrets
+from rtagent.telemetry.figures.declaration import Figure
 from rtagent.telemetry.figures.learning import R3, Episodes, Learning, Replay
 
 
@@ -20,3 +22,33 @@ class Stats:
     r3: R3
     regret: Regrets
     episodes: Episodes
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer in words."""
+
+    level: Annotated[str, Figure("One of good, watch, bad, and none: it is not known.", "good")]
+    headline: Annotated[str, Figure("The answer, in a few words.", "Nothing is broken")]
+    detail: Annotated[str, Figure("What it is based on.", "5 processes run; no restarts")]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Is it acting in time, at what cost, is it learning, is anything broken? And of two figures:
+    whether actions come evenly, and whether the data of a horizon is used as fast as its time.
+    """
+
+    acting: Verdict
+    lateness: Verdict
+    learning: Verdict
+    health: Verdict
+    evenness: Verdict
+    schedule: Verdict
+
+
+@dataclass(frozen=True)
+class Answer(Stats):
+    """Every figure, and what they mean. A figure that is not known is null, never 0."""
+
+    verdicts: Verdicts
