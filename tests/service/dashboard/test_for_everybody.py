@@ -120,7 +120,8 @@ def test_nothing_grows_with_time(page: Any) -> None:
         history.add(i, { a: { b: i } });
         markers.add(i, i, `change ${i}`);
         delays.add({ tick: [i], delay: [i % 50] });
-        showHorizon({ r3: { mode: 'step', time_ratio: i / 2e4, data_ratio: i / 2e4 } });
+        showHorizon({ r3: { mode: 'step', time_ratio: i / 2e4, data_ratio: i / 2e4 },
+          verdicts: { schedule: { level: 'good', headline: 'On schedule', detail: '' } } });
       }
       return { series: series.length, oldest: series.point(0)[0], latest: series.latest[1],
         sampled: history.series.get('a.b').length, markers: markers.list.length,
