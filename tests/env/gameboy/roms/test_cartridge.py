@@ -1,6 +1,43 @@
+import hashlib
+import os
+import shutil
+import tomllib
+from types import ModuleType
+
 import pytest
 
 from rtagent.env.gameboy.roms import cartridge
+from rtagent.env.gameboy.roms.duel import build as duel
+from rtagent.env.gameboy.roms.starfall import build as starfall
+
+each_game = pytest.mark.parametrize("build", [duel, starfall], ids=lambda build: build.TITLE)
+
+
+@each_game
+def test_rebuilding_gives_the_committed_cartridge(build: ModuleType):
+    if shutil.which("sdcc") is None and not os.environ.get("CI"):
+        pytest.skip("sdcc is not installed")
+    assert build.build_rom() == build.ROM.read_bytes()
+
+
+@each_game
+def test_header(build: ModuleType):
+    rom = build.ROM.read_bytes()
+    assert len(rom) == 32 * 1024
+    assert rom[0x134:0x144].rstrip(b"\0") == build.TITLE.encode()
+    assert rom[0x147] == 0, "a plain 32 KiB cartridge, no memory controller"
+    assert rom[0x14D] == -sum(byte + 1 for byte in rom[0x134:0x14D]) % 256
+    assert int.from_bytes(rom[0x14E:0x150], "big") == (sum(rom) - rom[0x14E] - rom[0x14F]) % 65536
+
+
+@each_game
+def test_manifest_matches_the_file(build: ModuleType):
+    rom = build.ROM.read_bytes()
+    manifest = tomllib.loads((build.SOURCE / "manifest.toml").read_text())
+    assert manifest["file"] == build.ROM.name
+    assert hashlib.sha1(rom, usedforsecurity=False).hexdigest() == manifest["sha1"]
+    assert hashlib.sha256(rom).hexdigest() == manifest["sha256"]
+    assert len(manifest["actions"]) == len(manifest["action_meanings"])
 
 
 def test_program_data_outside_the_cartridge_is_refused():

@@ -1,0 +1,51 @@
+"""What a scripted run of a bundled game has left behind."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtagent.env.gameboy.rom import BUNDLED
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[3]
+
+
+class Recording:
+    """Memory by the names of the manifest, and pictures."""
+
+    def __init__(self, game: str, path: Path) -> None:
+        self._variables = tomllib.loads((BUNDLED / game / "manifest.toml").read_text())["ram"]
+        with np.load(path) as arrays:
+            self.ram, self.pictures = arrays["ram"], arrays["pictures"]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        entry = self._variables[name]
+        start = entry["address"] - 0xC000
+        low, high = self.ram[:, start : start + 2].astype(np.int64).T
+        return low + 256 * high if entry["type"] == "u2le" else low
+
+    def values(self, name: str) -> list[int]:
+        """What the variable was, one after the other, without repeats."""
+        column = self[name]
+        return column[np.flatnonzero(np.diff(column, prepend=column[0] - 1))].tolist()
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory):
+    output = tmp_path_factory.mktemp("played") / "recording.npz"
+
+    def play(game: str, emulator: str = "gambatte", **options: int) -> Recording:
+        player = HERE / "player.py"
+        subprocess.run(
+            [sys.executable, player, game, emulator, output, json.dumps(options)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=120,
+        )
+        return Recording(game, output)
+
+    return play
