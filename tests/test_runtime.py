@@ -443,3 +443,13 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
     eventually(lambda: not runtime._run()[1].is_alive(), 10, "it has ended")
     with Runtime(config):
         pass
+
+
+def test_a_start_removes_the_folders_of_old_runs_and_says_so(run: Runtimes, tmp_path: Path) -> None:
+    runs = tmp_path / "state" / "runs"
+    (runs / "0000000a").mkdir(parents=True)
+    (runs / "kept by its owner").mkdir()
+    with run("env.id=CartPole-v1", "inference.processes=1", "run.keep_runs=1") as runtime:
+        assert {path.name for path in runs.iterdir()} == {runtime.run_id, "kept by its owner"}
+        [event] = [each for each in runtime.status()["events"] if each["kind"] == "pruned"]
+        assert (event["source"], event["runs"]) == ("probe", 1)
