@@ -136,7 +136,13 @@ class AutoScaler:
         self._expected: int | None = None
         self._held_s = REMEMBERED_S
         self._stepped = -math.inf
-        self._forget(0.0)
+        self._since, self._wait_s = 0.0, REACT_S
+        self._at_once = True
+        self._seen: deque[_Seen] = deque()
+        self._growth: _Growth | None = None
+        self._ceiling: _Ceiling | None = None
+        self._floor, self._floor_until = 1, 0.0
+        self._shrunk: tuple[float, int] | None = None
 
     def reset(self, now: float) -> None:
         """Settings were changed by hand: what was learned before counts no more.
@@ -189,11 +195,9 @@ class AutoScaler:
     def _forget(self, now: float) -> None:
         self._since, self._wait_s = now, REACT_S
         self._at_once = True
-        self._seen: deque[_Seen] = deque()
-        self._growth: _Growth | None = None
-        self._ceiling: _Ceiling | None = None
+        self._seen.clear()
+        self._growth = self._ceiling = self._shrunk = None
         self._floor, self._floor_until = 1, now
-        self._shrunk: tuple[float, int] | None = None
 
     def _last(self, seconds: float) -> list[_Seen]:
         """What was seen in the last seconds; empty if it does not reach back that far."""

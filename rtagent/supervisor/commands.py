@@ -50,15 +50,17 @@ class Command:
 
 
 class Inbox:
-    """Where commands wait for the supervisor.
+    """Where commands, and the wish to stop, wait for the supervisor.
 
     Attributes:
+        stop_requested: whether somebody wants the run to end.
         wake_reader: a descriptor that is readable when there is something to do.
     """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._closed = False
+        self.stop_requested = False
         self.wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def put(self, name: str, arguments: dict[str, Any], by: str = "python") -> Result:
@@ -95,6 +97,11 @@ class Inbox:
 
         result = self.put(message["name"], message["arguments"], message["by"])
         result.add_done_callback(answer)
+
+    def request_stop(self) -> None:
+        """Ask for an orderly end. Safe in a signal handler."""
+        self.stop_requested = True
+        self.wake()
 
     def wake(self) -> None:
         """Wake the supervisor. Safe in a signal handler."""

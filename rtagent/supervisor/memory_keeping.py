@@ -29,6 +29,11 @@ class MemoryKeeping:
         self._report = report
         self._short = False
 
+    @property
+    def ticks_limit(self) -> int:
+        """Ticks that the replay may keep now."""
+        return self._coordinator.ticks_limit
+
     def step(self, now: float, orders: Orders) -> Changes | None:
         """Look at everything once; what is to be put in force, if anything.
 
@@ -39,7 +44,7 @@ class MemoryKeeping:
         Raises:
             UserError: the budget is below what the workers need.
         """
-        settled = self._maintain(self._coordinator.ticks_limit)
+        settled = self._maintain(self.ticks_limit)
         return self._coordinator.step(now, orders, settled=settled)
 
     def give_back(self, changes: Changes) -> None:

@@ -44,15 +44,16 @@ class ReplayKeeping:
         folder: where it is kept.
         report: told what happens.
         clock: time.
+        fork_server: starts the processes.
     """
 
-    fork_server: ForkServer
-    """Starts the processes; set before the first is."""
-
-    def __init__(self, folder: Path, report: Report, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, report: Report, clock: Clock, fork_server: ForkServer
+    ) -> None:
         self._folder = folder
         self._report = report
         self._clock = clock
+        self._fork_server = fork_server
         self._process: Any = None
         self._pipe: Any = None
         self._kind = ""
@@ -111,7 +112,7 @@ class ReplayKeeping:
             if stopping():
                 self.abort()
                 return
-            self.fork_server.tend()
+            self._fork_server.tend()
         failed = None if self.outcome is None else self.outcome.get("failed")
         if failed is None:
             return
@@ -161,7 +162,7 @@ class ReplayKeeping:
         try:
             self._pipe, theirs = open_pipe()
             try:
-                self._process = self.fork_server.spawn(
+                self._process = self._fork_server.spawn(
                     body, handles, place, theirs, *further, name="saver"
                 )
             finally:

@@ -36,9 +36,10 @@ def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReplayK
     monkeypatch.setattr(launch, "PRELOAD", "json")
     for body in ("restore_replay", "save_replay"):
         monkeypatch.setattr(f"rtagent.supervisor.replay_keeping.{body}", hang)
-    keeping = ReplayKeeping(tmp_path, Report(), MonotonicClock())  # type: ignore[arg-type]
-    with ForkServer() as keeping.fork_server:
-        yield keeping
+    with ForkServer() as server:
+        yield ReplayKeeping(
+            tmp_path, Report(), MonotonicClock(), server,  # type: ignore[arg-type]
+        )
 
 
 def refuse(*ignored: Any, name: str) -> None:
@@ -70,7 +71,7 @@ def test_a_save_whose_process_dies_has_failed(keeping: ReplayKeeping) -> None:
 def test_a_refused_process_is_a_failed_save(
     keeping: ReplayKeeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping.fork_server, "spawn", refuse)
+    monkeypatch.setattr(keeping._fork_server, "spawn", refuse)
     keeping.start_save(HANDLES)
     assert keeping.poll()
     assert keeping.outcome == {"failed": "no process: Resource temporarily unavailable"}
@@ -104,8 +105,9 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.report, self.process = VirtualClock(100.0), Report(), Process()
-        self.keeping = ReplayKeeping(folder, self.report, self.clock)  # type: ignore[arg-type]
-        self.keeping.fork_server = self  # type: ignore[assignment]
+        self.keeping = ReplayKeeping(
+            folder, self.report, self.clock, self,  # type: ignore[arg-type]
+        )
         self.keeping.start_save(HANDLES)
 
     def spawn(self, body: Any, handles: Any, folder: Path, pipe: Pipe, name: str) -> Process:

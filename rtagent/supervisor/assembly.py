@@ -1,0 +1,220 @@
+"""Everything before the loop: what a run consists of is made, in the order in which it can fail.
+
+Whatever is opened is closed again, however the run ends: the processes before the memory that they
+use. Only once environment, network and saved replay fit together is the address announced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rtagent.clock import Clock
+from rtagent.memory.meter import MemoryMeter
+from rtagent.memory.world import World, WorldMemory
+from rtagent.processes.launch import ForkServer
+from rtagent.processes.limit import check_processes, most_processes
+from rtagent.processes.scheduling import prefer_supervisor
+from rtagent.r3.coordinator import Coordinator
+from rtagent.supervisor.checkpoint_requests import CheckpointRequests
+from rtagent.supervisor.children import Children
+from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
+from rtagent.supervisor.commands import Inbox, PendingChanges
+from rtagent.supervisor.live_settings import check_size
+from rtagent.supervisor.memory_keeping import MemoryKeeping
+from rtagent.supervisor.replay_keeping import Past, ReplayKeeping
+from rtagent.supervisor.scaling import Scaling, first_number
+from rtagent.supervisor.staffing import Staffing
+from rtagent.supervisor.startup import Found, find_shapes, publish_first_weights
+from rtagent.supervisor.status import Report
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run is made from.
+
+    Attributes:
+        desired: the settings.
+        clock: time.
+        inbox: where commands and the wish to stop wait.
+        report: told what happens.
+        run_dir: where the records of the run are written.
+        service: body of the HTTP service's process. If None, there is no service.
+        preload: further modules for the fork server.
+        probed: called once environment and network have been built as configured, and there is
+            memory for them.
+    """
+
+    desired: DesiredSettings
+    clock: Clock
+    inbox: Inbox
+    report: Report
+    run_dir: Path
+    service: Any
+    preload: tuple[str, ...]
+    probed: Callable[[], None]
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Where the learners write."""
+        return self.desired.config.state_dir / "checkpoints"
+
+    def stopping(self) -> bool:
+        """Whether somebody wants the run to end."""
+        return self.inbox.stop_requested
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run consists of.
+
+    Attributes:
+        setup: what it was made from.
+        most_processes: inference processes and learners that the machine has room for.
+        fork_server: starts every process.
+        memory: the shared memory's owner.
+        world: the shared memory.
+        resume: the checkpoint to go on from.
+        children: the processes.
+        saving: saves and restores the replay.
+        checkpoints: what has been asked of the learners.
+        pending: changes that are not in force yet.
+        memory_keeping: keeps memory within its budget.
+        commands: carries out what is asked for.
+        scaling: the automatic number of inference processes.
+    """
+
+    setup: Setup
+    most_processes: int
+    fork_server: ForkServer
+    memory: WorldMemory
+    world: World
+    resume: Path | None
+    children: Children
+    saving: ReplayKeeping
+    checkpoints: CheckpointRequests
+    pending: PendingChanges
+    memory_keeping: MemoryKeeping
+    commands: CommandHandler
+    scaling: Scaling
+
+    @property
+    def room(self) -> int:
+        """Inference processes that the machine has room for."""
+        return self.most_processes - self.setup.desired.config.learning.processes
+
+
+def assemble(setup: Setup, opened: ExitStack) -> Run | None:
+    """Make what a run consists of.
+
+    Args:
+        setup: what from.
+        opened: closes what was opened, in the end.
+
+    Returns:
+        The run; None if it was told to stop meanwhile.
+
+    Raises:
+        UserError: something cannot be started as configured.
+    """
+    config = setup.desired.config
+    check_size(config)
+    most = most_processes(config)
+    check_processes(config, most)
+    if config.run.realtime != "off":
+        prefer_supervisor()
+    held = opened.enter_context(ExitStack())
+    processes = opened.enter_context(ExitStack())
+    fork_server = ForkServer(setup.preload)
+    processes.callback(fork_server.stop)
+    saving = ReplayKeeping(config.state_dir / "replay", setup.report, setup.clock, fork_server)
+    processes.callback(saving.abort)
+    found = find_shapes(
+        fork_server, config, setup.checkpoint_dir, setup.run_dir, setup.stopping
+    )
+    if found is None:
+        return None
+    past = saving.find(config, found.blueprint)
+    memory = WorldMemory(config, found.blueprint, 0 if past is None else past.newest + 1)
+    held.callback(memory.close)
+    world = World(memory.handles)
+    held.callback(world.close)
+    # Only now nothing can be refused any more.
+    setup.probed()
+    for kind, details in found.events:
+        setup.report.event(kind, source="probe", **details)
+    children = _children(setup, fork_server, memory, world, found)
+    processes.callback(children.kill_all)
+    run = _connect(setup, most, fork_server, memory, world, found, children, saving, held)
+    _fill(run, past)
+    return None if setup.stopping() else run
+
+
+def _children(
+    setup: Setup, fork_server: ForkServer, memory: WorldMemory, world: World, found: Found
+) -> Children:
+    config = setup.desired.config
+    staffing = Staffing(
+        fork_server, memory.handles, setup.service, setup.checkpoint_dir, found.resume,
+        setup.run_dir,
+    )
+    return Children(
+        world.metrics, staffing.starter, setup.report, found.blueprint.tick_seconds,
+        config.run.seed, config.env,
+    )
+
+
+def _connect(
+    setup: Setup,
+    most: int,
+    fork_server: ForkServer,
+    memory: WorldMemory,
+    world: World,
+    found: Found,
+    children: Children,
+    saving: ReplayKeeping,
+    held: ExitStack,
+) -> Run:
+    """Make what watches and changes the run."""
+    desired, report, clock = setup.desired, setup.report, setup.clock
+
+    def pids() -> list[int]:
+        known = [pid for child in children if (pid := child.pid) is not None]
+        return [os.getpid(), fork_server.pid, *known]
+
+    meter = MemoryMeter()
+    held.callback(meter.close)
+    coordinator = Coordinator(
+        memory, world, desired.config, clock, partial(report.event, source="coordinator"), pids,
+        private=meter,
+    )
+    checkpoints, pending = CheckpointRequests(saving), PendingChanges()
+    held.callback(pending.close)
+    commands = CommandHandler(
+        desired, setup.inbox, pending, checkpoints, memory, world, children, coordinator, most,
+        report, clock,
+    )
+    return Run(
+        setup, most, fork_server, memory, world, found.resume, children, saving, checkpoints,
+        pending, MemoryKeeping(memory, world, coordinator, report), commands,
+        Scaling(world, clock),
+    )
+
+
+def _fill(run: Run, past: Past | None) -> None:
+    """Put there what must be there before the first worker: orders, a past, weights to act with."""
+    setup, world, handles = run.setup, run.world, run.memory.handles
+    desired = setup.desired
+    desired.scale(first_number(desired.config.inference, world.blueprint.tick_seconds, run.room))
+    desired.publish(world.control)
+    orders = desired.orders
+    world.stagger.reset(orders.algorithm, setup.clock.now(), orders.processes)
+    if past is not None:
+        run.saving.begin(past, handles, run.memory_keeping.ticks_limit, setup.stopping)
+    if not desired.config.learning.processes:
+        publish_first_weights(run.fork_server, handles, run.resume, setup.stopping)

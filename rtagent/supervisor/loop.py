@@ -1,0 +1,241 @@
+"""The supervisor's loop: every step, each duty once.
+
+Why it is correct. All of it runs in one thread. It never waits for a child (`children.py`), and
+never for a lock either, whose holder may be a stopped process that only the supervisor can kill. A
+duty that fails delays none of the others (`duties.py`), and is tried again at the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from rtagent.errors import UserError
+from rtagent.memory.control import Orders
+from rtagent.processes.systemd import Systemd
+from rtagent.supervisor.assembly import Run
+from rtagent.supervisor.child import Child, State
+from rtagent.supervisor.duties import Duties
+from rtagent.supervisor.membership import learner_ring, update_members
+from rtagent.supervisor.staffing import wanted
+from rtagent.supervisor.status import run_state
+from rtagent.telemetry.event_log import KEYS
+
+STEP_S = 0.1
+GO_AFTER_S = 10.0
+
+
+class Loop:
+    """Moves what is towards what should be.
+
+    Args:
+        run: what the run consists of.
+        systemd: told how the run is.
+    """
+
+    def __init__(self, run: Run, systemd: Systemd) -> None:
+        setup = run.setup
+        self._parts = run
+        self._children = run.children
+        self._world = run.world
+        self._desired = setup.desired
+        self._inbox = setup.inbox
+        self._report = setup.report
+        self._clock = setup.clock
+        self._systemd = systemd
+        self._duties = Duties(setup.report, setup.clock)
+        self._started = setup.clock.now()
+        self._slips = 0
+        self._refused: UserError | None = None
+
+    def run(self) -> None:
+        """Start the processes, keep them going until told to stop, and see them leave.
+
+        Raises:
+            UserError: a process cannot work as configured.
+        """
+        self._begin()
+        while not self._finished():
+            self._step()
+        self._raise_refusals()
+        self._save_replay()
+
+    def _begin(self) -> None:
+        """Start the processes."""
+        resume = self._parts.resume
+        self._converge(self._clock.now())
+        self._report.event(
+            "started", source="supervisor", environment=self._desired.config.env.id,
+            resumed=None if resume is None else resume.name, first_tick=self._world.first_tick,
+        )
+        self._write_status()
+
+    def _step(self) -> None:
+        """Wait a moment for news, then do every duty once."""
+        do, parts = self._duties.do, self._parts
+        do("fork server", parts.fork_server.tend)
+        if not do("listening", self._listen):
+            self._clock.sleep_until(self._clock.now() + STEP_S)
+        self._inbox.drain_wake()
+        now = self._clock.now()
+        do("pauses", partial(self._notice_pause, now))
+        for child in self._children:
+            do(child.name, partial(self._check, child, now))
+        if self._stopping:
+            do("stopping", partial(self._send_away, now))
+        else:
+            do("commands", parts.commands.take)
+            do("scaling", partial(self._scale, now))
+            do("window", partial(parts.commands.note_new_settings, now))
+            do("processes", partial(self._converge, now))
+            do("membership", partial(self._update_members, now))
+            do("clock", partial(self._start_clock, now))
+            do("memory", partial(self._keep_memory, now))
+            do("slips", self._note_slips)
+        # Whoever is told that a change is in force must be able to read it in the status.
+        do("status", self._write_status)
+        do("saver", parts.saving.poll)
+        do("answers", partial(parts.pending.settle, now))
+
+    @property
+    def _stopping(self) -> bool:
+        return self._inbox.stop_requested
+
+    @property
+    def _orders(self) -> Orders:
+        return self._desired.orders
+
+    # ---- duties
+
+    def _listen(self) -> None:
+        """Wait a moment for news."""
+        wake = self._inbox.wake_reader
+        for child, message in self._children.listen(wake, STEP_S, self._clock.now):
+            self._take(child, *message)
+
+    def _notice_pause(self, now: float) -> None:
+        """After a pause of the whole daemon nobody's time has run out."""
+        paused_s = self._children.detect_pause(now)
+        if paused_s:
+            self._parts.pending.postpone(paused_s)
+            self._parts.saving.postpone(paused_s)
+            self._parts.scaling.start_anew()
+            self._report.event("paused", source="supervisor", seconds=round(paused_s, 3))
+
+    def _check(self, child: Child, now: float) -> None:
+        for speaker, message in self._children.check(child, now, stopping=self._stopping):
+            self._take(speaker, *message)
+
+    def _take(self, child: Child, form: str, said: dict[str, Any]) -> None:
+        """Take in what a child has said."""
+        if form == "command":
+            self._inbox.put_from_service(said, child.pipe.send)
+            return
+        kind = said["kind"]
+        details = {name: value for name, value in said.items() if name not in KEYS}
+        if kind in ("checkpoint", "checkpoint_failed"):
+            details = self._parts.checkpoints.note(details)
+        self._report.event(kind, source=child.name, **details)
+
+    def _send_away(self, now: float) -> None:
+        """Have everybody leave."""
+        if not self._orders.stop:
+            self._report.event("stopping", source="supervisor")
+        self._desired.order(stop=True)
+        self._children.stop(now)
+
+    def _converge(self, now: float) -> None:
+        """Start what is missing and send away what is too many."""
+        service = self._parts.setup.service is not None
+        keys = list(wanted(self._desired.config, self._orders, service=service))
+        self._children.converge(keys, now)
+
+    def _update_members(self, now: float) -> None:
+        """Let those act and learn who can."""
+        update_members(self._world, self._children.of("inference"), self._orders, now)
+        ring = learner_ring(self._children.of("learner"), self._orders)
+        self._desired.order(learner_ring=ring)
+
+    def _start_clock(self, now: float) -> None:
+        """Let the world's clock start once the agent can act."""
+        if not self._orders.go:
+            needed = self._children.of("inference") + self._children.of("environment")
+            ready = all(child.state is State.RUNNING for child in needed)
+            if ready or now - self._started > GO_AFTER_S:
+                self._desired.order(go=True)
+
+    def _scale(self, now: float) -> None:
+        """Follow the automatic number of inference processes."""
+        inference, workers = self._desired.config.inference, self._children.of("inference")
+        move = self._parts.scaling.step(
+            now, inference, self._orders.processes, workers, self._parts.room
+        )
+        if move is None:
+            return
+        self._desired.scale(move.after)
+        self._parts.commands.scaled()
+        self._report.event(
+            "rescaled", source="inference", by="auto", before=move.before, after=move.after,
+            why=move.why, inputs=move.inputs,
+        )
+
+    def _keep_memory(self, now: float) -> None:
+        """Keep memory within its budget."""
+        keeping = self._parts.memory_keeping
+        try:
+            changes = keeping.step(now, self._orders)
+        except UserError as error:
+            self._refused = error
+            self._inbox.request_stop()
+            return
+        if changes is not None:
+            self._desired.order(batch_bytes=changes.batch_bytes)
+            keeping.give_back(changes)
+
+    def _note_slips(self) -> None:
+        """Tell that the clock gave up on catching up."""
+        environment = self._world.metrics.environment
+        slips = int(environment["slips"][0])
+        if slips != self._slips:
+            behind_ms = round(int(environment["slipped_ns"][0]) / 1e6, 1)
+            self._report.event("slip", source="environment", slips=slips, slipped_ms=behind_ms)
+        self._slips = slips
+
+    def _write_status(self) -> None:
+        children = list(self._children)
+        ticks = self._world.ledger.newest + 1 - self._world.first_tick
+        state = run_state(children, ticks, stopping=self._stopping)
+        self._report.write(self._world.status, children, self._desired.config, state)
+        self._systemd.step(self._clock.now(), state, self._children.fresh)
+
+    # ---- the end
+
+    def _finished(self) -> bool:
+        if self._stopping:
+            return not self._children.alive
+        booting = self._world.ledger.newest < self._world.first_tick
+        return booting and any(self._boot_failures())
+
+    def _boot_failures(self) -> Iterator[Child]:
+        """The processes that died before they ever ran, for a reason that the user can mend."""
+        for child in self._children:
+            if child.state is State.FAILED and child.boot_error:
+                yield child
+
+    def _raise_refusals(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+        for child in self._boot_failures():
+            if not self._stopping:
+                raise UserError(f"{child.name}: {child.last_error}")
+
+    def _save_replay(self) -> None:
+        if not self._desired.config.run.checkpoint_replay:
+            return
+        saving = self._parts.saving
+        saving.poll()
+        if not saving.busy:
+            saving.start_save(self._parts.memory.handles)
+        while not saving.poll(STEP_S):
+            self._parts.fork_server.tend()
