@@ -1,10 +1,10 @@
 """How many inference processes an automatic number is now: figures in, decision out.
 
-Growing is quick where actions come too late and the inference time says why; where only one of
-the two is seen, it takes longer. Shrinking is slow, and leaves a margin. Two mistakes are
-remembered, so that the number does not flap: processes that only made each other slower, because
-the cores were taken, are sent away again; and a number that was too small just now is not tried
-again soon.
+The rule: as many as the measured inference and interaction times call for. More at once when they
+have called for more during `GROW_S`; fewer after a quiet minute, with a margin. Two mistakes are
+remembered, so that the number does not flap: a growth that brought less than half of what it was
+worth is taken back, for the cores were taken; and a number that was too small just now is not
+tried again soon.
 """
 
 from __future__ import annotations
@@ -22,29 +22,18 @@ REACT_S = 2.0
 """From a change by hand, or the start, until what is measured is believed."""
 FRESH_S = 5.0
 """From a change made here, or a process that was away: as far back as the measurement reaches."""
-FAR = 1.5
-FAR_S = 2.0
-"""So long must both signs call for more where so many times as many are needed ..."""
-NEAR_S = 6.0
-"""... and so long where it is less: one hold-up of the machine is forgotten by then."""
-DOUBT_S = 15.0
-"""So long must one sign alone, the inference time or the interaction time, call for more."""
+GROW_S = 6.0
+"""One hold-up of the machine is forgotten by then."""
 SHRINK_S = 60.0
-FALLING_S = 15.0
-"""While fewer and fewer are needed, one step at the end is better than many on the way."""
 MARGIN = 1.15
-"""Fewer processes must do even if inference took so many times as long."""
+"""Inference times may vary by so much without a reason: fewer processes must do even then."""
 LATE = 1.05
 """Interaction times up to so many deadlines are within the deadline: one new action in twenty may
 be missing, for machines hold up a little, and re-use bridges a slow inference."""
-SLOWER = 1.2
-"""More processes that share cores make inference so many times as slow, or more."""
-STEADY = 0.15
-STEADY_S = 2.0
 CHANGED = 0.3
+"""An inference time that differs by more is another one."""
 REMEMBERED_S = 1200.0
-REGRET_S = 120.0
-"""Having to grow so soon after shrinking means that it was wrong."""
+"""So long, unless inference takes another time, nothing is tried that was wrong."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +88,11 @@ class Move:
 
 
 class _Seen(NamedTuple):
-    """One moment: processes that the inference time, and all signs together, call for."""
+    """One moment: processes that are called for, and with the margin."""
 
     at: float
     mean_s: float
-    late: bool
-    computed: int
-    wanted: int
+    needed: int
     roomy: int
 
 
@@ -113,15 +100,12 @@ class _Growth(NamedTuple):
     """A growth that is still to prove itself."""
 
     before: int
-    after: int
-    mean_s: float
-    interaction_s: float | None
-    computed: int
+    measured: Measured
 
 
 @dataclass
 class _Ceiling:
-    """More than `processes` did not help."""
+    """More than `processes` did not help; `mean_s` is the inference time with them."""
 
     processes: int
     until: float
@@ -134,7 +118,6 @@ class AutoScaler:
     def __init__(self) -> None:
         self._limits: Limits | None = None
         self._expected: int | None = None
-        self._held_s = REMEMBERED_S
         self._stepped = -math.inf
         self._since, self._wait_s = 0.0, REACT_S
         self._at_once = True
@@ -142,7 +125,7 @@ class AutoScaler:
         self._growth: _Growth | None = None
         self._ceiling: _Ceiling | None = None
         self._floor, self._floor_until = 1, 0.0
-        self._shrunk: tuple[float, int] | None = None
+        self._shrunk_at = -math.inf
 
     def reset(self, now: float) -> None:
         """Settings were changed by hand: what was learned before counts no more.
@@ -151,7 +134,12 @@ class AutoScaler:
             now: seconds.
         """
         self._limits = None
-        self._forget(now)
+        self._since, self._wait_s = now, REACT_S
+        self._at_once = True
+        self._seen.clear()
+        self._growth = self._ceiling = None
+        self._floor, self._floor_until = 1, now
+        self._shrunk_at = -math.inf
 
     def step(
         self, now: float, current: int, measured: Measured | None, limits: Limits
@@ -164,25 +152,22 @@ class AutoScaler:
             measured: None if nobody acted, or not all of the processes run yet.
             limits: to be kept to.
         """
-        away = now - self._stepped > FRESH_S
-        self._stepped = now
+        away, self._stepped = now - self._stepped > FRESH_S, now
         if away or limits != self._limits or current != self._expected:
-            self._forget(now)
+            self.reset(now)
             self._limits, self._expected = limits, current
         if current > limits.most:
             why = f"at most {limits.most} may run here"
             return self._move(now, current, limits.most, why, measured)
         if measured is None:
-            self._seen.clear()
             self._since = now
-            return None
-        if measured.samples < LEAST_SAMPLES:
+        if measured is None or measured.samples < LEAST_SAMPLES:
             self._seen.clear()
             return None
         if now - self._since < self._wait_s:
             return None
-        seen = _look(now, current, measured, limits)
-        self._seen.append(seen)
+        needed, roomy = (_needed(current, measured, limits, margin) for margin in (1.0, MARGIN))
+        self._seen.append(_Seen(now, measured.mean_s, needed, roomy))
         while len(self._seen) > 1 and self._seen[1].at <= now - SHRINK_S:
             self._seen.popleft()
         self._lift(now, current)
@@ -192,110 +177,81 @@ class AutoScaler:
             or self._shrink(now, current, measured, limits)
         )
 
-    def _forget(self, now: float) -> None:
-        self._since, self._wait_s = now, REACT_S
-        self._at_once = True
-        self._seen.clear()
-        self._growth = self._ceiling = self._shrunk = None
-        self._floor, self._floor_until = 1, now
-
     def _last(self, seconds: float) -> list[_Seen]:
         """What was seen in the last seconds; empty if it does not reach back that far."""
-        now = self._seen[-1].at
-        if self._seen[0].at > now - seconds:
+        since = self._seen[-1].at - seconds
+        if self._seen[0].at > since:
             return []
-        return [seen for seen in self._seen if seen.at >= now - seconds]
-
-    def _steady(self) -> bool:
-        """Whether the inference time has stood still."""
-        mean = self._seen[-1].mean_s
-        last = self._last(STEADY_S)
-        return bool(last) and all(abs(seen.mean_s / mean - 1.0) <= STEADY for seen in last)
+        return [seen for seen in self._seen if seen.at >= since]
 
     def _undo(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
-        """Send away processes that only made each other slower."""
-        growth = self._growth
-        if growth is None or not self._steady():
+        """Take back a growth that only made the processes slower."""
+        growth, self._growth = self._growth, None
+        in_time = _late(measured, limits) <= 1.0 and self._seen[-1].needed <= current
+        if growth is None or in_time:
             return None
-        self._growth = None
-        newest = self._seen[-1]
-        if not (newest.late or newest.computed > current):
-            return None
-        gain = _gain(growth, measured, newest.late)
-        useful = max(growth.before, math.ceil(growth.before * gain - 0.25))
+        before, gain = growth.before, _gain(growth, measured, current)
+        useful = max(before, math.ceil(before * gain - 0.25))
         # Chance makes figures differ a little; what is undone brought less than half its worth.
-        if useful >= current or gain - 1.0 >= 0.5 * (growth.after / growth.before - 1.0):
+        if useful >= current or gain - 1.0 >= 0.5 * (current / before - 1.0):
             return None
-        self._ceiling = _Ceiling(useful, now + self._held_s)
-        self._held_s *= 2.0
+        self._ceiling = _Ceiling(useful, now + REMEMBERED_S)
+        then = growth.measured
         why = (
             f"with {current} processes an inference takes {_ms(measured.mean_s)} and actions come "
-            f"{_every(measured.interaction_s)}, with {growth.before} it took {_ms(growth.mean_s)} "
-            f"and they came {_every(growth.interaction_s)}: more than {useful} do not help here"
+            f"{_every(measured.interaction_s)}, with {before} it took {_ms(then.mean_s)} "
+            f"and they came {_every(then.interaction_s)}: more than {useful} do not help here"
         )
         return self._move(now, current, useful, why, measured)
 
     def _lift(self, now: float, current: int) -> None:
         """Forget what did not help once it is long ago, or inference takes another time."""
-        ceiling = self._ceiling
-        if ceiling is None or current != ceiling.processes:
+        ceiling, last = self._ceiling, self._last(FRESH_S)
+        if ceiling is None or current != ceiling.processes or not last:
             return
-        if ceiling.mean_s is None:
-            ceiling.mean_s = self._seen[-1].mean_s if self._steady() else None
-            return
-        known = ceiling.mean_s
-        last = self._last(FRESH_S)
-        changed = last and all(abs(seen.mean_s / known - 1.0) > CHANGED for seen in last)
+        known = ceiling.mean_s = ceiling.mean_s or self._seen[-1].mean_s
+        changed = all(abs(seen.mean_s / known - 1.0) > CHANGED for seen in last)
         if changed or now >= ceiling.until:
             self._ceiling = None
 
     def _grow(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
+        """Follow what is called for; in both directions where nothing is known yet."""
         at_once, self._at_once = self._at_once, False
-        newest = self._seen[-1]
-        slow = self._last(DOUBT_S)
-        if at_once or self._both_signs(FAR_S, FAR * current) or self._both_signs(NEAR_S, current):
-            after = newest.computed
-        elif slow:
-            after = min(seen.wanted for seen in slow)
-        else:
+        last, newest = self._last(GROW_S), self._seen[-1]
+        if at_once and newest.roomy < current:
+            return self._follow(now, current, newest.roomy, measured, limits)
+        if not at_once and not (last and all(seen.needed > current for seen in last)):
             return None
         most = limits.most if self._ceiling is None else self._ceiling.processes
-        if at_once and newest.roomy < current:
-            after = newest.roomy
-        elif min(after, most) <= current:
+        after = min(newest.needed, most)
+        if after <= current:
             return None
-        after = min(after, most)
-        growth = None
-        if after > current and (at_once or self._steady()):
-            growth = _Growth(
-                current, after, measured.mean_s, measured.interaction_s, newest.computed
-            )
-        if self._shrunk is not None and now - self._shrunk[0] < REGRET_S:
+        if now - self._shrunk_at < 2 * SHRINK_S:
+            # Having to grow so soon means that it was wrong to shrink.
             self._floor, self._floor_until = after, now + REMEMBERED_S
-        move = self._move(now, current, after, _reason(measured, limits, after), measured)
-        self._growth = growth
+        move = self._follow(now, current, after, measured, limits)
+        self._growth = _Growth(current, measured)
         return move
-
-    def _both_signs(self, seconds: float, processes: float) -> bool:
-        """Whether actions came too late, and inference took too long for so many processes."""
-        last = self._last(seconds)
-        return bool(last) and all(seen.late and seen.computed > processes for seen in last)
 
     def _shrink(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
+        """Give back what has not been needed for a minute."""
         last = self._last(SHRINK_S)
-        if not last:
+        if not last or any(seen.roomy >= current for seen in last):
             return None
-        enough = max(seen.roomy for seen in last)
-        if enough > max(seen.roomy for seen in self._last(SHRINK_S - FALLING_S)):
-            return None
+        # Where fewer and fewer are needed, one step at the end is better than many on the way.
+        enough = max(seen.roomy for seen in self._last(SHRINK_S / 2))
         if now < self._floor_until:
             enough = max(enough, self._floor)
-        if enough > current - max(1, current // 10):
+        if enough >= current:
             return None
-        why = f"{_reason(measured, limits, enough)}, for {SHRINK_S:g} s now"
-        move = self._move(now, current, enough, why, measured)
-        self._shrunk = (now, current)
-        return move
+        self._shrunk_at = now
+        return self._follow(now, current, enough, measured, limits, f", for {SHRINK_S:g} s now")
+
+    def _follow(
+        self, now: float, before: int, after: int, measured: Measured, limits: Limits,
+        since: str = "",
+    ) -> Move:
+        return self._move(now, before, after, _reason(measured, limits, after) + since, measured)
 
     def _move(
         self, now: float, before: int, after: int, why: str, measured: Measured | None
@@ -332,34 +288,33 @@ def first_guess(limits: Limits) -> int:
     return min(limits.most, 2 if limits.algorithm in PROMISING else 1)
 
 
-def _gain(growth: _Growth, measured: Measured, late: bool) -> float:
+def _gain(growth: _Growth, measured: Measured, current: int) -> float:
     """How many times as often actions can come since a growth, as far as it is to blame."""
-    slower, more = measured.mean_s / growth.mean_s, growth.after / growth.before
-    # Sharing cores makes N processes at most N times as slow; whatever is slower still has another
-    # reason.
-    shared = SLOWER <= slower <= SLOWER * more
-    unexplained = late and growth.computed <= growth.before
-    gain = more / slower if shared else more
-    if (shared and late) or unexplained:
-        before_s, after_s = growth.interaction_s, measured.interaction_s
-        gain = min(gain, before_s / after_s) if before_s and after_s else gain
+    then, more = growth.measured, current / growth.before
+    slower = measured.mean_s / then.mean_s
+    if slower > MARGIN * more:
+        # Sharing cores makes N times as many processes N times as slow: this has another reason.
+        return more
+    gain = more / slower
+    if then.interaction_s and measured.interaction_s:
+        gain = min(gain, then.interaction_s / measured.interaction_s)
     return gain
 
 
-def _look(now: float, current: int, measured: Measured, limits: Limits) -> _Seen:
-    computed = _computed(measured, limits, 1.0)
-    roomy = _computed(measured, limits, MARGIN)
-    wanted = computed
-    late = False
-    if measured.interaction_s is not None:
-        ratio = measured.interaction_s / (LATE * limits.deadline_s)
-        late = ratio > 1.0
-        # New actions are executed once a tick at most: how much is to spare cannot be seen.
+def _needed(current: int, measured: Measured, limits: Limits, margin: float) -> int:
+    """Processes that inference time and interaction time call for, within the limit."""
+    needed, late = _computed(measured, limits, margin), _late(measured, limits)
+    # New actions are executed once a tick at most: how much is to spare cannot be seen.
+    seen = math.ceil(current * late - 1e-9) if late > 1.0 else 1
+    return min(limits.most, max(needed, seen))
+
+
+def _late(measured: Measured, limits: Limits) -> float:
+    """The interaction time in units of what is still in time; 0 if it says nothing."""
+    if measured.interaction_s is None or limits.algorithm not in LIVE:
         # Where nobody keeps a distance, processes in step act no more often than one.
-        if late and limits.algorithm in LIVE:
-            seen = min(limits.most, max(1, math.ceil(current * ratio - 1e-9)))
-            wanted, roomy = max(wanted, seen), max(roomy, seen)
-    return _Seen(now, measured.mean_s, late, computed, wanted, roomy)
+        return 0.0
+    return measured.interaction_s / (LATE * limits.deadline_s)
 
 
 def _computed(measured: Measured, limits: Limits, margin: float) -> int:
