@@ -1,4 +1,4 @@
-"""The children: what its own functions say; its life is tested with the daemon's."""
+"""The processes of a run: what their own functions say; their lives are tested with the daemon."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,11 +42,45 @@ def test_nobody_is_not_stopped() -> None:
     assert not is_stopped(None)
 
 
+def children_of(metrics: ProcessMetrics, start: Any) -> Children:
+    """Processes, each started by `start`."""
+    report = Report("run", VirtualClock())
+    return Children(metrics, lambda role, index: start, report, 0.02, 0, ENV)
+
+
+class Ward:
+    """One process, which never really exists, and the signals that it was sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
+        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+        self.process = SimpleNamespace(
+            pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
+        )
+        self.signals: list[int] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: self.signals.append(number))
+        self.stopped = False
+        monkeypatch.setattr("rtagent.supervisor.children.is_stopped", lambda pid: self.stopped)
+        self.children = children_of(self.metrics, lambda pipe: self.process)
+        self.children.add(role, 0, 100.0)
+        (self.child,) = self.children
+        self.record = self.metrics.record(role, 0)
+
+    def beat(self, at: float) -> None:
+        self.record["heartbeat_ns"] = np.int64(at * 1e9)
+
+    def look(self, now: float) -> None:
+        list(self.children.check(self.child, now, stopping=False))
+
+    def step(self, now: float) -> None:
+        """One step of the supervisor."""
+        self.children.detect_pause(now)
+        self.look(now)
+
+
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-    processes = SimpleNamespace(pid=os.getpid(), exitcode=None, failure=None)
-    report = Report("run", VirtualClock())
-    children = Children(metrics, lambda role, index: lambda pipe: processes, report, 0.02, 0, ENV)
+    process = SimpleNamespace(pid=os.getpid(), exitcode=None, failure=None)
+    children = children_of(metrics, lambda pipe: process)
     workers = [("environment", 0), ("inference", 0), ("inference", 1), ("recorder", 0)]
     for role, index in workers:
         children.add(role, index, 100.0)
@@ -73,74 +108,23 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     assert children.fresh(500.0)
 
 
-@pytest.mark.parametrize(("stopped", "silent_s"), [(True, 1.0), (False, 6.0)])
-def test_a_stopped_inference_process_is_given_up_before_a_slow_one(
-    monkeypatch: pytest.MonkeyPatch, stopped: bool, silent_s: float
+@pytest.mark.parametrize(
+    ("role", "stopped", "silent_s"),
+    # A slow policy is silent for long. The service may be, too, while the machine is busy.
+    [("inference", True, 1.0), ("inference", False, 6.0), ("service", False, SERVICE_LIMIT_S)],
+)
+def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
+    monkeypatch: pytest.MonkeyPatch, role: str, stopped: bool, silent_s: float
 ) -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-    process = SimpleNamespace(pid=4711, exitcode=None, failure=None)
-    report = Report("run", VirtualClock())
-    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
-    signals: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
-    monkeypatch.setattr(
-        "rtagent.supervisor.children.is_stopped", lambda pid: stopped and pid == 4711
-    )
-    children.add("inference", 0, 100.0)
-    (child,) = children
-    child.mark_ready(100.0)
-    metrics.inference["heartbeat_ns"][0] = np.int64(200e9)
-    metrics.inference["estimate_s"][0] = 0.5
-    list(children.check(child, 200.0 + silent_s - 0.1, stopping=False))
-    assert signals == []
-    list(children.check(child, 200.0 + silent_s + 0.1, stopping=False))
-    assert signals == [(4711, signal.SIGKILL)]
-
-
-def test_the_service_may_be_silent_while_the_machine_is_busy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-    process = SimpleNamespace(pid=4711, exitcode=None, failure=None)
-    report = Report("run", VirtualClock())
-    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
-    signals: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
-    children.add("service", 0, 100.0)
-    (child,) = children
-    child.mark_ready(100.0)
-    metrics.record("service", 0)["heartbeat_ns"] = np.int64(200e9)
-    list(children.check(child, 200.0 + SERVICE_LIMIT_S - 0.1, stopping=False))
-    assert signals == []
-    list(children.check(child, 200.0 + SERVICE_LIMIT_S + 0.1, stopping=False))
-    assert signals == [(4711, signal.SIGKILL)]
-
-
-class Ward:
-    """A children of one process, which never really exists, and the signals that it was sent."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
-        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-        self.process = SimpleNamespace(
-            pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
-        )
-        self.signals: list[int] = []
-        monkeypatch.setattr(os, "kill", lambda pid, number: self.signals.append(number))
-        self.stopped = False
-        monkeypatch.setattr("rtagent.supervisor.children.is_stopped", lambda pid: self.stopped)
-        report = Report("run", VirtualClock())
-        self.children = Children(
-            self.metrics, lambda role, index: lambda pipe: self.process, report, 0.02, 0, ENV
-        )
-        self.children.add(role, 0, 100.0)
-        (self.child,) = self.children
-        self.record = self.metrics.record(role, 0)
-
-    def beat(self, at: float) -> None:
-        self.record["heartbeat_ns"] = np.int64(at * 1e9)
-
-    def look(self, now: float) -> None:
-        list(self.children.check(self.child, now, stopping=False))
+    ward = Ward(monkeypatch, role)
+    ward.stopped = stopped
+    ward.child.mark_ready(100.0)
+    ward.beat(200.0)
+    ward.metrics.inference["estimate_s"][0] = 0.5
+    ward.look(200.0 + silent_s - 0.1)
+    assert ward.signals == []
+    ward.look(200.0 + silent_s + 0.1)
+    assert ward.signals == [signal.SIGKILL]
 
 
 @pytest.mark.parametrize("role", ["environment", "inference", "service"])
@@ -263,8 +247,7 @@ def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None
         said.extend(pipe.send(message) for message in [*news, last])
         return process
 
-    report = Report("run", VirtualClock())
-    children = Children(metrics, lambda role, index: start, report, 0.02, 0, ENV)
+    children = children_of(metrics, start)
     children.add("environment", 0, 100.0)
     (child,) = children
     process.exitcode = 1
@@ -274,48 +257,29 @@ def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None
     assert child.last_error == "ValueError: last"
 
 
-def checked(children: Children, now: float) -> None:
-    """One step of the supervisor."""
-    children.detect_pause(now)
-    for child in children:
-        list(children.check(child, now, stopping=False))
-
-
 @pytest.mark.parametrize("role", ["environment", "inference", "learner", "service"])
 def test_after_a_pause_of_everybody_nobody_is_late(
     monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-    process = SimpleNamespace(pid=4711, exitcode=None)
-    report = Report("run", VirtualClock())
-    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
-    signals: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
-    children.add(role, 0, 100.0)
-    (child,) = children
-    child.mark_ready(100.0)
-    metrics.record(role, 0)["heartbeat_ns"] = np.int64(100e9)
-    checked(children, 100.0)
-    checked(children, 100.1)
+    ward = Ward(monkeypatch, role)
+    ward.child.mark_ready(100.0)
+    ward.beat(100.0)
     # Stopped, and going on, all together.
-    checked(children, 190.0)
-    assert signals == []
+    for now in (100.0, 100.1, 190.0):
+        ward.step(now)
+    assert ward.signals == []
     # Whoever stays silent after that is late from then on.
     now = 190.0
-    while now < 190.0 + BOOT_LIMIT_S + 0.5:
+    while now < 190.0 + BOOT_LIMIT_S + 0.5 and not ward.signals:
         now += 0.1
-        checked(children, now)
-        if signals:
-            break
-    assert signals[:1] == [signal.SIGKILL]
+        ward.step(now)
+    assert ward.signals == [signal.SIGKILL]
     limit = {"environment": 2.04, "inference": 2.0, "learner": BOOT_LIMIT_S, "service": 10.0}[role]
     assert now - 190.0 == pytest.approx(limit, abs=0.2)
 
 
 def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-    report = Report("run", VirtualClock())
-    children = Children(metrics, lambda role, index: lambda pipe: None, report, 0.02, 0, ENV)
+    children = children_of(ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), lambda pipe: None)
     looks = [children.detect_pause(now) for now in (50.0, 50.1, 50.9, 56.9, 57.0)]
     assert looks == [0.0, 0.0, 0.0, pytest.approx(6.0), 0.0]
 
@@ -323,16 +287,10 @@ def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
 def test_a_process_that_is_leaving_gets_the_time_of_a_pause_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-    process = SimpleNamespace(pid=4711, exitcode=None)
-    report = Report("run", VirtualClock())
-    children = Children(metrics, lambda role, index: lambda pipe: process, report, 0.02, 0, ENV)
-    signals: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
-    children.add("learner", 0, 100.0)
-    children.stop(100.0)
+    ward = Ward(monkeypatch, "learner")
+    ward.children.stop(100.0)
     for now in (100.0, 100.9, 160.9, 161.5):
-        checked(children, now)
-    assert signals == []
-    checked(children, 162.2)
-    assert signals == [signal.SIGTERM]
+        ward.step(now)
+    assert ward.signals == []
+    ward.step(162.2)
+    assert ward.signals == [signal.SIGTERM]
