@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import descendants, descriptors, gone, resident_bytes
+from benchmarks.process_figures import descendants, gone, resident_bytes
 from tests.conftest import eventually
 from tests.reliability.conftest import held_bytes
 
@@ -31,6 +33,15 @@ def actors(supervisor: int) -> list[str]:
         for pid in descendants(supervisor) if not gone(pid)
     ]
     return sorted(name for name in names if name.startswith("rt-inference"))
+
+
+def descriptors(pid: int) -> int:
+    """Open descriptors, but for what the memory meter reads at this moment."""
+    found = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(each))
+    return sum(not name.startswith("/proc/") for name in found)
 
 
 def held(supervisor: int) -> int:

@@ -279,7 +279,8 @@ def test_after_a_pause_of_everybody_nobody_is_late(
 
 
 def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
-    children = children_of(ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), lambda pipe: None)
+    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+    children = children_of(metrics, lambda pipe: None)
     looks = [children.detect_pause(now) for now in (50.0, 50.1, 50.9, 56.9, 57.0)]
     assert looks == [0.0, 0.0, 0.0, pytest.approx(6.0), 0.0]
 
