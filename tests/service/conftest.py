@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from service.daemon.encoding import Picture
 from service.http.binding import bind
 from service.http.settings import Settings
 from service.process import serve
+from service.routes import openapi
 
 TOKEN = "t" * 20 + "0123456789abcdef" * 2
 PORT = 8008
@@ -214,6 +216,16 @@ class FakeBackend:
             {key: value for key, value in arguments.items() if key in figures and value != "auto"}
         )
         return dict(settings)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def document_is_built_once() -> Iterator[None]:
+    """Every application has the same calls, and so the same document: a fifth of a second each."""
+    build = openapi._document
+    once = functools.cache(lambda: build(create_app(FakeBackend(), Settings(TOKEN))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openapi, "_document", lambda app: once())
+        yield
 
 
 @pytest.fixture
