@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,24 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return way
 
 
+@contextmanager
+def started(folder: Path, *settings: str, wait: bool = True) -> Iterator[Runtime]:
+    """A runtime whose state is in a folder, from settings; ready, unless nobody waits for it."""
+    config = load_config(
+        overrides=[
+            f"run.state_dir={folder}", "replay.capacity=20000", "learning.processes=0",
+            "run.tensorboard=false", *settings,
+        ]
+    )
+    with Runtime(config) as runtime:
+        if wait:
+            runtime.wait_ready(60)
+        yield runtime
+        # The supervisor survives its own mistakes; the tests must not.
+        known = {} if runtime._error else runtime.status()
+        assert [e for e in known.get("events", ()) if e["kind"] == "internal_error"] == []
+
+
 Runtimes = Callable[..., AbstractContextManager[Runtime]]
 
 
@@ -70,25 +89,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtimes:
     """
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "faulty"))
     monkeypatch.setenv("FAULTY_SWITCH", str(tmp_path / "switch"))
-
-    @contextmanager
-    def start(*settings: str, wait: bool = True) -> Iterator[Runtime]:
-        folder = f"run.state_dir={tmp_path / 'state'}"
-        config = load_config(
-            overrides=[
-                folder, "replay.capacity=20000", "learning.processes=0", "run.tensorboard=false",
-                *settings,
-            ]
-        )
-        with Runtime(config) as runtime:
-            if wait:
-                runtime.wait_ready(60)
-            yield runtime
-            # The supervisor survives its own mistakes; the tests must not.
-            known = {} if runtime._error else runtime.status()
-            assert [e for e in known.get("events", ()) if e["kind"] == "internal_error"] == []
-
-    return start
+    return partial(started, tmp_path / "state")
 
 
 def eventually(condition: Callable[[], object], timeout: float, what: str) -> float:

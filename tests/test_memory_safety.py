@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from rtagent import Runtime, UserError
 
-from .conftest import Runtimes, eventually, role
+from .conftest import Runtimes, eventually, role, started
 from .live.test_learners import learns, updates
 
 pytestmark = pytest.mark.process
@@ -42,37 +43,54 @@ def leave_room(pid: int, room: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_AS, (size + room, resource.RLIM_INFINITY))
 
 
-def test_a_learner_out_of_memory_goes_on_with_smaller_batches(run: Runtimes) -> None:
-    with run(*GAME) as runtime:
-        learns(runtime, count=5)
-        first = runtime.world.ledger.newest
-        learner = role(runtime, "learner 0")
-        # Room for batches of some tens of transitions, not for thousands.
-        leave_room(learner["pid"], 96 << 20)
-        runtime.set_learning(batch_size=8192)
-        eventually(
-            lambda: runtime.stats()["r3"]["oom_events"] >= 1, 60, "a batch does not fit"
-        )
-        learns(runtime, 60, 3)
-        now = role(runtime, "learner 0")
-        assert (now["pid"], now["restarts"]) == (learner["pid"], 0)
-        assert runtime.stats()["learning"]["batch_size"] < 8192
-        assert events(runtime, "out_of_memory")
-        whole(runtime, first)
-        assert all(each["restarts"] == 0 for each in runtime.status()["roles"])
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """One run for all tests here that go on afterwards."""
+    with started(tmp_path_factory.mktemp("game"), *GAME) as runtime:
+        yield runtime
 
 
-def test_a_checkpoint_for_which_there_is_no_memory_is_reported(run: Runtimes) -> None:
-    with run(*GAME) as runtime:
-        learns(runtime, count=5)
-        learner = role(runtime, "learner 0")
-        leave_room(learner["pid"], 40 << 20)
-        with pytest.raises(UserError, match="bytes cannot be had"):
-            runtime.checkpoint()
-        leave_room(learner["pid"], 400 << 20)
-        assert runtime.checkpoint()["updates"] >= 5
-        learns(runtime, count=5)
-        assert role(runtime, "learner 0")["pid"] == learner["pid"]
+@pytest.fixture
+def game(shared: Runtime) -> Runtime:
+    """It learns in small batches, whatever the test before has left."""
+    leave_room(role(shared, "learner 0")["pid"], 1 << 40)
+    shared.set_learning(batch_size=8)
+    learns(shared, count=5)
+    return shared
+
+
+def test_a_learner_out_of_memory_goes_on_with_smaller_batches(game: Runtime) -> None:
+    first = game.world.ledger.newest
+    learner = role(game, "learner 0")
+    # Room for batches of some tens of transitions, not for thousands.
+    leave_room(learner["pid"], 96 << 20)
+    game.set_learning(batch_size=8192)
+    eventually(lambda: game.stats()["r3"]["oom_events"] >= 1, 60, "a batch does not fit")
+    learns(game, 60, 3)
+    now = role(game, "learner 0")
+    assert (now["pid"], now["restarts"]) == (learner["pid"], 0)
+    assert game.stats()["learning"]["batch_size"] < 8192
+    assert events(game, "out_of_memory")
+    whole(game, first)
+    assert all(each["restarts"] == 0 for each in game.status()["roles"])
+
+
+def test_a_checkpoint_for_which_there_is_no_memory_is_reported(game: Runtime) -> None:
+    learner = role(game, "learner 0")
+    leave_room(learner["pid"], 40 << 20)
+    with pytest.raises(UserError, match="bytes cannot be had"):
+        game.checkpoint()
+    leave_room(learner["pid"], 400 << 20)
+    assert game.checkpoint()["updates"] >= 5
+    learns(game, count=5)
+    assert role(game, "learner 0")["pid"] == learner["pid"]
+
+
+def test_a_budget_that_cannot_hold_is_refused_with_the_figures(game: Runtime) -> None:
+    with pytest.raises(UserError, match="memory_budget_mb = 20"):
+        game.set_deadlines(memory_budget_mb=20)
+    assert game.stats()["replay"]["memory_budget_bytes"] is None
+    learns(game, count=5)
 
 
 @pytest.mark.alone
@@ -109,12 +127,3 @@ def outside(runtime: Runtime) -> int:
 def _field(path: str, name: str) -> int:
     lines = Path(path).read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(name))) * 1024
-
-
-def test_a_budget_that_cannot_hold_is_refused_with_the_figures(run: Runtimes) -> None:
-    with run(*GAME) as runtime:
-        learns(runtime, count=5)
-        with pytest.raises(UserError, match="memory_budget_mb = 20"):
-            runtime.set_deadlines(memory_budget_mb=20)
-        assert runtime.stats()["replay"]["memory_budget_bytes"] is None
-        learns(runtime, count=5)

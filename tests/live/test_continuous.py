@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtagent import Runtime, load_config
 from rtagent.storage import checkpoint
 from tests.conftest import Runtimes, eventually
 
@@ -50,13 +49,10 @@ def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
     assert kinds == {"actor", "critics"}
 
 
-def test_it_goes_on_after_a_restart_and_with_a_learner_more(tmp_path: Path) -> None:
-    settings = [f"run.state_dir={tmp_path}", *PENDULUM]
-    with Runtime(load_config(None, settings, {})) as runtime:
-        runtime.wait_ready(60)
+def test_it_goes_on_after_a_restart_and_with_a_learner_more(run: Runtimes) -> None:
+    with run(*PENDULUM, "learning.processes=1") as runtime:
         learns(runtime)
-    with Runtime(load_config(None, [*settings, "learning.processes=0"], {})) as runtime:
-        runtime.wait_ready(60)
+    with run(*PENDULUM) as runtime:
         before = runtime.world.weights.info()
         assert before is not None
         assert before.updates > 20

@@ -28,7 +28,7 @@ def rtagent(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def daemon() -> Iterator[RunningDaemon]:
     with RunningDaemon(*CARTPOLE) as running:
         yield running
@@ -91,7 +91,6 @@ def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
         (["--set", "env.rate_hz=0"], "env.rate_hz = 0"),
         (["--config", "/nowhere/rtagent.toml"], "/nowhere/rtagent.toml"),
         (["--host", "0.0.0.0"], "--insecure"),
-        (["--set", "policy.factory=nowhere:policy"], "nowhere"),
         (["--set", "replay.capacity=50000000"], "too little memory"),
     ],
 )

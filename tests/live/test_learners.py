@@ -1,17 +1,18 @@
-"""Several learners on shared weights, with real processes: turns, changes, deaths."""
+"""Several learners on shared weights, with real processes: turns, changes, deaths, a restart."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rtagent import Runtime, UserError, load_config
-from tests.conftest import Runtimes, eventually, role
+from rtagent import Runtime, UserError
+from tests.conftest import Runtimes, eventually, role, started
 
 pytestmark = pytest.mark.process
 
@@ -34,45 +35,70 @@ def learns(runtime: Runtime, most_s: float = 20.0, count: int = 20) -> float:
     return eventually(lambda: updates(runtime) > start + count, most_s, "the learners go on")
 
 
-def test_two_take_turns_on_one_set_of_weights(run: Runtimes) -> None:
-    with run(*POLE, "learning.processes=2") as runtime:
-        eventually(lambda: min(applied(runtime)[:2]) > 0, 30, "both have begun")
-        start = applied(runtime)[:2]
-        eventually(lambda: min(applied(runtime)[:2]) > max(start) + 50, 30, "50 more of each")
-        first, second = (now - then for now, then in zip(applied(runtime), start, strict=False))
-        stats = runtime.stats()["learning"]
-        # Strictly in turn, but for a lease that a crowded machine lets run out.
-        assert abs(first - second) <= 2 + 2 * stats["turns_expired"]
-        assert stats["updates"] == pytest.approx(sum(applied(runtime)), abs=40)
-        assert stats["staleness"]["max"] <= 1 + stats["turns_expired"]
-        assert 0.5 < stats["staleness"]["mean"] <= 1.0
-        assert stats["samples_consumed"] == pytest.approx(32 * stats["updates"], rel=0.2)
+def each_applies(runtime: Runtime, learners: int, count: int, most_s: float = 30.0) -> float:
+    """Wait until each of so many learners has applied so many more updates."""
+    start = applied(runtime)[:learners]
+    return eventually(
+        lambda: all(now > then + count for now, then in zip(applied(runtime), start, strict=False)),
+        most_s, f"{count} more of each",
+    )
 
 
-def test_the_number_of_learners_changes_while_they_learn(run: Runtimes) -> None:
-    with run(*POLE, "learning.processes=1") as runtime:
-        learns(runtime)
-        assert runtime.set_learning(processes=3)["processes"] == 3
-        eventually(lambda: min(applied(runtime)[:3]) > 5, 30, "all three apply")
-        assert runtime.set_learning(processes=0)["processes"] == 0
-        before = updates(runtime)
-        info = runtime.world.weights.info()
-        assert info.updates == before
-        assert runtime.stats()["learning"]["processes"] == 0
-        assert runtime.set_learning(processes=1)["processes"] == 1
-        learns(runtime)
-        assert updates(runtime) > before
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """One run for all tests here that change it and go on."""
+    settings = (*POLE, "learning.processes=2", "learning.lease_s=600")
+    with started(tmp_path_factory.mktemp("pole"), *settings) as runtime:
+        yield runtime
 
 
-def test_pausing_and_the_size_of_a_batch(run: Runtimes) -> None:
-    with run(*POLE, "learning.processes=2") as runtime:
-        learns(runtime)
-        assert runtime.set_learning(paused=True)["paused"] is True
-        eventually(lambda: still(runtime), 10, "nobody updates")
-        assert runtime.set_learning(paused=False, batch_size=8)["batch_size"] == 8
-        learns(runtime)
-        stats = runtime.stats()["learning"]
-        assert stats["batch_size"] == 8
+@pytest.fixture
+def pair(shared: Runtime) -> Runtime:
+    """Two learners that take turns, whatever the test before has left."""
+    shared.set_learning(processes=2, paused=False, batch_size=32, order="round-robin")
+    each_applies(shared, 2, 5)
+    return shared
+
+
+def test_two_take_turns_on_one_set_of_weights(pair: Runtime) -> None:
+    start, expired = applied(pair)[:2], pair.stats()["learning"]["turns_expired"]
+    each_applies(pair, 2, 50)
+    first, second = (now - then for now, then in zip(applied(pair), start, strict=False))
+    stats = pair.stats()["learning"]
+    # Strictly in turn, but for a lease that a crowded machine lets run out.
+    assert abs(first - second) <= 2 + 2 * (stats["turns_expired"] - expired)
+    assert stats["updates"] == pytest.approx(sum(applied(pair)), abs=40)
+    assert stats["staleness"]["max"] <= 1 + stats["turns_expired"]
+    assert 0.5 < stats["staleness"]["mean"] <= 1.0
+    assert stats["samples_consumed"] == pytest.approx(32 * stats["updates"], rel=0.2)
+
+
+def test_the_number_of_learners_changes_while_they_learn(pair: Runtime) -> None:
+    assert pair.set_learning(processes=3) == {
+        "processes": 3, "paused": False, "batch_size": 32, "order": "round-robin",
+    }
+    each_applies(pair, 3, 5)
+    assert pair.set_learning(processes=0)["processes"] == 0
+    before = updates(pair)
+    assert pair.world.weights.info().updates == before
+    assert pair.stats()["learning"]["processes"] == 0
+    with pytest.raises(UserError, match="no learner runs"):
+        pair.checkpoint()
+    assert pair.set_learning(processes=1)["processes"] == 1
+    gone = applied(pair)[1:3]
+    learns(pair)
+    assert updates(pair) > before
+    assert applied(pair)[1:3] == gone
+
+
+def test_pausing_and_the_size_of_a_batch(pair: Runtime) -> None:
+    assert pair.set_learning(paused=True)["paused"] is True
+    # What was under way when the learners were told is applied; after that nothing is.
+    eventually(lambda: still(pair), 10, "nobody updates")
+    assert pair.set_learning(paused=False, batch_size=8)["batch_size"] == 8
+    learns(pair)
+    assert pair.stats()["learning"]["batch_size"] == 8
+    assert pair.status()["config"]["learning"]["batch_size"] == 8
 
 
 def still(runtime: Runtime) -> bool:
@@ -84,31 +110,55 @@ def still(runtime: Runtime) -> bool:
     return False
 
 
-def test_a_killed_learner_stops_nobody_who_comes_first(run: Runtimes) -> None:
-    orders = ("learning.processes=2", "learning.order=first-come", "learning.lease_s=600")
-    with run(*POLE, *orders) as runtime:
-        eventually(lambda: min(applied(runtime)[:2]) > 20, 30, "both apply")
-        for index in (0, 1, 0):
-            pid = role(runtime, f"learner {index}")["pid"]
-            before = applied(runtime)[1 - index]
-            os.kill(pid, signal.SIGKILL)
-            eventually(
-                lambda other=1 - index, start=before: applied(runtime)[other] > start + 10,
-                30, "the other one goes on, and does not wait for a lease to end",
-            )
-            eventually(
-                lambda i=index, old=pid: role(runtime, f"learner {i}").get("pid") not in (old, None)
-                and role(runtime, f"learner {i}")["state"] == "running",
-                20, "it is replaced",
-            )
-        flat = np.empty(runtime.world.blueprint.parameters, np.float32)
-        assert runtime.world.weights.read(flat) is not None
-        assert np.isfinite(flat).all()
+def test_deadlines_change_while_it_runs_or_are_refused(pair: Runtime) -> None:
+    wanted = {"mode": "step", "deadline_s": 5.0, "data_budget": 4000}
+    assert pair.set_deadlines(**wanted) == {**wanted, "memory_budget_mb": None}
+    for change, reason in (
+        ({"deadline_s": 0}, "r3.deadline_s = 0"),
+        ({"deadline_s": None}, "needs r3.deadline_s"),
+        ({"data_budget": 8}, "smaller than one batch"),
+        ({"memory_budget_mb": 1}, "memory"),
+        ({"factor": 3}, "r3.factor: cannot be changed"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            pair.set_deadlines(**change)
+    assert pair.set_deadlines(data_budget=5000)["deadline_s"] == 5.0
+    pair.set_deadlines(mode="off")
+
+
+def test_a_checkpoint_is_written_when_asked_for(pair: Runtime) -> None:
+    answer = pair.checkpoint()
+    assert answer["path"].exists()
+    assert 0 < answer["updates"] <= updates(pair)
+    assert answer["replay"] is False
+    assert pair.checkpoint(replay=True)["replay"]
+    assert any((answer["path"].parents[1] / "replay").iterdir())
+
+
+def test_a_killed_learner_stops_nobody_who_comes_first(pair: Runtime) -> None:
+    pair.set_learning(order="first-come")
+    for index in (0, 1, 0):
+        each_applies(pair, 2, 5)
+        pid = role(pair, f"learner {index}")["pid"]
+        before = applied(pair)[1 - index]
+        os.kill(pid, signal.SIGKILL)
+        eventually(
+            lambda other=1 - index, start=before: applied(pair)[other] > start + 10,
+            30, "the other one goes on, and does not wait for a lease to end",
+        )
+        eventually(
+            lambda i=index, old=pid: role(pair, f"learner {i}").get("pid") not in (old, None)
+            and role(pair, f"learner {i}")["state"] == "running",
+            20, "it is replaced",
+        )
+    flat = np.empty(pair.world.blueprint.parameters, np.float32)
+    assert pair.world.weights.read(flat) is not None
+    assert np.isfinite(flat).all()
 
 
 def test_a_stopped_learner_loses_its_turn_and_then_its_life(run: Runtimes) -> None:
     with run(*POLE, "learning.processes=2", "learning.lease_s=0.3") as runtime:
-        eventually(lambda: min(applied(runtime)[:2]) > 20, 30, "both apply")
+        each_applies(runtime, 2, 5)
         pid = role(runtime, "learner 0")["pid"]
         before = applied(runtime)[1]
         os.kill(pid, signal.SIGSTOP)
@@ -118,25 +168,18 @@ def test_a_stopped_learner_loses_its_turn_and_then_its_life(run: Runtimes) -> No
         eventually(lambda: role(runtime, "learner 0").get("restarts") == 1, 15, "it is replaced")
 
 
-def test_a_checkpoint_is_written_when_asked_for(run: Runtimes, tmp_path: Path) -> None:
-    with run(*POLE, "learning.processes=2") as runtime:
+def test_new_weights_act_and_the_learners_state_survives_a_restart(
+    run: Runtimes, tmp_path: Path
+) -> None:
+    settings = (*POLE, "learning.processes=2", "run.seed=3", "run.checkpoint_every_s=2")
+    with run(*settings) as runtime:
         learns(runtime)
-        answer = runtime.checkpoint()
-        assert (tmp_path / "state" / "checkpoints" / answer["file"]).exists()
-        assert 0 < answer["updates"] <= updates(runtime)
-        assert answer["replay"] is False
-        runtime.set_learning(processes=0)
-        with pytest.raises(UserError, match="no learner runs"):
-            runtime.checkpoint()
-
-
-def test_adam_and_target_survive_a_restart_of_the_daemon(tmp_path: Path) -> None:
-    settings = [f"run.state_dir={tmp_path}", *POLE, "learning.processes=2", "run.seed=3"]
-    with Runtime(load_config(None, settings, {})) as runtime:
-        runtime.wait_ready(60)
-        learns(runtime)
-    with Runtime(load_config(None, [*settings, "learning.learning_starts=9000"], {})) as runtime:
-        runtime.wait_ready(60)
+        seen = runtime.world.metrics.inference["weights_version"]
+        version = int(seen[0])
+        eventually(lambda: seen[0] > version, 10, "new weights act")
+        eventually(lambda: runtime.stats()["learning"]["checkpoints"] >= 1, 20, "a checkpoint")
+    with run(*settings, "learning.learning_starts=9000") as runtime:
+        assert runtime.stats()["learning"]["weights_version"] > version
         eventually(lambda: runtime.world.learner.number >= 0, 20, "the state is there")
         state: Any = runtime.world.learner
         assert state.progress.updates > 20

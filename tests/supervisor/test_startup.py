@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rtagent import load_config
 from rtagent.errors import UserError
 from rtagent.processes import launch
 from rtagent.processes.launch import ForkServer
-from rtagent.supervisor.startup import _ask
+from rtagent.supervisor.startup import _ask, find_shapes
 from tests.spawned import answer, end_silently, hang
 
 ENDED = "the child ended (exit code {code})"
@@ -55,3 +57,34 @@ def test_a_refused_process_is_one_line(server: ForkServer, monkeypatch: pytest.M
     monkeypatch.setattr(server, "spawn", refuse)
     with pytest.raises(UserError, match="no process can be started: Resource temporarily"):
         _ask(server, never, "child", ENDED, hang)
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[ForkServer]:
+    """A fork server whose children can import `tests/faulty`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "faulty"))
+        with ForkServer() as server:
+            yield server
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["policy.factory=faulty:WrongShape"], r"\(2, 4\), not to \(2, 3\)"),
+        (["policy.factory=faulty:absent"], "absent"),
+        (["policy.factory=nowhere:honest"], "nowhere"),
+        (["env.id=Nowhere-v0"], "Nowhere"),
+        (["env.id=Pendulum-v1", "env.rate_hz=30", "learning.algorithm=dqn"], "dqn"),
+        (["env.id=CartPole-v1", "env.default_action=7"], "7"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(
+    builder: ForkServer, tmp_path: Path, settings: list[str], reason: str
+) -> None:
+    config = load_config(overrides=settings)
+    with pytest.raises(UserError, match=reason) as refusal:
+        find_shapes(builder, config, tmp_path / "checkpoints", tmp_path, never)
+    assert "Traceback" not in str(refusal.value)
+    assert len(str(refusal.value).splitlines()) == 1
