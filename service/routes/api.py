@@ -126,7 +126,10 @@ async def config(here: Here) -> Response:
     },
 )
 async def stats(here: Here) -> Response:
-    """Clock, actions, inference, learning, replay, r3, regret, episodes. Unknown is null."""
+    """Clock, actions, inference, learning, replay, r3, regret, episodes, and verdicts on them.
+
+    Unknown is null.
+    """
     return raw_json_answer(await here.stats_json.get())
 
 

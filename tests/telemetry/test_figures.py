@@ -18,7 +18,8 @@ from rtagent.telemetry.figures.declaration import (
     from_json,
 )
 from rtagent.telemetry.figures.document import Stats
-from rtagent.telemetry.figures.learning import LearnerWorker
+from rtagent.telemetry.figures.learning import LearnerWorker, Trend
+from rtagent.telemetry.trend import EPISODES, LEAST_EPISODES, MOST_CHANCE
 from tests.telemetry.test_stats import Run
 
 EVERY_FIGURE = [*entries(Stats), *entries(InferenceWorker), *entries(LearnerWorker)]
@@ -108,3 +109,11 @@ def test_figures_of_one_metric_share_their_help_and_are_told_apart() -> None:
             assert set(one.labels) == set(other.labels) != set()
         labels: list[Any] = [sorted(each.labels.items()) for each in figures]
         assert len({str(each) for each in labels}) == len(labels)
+
+
+def test_the_trend_s_texts_tell_its_constants() -> None:
+    figures = [each.figure for each in entries(Trend)]
+    texts = " ".join(f"{each.meaning} {each.none}" for each in figures)
+    assert texts.count(f"fewer than {LEAST_EPISODES}") == 1 + len(figures)
+    assert f"at most {EPISODES}." in texts
+    assert f"Up to {MOST_CHANCE:g} it is called" in texts
