@@ -75,6 +75,10 @@ class Problem(Exception):
         return Response(json_bytes(self.document), self.status, headers, MEDIA_TYPE)
 
 
+EXPECTED = (Problem, UserError, BackendBusy)
+"""What a call raises to be answered with a problem."""
+
+
 class ProblemMiddleware:
     """Around everything that can fail: an exception that nobody expected becomes a bare 500."""
 
@@ -105,9 +109,7 @@ class ProblemMiddleware:
 
 def install(app: FastAPI) -> None:
     """Make the application answer every error as a problem, and refuse sockets with one."""
-    for kind in (
-        Problem, RequestValidationError, WebSocketRequestValidationError, UserError, BackendBusy
-    ):
+    for kind in (*EXPECTED, RequestValidationError, WebSocketRequestValidationError):
         app.add_exception_handler(kind, _answer)
     app.add_exception_handler(HTTPException, _from_http)
 
