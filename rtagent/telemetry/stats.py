@@ -34,6 +34,8 @@ from rtagent.telemetry.figures import acting, learning
 from rtagent.telemetry.figures.acting import UNKNOWN_REGRET
 from rtagent.telemetry.figures.declaration import as_json
 from rtagent.telemetry.figures.document import Stats
+from rtagent.telemetry.quantiles import percentiles
+from rtagent.telemetry.recent_rows import RecentRows, from_time
 from rtagent.telemetry.trend import EPISODES, trend
 
 WINDOW_S = 60.0
@@ -53,6 +55,7 @@ class StatsReader:
     def __init__(self, world: World, clock: Clock | None = None) -> None:
         self._world = world
         self._clock = clock or MonotonicClock()
+        self._recent = RecentRows(world.ledger, world.first_tick)
 
     def collect(self) -> dict[str, Any]:
         """The figures as `GET /v1/stats` answers them."""
@@ -64,12 +67,13 @@ class StatsReader:
         now = self._clock.now()
         since = max(now - WINDOW_S, self._world.control.orders.inference_since)
         minute = self.rows_since(now - WINDOW_S)
-        rows = minute[minute["time_ns"] >= since * NANO]
+        rows = from_time(minute, since * NANO)
         status = self._world.status.read()
+        registered = self._registered(status, round((now - WINDOW_S) * NANO))
         return Stats(
             clock=self._clock_figures(rows, now, since),
-            actions=self._action_figures(rows, minute, now),
-            inference=self._inference_figures(status, since),
+            actions=self._action_figures(rows, minute, registered),
+            inference=self._inference_figures(status, registered, since),
             learning=self._learning_figures(status, now),
             replay=self._replay_figures(),
             r3=self._r3_figures(),
@@ -79,14 +83,9 @@ class StatsReader:
 
     def rows_since(self, since: float) -> Rows:
         """The whole ledger rows of ticks at `since` s or later."""
-        world, ledger = self._world, self._world.ledger
-        ticks = max(0.0, self._clock.now() - since) * world.blueprint.rate_hz
-        most = math.ceil(ticks) + world.config.env.max_catch_up_ticks
-        newest = ledger.newest
-        # The rows of a restored replay carry the times of another life.
-        first = max(newest - most, ledger.oldest, world.first_tick)
-        rows = ledger.read(first, newest + 1)
-        return rows[rows["time_ns"] >= since * NANO]
+        ticks = max(0.0, self._clock.now() - since) * self._world.blueprint.rate_hz
+        most = math.ceil(ticks) + self._world.config.env.max_catch_up_ticks
+        return self._recent.since(round(since * NANO), most)
 
     def _clock_figures(self, rows: Rows, now: float, since: float) -> acting.Clock:
         record = self._world.metrics.environment[0]
@@ -119,14 +118,16 @@ class StatsReader:
         """How long the environment took for the ticks of these rows, nanoseconds."""
         return step_lengths(self._world.metrics.environment, rows["tick"])
 
-    def _action_figures(self, rows: Rows, minute: Rows, now: float) -> acting.Actions:
+    def _action_figures(
+        self, rows: Rows, minute: Rows, registered: list[Record]
+    ) -> acting.Actions:
         record = self._world.metrics.environment[0]
         agent, reused = int(record["agent"]), int(record["reused"])
         default = int(record["default"])
         ticks = agent + reused + default
         deposits = int(self._world.metrics.inference["deposits"].sum())
-        registered = self._registered(round((now - WINDOW_S) * NANO))
-        pending = int((registered["tick"] > self._world.ledger.newest).sum())
+        newest = self._world.ledger.newest
+        pending = sum(int((each["tick"] > newest).sum()) for each in registered)
         acted = rows["source"] != Source.DEFAULT
         delays = (rows["tick"] - rows["observed"])[acted]
         return acting.Actions(
@@ -143,21 +144,23 @@ class StatsReader:
             disagreement=_disagreement(rows),
         )
 
-    def _registered(self, since_ns: int) -> Record:
-        """What all inference processes have registered since then, whether executed or not."""
-        records = self._world.metrics.inference[: self._world.control.orders.rows]
-        return np.concatenate(
-            [registrations_since(records[i : i + 1], since_ns) for i in range(len(records))]
-        )
+    def _registered(self, status: dict[str, Any], since_ns: int) -> list[Record]:
+        """What each inference process has registered since then, whether executed or not."""
+        indices = [role["index"] for role in _inference_roles(status)]
+        records = self._world.metrics.inference
+        count = max([self._world.control.orders.rows, *(index + 1 for index in indices)])
+        return [registrations_since(records[i : i + 1], since_ns) for i in range(count)]
 
-    def _inference_figures(self, status: dict[str, Any], since_s: float) -> acting.Inference:
+    def _inference_figures(
+        self, status: dict[str, Any], registered: list[Record], since_s: float
+    ) -> acting.Inference:
         orders, blueprint = self._world.control.orders, self._world.blueprint
         since = round(since_s * NANO)
         workers, taus = [], []
-        roles = [role for role in status.get("roles", []) if role["role"] == "inference"]
-        for role in roles:
+        for role in _inference_roles(status):
             record = self._world.metrics.record("inference", role["index"])
-            latencies = registrations_since(record, since)["latency_ns"] / 1e6
+            samples = registered[role["index"]]
+            latencies = samples["latency_ns"][samples["registered_ns"] >= since] / 1e6
             taus.append(latencies)
             workers.append(
                 acting.InferenceWorker(
@@ -177,7 +180,7 @@ class StatsReader:
             # No agent acts more than once a tick.
             tick_ms = max(deadline or 0.0, blueprint.tick_seconds * 1e3)
             # The slowest 1 % are left out: a few hold-ups by the machine are no reason to grow.
-            longest = float(np.percentile(tau, 99))
+            longest = percentiles(tau, (99.0,))[0]
             mean = min(float(tau.mean()), longest)
             recommended = processes_needed(mean, longest, tick_ms, orders.algorithm)
         return acting.Inference(
@@ -351,6 +354,10 @@ class StatsReader:
         )
 
 
+def _inference_roles(status: dict[str, Any]) -> list[dict[str, Any]]:
+    return [role for role in status.get("roles", []) if role["role"] == "inference"]
+
+
 def _inaction(rows: Rows) -> float | None:
     """Share of these ticks that executed the default behaviour."""
     return float((rows["source"] == Source.DEFAULT).mean()) if len(rows) else None
@@ -369,14 +376,14 @@ def _disagreement(rows: Rows) -> float | None:
     it; what that action was is known some ticks later, when it is executed itself. Rows of the
     agent only: what the default behaviour or re-use costs is counted as inaction.
     """
-    acted = rows[rows["source"] == Source.AGENT]
-    if not len(acted) or rows["action"].ndim > 1:
+    acted = rows["source"] == Source.AGENT
+    ticks, actions = rows["tick"][acted], rows["action"][acted]
+    if not len(ticks) or actions.ndim > 1:
         return None
-    first_use = acted["observed"] + 1
-    at = np.minimum(np.searchsorted(acted["tick"], first_use), len(acted) - 1)
-    known = acted["tick"][at] == first_use
-    differs = acted["action"][at] != acted["action"]
-    return _mean(differs[known])
+    first_use = rows["observed"][acted] + 1
+    at = np.minimum(np.searchsorted(ticks, first_use), len(ticks) - 1)
+    known = ticks[at] == first_use
+    return _mean((actions[at] != actions)[known])
 
 
 def _outcomes(met: int, missed: int, known: bool) -> learning.Outcomes:
@@ -395,8 +402,8 @@ def _mean(values: npt.NDArray[Any]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _spread(values: npt.NDArray[Any], *percentiles: float) -> list[float | None]:
+def _spread(values: npt.NDArray[Any], *wanted: float) -> list[float | None]:
     """The percentiles, and the maximum."""
     if not len(values):
-        return [None] * (len(percentiles) + 1)
-    return [*np.percentile(values, percentiles).tolist(), float(values.max())]
+        return [None] * (len(wanted) + 1)
+    return [*percentiles(values, (*wanted, 100.0))]

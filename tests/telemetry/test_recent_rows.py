@@ -1,0 +1,97 @@
+"""The newest rows of the ledger: the same as a fresh reading gives, but read once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.memory.ledger import TRUNCATED, Ledger, Rows
+from rtagent.telemetry.recent_rows import UNSETTLED, RecentRows, from_time
+from tests.telemetry.test_stats import AGENT, CAPACITY, PERIOD_NS, START_NS, Run
+
+MOST = 100
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def tick(run: Run, first: int, stop: int) -> None:
+    for number in range(first, stop):
+        run.tick(number, AGENT, number - 1)
+
+
+def since_ns(number: int) -> int:
+    return START_NS + number * PERIOD_NS
+
+
+def fresh(ledger: Ledger, since: int) -> Rows:
+    rows = ledger.read(0, ledger.newest + 1)
+    return rows[rows["time_ns"] >= since]
+
+
+def test_the_rows_are_those_of_a_fresh_reading(run: Run) -> None:
+    recent, random, number = RecentRows(run.ledger, 0), np.random.default_rng(0), 0
+    assert len(recent.since(0, MOST)) == 0
+    for _ in range(50):
+        tick(run, number, number := number + int(random.integers(0, 30)))
+        since = since_ns(max(0, number - 60))
+        assert np.array_equal(recent.since(since, MOST), fresh(run.ledger, since))
+
+
+def test_an_earlier_time_is_read_afresh(run: Run) -> None:
+    recent = RecentRows(run.ledger, 0)
+    tick(run, 0, 50)
+    assert recent.since(since_ns(40), MOST)["tick"].tolist() == list(range(40, 50))
+    assert recent.since(since_ns(10), MOST)["tick"].tolist() == list(range(10, 50))
+
+
+def test_rows_of_another_run_are_left_out(run: Run) -> None:
+    tick(run, 0, 20)
+    recent = RecentRows(run.ledger, 12)
+    assert recent.since(0, MOST)["tick"].tolist() == list(range(12, 20))
+
+
+def test_the_newest_rows_are_read_again(run: Run) -> None:
+    recent = RecentRows(run.ledger, 0)
+    tick(run, 0, 20)
+    assert recent.since(0, MOST)["flags"][19] == 0
+    run.ledger.truncate_episode()
+    tick(run, 20, 40)
+    assert recent.since(0, MOST)["flags"][19] == TRUNCATED
+
+
+def test_every_row_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    recent, read = RecentRows(run.ledger, 0), []
+    reading = run.ledger.read
+
+    def noted(start: int, stop: int) -> Any:
+        read.append(stop - start)
+        return reading(start, stop)
+
+    monkeypatch.setattr(run.ledger, "read", noted)
+    tick(run, 0, 60)
+    recent.since(0, MOST)
+    tick(run, 60, 66)
+    recent.since(0, MOST)
+    assert read == [60, 6 + UNSETTLED]
+
+
+def test_what_the_ledger_has_lost_meanwhile_is_kept(run: Run) -> None:
+    recent = RecentRows(run.ledger, 0)
+    tick(run, 0, 40)
+    recent.since(0, MOST)
+    tick(run, CAPACITY, CAPACITY + 10)
+    kept = recent.since(0, MOST)["tick"].tolist()
+    assert kept == [*range(40 - UNSETTLED), *range(CAPACITY, CAPACITY + 10)]
+
+
+def test_from_time_takes_the_tick_at_that_time(run: Run) -> None:
+    tick(run, 0, 10)
+    rows = run.ledger.read(0, 10)
+    assert from_time(rows, since_ns(4))["tick"][0] == 4
+    assert from_time(rows, since_ns(4) + 0.5)["tick"][0] == 5
+    assert len(from_time(rows, since_ns(10))) == 0
