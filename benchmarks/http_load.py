@@ -7,11 +7,12 @@ come again when they are hung up on, 64 streams and 1,000 requests per second. T
 ticks is read from the ledger from the outside; the processor time of the service comes from the
 kernel. A dashboard is what the page opens and asks for: the stream of figures, the pictures, the
 timeline, the status, the events and the deadlines. The clients are processes of their own on the
-same machine, so what they take from it is part of what is measured.
+same machine, of a lower priority, so what they take from it is part of what is measured.
 
 Bars: the 99th percentile of the lateness is at most 0.5 ms worse under load and in the crowd, one
-dashboard costs the service less than 5 % of a core; in the crowd every answer to a program that
-connects anew for each call comes within a second, and the log grows by less than 100 kB.
+dashboard costs the service less than 5 % of a core; in the crowd 99 % of the requests that are due
+are answered, 99 % of those within a second, every answer to a program that connects anew for each
+call comes within a second, and the log grows by less than 100 kB.
 
     python -m benchmarks.http_load [--rounds N] [--seconds S] [--json]
 """
@@ -52,6 +53,8 @@ DESCRIPTORS = 1024
 SILENT = 1100
 STREAMS = 64
 CROWD_PER_S = 1000.0
+ASKED_IN_CROWD = ("/livez", "/v1/status", "/v1/stats")
+LEAST_ANSWERED = 0.99
 PROBED_PER_S = 5.0
 MOST_ANSWER_S = 1.0
 MOST_LOG_BYTES = 100_000
@@ -89,7 +92,10 @@ def start_clients(door: Door, phase: str, seconds: float) -> list[Client]:
     if phase == "one dashboard":
         return [Client(door.port, seconds, *door.dashboards(1, 10))]
     if phase == "crowd":
-        asked = {"rate": CROWD_PER_S, "connections": 20, "requests": [door.get("/livez")]}
+        asked = {
+            "rate": CROWD_PER_S, "connections": 20,
+            "requests": [door.get(path) for path in ASKED_IN_CROWD],
+        }
         probe = {
             "rate": PROBED_PER_S, "connections": 1,
             "requests": [door.get("/v1/status", Connection="close")],
@@ -187,10 +193,11 @@ def show(result: dict[str, Any]) -> None:
         f"{100 * MOST_SHARE:.0f})"
     )
     print(
-        f"in the crowd p99 is {result['crowd_later_ms']:+.3f} ms later, the slowest answer on a "
-        f"new connection took {result['slowest_answer_ms']:.0f} ms (at most "
-        f"{1e3 * MOST_ANSWER_S:.0f}), the log grew by "
-        f"{result['phases']['crowd']['log_bytes']} bytes (below {MOST_LOG_BYTES})"
+        f"in the crowd p99 is {result['crowd_later_ms']:+.3f} ms later, "
+        f"{result['crowd_per_s']:.0f} requests/s were answered (of {CROWD_PER_S:.0f}), p99 "
+        f"{result['crowd_p99_ms']:.0f} ms, the slowest answer on a new connection took "
+        f"{result['slowest_answer_ms']:.0f} ms (both at most {1e3 * MOST_ANSWER_S:.0f}), the log "
+        f"grew by {result['phases']['crowd']['log_bytes']} bytes (below {MOST_LOG_BYTES})"
     )
     if result["refused"]:
         print(f"answers that were not wanted: {result['refused']}")
@@ -208,9 +215,14 @@ def refused(result: dict[str, Any]) -> dict[str, int]:
     return counted
 
 
-def slowest_answer_ms(result: dict[str, Any]) -> float:
-    """The slowest answer that the program got which connects anew for each call, in the crowd."""
-    return max(float(each["latency_max_ms"]) for each in result["answers"]["crowd"][::2])
+def crowd_answers(result: dict[str, Any]) -> dict[str, float]:
+    """How the crowd was answered: in it, and the program that connects anew for each call."""
+    probes, asked = (result["answers"]["crowd"][first::2] for first in (0, 1))
+    return {
+        "slowest_answer_ms": max(float(each["latency_max_ms"]) for each in probes),
+        "crowd_per_s": sum(float(each["per_s"]) for each in asked) / len(asked),
+        "crowd_p99_ms": max(float(each["latency_p99_ms"]) for each in asked),
+    }
 
 
 def main() -> int:
@@ -226,12 +238,13 @@ def main() -> int:
     result["later_ms"] = found["load"]["p99_ms"] - found["quiet"]["p99_ms"]
     result["one_dashboard_share"] = found["one dashboard"]["service_share"]
     result["crowd_later_ms"] = found["crowd"]["p99_ms"] - found["quiet"]["p99_ms"]
-    result["slowest_answer_ms"] = slowest_answer_ms(result)
+    result |= crowd_answers(result)
     result["refused"] = refused(result)
     result["passed"] = (
         max(result["later_ms"], result["crowd_later_ms"]) < MOST_LATER_MS
         and result["one_dashboard_share"] < MOST_SHARE
-        and result["slowest_answer_ms"] < 1e3 * MOST_ANSWER_S
+        and max(result["slowest_answer_ms"], result["crowd_p99_ms"]) < 1e3 * MOST_ANSWER_S
+        and result["crowd_per_s"] > LEAST_ANSWERED * CROWD_PER_S
         and found["crowd"]["log_bytes"] < MOST_LOG_BYTES
         and not result["refused"]
     )
