@@ -2,8 +2,10 @@
 
 Why it is correct. One callback of the event loop accepts, a few at a time, so that those who are
 connected are served in between. What cannot be accepted for lack of descriptors or memory stays in
-the kernel's queue; after a pause it is tried again. A connection is counted before its transport
-is made, so a client that never finishes its TLS handshake is counted, too.
+the kernel's queue; after a pause it is tried again. A connection is counted before anything is made
+for it, so a client that never finishes its TLS handshake is counted, too. Its transport is made
+when it has sent something: who sends nothing costs a descriptor and little else. Until then its
+socket is closed here, when it can be read and holds nothing, as after `Connections` has ended it.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class Listener:
         self._clock = clock
         self._say = say
         self._loop = asyncio.get_running_loop()
+        self._silent: set[socket.socket] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         sock.setblocking(False)
@@ -60,6 +63,9 @@ class Listener:
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self._sock.fileno())
+        for sock in list(self._silent):
+            self._leave(sock)
+            sock.close()
 
     async def wait_closed(self) -> None:
         """Leave those who are not yet connected alone."""
@@ -80,9 +86,29 @@ class Listener:
                 self._say("a connection was refused: every place is taken")
                 continue
             sock.setblocking(False)
-            task = self._loop.create_task(self._open(sock))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            self._silent.add(sock)
+            self._loop.add_reader(sock.fileno(), self._begin, sock)
+
+    def _begin(self, sock: socket.socket) -> None:
+        """Serve a connection that has sent something, or has ended."""
+        try:
+            sent = sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            sent = b""
+        self._leave(sock)
+        if not sent:
+            sock.close()
+            return
+        task = self._loop.create_task(self._open(sock))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    def _leave(self, sock: socket.socket) -> None:
+        """Wait no longer for what a connection sends first."""
+        self._silent.discard(sock)
+        self._loop.remove_reader(sock.fileno())
 
     async def _open(self, sock: socket.socket) -> None:
         try:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from rtagent.clock import VirtualClock
+from service.http.connections import Connections
+from service.http.listening import Listener
+from service.http.seldom import Seldom
 from tests.service.conftest import TOKEN, RunningService, eventually
 
 SILENT = 120
@@ -45,6 +50,64 @@ def closed(sock: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
+
+
+class Bench:
+    """A listener in an event loop of the test, and the protocols that it has made."""
+
+    def __init__(self) -> None:
+        self.protocols: list[asyncio.Protocol] = []
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.connections = Connections(9, 9, 10.0)
+        clock = VirtualClock(0.0)
+        self.listener = Listener(
+            self.sock, self._protocol, self.connections, None, clock, Seldom(pytest.fail, clock)
+        )
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.sock.getsockname(), timeout=5.0)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(5.0):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    def _protocol(self) -> asyncio.Protocol:
+        self.protocols.append(asyncio.Protocol())
+        return self.protocols[-1]
+
+
+def test_nothing_is_made_for_a_connection_before_it_says_something() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        with bench.connect() as speaks, bench.connect() as silent, bench.connect() as left:
+            await bench.until(lambda: len(bench.connections) == 3)
+            left.close()
+            # Whoever hangs up, or is hung up on, is forgotten without ever having been served.
+            await bench.until(lambda: len(bench.connections) == 2)
+            assert bench.protocols == []
+            speaks.sendall(b"G")
+            await bench.until(lambda: bench.protocols)
+            bench.connections.end_silent(11.0)
+            await bench.until(lambda: closed(silent))
+            assert len(bench.protocols) == 1
+            bench.listener.close()
+            bench.sock.close()
+
+    asyncio.run(scenario())
+
+
+def test_silent_connections_are_closed_with_the_listener() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        with bench.connect() as silent:
+            await bench.until(lambda: len(bench.connections) == 1)
+            bench.listener.close()
+            assert closed(silent)
+            assert len(bench.connections) == 0
+            bench.sock.close()
+
+    asyncio.run(scenario())
 
 
 def test_silent_connections_shut_nobody_out(small: RunningService, caplog: Any) -> None:
