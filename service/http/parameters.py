@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Cookie, Header, Path
 from starlette.requests import HTTPConnection
 
 from service.http.problems import Problem
 
 
 async def check_parameters(connection: HTTPConnection) -> None:
-    """Refuse what the OpenAPI document does not name; a socket is documented as a GET.
+    """Refuse what the function of the call does not take.
 
     A call with a parameter in its path has none in its query.
 
     Raises:
         Problem: names each.
     """
-    calls = connection.app.openapi()["paths"].get(connection.scope["path"], {})
-    call = calls.get(connection.scope.get("method", "GET").lower(), {})
-    known = {each["name"] for each in call.get("parameters", ()) if each["in"] == "query"}
+    if not connection.scope["query_string"]:
+        return
+    # Not from the OpenAPI document: making it would hold up everybody at the first such request.
+    fields = get_flat_params(connection.scope["route"].dependant)
+    known = {
+        field.alias for field in fields if not isinstance(field.field_info, Path | Header | Cookie)
+    }
     unknown = sorted(set(connection.query_params) - known)
     if unknown:
         possible = f"there are {', '.join(sorted(known))}" if known else "there is none"
