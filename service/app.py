@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,7 +19,7 @@ from service.daemon.backend import Backend
 from service.http import problems
 from service.http.answers import json_answer
 from service.http.attempts import Attempts
-from service.http.hot import HotCalls
+from service.http.hot import Calls, HotCalls
 from service.http.login import Login
 from service.http.problems import Problem, ProblemMiddleware
 from service.http.security import SecurityHeaders, SecurityMiddleware
@@ -90,14 +89,15 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     app.mount("/static", Assets(directory=STATIC), name="static")
     openapi.install(app)
     # The one added last is the outermost.
-    app.add_middleware(HotCalls, calls=_hot_calls(app.state.context))
+    app.add_middleware(HotCalls, calls=hot_calls(app.state.context))
     app.add_middleware(SecurityMiddleware, settings=settings, login=login, attempts=attempts)
     app.add_middleware(ProblemMiddleware)
     app.add_middleware(SecurityHeaders)
     return app
 
 
-def _hot_calls(context: Context) -> Mapping[str, Callable[[], Awaitable[Response]]]:
+def hot_calls(context: Context) -> Calls:
+    """What programs and probes ask for again and again, by path."""
     return {
         "/livez": livez,
         "/readyz": partial(readyz, context),

@@ -116,6 +116,8 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         Noticing(app, connections, clock),
+        # Another parser knows no bound on the length of a head.
+        http="h11",
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -45,6 +45,12 @@ class Backend(Protocol):
     def status(self) -> dict[str, Any]:
         """Run id, state, version and the roles with pid, state, restarts and last error."""
 
+    def status_version(self) -> int:
+        """A number that changes with the status, before `status` shows the change at the latest.
+
+        Does not wait.
+        """
+
     def stats(self) -> dict[str, Any]:
         """Every figure; an unknown one is None."""
 
@@ -131,6 +137,10 @@ class SharedBackend:
         """The supervisor's newest report."""
         with self._reading:
             return dict(self._world.status.read())
+
+    def status_version(self) -> int:
+        """The number of the supervisor's newest report."""
+        return self._world.status.sequence
 
     def stats(self) -> dict[str, Any]:
         """Every figure, from shared memory."""

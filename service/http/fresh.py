@@ -1,8 +1,11 @@
 """One result for many askers.
 
-Why it is correct. The lock admits one asker at a time; who waited for it finds the result that was
-made meanwhile young enough and takes it. So twenty dashboards cost as much as one, and a result is
-never older than `max_age` when it is handed out, except by the time its making takes.
+Why it is correct. The lock of `Fresh` admits one asker at a time; who waited for it finds the
+result that was made meanwhile young enough and takes it. So twenty dashboards cost as much as one,
+and a result is never older than `max_age` when it is handed out, except by the time its making
+takes. `PerVersion` asks for the version before it makes a result, which may so be newer than its
+version says, but never older; of two that are made at once, the one of the older version is made
+again.
 """
 
 from __future__ import annotations
@@ -68,3 +71,26 @@ class FreshByKey(Generic[K, T]):
         while len(self._kept) > self._most:
             del self._kept[next(iter(self._kept))]
         return await fresh.get()
+
+
+class PerVersion(Generic[T]):
+    """The result of a function, made in a thread once for each version of what it is made of.
+
+    Args:
+        version: a number that changes whenever the result would; must not wait.
+        produce: makes the result; called from several threads.
+    """
+
+    def __init__(self, version: Callable[[], int], produce: Callable[[], T]) -> None:
+        self._version = version
+        self._produce = produce
+        self._made: tuple[int, T] | None = None
+
+    async def get(self) -> T:
+        """The result of the newest version."""
+        version = self._version()
+        if self._made is not None and self._made[0] == version:
+            return self._made[1]
+        result = await to_thread.run_sync(self._produce)
+        self._made = (version, result)
+        return result

@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.problems import EXPECTED, as_problem
 
+Calls = Mapping[str, Callable[[], Awaitable[Response]]]
+
 
 class HotCalls:
     """Answers GET requests for some paths itself.
@@ -24,7 +26,7 @@ class HotCalls:
         calls: by path; each takes no parameters.
     """
 
-    def __init__(self, app: ASGIApp, calls: Mapping[str, Callable[[], Awaitable[Response]]]) -> None:
+    def __init__(self, app: ASGIApp, calls: Calls) -> None:
         self._app = app
         self._calls = calls
 

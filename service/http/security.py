@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.http.attempts import Attempts
@@ -25,10 +26,14 @@ LOGIN_ASSETS = frozenset({f"/static/{name}" for name in ("style.css", "login.css
 """What the login page is made of, and nothing else."""
 OWN_AGENT = "rtagent/"
 """How the User-Agent of our own commands begins."""
-CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
-    "object-src 'none'"
-)
+SECURITY_HEADERS = [
+    (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'self'; "
+     b"frame-ancestors 'none'; object-src 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    # With "no-referrer" a browser would send the login form from an origin of "null".
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
 
 
 class SecurityHeaders:
@@ -40,12 +45,7 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def wrapped(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["content-security-policy"] = CONTENT_SECURITY_POLICY
-                headers["x-content-type-options"] = "nosniff"
-                # With "no-referrer" a browser would send the login form from an origin of "null".
-                headers["referrer-policy"] = "same-origin"
-                headers["cross-origin-resource-policy"] = "same-origin"
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
             await send(message)
 
         await self._app(scope, receive, wrapped)
@@ -84,10 +84,7 @@ class SecurityMiddleware:
             if answer is not None:
                 await answer(scope, receive, send)
                 return
-            cookie = self._check_credentials(scope, headers)
-            scope.setdefault("state", {}).update(
-                by=_asker(headers, scope, cookie=cookie), by_session=cookie
-            )
+            scope.setdefault("state", {})["by_session"] = self._check_credentials(scope, headers)
             if scope["type"] == "http":
                 receive = await _bounded(headers, receive, self._settings)
         except Problem as problem:
@@ -184,12 +181,12 @@ def _too_large(limit: int) -> Problem:
     return Problem(413, f"the body is longer than {limit} bytes", kind="too-large")
 
 
-def _asker(headers: Headers, scope: Scope, *, cookie: bool) -> str:
+def asker(connection: HTTPConnection) -> str:
     """Who asks, for the events: the program, and its address if it is another machine's."""
     program = "http"
-    if cookie:
+    if connection.state.by_session:
         program = "dashboard"
-    elif headers.get("user-agent", "").startswith(OWN_AGENT):
+    elif connection.headers.get("user-agent", "").startswith(OWN_AGENT):
         program = "rtagent set"
-    address = (scope.get("client") or ("",))[0]
+    address = (connection.scope.get("client") or ("",))[0]
     return f"{program} from {address}" if address and not _is_loopback(address) else program

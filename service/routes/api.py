@@ -103,7 +103,7 @@ class Status(BaseModel):
 )
 async def status(here: Here) -> Response:
     """Run id, state, and every process with pid, state, restarts and last error."""
-    return json_answer(await to_thread.run_sync(here.backend.status))
+    return raw_json_answer(await here.status_json.get())
 
 
 @router.get(

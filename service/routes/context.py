@@ -15,9 +15,10 @@ from rtagent.telemetry.verdicts import verdicts
 from service.daemon.backend import Backend
 from service.daemon.commands import BackendBusy
 from service.daemon.encoding import json_bytes, png_bytes
-from service.http.fresh import Fresh, FreshByKey
+from service.http.fresh import Fresh, FreshByKey, PerVersion
 from service.http.login import Login
 from service.http.places import Places
+from service.http.security import asker
 
 MAX_AGE_S = 0.045
 """Just under the period of the fastest stream, 20 events per second."""
@@ -40,6 +41,7 @@ class Context:
         backend: the daemon.
         login: the sessions of browsers.
         stats_json: the figures, ready to send.
+        status_json: the status, ready to send.
         screen_png: the picture, ready to send; None while there is no frame.
         timelines: by seconds, ready to send.
         places: for connections that stay open.
@@ -53,6 +55,9 @@ class Context:
         self.backend = backend
         self.login = login
         self.stats_json = Fresh(self._stats, MAX_AGE_S)
+        self.status_json = PerVersion(
+            backend.status_version, lambda: json_bytes(backend.status())
+        )
         self.screen_png = Fresh(self._picture, PICTURE_AGE_S)
         self.timelines: FreshByKey[float, bytes] = FreshByKey(
             lambda seconds: json_bytes(backend.timeline(seconds)), MAX_AGE_S, TIMELINES_KEPT
@@ -106,8 +111,7 @@ async def _of_application(connection: HTTPConnection) -> Context:
 
 
 async def _asker(connection: HTTPConnection) -> str:
-    by: str = connection.state.by
-    return by
+    return asker(connection)
 
 
 Here = Annotated[Context, Depends(_of_application)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -138,9 +139,14 @@ class FakeBackend:
         self.stats_failure: Exception | None = None
         self.collected = 0
         self._lock = threading.Lock()
+        self._versions = itertools.count()
 
     def status(self) -> dict[str, Any]:
         return self.report
+
+    def status_version(self) -> int:
+        # Tests change the report in place.
+        return next(self._versions)
 
     def stats(self) -> dict[str, Any]:
         if self.stats_failure is not None:

@@ -249,6 +249,16 @@ def test_ready_from_the_first_tick_until_a_role_fails(daemon: Daemon) -> None:
     assert backend.ready() == (False, "the daemon is stopping")
 
 
+def test_the_version_of_the_status_changes_with_it(daemon: Daemon) -> None:
+    backend, versions = daemon.backend, set()
+    for state in ("starting", "running", "running"):
+        daemon.world.status.write({"state": state, "roles": []})
+        versions.add(backend.status_version())
+        assert backend.status()["state"] == state
+        assert backend.status_version() in versions
+    assert len(versions) == 3
+
+
 def test_settings_in_force(daemon: Daemon) -> None:
     backend = daemon.backend
     assert backend.inference()["processes"] == 2
