@@ -1,10 +1,10 @@
 """The service process: one uvicorn server on a socket that the supervisor has bound.
 
-Why it is correct. `service.binding` listens before anything is started, so a port in use is
+Why it is correct. `http/binding.py` listens before anything is started, so a port in use is
 noticed at once, and a service that is restarted takes the same socket over: clients that connect
 meanwhile wait in its backlog. The heartbeat is stamped from inside the event loop: a loop that
 hangs stops beating. On a stop the open streams are told first, since the server waits for them.
-Who connects and sends nothing takes nothing from others: `connections.py` and `listening.py`.
+Who connects and sends nothing takes nothing from others: `http/connections.py` and others.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def probe(config: Config) -> Blueprint:
         observation_space, learning = _stacked(adapter), config.learning
         head = _head(config, adapter)
         learned = build_learned(config.policy, observation_space, adapter.action_space, learning)
-        # What acts comes first, see `actor_critic.py`.
+        # What acts comes first, see `policy/actor_critic.py`.
         tensors, acting = tensor_specs(learned), len(tensor_specs(acting_part(learned)))
         return Blueprint(
             rate_hz=adapter.rate_hz,

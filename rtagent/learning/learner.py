@@ -1,6 +1,6 @@
 """A learner process: sample, compute a gradient, apply it in turn, write checkpoints.
 
-What an update is stands in `shared_update.py` and `algorithms.py`, whose turn it is in
+What an update is stands in `shared_update.py` and `algorithms/`, whose turn it is in
 `memory/turns.py`; this module decides when. Acting never waits for anything here: weights leave
 through the published buffers, and a learner that dies leaves the newest ones.
 """

@@ -1,7 +1,7 @@
 """Running out of memory without dying of it: recognise it, give back what can be given, measure.
 
 torch reports a failed allocation on the CPU as a plain `RuntimeError`, so its text decides. Giving
-back is complete where malloc has one arena, as it has in every worker (`launch.py`).
+back is complete where malloc has one arena, as it has in every worker (`processes/launch.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def ask_for(count: int) -> None:
     """Make sure that memory can be had, without using any.
 
     What is not in use is given back if that is what it takes. A cgroup's limit is met only by using
-    memory, and is not seen here: `coordinator.py` watches the pressure.
+    memory, and is not seen here: `r3/pressure.py` watches the pressure.
 
     Args:
         count: bytes.

@@ -179,7 +179,7 @@ def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:
 
     Args:
         name: for top and ps.
-        out_of_memory: how soon the kernel may end it when memory is short, see `realtime.py`.
+        out_of_memory: how soon the kernel may end it when memory is short, see `scheduling.py`.
     """
     spare_or_sacrifice(out_of_memory)
     name_process(f"rt-{name}")

@@ -1,7 +1,7 @@
 """Deadlines and memory: the equations of R3 (Li et al., 2023), one function each.
 
-Pure functions of numbers. `learning/horizon.py` applies Eqs. 1 and 2 to a running horizon,
-`coordinator.py` Eqs. 3 to 6 to the memory. Where the print leaves something open, the function
+Pure functions of numbers. `controller.py` applies Eqs. 1 and 2 to a running horizon,
+`division.py` Eqs. 3 to 6 to the memory. Where the print leaves something open, the function
 says which reading it takes.
 """
 

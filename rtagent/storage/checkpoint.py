@@ -1,6 +1,6 @@
 """Checkpoints: one safetensors file each, whole or not there, and checked before use.
 
-Why it is correct. A checkpoint is there whole or not at all (`whole_file.py`); a crash at any
+Why it is correct. A checkpoint is there whole or not at all (`atomic_write.py`); a crash at any
 instant leaves the older ones as they were. A CRC32 over metadata and tensors finds what the disk
 did to it later. Which one is the newest stands in its name: the wall clock, and with it the time
 of a file, may be set back between two checkpoints. Only numpy is needed here, so the supervisor can
@@ -121,7 +121,7 @@ class Checkpoint:
         counters: how far it is.
         tensors: `online.<name>`, `target.<name>` and the optimizer's, as numpy arrays.
         score: None: not known.
-        run: what the run was made of, see `run_record.py`; {}: not known.
+        run: what the run was made of, see `telemetry/run_record.py`; {}: not known.
     """
 
     signature: Signature

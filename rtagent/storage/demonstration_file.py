@@ -1,6 +1,6 @@
 """Demonstrations: episodes that somebody else played, one safetensors file each.
 
-Why it is correct. A file is there whole or not at all (`whole_file.py`), and a CRC32 over all of it
+Why it is correct. A file is there whole or not at all (`atomic_write.py`), and a CRC32 over it all
 finds what the disk did to it later. Its size is looked at before its content, and the content is
 not compressed, so no file can take more memory than its own size. Whatever is wrong with one is
 found before any of it is used.

@@ -1,6 +1,6 @@
 """The files of a saved replay: arrays, compressed, behind a header and before a CRC32.
 
-Why it is correct. A file is there whole or not at all (`whole_file.py`). A CRC32 over everything
+Why it is correct. A file is there whole or not at all (`atomic_write.py`). A CRC32 over everything
 finds what the disk did to it later, before any of it is used.
 
 Not a zip file, because zstd is what counts: 4096 frames of Starfall take 0.25 MB, and 6 ms to read;

@@ -2,9 +2,9 @@
 
 It is filled from where it was saved, or else with demonstrations.
 
-Short-lived processes of their own do the work (`saver.py`), at idle priority; the supervisor only
-starts them and hears how they fare. `poll` never waits for one to end: one that does not leave is
-killed, and one that cannot even be killed is left alone.
+Short-lived processes of their own do the work (`storage/process.py`), at idle priority; the
+supervisor only starts them and hears how they fare. `poll` never waits for one to end: one that
+does not leave is killed, and one that cannot even be killed is left alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`inference.processes = "auto"`: measures how acting goes, follows what `autoscale.py` decides.
+"""`inference.processes = "auto"`: measures how acting goes, follows what `autoscaler.py` decides.
 
 Everything is read from shared memory in the supervisor's thread, once a second: a window of the
 processes' registrations and of the ledger. What was measured before a change says nothing about

@@ -1,11 +1,11 @@
 """What the supervisor tells the world: the state of the run, its processes, and what happened.
 
 Why it is correct. Only the supervisor's thread tells. Events leave for the disk and for the log
-through queues that never make it wait (`event_log.py`, `log_lines.py`); whether they reach the disk
-is one attribute, which its thread sets and the supervisor's thread reads. The newest events also
-stand in the status cell, so they are seen when the disk is full. The wall clock is read once, at
-the start: the times of events follow the monotonic clock and the time of sleep from there, whatever
-is done to the other.
+through queues that never make it wait (`telemetry/event_log.py`, `logs/log_lines.py`); whether
+they reach the disk is one attribute, which its thread sets and the supervisor's thread reads. The
+newest events also stand in the status cell, so they are seen when the disk is full. The wall clock
+is read once, at the start: the times of events follow the monotonic clock and the time of sleep
+from there, whatever is done to the other.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def run_state(children: Sequence[Child], ticks: int, *, stopping: bool) -> str:
 
 
 def _log_event(event: dict[str, Any], dropped: int) -> None:
-    """Log an event; the formatters of `log_format.py` find it whole in the record."""
+    """Log an event; the formatters of `logs/log_format.py` find it whole in the record."""
     extra = {"event": event, "dropped": dropped}
     _log.log(level_of(event["kind"]), "%s", event_text(event), extra=extra)
 

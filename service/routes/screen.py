@@ -3,7 +3,7 @@
 Why it is correct. Each socket has two tasks: one sends, one waits for the client to leave; the
 first to end ends the other. The next picture is fetched when the one before has been taken by the
 transport, which takes no more than its high-water mark: a client that stops reading delays itself
-alone, and the kernel drops it (`binding.py`). All sockets send the same encoded picture.
+alone, and the kernel drops it (`http/binding.py`). All sockets send the same encoded picture.
 """
 
 from __future__ import annotations
