@@ -119,24 +119,22 @@ def test_each_message_is_answered_with_what_is_shown(client: TestClient, session
     assert session.page == 0
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"do": "quit"}', '{"keys": ["C"]}', "[" * 1000])
-def test_nonsense_ends_the_connection(client: TestClient, session: Session, text: str) -> None:
+@pytest.mark.parametrize(
+    "said", ["", "{", "[]", '{"do": "quit"}', '{"keys": ["C"]}', "[" * 1000, b"{}"]
+)
+def test_nonsense_ends_the_connection(
+    client: TestClient, session: Session, said: str | bytes
+) -> None:
     with client.websocket_connect(PLAY, subprotocols=PROTOCOLS) as socket:
         news(socket)
-        socket.send_text(text)
+        if isinstance(said, bytes):
+            socket.send_bytes(said)
+        else:
+            socket.send_text(said)
         with pytest.raises(WebSocketDisconnect) as closed:
             socket.receive_bytes()
         assert closed.value.code == 1008
     assert session.page == 0
-
-
-def test_bytes_end_the_connection(client: TestClient) -> None:
-    with client.websocket_connect(PLAY, subprotocols=PROTOCOLS) as socket:
-        news(socket)
-        socket.send_bytes(b"{}")
-        with pytest.raises(WebSocketDisconnect) as closed:
-            socket.receive_bytes()
-        assert closed.value.code == 1008
 
 
 def test_a_second_page_takes_over(client: TestClient, session: Session) -> None:

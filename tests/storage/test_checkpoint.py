@@ -268,6 +268,7 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
     path = checkpoints.save(tmp_path, make())
     code = (
         "import json, sys; from pathlib import Path; from rtagent.storage import checkpoint as c;"
+        "import rtagent.storage.replay_restoring, rtagent.storage.replay_snapshot;"
         "found = c.load(c.newest(Path(sys.argv[1])));"
         "print(json.dumps([found.counters.updates, 'torch' in sys.modules]))"
     )

@@ -6,8 +6,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -425,23 +423,6 @@ def test_a_replay_of_something_else_is_refused(tmp_path: Path, field: str, other
         find(tmp_path, replace(SIGNATURE, **{field: other}))
     assert other in str(caught.value)
     assert getattr(SIGNATURE, field) in str(caught.value)
-
-
-def test_torch_is_not_needed(tmp_path: Path) -> None:
-    Rings().write(20).save(tmp_path)
-    code = (
-        "import json, sys; from pathlib import Path;"
-        "from rtagent.storage import replay_snapshot as r;"
-        "from rtagent.storage.checkpoint import Signature;"
-        "found = r.find(Path(sys.argv[1]), Signature(*sys.argv[2:]));"
-        "print(json.dumps([found.newest, 'torch' in sys.modules]))"
-    )
-    parts = [SIGNATURE.environment, "", SIGNATURE.observation, SIGNATURE.action]
-    answer = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), *parts], capture_output=True, text=True,
-        check=True,
-    )
-    assert json.loads(answer.stdout) == [19, False]
 
 
 def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:

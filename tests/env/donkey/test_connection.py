@@ -355,25 +355,20 @@ def test_a_reset_is_done_when_telemetry_shows_it(connect, fake):
     assert connection.count["resets_again"] == connection.count["resets_unconfirmed"] == 0
 
 
-def test_a_lost_reset_is_asked_for_again(connect, fake, monkeypatch):
+@pytest.mark.parametrize(("ignored", "again", "unconfirmed"), [(2, 2, 0), (99, None, 1)])
+def test_a_lost_reset_is_asked_for_again_and_one_that_is_never_obeyed_ends(
+    connect, fake, monkeypatch, ignored, again, unconfirmed
+):
     monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
     connection = running(connect, fake)
-    fake.ignores_resets = 2
+    fake.ignores_resets = ignored
     connection.reset()
     until(connection, lambda: not connection.resetting)
-    assert fake.heard.count("reset_car") == 3
-    assert connection.count["resets_again"] == 2
-    assert connection.count["resets_unconfirmed"] == 0
-
-
-def test_a_reset_that_is_never_obeyed_ends_and_is_counted(connect, fake, monkeypatch):
-    monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
-    connection = running(connect, fake)
-    fake.ignores_resets = 99
-    connection.reset()
-    until(connection, lambda: not connection.resetting)
-    assert connection.count["resets_unconfirmed"] == 1
+    assert connection.count["resets_unconfirmed"] == unconfirmed
     assert connection.running
+    if again is not None:
+        assert fake.heard.count("reset_car") == 1 + again
+        assert connection.count["resets_again"] == again
 
 
 def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connect, fake):
