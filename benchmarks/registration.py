@@ -170,7 +170,7 @@ def measure(count: int, realtime: str = "auto") -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(load_config(overrides=["replay.capacity=4096"]), blueprint())
         world = World(memory.handles)
-        world.control.write(Orders(1, 1, "adaptive", 2, 0.0, "constant", 0.0, go=True))
+        world.control.write(Orders(memory.handles.config, go=True))
         world.weights.publish(np.zeros(1, np.float32), WeightsInfo(1, 0))
         world.stagger.reset("adaptive", time.monotonic(), 1)
         frames, actions = context.Queue(), context.Queue()

@@ -107,7 +107,7 @@ def _block(
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(config, shapes)
         world = World(memory.handles)
-        world.control.write(Orders(1, 1, "adaptive", 2, 0.0, "constant", 0.0, go=True))
+        world.control.write(Orders(memory.handles.config, go=True))
         world.weights.publish(values, WeightsInfo(0, 0))
         world.stagger.reset("adaptive", time.monotonic(), 1)
         process = context.Process(target=drive, args=(memory.handles, folder, kind), daemon=True)

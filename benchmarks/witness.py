@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from benchmarks.process_figures import descendants, gone
 from benchmarks.raw_ledger import ROW, Ledger, Rows
+from rtagent.config import Config
 from rtagent.memory.control import Control
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.process_metrics import SAMPLES, ProcessMetrics
@@ -91,7 +92,7 @@ class Witness:
         self._descriptors = arenas(supervisor)
         self._metrics = ProcessMetrics(memoryview(self._map("metrics")))
         self._horizon = HorizonRecord(memoryview(self._map("horizon")))
-        self._control = Control(memoryview(self._map("control")))
+        self._control = Control(memoryview(self._map("control")), Config())
         self.sizes = {name: os.stat(path).st_size for name, path in self._descriptors.items()}
         self._rows: list[Rows] = []
         self._registered: list[npt.NDArray[Any]] = [np.zeros(0, REGISTERED)]

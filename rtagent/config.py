@@ -1,7 +1,9 @@
 """The configuration: its sections, their keys, and what they mean.
 
 Every model is frozen and refuses unknown keys; every field carries its description, so that
-`rtagent config schema` is the reference manual. Nothing here imports torch or touches the machine.
+`rtagent config schema` is the reference manual. A field marked `live` can change while the daemon
+runs: all interfaces and the shared memory follow from the mark (`live_config.py`), and what reads
+the field reads it from the orders. Nothing here imports torch or touches the machine.
 """
 
 from __future__ import annotations
@@ -28,6 +30,15 @@ Host = Annotated[
     str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")
 ]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
+
+
+def live(in_force: str) -> dict[str, Any]:
+    """Marks a field that can change while the daemon runs.
+
+    Args:
+        in_force: when a change acts.
+    """
+    return {"live": in_force}
 
 
 class Section(BaseModel):
@@ -137,22 +148,26 @@ class InferenceConfig(Section):
     """How many processes act, and how they are staggered."""
 
     processes: Processes = Field(
-        2, description="Inference processes, 1 to 256; auto: as many as keep the interaction time "
+        2, json_schema_extra=live("once the processes run"),
+        description="Inference processes, 1 to 256; auto: as many as keep the interaction time "
         "within the action deadline, and no more than there are cores unless latency is injected.",
     )
     algorithm: Algorithm = Field(
-        "adaptive", description="How the processes are staggered; unstaggered is there for "
+        "adaptive", json_schema_extra=live("at the next inference"),
+        description="How the processes are staggered; unstaggered is there for "
         "comparison only.",
     )
     action_deadline_ms: float | None = Field(
-        None, gt=0.0, le=60_000.0, description="Wanted interaction time; none: one tick."
+        None, gt=0.0, le=60_000.0, json_schema_extra=live("within a second"),
+        description="Wanted interaction time, ms; none: one tick.",
     )
     fill: int = Field(
         2, ge=0, le=2, description="How many ticks ahead an action may be re-used to avoid "
         "inaction; 0: strictly one action per tick.",
     )
     injected_latency_ms: float = Field(
-        0.0, ge=0.0, le=60_000.0, description="Pads the inference time, forward pass included, to "
+        0.0, ge=0.0, le=60_000.0, json_schema_extra=live("at the next inference"),
+        description="Pads the inference time, forward pass included, to "
         "a value drawn around this mean: to study a large or remote model on a small machine.",
     )
     injected_latency_distribution: Distribution = Field(
@@ -176,17 +191,26 @@ class LearningConfig(Section):
         False, description="Separate heads for the state's value and the actions' advantages."
     )
     processes: int = Field(
-        1, ge=0, le=MAX_LEARNERS, description="Learner processes, 0 to 64; 0: act only."
+        1, ge=0, le=MAX_LEARNERS, json_schema_extra=live("once the processes run"),
+        description="Learner processes, 0 to 64; 0: act only.",
+    )
+    paused: bool = Field(
+        False, strict=True, json_schema_extra=live("at the next update"),
+        description="Whether the learners wait.",
     )
     order: LearningOrder = Field(
-        "round-robin", description="round-robin: gradients are applied in strict turn; "
+        "round-robin", json_schema_extra=live("at the next update"),
+        description="round-robin: gradients are applied in strict turn; "
         "first-come: as they are ready, and those that are too stale are dropped.",
     )
     lease_s: float = Field(
         1.0, ge=0.1, le=600.0, description="A learner that makes no progress for so long, or for "
         "four of its updates if that is longer, loses its turn to the next.",
     )
-    batch_size: int = Field(32, ge=1, le=65_536, description="Transitions per update.")
+    batch_size: int = Field(
+        32, ge=1, le=65_536, json_schema_extra=live("at the next update"),
+        description="Transitions per update; with r3.mode, of the smallest one.",
+    )
     prefetch: int = Field(
         2, ge=0, le=16, description="Batches that a background thread keeps ready; 0: none."
     )
@@ -299,20 +323,24 @@ class R3Config(Section):
     """Learning inside a deadline and a memory budget (Li et al., R3)."""
 
     mode: R3Mode = Field(
-        "off", description="episode or step: the batch size follows the deadline, adjusted at "
+        "off", json_schema_extra=live("at the next update"),
+        description="episode or step: the batch size follows the deadline, adjusted at "
         "every episode or at every update; max-a: the smallest batches throughout, max-p: the "
         "largest (the paper's baselines); off: no deadline.",
     )
     deadline_s: float | None = Field(
-        None, gt=0.0, le=LONGEST_DEADLINE_S, description="D: seconds of one training horizon; "
+        None, gt=0.0, le=LONGEST_DEADLINE_S, json_schema_extra=live("at the next update"),
+        description="D: seconds of one training horizon; "
         "needed unless mode is off.",
     )
     data_budget: int | None = Field(
-        None, gt=0, le=MOST_SAMPLES, description="B: samples of one training horizon; needed "
+        None, gt=0, le=MOST_SAMPLES, json_schema_extra=live("at the next update"),
+        description="B: samples of one training horizon; needed "
         "unless mode is off.",
     )
     memory_budget_mb: int | None = Field(
-        None, gt=0, le=MOST_MEMORY_MB, description="MiB for all processes, batches and replay "
+        None, gt=0, le=MOST_MEMORY_MB, json_schema_extra=live("within a second"),
+        description="MiB for all processes, batches and replay "
         "together; none: the replay grows to replay.capacity. It holds in every mode.",
     )
     factor: float = Field(

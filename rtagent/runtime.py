@@ -12,6 +12,7 @@ from typing import Any
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.live_config import Values
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
 from rtagent.telemetry.stats import StatsReader
@@ -132,41 +133,32 @@ class Runtime:
         acting = world.metrics.inference["deposits"][: world.control.orders.processes] > 0
         return bool(acting.all())
 
-    def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
-        """Change processes, algorithm or action_deadline_ms; returns when in force.
+    def set(self, changes: Values, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
+        """Change settings, all or none of them; returns when they are in force.
 
         Args:
+            changes: by section and name, as in `PATCH /v1/config`.
             timeout: seconds.
-            changes: as in `PATCH /v1/inference`.
+
+        Returns:
+            The live settings of these sections.
 
         Raises:
             UserError: refused; nothing has changed.
         """
-        return self._ask("set_inference", changes, timeout)
+        return self._ask("set", {name: dict(values) for name, values in changes.items()}, timeout)
+
+    def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
+        """As `set`, of the section `inference`."""
+        return self.set({"inference": changes}, timeout)["inference"]
 
     def set_learning(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
-        """Change processes, paused, batch_size or order; returns when in force.
-
-        Args:
-            timeout: seconds.
-            changes: as in `PATCH /v1/learning`.
-
-        Raises:
-            UserError: refused; nothing has changed.
-        """
-        return self._ask("set_learning", changes, timeout)
+        """As `set`, of the section `learning`."""
+        return self.set({"learning": changes}, timeout)["learning"]
 
     def set_deadlines(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
-        """Change mode, deadline_s, data_budget or memory_budget_mb; returns when in force.
-
-        Args:
-            timeout: seconds.
-            changes: as in `PATCH /v1/deadlines`.
-
-        Raises:
-            UserError: refused; nothing has changed.
-        """
-        return self._ask("set_deadlines", changes, timeout)
+        """As `set`, of the section `r3`."""
+        return self.set({"r3": changes}, timeout)["r3"]
 
     def checkpoint(
         self, replay: bool = False, timeout: float = CHECKPOINT_LIMIT_S

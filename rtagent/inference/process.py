@@ -243,7 +243,7 @@ class Driver:
             config = self._context.config
             epsilon = config.policy.epsilon_end
             # Learners may come to a run that began without.
-            if config.learning.processes or self._context.orders.learners:
+            if config.learning.processes or self._context.orders.learning.processes:
                 epsilon = exploration.epsilon(self._weights.updates, config.policy)
             self._explorer.decide(number, epsilon)
             self._epsilon, self._decided = epsilon, number
@@ -263,11 +263,11 @@ class Driver:
     def _pad(self, start: float) -> None:
         """Wait out the rest of the injected latency."""
         orders = self._context.orders
-        if orders.injected_latency_ms > 0.0:
+        if orders.inference.injected_latency_ms > 0.0:
             length = draw(
-                orders.injected_latency_ms / 1e3,
-                orders.injected_latency_distribution,
-                orders.injected_latency_spread,
+                orders.inference.injected_latency_ms / 1e3,
+                orders.inference.injected_latency_distribution,
+                orders.inference.injected_latency_spread,
                 self._rng,
             )
             self._wait_until(start + length)

@@ -110,7 +110,7 @@ class Learner:
             context.index,
             context.clock,
             ring=self._ring,
-            order=lambda: context.orders.learning_order,
+            order=lambda: context.orders.learning.order,
             lease_s=self._lease_s,
             progress_ns=lambda index: int(world.metrics.learners["heartbeat_ns"][index]),
             beat=self._beat,
@@ -186,7 +186,7 @@ class Learner:
     def _warm_up(self) -> None:
         """Compute a gradient without applying it: first calls are slow, and memory is measured."""
         self._update.refresh()
-        size = self._context.orders.batch_size
+        size = self._context.orders.learning.batch_size
         while True:
             try:
                 needed = self._memory.measure(size)
@@ -312,7 +312,7 @@ class Learner:
         self._credit += rate * (ticks - self._seen_ticks)
         self._credit = min(self._credit, max(1.0, rate * CREDIT_TICKS))
         self._seen_ticks = ticks
-        if orders.learning_paused or self._context.index not in orders.learner_ring:
+        if orders.learning.paused or self._context.index not in orders.learner_ring:
             return False
         if self._replay.ticks < learning.learning_starts:
             return False
@@ -324,7 +324,7 @@ class Learner:
         """Stamp the heartbeat; whether to go on."""
         context = self._context
         context.beat()
-        return not context.stopping and context.index < context.orders.learners
+        return not context.stopping and context.index < context.orders.learning.processes
 
     def _ring(self) -> list[int]:
         """The learners that take turns now; one that writes a checkpoint holds nobody up."""

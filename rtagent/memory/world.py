@@ -245,7 +245,7 @@ class World:
     @cached_property
     def control(self) -> Control:
         """The orders. Writer: the supervisor."""
-        return Control(self._map("control"))
+        return Control(self._map("control"), self.config)
 
     @cached_property
     def status(self) -> JsonCell:

@@ -134,7 +134,7 @@ class HorizonKeeper:
             horizon.episode = int(environment["episodes"][0])
         outcome = None
         if horizon.running:
-            idle = not samples and (orders.learning_paused or not orders.learner_ring)
+            idle = not samples and (orders.learning.paused or not orders.learner_ring)
             _count(horizon, 0 if idle else passed_ns, samples)
         if horizon.running and horizon.mode:
             self._judge_episodes(horizon, environment)
@@ -150,15 +150,15 @@ class HorizonKeeper:
 
     def _take_settings(self, horizon: Horizon, orders: Orders) -> None:
         mode = _mode(orders)
-        deadline_s, data_budget = orders.deadline_s or 0.0, orders.data_budget or 0
+        deadline_s, data_budget = orders.r3.deadline_s or 0.0, orders.r3.data_budget or 0
         known = (horizon.mode, horizon.deadline_s, horizon.data_budget, horizon.b_min)
-        if known == (mode, deadline_s, data_budget, orders.batch_size):
+        if known == (mode, deadline_s, data_budget, orders.learning.batch_size):
             return
         if mode and not horizon.mode:
             _begin(horizon)
             horizon.part_ns = horizon.part_samples = 0
             horizon.episode_ns = horizon.episode_samples = horizon.due = 0
-        horizon.mode, horizon.b_min = mode, orders.batch_size
+        horizon.mode, horizon.b_min = mode, orders.learning.batch_size
         horizon.deadline_s, horizon.data_budget = deadline_s, data_budget
         horizon.time_ratio = horizon.data_ratio = UNKNOWN
         before, horizon.batch_size = horizon.batch_size, batch_in_force(horizon, orders)
@@ -302,7 +302,7 @@ def batch_in_force(horizon: Horizon, orders: Orders) -> int:
 
 def _wanted(horizon: Horizon, orders: Orders) -> int:
     """The batch size if there were memory enough."""
-    mode, b_min = MODES[_mode(orders)], orders.batch_size
+    mode, b_min = MODES[_mode(orders)], orders.learning.batch_size
     if mode in ("off", "max-a"):
         return b_min
     if mode == "max-p":
@@ -321,8 +321,8 @@ def _cap(horizon: Horizon, orders: Orders) -> int:
 
 def _mode(orders: Orders) -> int:
     """The mode as an index into `MODES`: off without a deadline or a budget."""
-    complete = orders.deadline_s is not None and orders.data_budget is not None
-    return MODES.index(orders.r3_mode) if complete else 0
+    complete = orders.r3.deadline_s is not None and orders.r3.data_budget is not None
+    return MODES.index(orders.r3.mode) if complete else 0
 
 
 def _begin(horizon: Horizon) -> None:

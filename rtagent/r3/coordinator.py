@@ -106,7 +106,7 @@ class Coordinator:
         measured = settled and self._usage.measure(now, orders)
         if measured and not self._accepted:
             self._accept(self._budget, orders)
-        shape, self._shape = self._shape, (orders.learners, orders.batch_size)
+        shape, self._shape = self._shape, (orders.learning.processes, orders.learning.batch_size)
         changed = self._episodes.update() or shape != self._shape
         if self._usage.known and settled and (measured or changed):
             self._divide(now, orders)
@@ -135,7 +135,7 @@ class Coordinator:
         if budget is not None:
             needs = Needs(
                 workers=self._usage.baseline(orders),
-                batches=int(self._usage.batch(orders, orders.batch_size)),
+                batches=int(self._usage.batch(orders, orders.learning.batch_size)),
                 replay=self._sizes.least_bytes,
                 replay_ticks=self._sizes.least_ticks,
             )
@@ -181,8 +181,9 @@ class Coordinator:
     def _set_order(self, orders: Orders) -> None:
         """What the division means for each learner and for the rings."""
         batch, each = self._division.batch, None
-        if batch is not None and orders.learners and self._world.horizon.read().base_bytes:
-            each = math.ceil(batch / orders.learners)
+        learners = orders.learning.processes
+        if batch is not None and learners and self._world.horizon.read().base_bytes:
+            each = math.ceil(batch / learners)
         self._order = Changes(each, self._division.ticks_limit)
 
     def _reservations(self, orders: Orders) -> Reservations:

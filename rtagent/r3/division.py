@@ -174,7 +174,7 @@ class Division:
         self, total: float, orders: Orders, largest: float, scales: tuple[float, float]
     ) -> float:
         # A budget is accepted only if it holds batches of the smallest size.
-        smallest = self._usage.batch(orders, orders.batch_size)
+        smallest = self._usage.batch(orders, orders.learning.batch_size)
         batch = min(max(self._share * total, smallest), largest)
         more_batch, more_replay = scales
         batch, _ = equations.fit(batch * more_batch, (total - batch) * more_replay, total)

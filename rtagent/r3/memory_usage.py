@@ -83,7 +83,7 @@ class MemoryUsage:
         metrics = self._world.metrics
         ready = [
             metrics.environment["ready"],
-            metrics.learners["ready"][: orders.learners],
+            metrics.learners["ready"][: orders.learning.processes],
             metrics.inference["ready"][: orders.processes],
         ]
         return all(bool(each.all()) for each in ready)
@@ -121,8 +121,9 @@ class MemoryUsage:
         """What one batch of every learner needs: of that size, or of the size in force."""
         horizon = self._world.horizon.read()
         size = batch_in_force(horizon, orders) if size is None else size
-        return orders.learners * equations.batch_memory(size, horizon.base_size, horizon.base_bytes)
+        one = equations.batch_memory(size, horizon.base_size, horizon.base_bytes)
+        return orders.learning.processes * one
 
     def largest_batch(self, orders: Orders) -> float:
         """What one batch of every learner needs at most (Eq. 1)."""
-        return self.batch(orders, equations.LARGEST_IN_SMALLEST * orders.batch_size)
+        return self.batch(orders, equations.LARGEST_IN_SMALLEST * orders.learning.batch_size)

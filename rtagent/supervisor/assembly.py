@@ -213,7 +213,7 @@ def _fill(run: Run, past: Past | None) -> None:
     desired.scale(first_number(desired.config.inference, world.blueprint.tick_seconds, run.room))
     desired.publish(world.control)
     orders = desired.orders
-    world.stagger.reset(orders.algorithm, setup.clock.now(), orders.processes)
+    world.stagger.reset(orders.inference.algorithm, setup.clock.now(), orders.processes)
     if past is not None:
         run.saving.begin(past, handles, run.memory_keeping.ticks_limit, setup.stopping)
     if not desired.config.learning.processes:

@@ -7,12 +7,14 @@ answered once the processes follow it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from rtagent.clock import Clock
 from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.live_config import live_values
 from rtagent.logs.shortening import short_error
 from rtagent.memory.control import Control, Orders
 from rtagent.memory.world import World, WorldMemory
@@ -22,11 +24,12 @@ from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.checkpoint_requests import LIMIT_S, CheckpointRequests
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.commands import Command, Inbox, PendingChanges, running
-from rtagent.supervisor.live_settings import Settings, change, first_orders, scaled
+from rtagent.supervisor.live_settings import change, first_orders, scaled
 from rtagent.supervisor.membership import learner_ring
 from rtagent.supervisor.status import Report
 
-SECTIONS = {"set_inference": "inference", "set_learning": "learning", "set_deadlines": "r3"}
+ROLES = {"inference": "inference", "learning": "learner"}
+"""The processes that follow the settings of a section."""
 
 
 class DesiredSettings:
@@ -36,43 +39,38 @@ class DesiredSettings:
         config: what the run starts with.
 
     Attributes:
-        current: the settings.
+        orders: what the workers are told.
     """
 
     def __init__(self, config: Config) -> None:
-        self.current = Settings(config, first_orders(config))
+        self.orders = first_orders(config)
         self._control: Control | None = None
 
     @property
     def config(self) -> Config:
         """The configuration with every change so far."""
-        return self.current.config
-
-    @property
-    def orders(self) -> Orders:
-        """What the workers are told."""
-        return self.current.orders
+        return self.orders.config
 
     def publish(self, control: Control) -> None:
         """Tell the workers from now on."""
         self._control = control
         control.write(self.orders)
 
-    def put(self, settings: Settings) -> None:
-        """Put settings in force; where the cell refuses them, nothing has changed."""
+    def put(self, orders: Orders) -> None:
+        """Put orders in force; where the cell refuses them, nothing has changed."""
         if self._control is not None:
-            self._control.write(settings.orders)
-        self.current = settings
+            self._control.write(orders)
+        self.orders = orders
 
     def order(self, **changes: Any) -> None:
         """Put changed orders in force."""
         orders = replace(self.orders, **changes)
         if orders != self.orders:
-            self.put(replace(self.current, orders=orders))
+            self.put(orders)
 
     def scale(self, processes: int) -> None:
         """Put another number of inference processes in force, where that is `auto`."""
-        self.put(scaled(self.current, processes))
+        self.put(scaled(self.orders, processes))
 
 
 class CommandHandler:
@@ -125,8 +123,8 @@ class CommandHandler:
             try:
                 if command.name == "checkpoint":
                     self._checkpoint(command)
-                elif command.name in SECTIONS:
-                    self._change(command, SECTIONS[command.name])
+                elif command.name == "set":
+                    self._change(command)
                 else:
                     raise UserError(f"unknown command {command.name!r}")
             except UserError as error:
@@ -145,45 +143,48 @@ class CommandHandler:
 
     def note_new_settings(self, now: float) -> None:
         """Figures of the last minute begin anew once changed inference settings are in force."""
-        if self._inference_changed and self._value_in_force("inference") is not None:
+        if self._inference_changed and self._follow("inference"):
             self._inference_changed = False
             self._desired.order(inference_since=now)
 
-    def _change(self, command: Command, section: str) -> None:
+    def _change(self, command: Command) -> None:
         """Put new settings in force, or refuse them whole."""
-        before = self._desired.current.value(section)
-        settings = change(self._desired.current, section, command.arguments)
-        check_processes(settings.config, self._most_processes)
-        if "memory_budget_mb" in command.arguments:
-            budget = settings.config.r3.memory_budget_mb
-            self._coordinator.set_budget(budget, settings.orders)
-        if section == "learning" and settings.orders.learners:
+        changes: dict[str, dict[str, Any]] = command.arguments
+        before = live_values(self._desired.orders.config)
+        orders = change(self._desired.orders, changes)
+        check_processes(orders.config, self._most_processes)
+        if "memory_budget_mb" in changes.get("r3", ()):
+            self._coordinator.set_budget(orders.r3.memory_budget_mb, orders)
+        if "learning" in changes and orders.learning.processes:
             self._memory.reserve_learners()
         # In this order: what is refused here has changed nothing.
-        self._desired.put(settings)
-        self._inference_changed |= section == "inference"
-        roles = {"inference": "inference", "learning": "learner"}
-        if section in roles:
-            self._children.reset_failed(roles[section], self._clock.now())
-        changed = {name: before[name] for name in command.arguments}
-        self._report.event(
-            "set", source=section, by=command.by, before=changed, after=command.arguments
-        )
+        self._desired.put(orders)
+        self._inference_changed |= "inference" in changes
+        for section, after in changes.items():
+            if section in ROLES:
+                self._children.reset_failed(ROLES[section], self._clock.now())
+            was = {name: before[section][name] for name in after}
+            self._report.event("set", source=section, by=command.by, before=was, after=after)
         self._pending.add(
-            command.result, lambda: self._value_in_force(section), self._clock.now()
+            command.result, lambda: self._values_in_force(changes), self._clock.now()
         )
 
-    def _value_in_force(self, section: str) -> dict[str, Any] | None:
-        """The settings of a section once the processes follow them; None before."""
+    def _values_in_force(self, sections: Iterable[str]) -> dict[str, Any] | None:
+        """The live settings of some sections once the processes follow them; None before."""
+        if not all(self._follow(section) for section in sections):
+            return None
+        values = live_values(self._desired.orders.config)
+        return {section: values[section] for section in sections}
+
+    def _follow(self, section: str) -> bool:
+        """Whether the processes follow a section's settings."""
         orders = self._desired.orders
         if section == "inference":
-            if self._world.stagger.algorithm != orders.algorithm:
-                return None
-            if not running(self._children.of("inference"), orders.processes):
-                return None
-        if section == "learning" and not running(self._children.of("learner"), orders.learners):
-            return None
-        return self._desired.current.value(section)
+            same = self._world.stagger.algorithm == orders.inference.algorithm
+            return same and running(self._children.of("inference"), orders.processes)
+        if section == "learning":
+            return running(self._children.of("learner"), orders.learning.processes)
+        return True
 
     def _checkpoint(self, command: Command) -> None:
         """Have a checkpoint written, and the replay if that is asked for."""

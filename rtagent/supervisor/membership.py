@@ -26,14 +26,14 @@ def update_members(world: World, children: Iterable[Child], orders: Orders, now:
     acting = {child.index for child in children if child.state is State.RUNNING}
     stagger, lock = world.stagger, world.claim_lock
     members = stagger.membership
-    same_algorithm = members.algorithm == orders.algorithm
+    same_algorithm = members.algorithm == orders.inference.algorithm
     if same_algorithm and (not acting or set(members.ring) == acting):
         return
     if not lock.try_enter():
         return
     try:
         if not same_algorithm:
-            stagger.reset(orders.algorithm, now, orders.processes)
+            stagger.reset(orders.inference.algorithm, now, orders.processes)
         for worker in sorted(acting):
             stagger.join(worker, now)
         for worker in set(stagger.membership.ring) - acting:
@@ -52,5 +52,5 @@ def learner_ring(learners: Iterable[Child], orders: Orders) -> list[int]:
     return sorted(
         child.index
         for child in learners
-        if child.state is State.RUNNING and child.index < orders.learners
+        if child.state is State.RUNNING and child.index < orders.learning.processes
     )

@@ -36,7 +36,7 @@ def wanted(config: Config, orders: Orders, *, service: bool) -> Iterator[Key]:
     if service:
         yield "service", 0
     yield "environment", 0
-    yield from (("learner", index) for index in range(orders.learners))
+    yield from (("learner", index) for index in range(orders.learning.processes))
     yield from (("inference", index) for index in range(orders.processes))
     if config.learning.evaluation_every_s:
         yield "evaluation", 0

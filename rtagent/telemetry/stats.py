@@ -175,22 +175,22 @@ class StatsReader:
             )
         tau = np.concatenate(taus) if taus else np.zeros(0)
         recommended = None
-        if len(tau) and orders.algorithm in ("adaptive", "maximum-time", "expected-time"):
+        if len(tau) and orders.inference.algorithm in ("adaptive", "maximum-time", "expected-time"):
             deadline = self._world.status.read()["config"]["inference"]["action_deadline_ms"]
             # No agent acts more than once a tick.
             tick_ms = max(deadline or 0.0, blueprint.tick_seconds * 1e3)
             # The slowest 1 % are left out: a few hold-ups by the machine are no reason to grow.
             longest = percentiles(tau, (99.0,))[0]
             mean = min(float(tau.mean()), longest)
-            recommended = processes_needed(mean, longest, tick_ms, orders.algorithm)
+            recommended = processes_needed(mean, longest, tick_ms, orders.inference.algorithm)
         return acting.Inference(
             processes=orders.processes,
             ready=sum(worker.state == "running" for worker in workers),
-            algorithm=orders.algorithm,
+            algorithm=orders.inference.algorithm,
             estimate_ms=_mean(tau),
             recommended_processes=recommended,
-            injected_latency_ms=orders.injected_latency_ms,
-            injected_latency_distribution=orders.injected_latency_distribution,
+            injected_latency_ms=orders.inference.injected_latency_ms,
+            injected_latency_distribution=orders.inference.injected_latency_distribution,
             workers=workers,
         )
 
@@ -203,9 +203,9 @@ class StatsReader:
         learned = applied > 0
         newest = int(records["applied_ns"].argmax())
         return learning.Learning(
-            processes=orders.learners,
-            order=orders.learning_order,
-            paused=orders.learning_paused,
+            processes=orders.learning.processes,
+            order=orders.learning.order,
+            paused=orders.learning.paused,
             # Before a learner has taken over a resumed run, its weights say how far it is.
             updates=max(updates, info.updates if info else 0),
             updates_per_s=self._update_rate(now),
@@ -242,7 +242,7 @@ class StatsReader:
         records = self._world.metrics.learners
         rates = [
             applied_rate(records[index : index + 1], round(now * NANO), RATE_OVER_NS)
-            for index in range(self._world.control.orders.learners)
+            for index in range(self._world.control.orders.learning.processes)
             if now * NANO - records["heartbeat_ns"][index] <= SILENT_S * NANO
         ]
         known = [rate for rate in rates if rate is not None]
@@ -293,10 +293,10 @@ class StatsReader:
         known = runs or horizon.number > 0
         elapsed_s = horizon.elapsed_ns / NANO
         return learning.R3(
-            mode=orders.r3_mode,
-            deadline_s=orders.deadline_s,
+            mode=orders.r3.mode,
+            deadline_s=orders.r3.deadline_s,
             elapsed_s=elapsed_s if runs else None,
-            data_budget=orders.data_budget,
+            data_budget=orders.r3.data_budget,
             consumed=horizon.consumed if runs else None,
             time_ratio=elapsed_s / horizon.deadline_s if runs else None,
             data_ratio=horizon.consumed / horizon.data_budget if runs else None,

@@ -10,6 +10,7 @@ import numpy as np
 
 from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
+from rtagent.live_config import live_values
 from rtagent.memory.world import World
 from rtagent.storage.checkpoint import listing
 from rtagent.telemetry.event_log import EVENTS_FILE, read_events
@@ -61,15 +62,13 @@ class Backend(Protocol):
         """What the agent sees, or a plot of it; None if there is no frame yet."""
 
     def inference(self) -> dict[str, Any]:
-        """processes, algorithm, action_deadline_ms, injected_latency_ms, ready and
-        recommended_processes.
-        """
+        """The live settings of `inference`, ready and recommended_processes."""
 
     def learning(self) -> dict[str, Any]:
-        """processes, paused, batch_size, order, ready, updates, updates_per_s."""
+        """The live settings of `learning`, ready, updates, updates_per_s."""
 
     def deadlines(self) -> dict[str, Any]:
-        """mode, deadline_s, data_budget, memory_budget_mb, and how they are kept."""
+        """The live settings of `r3`, and how they are kept."""
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """file, updates, bytes and age_s of each checkpoint, newest first."""
@@ -149,8 +148,7 @@ class SharedBackend:
 
     def config(self) -> dict[str, Any]:
         """The configuration the run started with, and over it what has changed since."""
-        config = self._config()
-        return {**config, "inference": {**config["inference"], **self._settings()}}
+        return self._world.control.orders.config.model_dump(mode="json")
 
     def screen(self) -> Picture | None:
         """The newest frame as a picture; vectors are drawn over the last seconds."""
@@ -178,19 +176,16 @@ class SharedBackend:
         """The settings in force, how many processes act, how many are recommended."""
         figures = self.stats()["inference"]
         return {
-            **self._settings(),
+            **self._live("inference"),
             "ready": figures["ready"],
             "recommended_processes": figures["recommended_processes"],
         }
 
     def learning(self) -> dict[str, Any]:
         """The settings in force, how many learners run, how far they are."""
-        figures, config = self.stats()["learning"], self._config()["learning"]
+        figures = self.stats()["learning"]
         return {
-            "processes": config["processes"],
-            "paused": self._world.control.orders.learning_paused,
-            "batch_size": config["batch_size"],
-            "order": config["order"],
+            **self._live("learning"),
             "ready": sum(worker["state"] == "running" for worker in figures["workers"]),
             "updates": figures["updates"],
             "updates_per_s": figures["updates_per_s"],
@@ -198,10 +193,9 @@ class SharedBackend:
 
     def deadlines(self) -> dict[str, Any]:
         """The settings in force, the progress of this horizon, the controller's decisions."""
-        figures, config = self.stats(), self._config()["r3"]
-        settings = ("mode", "deadline_s", "data_budget", "memory_budget_mb")
+        figures = self.stats()
         return {
-            **{name: config[name] for name in settings},
+            **self._live("r3"),
             **{name: figures["r3"].get(name) for name in PROGRESS},
             "batch_size": figures["learning"]["batch_size"],
             "decisions": self.decisions(),
@@ -265,20 +259,6 @@ class SharedBackend:
         """Send an event to the supervisor."""
         self._channel.tell(kind, details)
 
-    def _settings(self) -> dict[str, Any]:
-        """The settable settings, from the supervisor's orders where they hold them.
-
-        The number of processes is the wanted one, which may be `auto`.
-        """
-        orders, wanted = self._world.control.orders, self._config()["inference"]
-        return {
-            "processes": wanted["processes"],
-            "algorithm": orders.algorithm,
-            "action_deadline_ms": wanted["action_deadline_ms"],
-            "injected_latency_ms": orders.injected_latency_ms,
-        }
-
-    def _config(self) -> dict[str, Any]:
-        """The configuration as the supervisor reports it; before that, as the run started."""
-        config: dict[str, Any] | None = self.status().get("config")
-        return config or self._world.config.model_dump(mode="json")
+    def _live(self, section: str) -> dict[str, Any]:
+        """The live settings of a section in force; a number of processes may be `auto`."""
+        return live_values(self._world.control.orders.config)[section]

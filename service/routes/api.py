@@ -11,18 +11,15 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
-from rtagent.config import Config
 from service.http.answers import json_answer, raw_json_answer
 from service.http.parameters import check_parameters
 from service.http.places import PlacedStream
 from service.routes import (
     checkpoints,
-    deadlines,
     events,
-    inference,
-    learning,
     logins,
     screen,
+    settings,
     timeline,
 )
 from service.routes.context import Context, Here
@@ -32,9 +29,7 @@ router = APIRouter(
     prefix="/v1", responses=PROBLEM_RESPONSE, dependencies=[Depends(check_parameters)]
 )
 for module, tag in (
-    (inference, "settings"),
-    (learning, "settings"),
-    (deadlines, "settings"),
+    (settings, "settings"),
     (checkpoints, "checkpoints"),
     (events, "events"),
     (timeline, "figures"),
@@ -104,14 +99,6 @@ class Status(BaseModel):
 async def status(here: Here) -> Response:
     """Run id, state, and every process with pid, state, restarts and last error."""
     return raw_json_answer(await here.status_json.get())
-
-
-@router.get(
-    "/config", response_model=Config, summary="The configuration in force", tags=["status"]
-)
-async def config(here: Here) -> Response:
-    """The configuration the run started with and what has been changed since."""
-    return json_answer(await to_thread.run_sync(here.backend.config))
 
 
 @router.get(

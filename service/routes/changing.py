@@ -1,4 +1,5 @@
-"""Settings that can be read and changed while the daemon runs: one mechanism for all of them.
+"""Settings that can be read and changed while the daemon runs: one mechanism for all of them, whose
+models follow from the fields of `config`.
 
 A GET shows the settings with what they bring about; its ETag stands for the settings alone. A PATCH
 is a merge patch: it is checked whole, sent as one command, and answers when it is in force; after
@@ -13,15 +14,24 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import Header, Request
-from pydantic import BaseModel, ConfigDict, model_validator
+from fastapi import APIRouter, Depends, Header, Request
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    WrapValidator,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from rtagent.live_config import FIELDS
 from service.daemon.backend import Backend
 from service.daemon.encoding import json_bytes
 from service.http.answers import json_answer
 from service.http.problems import Problem
-from service.routes.context import Context
+from service.routes.context import Asker, Context, Here
 from service.routes.openapi import problems
 
 JSON_TYPES = ("application/json", "application/merge-patch+json")
@@ -48,6 +58,11 @@ SHOWN: dict[int | str, dict[str, Any]] = {
         },
     }
 }
+PATCH = "A merge patch: an absent field stays as it is; null takes a limit away."
+PATCH_ANSWER = (
+    "A merge patch. Answers when the change is in force, with the new settings. Nothing changes "
+    "unless everything is accepted. After 30 s it answers 504."
+)
 CHANGE_RESPONSES = {
     **SHOWN, **problems(400, 409, 412, 413, 415, 503, 504)
 }
@@ -70,19 +85,48 @@ class StrictBody(BaseModel):
         }
 
 
+def change_model(name: str, section: str) -> type[StrictBody]:
+    """The body that changes live settings of a section: all of its fields may be left out."""
+    fields: dict[str, Any] = {
+        each: (Annotated[field.annotation, WrapValidator(_in_one_sentence)], field)
+        for each, field in FIELDS[section].items()
+    }
+    return create_model(name, __base__=StrictBody, __doc__=PATCH, **fields)
+
+
+def state_model(name: str, section: str, progress: type[BaseModel]) -> type[BaseModel]:
+    """What a GET shows: the live settings of a section, and what they bring about."""
+    fields: dict[str, Any] = {
+        each: (field.annotation, field) for each, field in FIELDS[section].items()
+    }
+    return create_model(name, __base__=progress, __doc__=progress.__doc__, **fields)
+
+
+def _in_one_sentence(value: Any, check: Any) -> Any:
+    """One error for all alternatives: a reader wants to know what is possible."""
+    try:
+        return check(value)
+    except ValidationError as error:
+        reasons = error.errors()
+        if len(reasons) == 1:
+            raise
+        text = ", or ".join(each["msg"].replace("{", "(").replace("}", ")") for each in reasons)
+        raise PydanticCustomError("alternatives", text) from None
+
+
 @dataclass(frozen=True)
-class Settable:
-    """Some settings of the daemon.
+class View:
+    """Some live settings of the daemon, as a call shows and changes them.
 
     Attributes:
-        command: what the supervisor calls changing them.
-        settings: their names.
-        read: their values, and whatever else a GET shows.
+        read: their values by name, and whatever else a GET shows.
+        sections: their sections.
+        flat: the one section whose settings stand in the answer without its name.
     """
 
-    command: str
-    settings: tuple[str, ...]
     read: Callable[[Backend], dict[str, Any]]
+    sections: tuple[str, ...] = tuple(FIELDS)
+    flat: str | None = None
 
     async def show(self, here: Context) -> Response:
         """Answer a GET."""
@@ -97,7 +141,7 @@ class Settable:
             here: what the calls share.
             change: a merge patch.
             by: who asks.
-            if_match: ETags of which one must stand for the settings; none: whatever they are.
+            if_match: ETags of which one must stand for the settings; None: whatever they are.
 
         Raises:
             Problem: the settings are no longer those that the client has seen.
@@ -112,13 +156,20 @@ class Settable:
                     kind="stale",
                     headers={"etag": self._etag(state)},
                 )
-            arguments = change.model_dump(exclude_unset=True)
-            if arguments:
-                result = await here.command(self.command, arguments, by)
-                state = {**await to_thread.run_sync(self.read, here.backend), **result}
+            wanted = change.model_dump(exclude_unset=True)
+            changes = {self.flat: wanted} if self.flat else wanted
+            if changes := {name: values for name, values in changes.items() if values}:
+                result = await here.command("set", changes, by)
+                state = await to_thread.run_sync(self.read, here.backend)
+                for name, values in result.items():
+                    self._settings(state, name).update(values)
             return self._answer(state)
         finally:
             here.changing.release()
+
+    def _settings(self, state: dict[str, Any], section: str) -> dict[str, Any]:
+        settings: dict[str, Any] = state if self.flat else state[section]
+        return settings
 
     def _answer(self, state: dict[str, Any]) -> Response:
         response = json_answer(state)
@@ -126,8 +177,49 @@ class Settable:
         return response
 
     def _etag(self, state: dict[str, Any]) -> str:
-        settings = [state[name] for name in self.settings]
+        settings = [
+            self._settings(state, section)[name]
+            for section in self.sections for name in FIELDS[section]
+        ]
         return f'"{hashlib.sha256(json_bytes(settings)).hexdigest()[:16]}"'
+
+
+def offer(
+    router: APIRouter, path: str, view: View, state: type[BaseModel], change: type[StrictBody],
+    *, what: str, examples: list[Any],
+) -> None:
+    """Add the GET and the PATCH of a view.
+
+    Args:
+        router: takes them.
+        path: of both.
+        view: the settings.
+        state: what both answer.
+        change: the body of the PATCH.
+        what: the settings in words.
+        examples: bodies of the PATCH.
+    """
+    name = path.rpartition("/")[2]
+    change.model_config["json_schema_extra"] = {"examples": examples}
+    change.model_rebuild(force=True)
+
+    async def show(here: Here) -> Response:
+        return await view.show(here)
+
+    async def patch(here: Here, by: Asker, change: Any, if_match: IfMatch = None) -> Response:
+        return await view.change(here, change, by, if_match)
+
+    # FastAPI reads the body's fields from the annotation.
+    patch.__annotations__["change"] = change
+    router.add_api_route(
+        path, show, response_model=state, summary=f"{what[0].upper()}{what[1:]}", name=name,
+        description="The ETag stands for the settings that a PATCH can change.", responses=SHOWN,
+    )
+    router.add_api_route(
+        path, patch, methods=["PATCH"], response_model=state, summary=f"Change {what}",
+        name=f"change_{name}", dependencies=[Depends(check_content_type)],
+        description=PATCH_ANSWER, responses=CHANGE_RESPONSES,
+    )
 
 
 def check_content_type(request: Request) -> None:

@@ -131,10 +131,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for schema in schemas.values():
-        # The configuration's fields: their defaults show them best.
-        for field in schema.get("properties", {}).values():
-            if "default" in field:
-                field.setdefault("examples", [field["default"]])
+        # The configuration's fields: their defaults show them best, of which none is left out.
+        for name, field in schema.get("properties", {}).items():
+            if "$ref" not in field and name not in schema.get("required", ()):
+                field.setdefault("examples", [field.get("default")])
     schemas.update(Problem=_PROBLEM, Stats=_stats())
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "The daemon's token."}

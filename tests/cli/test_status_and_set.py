@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from rtagent.config import Config
+from rtagent.live_config import live_values
 from tests.cli.conftest import Run
 
 TOKEN = "t" * 43
@@ -49,19 +51,8 @@ class FakeDaemon:
     """
 
     def __init__(self) -> None:
-        self.inference: dict[str, Any] = {
-            "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None,
-            "injected_latency_ms": 0.0,
-        }
-        self.learning: dict[str, Any] = {
-            "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin"
-        }
-        self.deadlines: dict[str, Any] = {
-            "mode": "off", "deadline_s": None, "data_budget": None, "memory_budget_mb": None
-        }
+        self.config = live_values(Config())
         self.figures = copy.deepcopy(STATS)
-        self.injected_ms = 0.0
-        self.processes: int | str = 2
         self.last_error: str | None = None
         self.busy: str | None = None
         self.seen: list[tuple[str, str, Any]] = []
@@ -107,23 +98,17 @@ class FakeDaemon:
                 "state": "running", "restarts": 3, "last_error": self.last_error,
                 "busy": self.busy}
         if method == "PATCH":
-            if body.get("processes", 1) == 10_000:
+            if body.get("inference", {}).get("processes") == 10_000:
                 return 422, {"detail": "processes = 10000: must be at most 256", "status": 422}
-            self._settings[path].update(body)
+            for section, changes in body.items():
+                self.config[section].update(changes)
         return {
             "/v1/status": (200, {"run_id": "r1", "state": "running", "roles": [role]}),
             "/v1/stats": (200, self.figures),
-            "/v1/config": (200, {"inference": {"injected_latency_ms": self.injected_ms,
-                                               "processes": self.processes}}),
+            "/v1/config": (200, self.config),
             "/v1/logins": (201, {"url": f"{self.url}?code=abc", "expires_in_s": 600.0}),
             "/v1/sessions": (200, {"ended": 2}),
-            **{each: (200, settings) for each, settings in self._settings.items()},
         }.get(path, (500, b"not json"))
-
-    @property
-    def _settings(self) -> dict[str, dict[str, Any]]:
-        return {"/v1/inference": self.inference, "/v1/learning": self.learning,
-                "/v1/deadlines": self.deadlines}
 
 
 @pytest.fixture
@@ -178,7 +163,7 @@ def test_what_is_unknown_is_called_so(run: Run) -> None:
 
 
 def test_injected_latency_is_named(run: Run, daemon: FakeDaemon) -> None:
-    daemon.injected_ms = 82.0
+    daemon.config["inference"]["injected_latency_ms"] = 82.0
     assert "injected latency: padded to 82 ms" in run("status").out
     assert json.loads(run("status", "--json").out)["injected_latency_ms"] == 82.0
 
@@ -227,61 +212,33 @@ def test_status_as_json(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "body", "printed"),
+    ("setting", "value", "printed"),
     [
-        ("inference.processes=4", {"processes": 4}, "inference.processes: 2 -> 4"),
-        (
-            "inference.algorithm=maximum-time",
-            {"algorithm": "maximum-time"},
-            "inference.algorithm: adaptive -> maximum-time",
-        ),
-        (
-            "inference.action_deadline_ms = 33.5",
-            {"action_deadline_ms": 33.5},
-            "inference.action_deadline_ms: none -> 33.5",
-        ),
-        (
-            "inference.action_deadline_ms=none",
-            {"action_deadline_ms": None},
-            "inference.action_deadline_ms: none -> none",
-        ),
-        ("inference.processes=auto", {"processes": "auto"}, "inference.processes: 2 -> auto"),
-        (
-            "inference.injected_latency_ms=82",
-            {"injected_latency_ms": 82},
-            "inference.injected_latency_ms: 0.0 -> 82",
-        ),
+        ("inference.processes=4", 4, "2 -> 4"),
+        ("inference.algorithm=maximum-time", "maximum-time", "adaptive -> maximum-time"),
+        ("inference.action_deadline_ms = 33.5", 33.5, "none -> 33.5"),
+        ("inference.action_deadline_ms=none", None, "none -> none"),
+        ("inference.processes=auto", "auto", "2 -> auto"),
+        ("learning.paused=true", True, "false -> true"),
+        ("r3.data_budget=5000", 5000, "none -> 5000"),
     ],
 )
 def test_set_prints_old_and_new(
-    run: Run, daemon: FakeDaemon, setting: str, body: dict[str, Any], printed: str
+    run: Run, daemon: FakeDaemon, setting: str, value: Any, printed: str
 ) -> None:
+    key = setting.partition("=")[0].strip()
+    section, _, name = key.partition(".")
     done = run("set", setting)
-    assert (done.code, done.out) == (0, f"{printed}\n")
-    assert daemon.seen[-1] == ("PATCH", "/v1/inference", body)
+    assert (done.code, done.out) == (0, f"{key}: {printed}\n")
+    assert daemon.seen[-1] == ("PATCH", "/v1/config", {section: {name: value}})
 
 
-@pytest.mark.parametrize(
-    ("setting", "path", "body", "printed"),
-    [
-        ("learning.processes=2", "learning", {"processes": 2}, "1 -> 2"),
-        ("learning.paused=true", "learning", {"paused": True}, "false -> true"),
-        ("learning.batch_size=64", "learning", {"batch_size": 64}, "32 -> 64"),
-        ("learning.order=first-come", "learning", {"order": "first-come"},
-         "round-robin -> first-come"),
-        ("r3.mode=step", "deadlines", {"mode": "step"}, "off -> step"),
-        ("r3.deadline_s=30", "deadlines", {"deadline_s": 30}, "none -> 30"),
-        ("r3.deadline_s=none", "deadlines", {"deadline_s": None}, "none -> none"),
-        ("r3.data_budget=5000", "deadlines", {"data_budget": 5000}, "none -> 5000"),
-        ("r3.memory_budget_mb=900", "deadlines", {"memory_budget_mb": 900}, "none -> 900"),
-    ],
-)
-def test_set_knows_every_section(
-    run: Run, daemon: FakeDaemon, setting: str, path: str, body: dict[str, Any], printed: str
-) -> None:
-    done = run("set", setting)
-    assert (done.code, done.out) == (0, f"{setting.partition('=')[0]}: {printed}\n")
-    assert daemon.seen[-1] == ("PATCH", f"/v1/{path}", body)
+def test_set_knows_every_live_setting(run: Run, daemon: FakeDaemon) -> None:
+    for section, values in copy.deepcopy(daemon.config).items():
+        for name, value in values.items():
+            text = "none" if value is None else json.dumps(value).strip('"')
+            assert run("set", f"{section}.{name}={text}").code == 0
+            assert daemon.seen[-1][2] == {section: {name: value}}
 
 
 @pytest.mark.usefixtures("daemon")
@@ -296,37 +253,13 @@ def test_a_refusal_shows_the_daemon_s_reason(run: Run) -> None:
     assert refused == (2, "", "rtagent: processes = 10000: must be at most 256\n")
 
 
-def test_one_section_changes_together(run: Run, daemon: FakeDaemon) -> None:
-    done = run("set", "inference.processes=4", "inference.algorithm=maximum-time")
-    assert done.out == (
-        "inference.processes: 2 -> 4\ninference.algorithm: adaptive -> maximum-time\n"
-    )
-    patches = [each for each in daemon.seen if each[0] == "PATCH"]
-    both = {"processes": 4, "algorithm": "maximum-time"}
-    assert patches == [("PATCH", "/v1/inference", both)]
-
-
-def test_several_sections_in_the_order_given(run: Run, daemon: FakeDaemon) -> None:
+def test_several_change_together_in_the_order_given(run: Run, daemon: FakeDaemon) -> None:
     settings = ("r3.deadline_s=30", "inference.processes=3", "r3.mode=step")
     done = json.loads(run("set", *settings, "--json").out)
     assert [each["key"] for each in done] == ["r3.deadline_s", "r3.mode", "inference.processes"]
-    patches = [each[1:] for each in daemon.seen if each[0] == "PATCH"]
-    assert patches == [
-        ("/v1/deadlines", {"deadline_s": 30, "mode": "step"}), ("/v1/inference", {"processes": 3})
-    ]
-
-
-def test_what_is_in_force_is_told_when_a_later_section_is_refused(
-    run: Run, daemon: FakeDaemon
-) -> None:
-    refused = run("set", "learning.paused=true", "inference.processes=10000", "r3.mode=step")
-    assert (refused.code, refused.out) == (2, "")
-    assert refused.err == (
-        "rtagent: processes = 10000: must be at most 256; "
-        "already in force: learning.paused = true\n"
-    )
-    assert daemon.learning["paused"] is True
-    assert daemon.deadlines["mode"] == "off"
+    patches = [each for each in daemon.seen if each[0] == "PATCH"]
+    changes = {"r3": {"deadline_s": 30, "mode": "step"}, "inference": {"processes": 3}}
+    assert patches == [("PATCH", "/v1/config", changes)]
 
 
 def test_a_bad_setting_among_several_changes_nothing(run: Run, daemon: FakeDaemon) -> None:
@@ -338,7 +271,7 @@ def test_a_bad_setting_among_several_changes_nothing(run: Run, daemon: FakeDaemo
 
 def test_status_tells_an_automatic_number_from_a_chosen_one(run: Run, daemon: FakeDaemon) -> None:
     assert "2 of 2 processes act" in run("status").out
-    daemon.processes = "auto"
+    daemon.config["inference"]["processes"] = "auto"
     assert "2 of auto (2) processes act" in run("status").out
 
 

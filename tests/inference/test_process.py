@@ -36,6 +36,7 @@ from rtagent.staggering.instructions import (
     WaitUntil,
 )
 from tests.conftest import make_blueprint
+from tests.orders import make_orders, ordered
 
 CAPACITY = 64
 PARAMETERS = 3
@@ -120,7 +121,7 @@ class Bench:
         self.slots = ActionSlots(slots, blueprint)
         self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
         self.record = self.metrics.record("inference", INDEX)
-        self.orders = Orders(4, 4, "script", 2, 0.0, "constant", 0.0, go=True)
+        self.orders = make_orders(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
         self.beats = 0
         self.stopping = False
         bench = self
@@ -323,7 +324,7 @@ def test_a_run_explores_by_schedule_once_it_has_learners(bench: Bench) -> None:
     bench.show(0, 1)
     bench.follow(Infer(0), Deposit(1, 0))
     assert bench.record["epsilon"][0] == 0.5
-    bench.orders = replace(bench.orders, learners=1)
+    bench.orders = ordered(bench.orders, learning={"processes": 1})
     bench.follow(Infer(1), Deposit(2, 1))
     assert bench.record["epsilon"][0] == 1.0
 
@@ -455,7 +456,7 @@ def test_leaves_when_it_is_one_too_many(
     bench: Bench, instruction: Any, processes: int
 ) -> None:
     bench.show(0)
-    bench.orders = Orders(processes, 4, "script", 2, 0.0, "constant", 0.0)
+    bench.orders = replace(bench.orders, processes=processes)
     assert bench.follow(instruction) == []
     assert bench.policy.seen == []
     assert list(bench.slots.at(1)) == []
@@ -463,13 +464,13 @@ def test_leaves_when_it_is_one_too_many(
 
 def test_an_action_under_way_is_registered_before_leaving(bench: Bench) -> None:
     bench.show(0)
-    bench.orders = Orders(INDEX, 4, "script", 2, 0.0, "constant", 0.0)
+    bench.orders = replace(bench.orders, processes=INDEX)
     assert len(bench.follow(Infer(0), Deposit(1, 0), Now())) == 1
     assert [each.frame for each in bench.slots.at(1)] == [0]
 
 
 def test_stays_while_it_is_wanted(bench: Bench) -> None:
-    bench.orders = Orders(INDEX + 1, 4, "script", 2, 0.0, "constant", 0.0)
+    bench.orders = replace(bench.orders, processes=INDEX + 1)
     assert len(bench.follow(Now(), Now())) == 2
 
 
@@ -507,7 +508,7 @@ def test_injected_latency_includes_the_forward_pass(
     bench: Bench, injected_ms: float, tau_s: float
 ) -> None:
     bench.show(0)
-    bench.orders = Orders(4, 4, "script", 2, injected_ms, "constant", 0.0)
+    bench.orders = ordered(bench.orders, inference={"injected_latency_ms": injected_ms})
     (reply,) = bench.follow(Infer(0))
     assert reply.tau == pytest.approx(tau_s, rel=0.01)
 

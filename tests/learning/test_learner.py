@@ -20,6 +20,7 @@ from rtagent.learning.warm_up import empty_batch
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.cells import JsonCell
+from rtagent.memory.control import Orders
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.process_metrics import ProcessMetrics, applied_rate
@@ -30,6 +31,7 @@ from rtagent.policy import networks
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry import run_record
+from tests.orders import ordered
 
 CAPACITY = 1000
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
@@ -54,16 +56,16 @@ class FakeContext:
         self.clock: Clock = VirtualClock(100.0)
         self.record = world.metrics.record("learner", 0)
         self.checkpoint_dir, self.resume, self.run_dir = folder, resume, folder
-        self.orders = SimpleNamespace(
-            learning_paused=False, learners=1, learner_ring=[0], learning_order="round-robin",
-            batch_size=world.config.learning.batch_size, batch_bytes=None, checkpoint=0,
-            r3_mode="off", deadline_s=None, data_budget=None,
-        )
+        self.orders = Orders(world.config, learner_ring=[0])
+        self.order(learning={"processes": 1})
         self.stopping = False
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.beats: list[float] = []
         self.ready_after: tuple[int, float] | None = None
         self.on_beat: Callable[[int], None] = lambda count: None
+
+    def order(self, **changes: Any) -> None:
+        self.orders = ordered(self.orders, **changes)
 
     def beat(self) -> None:
         self.beats.append(self.clock.now())
@@ -206,7 +208,7 @@ def test_pausing_stops_the_updates(make_world: Any, play: Any, tmp_path: Path) -
 
     def on_beat(count: int) -> None:
         at[count] = context.updates
-        context.orders.learning_paused = 60 <= count < 100
+        context.order(learning={"paused": 60 <= count < 100})
         context.stopping = count >= 160
 
     context.on_beat = on_beat
@@ -264,8 +266,7 @@ def test_a_gradient_may_be_stale_by_two_rounds(
 ) -> None:
     """With n learners, 2n updates may have been missed, and not one more."""
     context = FakeContext(make_world(), tmp_path)
-    context.orders.learners = learners
-    context.orders.learner_ring = list(range(learners))
+    context.order(learner_ring=list(range(learners)), learning={"processes": learners})
     learner.publish_initial(context.world, context.world.config, None)
     one = learner.Learner(context)
     one._take_over()
@@ -288,7 +289,7 @@ def test_the_bound_of_updates_is_that_of_all_learners_together(
     one = learner.Learner(context)
     granted = []
     for ring in ([0], [0, 1, 2]):
-        context.orders.learner_ring = ring
+        context.order(learner_ring=ring)
         one._credit = 0.0
         play(world, 10)
         one._may_update()
@@ -354,12 +355,12 @@ def test_a_long_pause_saves_up_few_updates(
     world = make_world(updates_per_tick=0.5)
     play(world, 100)
     context = FakeContext(world, tmp_path)
-    context.orders.learning_paused = True
+    context.order(learning={"paused": True})
 
     def on_beat(count: int) -> None:
         if count == 10:
             play(world, 600)
-        context.orders.learning_paused = count < 20
+        context.order(learning={"paused": count < 20})
         context.stopping = count >= 200
 
     context.on_beat = on_beat
@@ -452,8 +453,8 @@ def test_who_writes_a_checkpoint_holds_no_turn(
     play(world, 60)
     writer, other = FakeContext(world, tmp_path), FakeContext(world, tmp_path)
     other.index, other.record = 1, world.metrics.record("learner", 1)
-    writer.orders = other.orders = SimpleNamespace(
-        **vars(other.orders) | {"learners": 2, "learner_ring": [0, 1]}
+    writer.orders = other.orders = ordered(
+        other.orders, learner_ring=[0, 1], learning={"processes": 2}
     )
     other.clock = MonotonicClock()
     second = learner.Learner(other)
@@ -521,7 +522,7 @@ def test_a_new_size_is_asked_for_before_it_is_taken(
     def on_beat(count: int) -> None:
         assert count < 2000, "the loop does not get there"
         if context.updates == 10:
-            context.orders.batch_size = 32
+            context.order(learning={"batch_size": 32})
         context.stopping = context.updates >= 20
 
     context.on_beat = on_beat

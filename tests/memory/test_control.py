@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 
 import pytest
 
-from rtagent.memory.control import Control, Orders
+from rtagent.config import MAX_LEARNERS, Config
+from rtagent.memory.control import Control
+from tests.orders import make_orders, ordered
 
-ORDERS = Orders(
-    processes=3,
-    rows=5,
-    algorithm="maximum-time",
-    fill=1,
-    injected_latency_ms=82.5,
-    injected_latency_distribution="gauss",
-    injected_latency_spread=0.1,
-    go=True,
-    learning_paused=True,
-    stop=True,
+CONFIG = Config()
+ORDERS = make_orders(
+    processes=3, rows=5, go=True, stop=True, learning={"paused": True},
+    inference={"algorithm": "maximum-time", "injected_latency_ms": 82.5},
 )
 Images = Callable[..., list[bytes]]
 
@@ -30,12 +25,12 @@ def memory(shared: Callable[[int], memoryview]) -> memoryview:
 
 
 def test_every_order_arrives(memory: memoryview) -> None:
-    Control(memory).write(ORDERS)
-    assert Control(memory).orders == ORDERS
+    Control(memory, CONFIG).write(ORDERS)
+    assert Control(memory, CONFIG).orders == ORDERS
 
 
 def test_a_change_is_seen(memory: memoryview) -> None:
-    supervisor, worker = Control(memory), Control(memory)
+    supervisor, worker = Control(memory, CONFIG), Control(memory, CONFIG)
     supervisor.write(ORDERS)
     assert worker.orders is worker.orders
     for processes in range(1, 6):
@@ -44,17 +39,22 @@ def test_a_change_is_seen(memory: memoryview) -> None:
 
 
 def test_longest_orders_fit(memory: memoryview) -> None:
-    longest = replace(
-        ORDERS, processes=256, rows=256, algorithm="published-maximum-time",
-        injected_latency_ms=1 / 3 * 1e5, injected_latency_spread=1 / 3,
+    longest = ordered(
+        ORDERS, processes=256, rows=256, learner_ring=list(range(MAX_LEARNERS)),
+        inference={"injected_latency_ms": 1 / 3 * 1e5},
     )
-    Control(memory).write(longest)
-    assert Control(memory).orders == longest
-    assert set(asdict(longest)) == {field.name for field in fields(Orders)}
+    Control(memory, CONFIG).write(longest)
+    assert Control(memory, CONFIG).orders == longest
+
+
+def test_only_live_settings_travel(memory: memoryview) -> None:
+    Control(memory, CONFIG).write(ordered(ORDERS, learning={"gamma": 0.5, "batch_size": 8}))
+    learning = Control(memory, CONFIG).orders.learning
+    assert (learning.gamma, learning.batch_size) == (CONFIG.learning.gamma, 8)
 
 
 def test_torn_orders_are_read_again(memory: memoryview) -> None:
-    supervisor, worker = Control(memory), Control(memory)
+    supervisor, worker = Control(memory, CONFIG), Control(memory, CONFIG)
     supervisor.write(ORDERS)
     assert worker.orders == ORDERS
     new = replace(ORDERS, processes=9, stop=False)
@@ -68,7 +68,7 @@ def test_torn_orders_are_read_again(memory: memoryview) -> None:
 
 
 def test_supervisor_held_up_anywhere(memory: memoryview, images: Images) -> None:
-    control, worker = Control(memory), Control(memory)
+    control, worker = Control(memory, CONFIG), Control(memory, CONFIG)
     control.write(ORDERS)
     assert worker.orders == ORDERS
     new = replace(ORDERS, processes=9)
@@ -79,7 +79,7 @@ def test_supervisor_held_up_anywhere(memory: memoryview, images: Images) -> None
     for image in left:
         memory[:] = image
         assert worker.orders in (ORDERS, new)
-        assert Control(memory).orders in (ORDERS, new)
+        assert Control(memory, CONFIG).orders in (ORDERS, new)
         seen.append(worker.orders.processes)
     assert seen == sorted(seen)
     assert {*seen} == {3, 9}

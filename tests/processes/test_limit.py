@@ -7,9 +7,9 @@ import pytest
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
+from rtagent.live_config import FIELDS
 from rtagent.memory.usage import Level
 from rtagent.processes.limit import LEAST, PROCESS_BYTES, check_processes, most_processes
-from rtagent.supervisor.live_settings import CHANGEABLE
 
 PLENTY = [Level("machine", 1 << 40, 1 << 39)]
 
@@ -50,4 +50,4 @@ def test_too_many_are_refused_with_the_way_out() -> None:
 
 
 def test_it_is_not_changed_over_http() -> None:
-    assert "run" not in CHANGEABLE
+    assert "run" not in FIELDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,17 @@ from rtagent.r3.controller import (
     HorizonKeeper,
     batch_in_force,
 )
+from tests.orders import make_orders, ordered
 
 B_MIN = 32
 SECOND = NANO
 
 
-def make_orders(mode: str = "step", **changes: Any) -> Orders:
-    values: dict[str, Any] = {
-        "learners": 1, "learner_ring": [0], "batch_size": B_MIN, "r3_mode": mode,
-        "deadline_s": 10.0, "data_budget": 10_000,
-    }
-    return Orders(1, 1, "adaptive", 2, 0.0, "constant", 0.0, **{**values, **changes})
+def of_mode(mode: str = "step", **r3: Any) -> Orders:
+    wanted = {"mode": mode, "deadline_s": 10.0, "data_budget": 10_000, **r3}
+    return make_orders(
+        learner_ring=[0], learning={"processes": 1, "batch_size": B_MIN}, r3=wanted
+    )
 
 
 class Life:
@@ -43,11 +42,11 @@ class Life:
         self.record = HorizonRecord(buffer)
         self.environment = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))).environment
         self.keeper = HorizonKeeper(self.record, R3Config(mode=mode, **settings))
-        self.orders = make_orders(mode)
+        self.orders = of_mode(mode)
         self.now_ns, self.updates, self.ended = 1000 * SECOND, 0, 0
 
     def order(self, **changes: Any) -> None:
-        self.orders = replace(self.orders, **changes)
+        self.orders = ordered(self.orders, **changes)
 
     def update(self, seconds: float, samples: int | None = None) -> str | None:
         """An update that took so long is applied; it is accounted for at once."""
@@ -142,7 +141,7 @@ def test_deadline_that_passes_while_nobody_applies_is_missed_once() -> None:
     assert life.horizon.missed == 1
 
 
-@pytest.mark.parametrize("changes", [{"learning_paused": True}, {"learner_ring": []}])
+@pytest.mark.parametrize("changes", [{"learning": {"paused": True}}, {"learner_ring": []}])
 def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> None:
     life = Life()
     life.update(0.0, samples=1)
@@ -150,7 +149,7 @@ def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> N
     life.order(**changes)
     assert [life.wait(0.1) for _ in range(300)] == [None] * 300
     assert life.horizon.elapsed_ns == 3 * SECOND
-    life.orders = make_orders()
+    life.orders = of_mode()
     life.update(1.0, samples=1)
     assert life.horizon.elapsed_ns == 4 * SECOND
 
@@ -159,7 +158,7 @@ def test_a_deadline_lowered_below_the_elapsed_time_is_missed_at_once() -> None:
     life = Life()
     life.update(0.0, samples=1)
     life.update(6.0, samples=10)
-    life.order(deadline_s=5.0)
+    life.order(r3={"deadline_s": 5.0})
     assert life.wait(0.0) == "missed"
     assert life.horizon.deadline_s == 5.0
 
@@ -168,7 +167,7 @@ def test_a_budget_lowered_below_what_is_consumed_is_met_at_once() -> None:
     life = Life()
     life.update(0.0, samples=1)
     life.update(6.0, samples=900)
-    life.order(data_budget=900)
+    life.order(r3={"data_budget": 900})
     assert life.wait(0.0) == "met"
 
 
@@ -176,7 +175,7 @@ def test_settings_changed_in_mid_horizon_keep_what_was_consumed_and_are_noted() 
     life = Life()
     life.update(0.0, samples=100)
     life.update(5.0, samples=100)
-    life.order(deadline_s=20.0, data_budget=400)
+    life.order(r3={"deadline_s": 20.0, "data_budget": 400})
     life.wait(0.0)
     assert life.horizon.consumed == 200
     assert life.horizon.time_ratio == pytest.approx(0.25)
@@ -187,11 +186,11 @@ def test_settings_changed_in_mid_horizon_keep_what_was_consumed_and_are_noted() 
 
 def test_switching_deadlines_on_begins_a_fresh_horizon() -> None:
     life = Life("off")
-    life.orders = make_orders("off", deadline_s=None, data_budget=None)
+    life.orders = of_mode("off", deadline_s=None, data_budget=None)
     for _ in range(5):
         assert life.update(30.0, samples=20_000) is None
     assert np.isnan(life.horizon.time_ratio)
-    life.orders = make_orders("step")
+    life.orders = of_mode("step")
     life.update(1.0, samples=10)
     assert life.horizon.consumed == 10
     assert life.horizon.number == 0
@@ -199,7 +198,7 @@ def test_switching_deadlines_on_begins_a_fresh_horizon() -> None:
 
 def test_without_a_deadline_every_mode_is_off() -> None:
     life = Life()
-    life.orders = make_orders("max-p", deadline_s=None)
+    life.orders = of_mode("max-p", deadline_s=None)
     life.update(1.0)
     assert life.size == B_MIN
     assert life.update(1e6, samples=100_000) is None
@@ -346,9 +345,9 @@ def test_episode_does_not_shrink_a_batch_that_is_still_needed() -> None:
 def test_a_new_smallest_batch_is_in_force_at_once() -> None:
     life = Life("max-p")
     life.update(1.0)
-    life.order(batch_size=10)
+    life.order(learning={"batch_size": 10})
     assert life.size == 40
-    life.order(r3_mode="step")
+    life.order(r3={"mode": "step"})
     assert 10 <= life.size <= 40
 
 
@@ -405,8 +404,8 @@ def test_the_smallest_safe_batch_is_one_transition() -> None:
 
 
 def test_batch_in_force_bounds_what_an_older_horizon_left() -> None:
-    assert batch_in_force(Horizon(batch_size=999), make_orders("step")) == 128
-    assert batch_in_force(Horizon(batch_size=0), make_orders("episode")) == 32
+    assert batch_in_force(Horizon(batch_size=999), of_mode("step")) == 128
+    assert batch_in_force(Horizon(batch_size=0), of_mode("episode")) == 32
 
 
 # ---- deadlines are met
@@ -447,7 +446,7 @@ def outcomes(
     life, machine = Life(mode, margin=margin), Machine(seed, burst_s)
     undisturbed_s = BUDGET / B_MIN * (Machine.FIXED_S + Machine.EACH_S * B_MIN)
     undisturbed_s *= 1.0 + burst_s / Machine.BURST_EVERY_S
-    life.order(deadline_s=share * undisturbed_s, data_budget=BUDGET)
+    life.order(r3={"deadline_s": share * undisturbed_s, "data_budget": BUDGET})
     episode_end = life.now_ns
     while life.horizon.number < HORIZONS:
         part = life.horizon.number + life.horizon.consumed / BUDGET

@@ -31,6 +31,7 @@ from rtagent.r3.pressure import CALM_S
 from rtagent.r3.publication import Changes
 from tests.conftest import make_blueprint
 from tests.forked import Forked, forked_children
+from tests.orders import ordered
 
 MIB = 1 << 20
 TICK_BYTES = 10_000
@@ -91,10 +92,8 @@ class Daemon:
             metrics=self.metrics, horizon=self.horizon, blueprint=make_blueprint(),
             turns=SimpleNamespace(lock=self.lock),
         )
-        self.orders = Orders(
-            2, 2, "adaptive", 2, 0.0, "constant", 0.0, learners, list(range(learners)),
-            r3_mode=self.config.r3.mode, deadline_s=self.config.r3.deadline_s,
-            data_budget=self.config.r3.data_budget,
+        self.orders = ordered(
+            Orders(self.config, 2, 2, list(range(learners))), learning={"processes": learners}
         )
         self.rings = Rings(capacity)
         self.clock = VirtualClock(1000.0)
@@ -208,9 +207,11 @@ def test_every_learner_gets_its_part_of_the_batches_memory() -> None:
     changes = daemon.run(1)
     assert changes is not None
     assert changes.batch_bytes == daemon.horizon.reservations.batch_bytes // 3
-    daemon.orders = replace(daemon.orders, batch_bytes=changes.batch_bytes, r3_mode="max-p")
+    daemon.orders = ordered(
+        daemon.orders, batch_bytes=changes.batch_bytes, r3={"mode": "max-p"}
+    )
     assert daemon.coordinator._keeper.batch_size(daemon.orders) == 32
-    daemon.orders = replace(daemon.orders, deadline_s=1.0, data_budget=1000)
+    daemon.orders = ordered(daemon.orders, r3={"deadline_s": 1.0, "data_budget": 1000})
     assert daemon.coordinator._keeper.batch_size(daemon.orders) == 128
 
 
@@ -233,7 +234,7 @@ def test_batches_of_the_smallest_size_are_kept_while_the_workers_grow() -> None:
 def test_a_new_batch_size_is_given_its_memory_at_once() -> None:
     daemon = Daemon(memory_budget_mb=600)
     daemon.run(1)
-    daemon.orders = replace(daemon.orders, batch_size=64)
+    daemon.orders = ordered(daemon.orders, learning={"batch_size": 64})
     changes = daemon.run(0.1)
     assert changes is not None
     assert changes.batch_bytes == 8 * BASE_BYTES

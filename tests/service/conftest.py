@@ -18,6 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from rtagent.config import Config
+from rtagent.live_config import live_values, with_values
 from service.app import create_app
 from service.daemon.encoding import Picture
 from service.http.binding import bind
@@ -114,16 +115,10 @@ class FakeBackend:
         self.picture: Picture | None = np.arange(84 * 84, dtype=np.uint32).reshape(84, 84).astype(
             np.uint8
         )
-        self.settings: dict[str, Any] = {
-            "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None,
-            "injected_latency_ms": 0.0,
-        }
-        self.learners: dict[str, Any] = {
-            "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin",
-        }
-        self.limits: dict[str, Any] = {
-            "mode": "off", "deadline_s": None, "data_budget": None, "memory_budget_mb": None,
-        }
+        values = live_values(Config())
+        self.settings, self.learners, self.limits = (
+            values[section] for section in ("inference", "learning", "r3")
+        )
         self.files: list[dict[str, Any]] = []
         self.may_write = threading.Event()
         self.may_write.set()
@@ -156,7 +151,8 @@ class FakeBackend:
         return self.figures
 
     def config(self) -> dict[str, Any]:
-        return Config().model_dump(mode="json")
+        live = {"inference": self.settings, "learning": self.learners, "r3": self.limits}
+        return with_values(Config(), live).model_dump(mode="json")
 
     def screen(self) -> Picture | None:
         return self.picture
@@ -202,7 +198,8 @@ class FakeBackend:
     def command(
         self, name: str, arguments: dict[str, Any], by: str = "http"
     ) -> dict[str, Any]:
-        self.commands.append((name, arguments))
+        # Of a change: its sections.
+        self.commands += [(name, arguments)] if name == "checkpoint" else [*arguments.items()]
         self.askers.append(by)
         if self.failure is not None:
             raise self.failure
@@ -211,17 +208,14 @@ class FakeBackend:
             assert self.may_write.wait(5.0)
             return {"file": "checkpoint-000000004100.safetensors", "updates": 4100,
                     "replay": arguments["replay"], "seconds": 0.4}
-        settings, section = {
-            "set_inference": (self.settings, "inference"),
-            "set_learning": (self.learners, "learning"),
-            "set_deadlines": (self.limits, "r3"),
-        }[name]
-        settings.update(arguments)
-        figures = self.figures[section]
-        figures.update(
-            {key: value for key, value in arguments.items() if key in figures and value != "auto"}
-        )
-        return dict(settings)
+        settings = {"inference": self.settings, "learning": self.learners, "r3": self.limits}
+        for section, changes in arguments.items():
+            settings[section].update(changes)
+            figures = self.figures[section]
+            figures.update(
+                {key: value for key, value in changes.items() if key in figures and value != "auto"}
+            )
+        return {section: dict(settings[section]) for section in arguments}
 
 
 @pytest.fixture(scope="session", autouse=True)

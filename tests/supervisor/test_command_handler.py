@@ -13,6 +13,7 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
+from rtagent.live_config import live_values
 from rtagent.memory.cells import TooLong
 from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
@@ -48,7 +49,11 @@ class Stage:
 
         return do
 
-    def command(self, name: str, **arguments: Any) -> Future[dict[str, Any]]:
+    def set(self, section: str, **changes: Any) -> Future[dict[str, Any]]:
+        """Ask for a change, and have it carried out."""
+        return self.command("set", {section: changes})
+
+    def command(self, name: str, arguments: dict[str, Any]) -> Future[dict[str, Any]]:
         """Give a command, and have it taken."""
         result = self.inbox.put(name, arguments)
         with contextlib.suppress(KeyError, TooLong):
@@ -64,9 +69,9 @@ def stage() -> Iterator[Stage]:
 
 
 GOOD = [
-    ("set_inference", {"processes": 3}),
-    ("set_learning", {"processes": 2, "paused": True}),
-    ("set_deadlines", {"memory_budget_mb": 900}),
+    ("inference", {"processes": 3}),
+    ("learning", {"processes": 2, "paused": True}),
+    ("r3", {"memory_budget_mb": 900}),
 ]
 
 
@@ -75,8 +80,8 @@ GOOD = [
 def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
     stage: Stage, name: str, arguments: dict[str, Any], where: str
 ) -> None:
-    settings = stage.desired.current
-    concerned = {"budget": "set_deadlines", "reserve": "set_learning"}.get(where, name)
+    orders = stage.desired.orders
+    concerned = {"budget": "r3", "reserve": "learning"}.get(where, name)
     if where == "change":
         arguments = {**arguments, "unknown": 1}
     elif where == "bounds":
@@ -85,14 +90,14 @@ def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
         stage.refusing[where] = TooLong("a document too long")
     else:
         stage.refusing[where] = UserError("not possible")
-    result = stage.command(name, **arguments)
+    result = stage.set(name, **arguments)
     if concerned != name:
         assert not result.done()
         return
     reasons = r"cannot be changed|not possible|internal error: TooLong|processes"
     with pytest.raises(UserError, match=reasons):
         result.result(0)
-    assert stage.desired.current is settings
+    assert stage.desired.orders is orders
     assert not {"orders", "reset_failed", "event"} & set(stage.done)
     assert stage.pending._pending == []
 
@@ -101,10 +106,9 @@ def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
 def test_a_change_is_ordered_once_and_told(
     stage: Stage, name: str, arguments: dict[str, Any]
 ) -> None:
-    assert not stage.command(name, **arguments).done()
+    assert not stage.set(name, **arguments).done()
     assert stage.done.count("orders") == stage.done.count("event") == 1
-    section = {"set_inference": "inference", "set_learning": "learning", "set_deadlines": "r3"}
-    value = stage.desired.current.value(section[name])
+    value = live_values(stage.desired.orders.config)[name]
     assert value == value | arguments
 
 
@@ -113,17 +117,30 @@ def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_ou
 ) -> None:
     stage.refusing["reset_failed"] = KeyError("what")
     with pytest.raises(UserError, match=r"internal error: KeyError: 'what'"):
-        stage.command("set_inference", processes=2).result(0)
-    assert not stage.command("set_deadlines", memory_budget_mb=900).done()
+        stage.set("inference", processes=2).result(0)
+    assert not stage.set("r3", memory_budget_mb=900).done()
     with pytest.raises(UserError, match="unknown command 'dance'"):
-        stage.command("dance").result(0)
+        stage.command("dance", {}).result(0)
 
 
 def test_a_budget_waits_for_the_first_measurement(stage: Stage) -> None:
     stage.refusing["budget"] = NotMeasured()
-    result = stage.command("set_deadlines", memory_budget_mb=900)
+    result = stage.set("r3", memory_budget_mb=900)
     assert stage.done == []
     del stage.refusing["budget"]
     stage.handler.take()
     assert not result.done()
     assert stage.done == ["budget", "orders", "event"]
+
+
+def test_a_change_of_several_sections_is_made_whole_or_not_at_all(stage: Stage) -> None:
+    orders = stage.desired.orders
+    both = {"inference": {"processes": 3}, "learning": {"batch_size": 0}}
+    with pytest.raises(UserError, match=r"learning\.batch_size = 0"):
+        stage.command("set", both).result(0)
+    assert stage.desired.orders is orders
+    both["learning"]["batch_size"] = 16
+    assert not stage.command("set", both).done()
+    assert stage.done.count("orders") == 1
+    assert stage.done.count("event") == 2
+    assert (stage.desired.orders.processes, stage.desired.orders.learning.batch_size) == (3, 16)

@@ -8,13 +8,14 @@ import pytest
 
 from rtagent import load_config
 from rtagent.errors import UserError
-from rtagent.supervisor.live_settings import CHANGEABLE, Settings, change, first_orders, scaled
+from rtagent.live_config import live_values
+from rtagent.memory.control import Orders
+from rtagent.supervisor.live_settings import change, first_orders, scaled
 
 
 @pytest.fixture
-def settings() -> Settings:
-    config = load_config(overrides=["learning.processes=1", "learning.batch_size=32"])
-    return Settings(config, first_orders(config))
+def orders() -> Orders:
+    return first_orders(load_config(overrides=["learning.processes=1", "learning.batch_size=32"]))
 
 
 def test_first_orders_follow_the_configuration() -> None:
@@ -25,47 +26,39 @@ def test_first_orders_follow_the_configuration() -> None:
         ]
     )
     orders = first_orders(config)
-    assert (orders.processes, orders.rows, orders.learners) == (3, 3, 2)
-    assert (orders.learning_order, orders.batch_size) == ("first-come", 64)
-    assert (orders.r3_mode, orders.deadline_s, orders.data_budget) == ("step", 7.0, 6400)
+    assert (orders.processes, orders.rows) == (3, 3)
+    assert orders.config is config
     assert not orders.go
-    assert not orders.learning_paused
 
 
 @pytest.mark.parametrize(
-    ("section", "arguments", "name"),
+    ("section", "name", "value"),
     [
-        ("inference", {"processes": 4}, "processes"),
-        ("inference", {"injected_latency_ms": 82.5}, "injected_latency_ms"),
-        ("learning", {"processes": 5}, "learners"),
-        ("learning", {"batch_size": 8}, "batch_size"),
-        ("learning", {"order": "first-come"}, "learning_order"),
-        ("learning", {"paused": True}, "learning_paused"),
-        ("r3", {"deadline_s": 3.5}, "deadline_s"),
-        ("r3", {"data_budget": 999}, "data_budget"),
+        ("inference", "processes", 4),
+        ("inference", "injected_latency_ms", 82.5),
+        ("learning", "processes", 5),
+        ("learning", "paused", True),
+        ("r3", "data_budget", 999),
     ],
 )
-def test_a_change_reaches_the_orders(
-    settings: Settings, section: str, arguments: dict[str, Any], name: str
-) -> None:
-    changed = change(settings, section, arguments)
-    (wanted,) = arguments.values()
-    assert getattr(changed.orders, name) == wanted
-    assert changed.value(section) == settings.value(section) | arguments
+def test_a_change_reaches_the_orders(orders: Orders, section: str, name: str, value: Any) -> None:
+    changed = change(orders, {section: {name: value}})
+    assert getattr(getattr(changed, section), name) == value
+    before = live_values(orders.config)
+    before[section][name] = value
+    assert live_values(changed.config) == before
 
 
-def test_an_automatic_number_begins_with_what_there_is(settings: Settings) -> None:
-    three = change(settings, "inference", {"processes": 3})
-    auto = change(three, "inference", {"processes": "auto"})
-    assert auto.value("inference")["processes"] == "auto"
-    assert auto.orders.processes == 3
+def test_an_automatic_number_begins_with_what_there_is(orders: Orders) -> None:
+    three = change(orders, {"inference": {"processes": 3}})
+    auto = change(three, {"inference": {"processes": "auto"}})
+    assert (auto.processes, auto.inference.processes) == (3, "auto")
     more = scaled(auto, 7)
-    assert (more.orders.processes, more.orders.rows) == (7, 7)
-    assert more.value("inference") == auto.value("inference")
+    assert (more.processes, more.rows, more.config) == (7, 7, auto.config)
     fewer = scaled(more, 2)
-    assert (fewer.orders.processes, fewer.orders.rows) == (2, 7)
-    by_hand = change(fewer, "inference", {"processes": 5})
-    assert (by_hand.orders.processes, by_hand.value("inference")["processes"]) == (5, 5)
+    assert (fewer.processes, fewer.rows) == (2, 7)
+    by_hand = change(fewer, {"inference": {"processes": 5}})
+    assert (by_hand.processes, by_hand.inference.processes) == (5, 5)
 
 
 def test_an_automatic_number_starts_with_one() -> None:
@@ -73,16 +66,10 @@ def test_an_automatic_number_starts_with_one() -> None:
     assert first_orders(config).processes == 1
 
 
-def test_rows_never_shrink(settings: Settings) -> None:
-    many = change(settings, "inference", {"processes": 9})
-    few = change(many, "inference", {"processes": 2})
-    assert (few.orders.processes, few.orders.rows) == (2, 9)
-
-
-def test_what_is_paused_stays_paused(settings: Settings) -> None:
-    paused = change(settings, "learning", {"paused": True})
-    assert change(paused, "learning", {"batch_size": 16}).orders.learning_paused
-    assert not change(paused, "learning", {"paused": False}).orders.learning_paused
+def test_rows_never_shrink(orders: Orders) -> None:
+    many = change(orders, {"inference": {"processes": 9}})
+    few = change(many, {"inference": {"processes": 2}})
+    assert (few.processes, few.rows) == (2, 9)
 
 
 @pytest.mark.parametrize(
@@ -102,20 +89,17 @@ def test_what_is_paused_stays_paused(settings: Settings) -> None:
     ],
 )
 def test_a_bad_change_is_refused_whole(
-    settings: Settings, section: str, arguments: dict[str, Any], reason: str
+    orders: Orders, section: str, arguments: dict[str, Any], reason: str
 ) -> None:
     good = {"processes": 2} if section != "r3" else {"deadline_s": 5.0}
     with pytest.raises(UserError, match=reason):
-        change(settings, section, good | arguments)
-    assert settings.orders == first_orders(settings.config)
+        change(orders, {section: good | arguments})
+    assert orders == first_orders(orders.config)
 
 
-def test_a_batch_larger_than_the_budget_is_refused(settings: Settings) -> None:
-    limited = change(settings, "r3", {"mode": "step", "deadline_s": 5.0, "data_budget": 64})
+def test_a_batch_larger_than_the_budget_is_refused(orders: Orders) -> None:
+    limited = change(orders, {"r3": {"mode": "step", "deadline_s": 5.0, "data_budget": 64}})
     with pytest.raises(UserError, match="smaller than one batch"):
-        change(limited, "learning", {"batch_size": 65})
-
-
-def test_every_changeable_setting_is_shown(settings: Settings) -> None:
-    for section, names in CHANGEABLE.items():
-        assert set(settings.value(section)) == names
+        change(limited, {"learning": {"batch_size": 65}})
+    both = {"learning": {"batch_size": 65}, "r3": {"data_budget": 100}}
+    assert change(limited, both).learning.batch_size == 65

@@ -12,8 +12,9 @@ from rtagent.memory.control import Orders
 from rtagent.staggering.state import StaggerState
 from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.membership import update_members
+from tests.orders import make_orders, ordered
 
-ORDERS = Orders(3, 3, "maximum-time", 2, 0.0, "constant", 0.0, go=True)
+ORDERS = make_orders(processes=3, rows=3, inference={"algorithm": "maximum-time"}, go=True)
 
 
 class FakeLock:
@@ -88,7 +89,7 @@ def test_the_ring_stays_while_nobody_acts(scene: Scene) -> None:
 
 def test_another_algorithm_starts_over_with_those_who_act(scene: Scene) -> None:
     scene.children[0].state = State.BACKOFF
-    assert set(scene.follow(replace(ORDERS, algorithm="adaptive"))) == {1, 2}
+    assert set(scene.follow(ordered(ORDERS, inference={"algorithm": "adaptive"}))) == {1, 2}
     assert scene.world.stagger.algorithm == "adaptive"
 
 

@@ -35,7 +35,7 @@ class Run:
         config = parse_config({"replay": {"capacity": 2048}})
         self.memory = WorldMemory(config, make_blueprint())
         self.world = World(self.memory.handles)
-        self.world.control.write(Orders(1, 1, "adaptive", 2, 0.0, "constant", 0.0))
+        self.world.control.write(Orders(config))
         self.world.status.write({"config": config.model_dump(mode="json"), "roles": []})
         record = self.world.metrics.environment
         record["anchor_ns"] = int(100e9)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +31,7 @@ from service.daemon.commands import (
     BackendGone,
     CommandChannel,
 )
+from tests.orders import ordered
 from tests.service.conftest import eventually
 
 
@@ -199,7 +199,13 @@ class Daemon:
         self, processes: int = 2, algorithm: str = "adaptive", injected_ms: float = 0.0
     ) -> None:
         self.world.control.write(
-            Orders(processes, processes, algorithm, 2, injected_ms, "constant", 0.0)
+            ordered(
+                Orders(self.world.config), processes=processes, rows=processes,
+                inference={
+                    "processes": processes, "algorithm": algorithm,
+                    "injected_latency_ms": injected_ms,
+                },
+            )
         )
 
     def tick(self, frame: Any) -> None:
@@ -262,11 +268,9 @@ def test_the_version_of_the_status_changes_with_it(daemon: Daemon) -> None:
 def test_settings_in_force(daemon: Daemon) -> None:
     backend = daemon.backend
     assert backend.inference()["processes"] == 2
-    config = daemon.world.config.model_dump(mode="json")
-    config["inference"]["action_deadline_ms"] = 12.0
-    config["inference"]["processes"] = "auto"
-    daemon.world.status.write({"config": config, "roles": []})
     daemon.order(5, "maximum-time", injected_ms=82.0)
+    wanted = {"action_deadline_ms": 12.0, "processes": "auto"}
+    daemon.world.control.write(ordered(daemon.world.control.orders, inference=wanted))
     settings = backend.inference()
     assert settings["processes"] == "auto", "what is wanted, not what it has led to"
     assert settings["algorithm"] == "maximum-time"
@@ -275,7 +279,7 @@ def test_settings_in_force(daemon: Daemon) -> None:
     assert settings["recommended_processes"] is None
     assert backend.config()["inference"]["processes"] == "auto"
     assert backend.config()["inference"]["injected_latency_ms"] == 82.0
-    assert backend.config()["env"] == config["env"]
+    assert backend.config()["env"] == daemon.world.config.model_dump(mode="json")["env"]
 
 
 def test_figures_come_from_shared_memory(daemon: Daemon) -> None:
@@ -296,15 +300,15 @@ def test_the_timeline_counts_from_the_daemon_s_start(daemon: Daemon) -> None:
 def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
     backend, world = daemon.backend, daemon.world
     assert backend.learning()["batch_size"] == 32
-    config = world.config.model_dump(mode="json")
-    config["learning"].update(processes=2, batch_size=64, order="first-come")
     roles = [
         {"name": f"learner {index}", "role": "learner", "index": index, "pid": 7, "restarts": 0,
          "state": state}
         for index, state in enumerate(("running", "starting"))
     ]
-    world.status.write({"config": config, "roles": roles})
-    world.control.write(replace(world.control.orders, learning_paused=True))
+    world.status.write({"roles": roles})
+    world.control.write(ordered(world.control.orders, learning={
+        "processes": 2, "batch_size": 64, "order": "first-come", "paused": True,
+    }))
     state = backend.learning()
     assert (state["processes"], state["ready"]) == (2, 1)
     assert (state["batch_size"], state["order"], state["paused"]) == (64, "first-come", True)
@@ -312,9 +316,10 @@ def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
 
 def test_deadlines_come_with_their_progress(daemon: Daemon) -> None:
     backend, world = daemon.backend, daemon.world
-    config = world.config.model_dump(mode="json")
-    config["r3"].update(mode="step", deadline_s=30.0, data_budget=1000, memory_budget_mb=900)
-    world.status.write({"config": config, "roles": []})
+    wanted = {
+        "mode": "step", "deadline_s": 30.0, "data_budget": 1000, "memory_budget_mb": 900
+    }
+    world.control.write(ordered(world.control.orders, r3=wanted))
     state = backend.deadlines()
     assert (state["mode"], state["deadline_s"], state["data_budget"]) == ("step", 30.0, 1000)
     assert state["memory_budget_mb"] == 900

@@ -26,7 +26,7 @@ def test_changes_the_number_of_processes(page: Any, running: RunningService) -> 
     inference.get_by_label("Processes").fill("5")
     page.keyboard.press("Enter")
     expect_text(inference.locator("output"), r"In force: processes 5\.")
-    assert running.backend.commands == [("set_inference", {"processes": 5})]
+    assert running.backend.commands == [("inference", {"processes": 5})]
     expect_text(page.locator("#verdict-acting .detail"), "2 of 5 processes act")
     inference.get_by_label("Algorithm").select_option("maximum-time")
     inference.get_by_label("Action deadline").fill("33.5")
@@ -34,13 +34,13 @@ def test_changes_the_number_of_processes(page: Any, running: RunningService) -> 
     inference.get_by_role("button", name="Apply").click()
     expect_text(inference.locator("output"), "algorithm maximum-time, action deadline, ms 33.5, "
                 "injected latency, ms 82")
-    assert running.backend.commands[1:] == [("set_inference", {
+    assert running.backend.commands[1:] == [("inference", {
         "algorithm": "maximum-time", "action_deadline_ms": 33.5, "injected_latency_ms": 82,
     })]
     inference.get_by_label("Action deadline").fill("")
     page.keyboard.press("Enter")
     expect_text(inference.locator("output"), "action deadline, ms one tick")
-    assert running.backend.commands[2] == ("set_inference", {"action_deadline_ms": None})
+    assert running.backend.commands[2] == ("inference", {"action_deadline_ms": None})
 
 
 def test_the_number_of_processes_can_be_automatic(page: Any, running: RunningService) -> None:
@@ -51,7 +51,7 @@ def test_the_number_of_processes_can_be_automatic(page: Any, running: RunningSer
     assert processes.is_disabled()
     inference.get_by_role("button", name="Apply").click()
     expect_text(inference.locator("output"), r"In force: processes auto\.")
-    assert running.backend.commands == [("set_inference", {"processes": "auto"})]
+    assert running.backend.commands == [("inference", {"processes": "auto"})]
     page.reload()
     assert eventually(inference.get_by_label("auto").is_checked)
     inference.get_by_label("auto").uncheck()
@@ -78,10 +78,10 @@ def test_changes_learning_and_deadlines(page: Any, running: RunningService) -> N
     deadlines.get_by_role("button", name="Apply").click()
     expect_text(deadlines.locator("output"), "In force: mode step, deadline, s 60")
     assert running.backend.commands == [
-        ("set_learning", {"paused": True}),
-        ("set_learning", {"paused": False}),
-        ("set_learning", {"processes": 2, "batch_size": 64}),
-        ("set_deadlines", {"mode": "step", "deadline_s": 60, "data_budget": 100_000,
+        ("learning", {"paused": True}),
+        ("learning", {"paused": False}),
+        ("learning", {"processes": 2, "batch_size": 64}),
+        ("r3", {"mode": "step", "deadline_s": 60, "data_budget": 100_000,
                            "memory_budget_mb": 900}),
     ]
 
@@ -144,4 +144,4 @@ def test_what_is_edited_is_not_overwritten(page: Any, running: RunningService) -
     expect_text(inference.locator(".edited .now"), "^now 4$")
     inference.get_by_role("button", name="Apply").click()
     expect_text(inference.locator("output"), r"In force: processes 7\.")
-    assert running.backend.commands == [("set_inference", {"processes": 7})]
+    assert running.backend.commands == [("inference", {"processes": 7})]

@@ -76,7 +76,7 @@ def test_patch_changes_only_what_it_names(client: TestClient, backend: Any) -> N
     assert answer.status_code == 200
     assert answer.json()["processes"] == 8
     assert answer.headers["etag"] != before
-    assert backend.commands == [("set_inference", {"processes": 8})]
+    assert backend.commands == [("inference", {"processes": 8})]
 
 
 def test_patch_of_several_fields_is_one_command(client: TestClient, backend: Any) -> None:
@@ -85,7 +85,7 @@ def test_patch_of_several_fields_is_one_command(client: TestClient, backend: Any
         "injected_latency_ms": 82,
     }
     assert patch(client, change).status_code == 200
-    assert backend.commands == [("set_inference", change)]
+    assert backend.commands == [("inference", change)]
 
 
 def test_null_clears_the_action_deadline(client: TestClient, backend: Any) -> None:

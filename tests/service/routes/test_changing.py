@@ -55,15 +55,15 @@ def test_deadlines_show_settings_progress_and_what_is_unknown(
 @pytest.mark.parametrize(
     ("path", "command", "change"),
     [
-        ("/v1/learning", "set_learning", {"processes": 0}),
-        ("/v1/learning", "set_learning", {"processes": 64, "order": "first-come"}),
-        ("/v1/learning", "set_learning", {"paused": True}),
-        ("/v1/learning", "set_learning", {"batch_size": 65_536}),
-        ("/v1/learning", "set_learning", {"batch_size": 64.0}),
-        ("/v1/deadlines", "set_deadlines", {"deadline_s": 30}),
-        ("/v1/deadlines", "set_deadlines", {"deadline_s": None, "data_budget": None}),
+        ("/v1/learning", "learning", {"processes": 0}),
+        ("/v1/learning", "learning", {"processes": 64, "order": "first-come"}),
+        ("/v1/learning", "learning", {"paused": True}),
+        ("/v1/learning", "learning", {"batch_size": 65_536}),
+        ("/v1/learning", "learning", {"batch_size": 64.0}),
+        ("/v1/deadlines", "r3", {"deadline_s": 30}),
+        ("/v1/deadlines", "r3", {"deadline_s": None, "data_budget": None}),
         (
-            "/v1/deadlines", "set_deadlines",
+            "/v1/deadlines", "r3",
             {"mode": "episode", "deadline_s": 0.5, "data_budget": 1, "memory_budget_mb": 900},
         ),
     ],
@@ -222,9 +222,9 @@ def test_openapi_tells_the_bounds_and_gives_examples(client: TestClient) -> None
     learning = schemas["LearningChange"]["properties"]
     assert (learning["processes"]["minimum"], learning["processes"]["maximum"]) == (0, 64)
     assert (learning["batch_size"]["minimum"], learning["batch_size"]["maximum"]) == (1, 65_536)
-    deadline = schemas["DeadlinesChange"]["properties"]["deadline_s"]["anyOf"][0]
+    deadline = schemas["R3Change"]["properties"]["deadline_s"]["anyOf"][0]
     assert deadline["exclusiveMinimum"] == 0
-    for name in ("LearningChange", "DeadlinesChange", "CheckpointRequest"):
+    for name in ("LearningChange", "R3Change", "CheckpointRequest"):
         for example in schemas[name]["examples"]:
             assert set(example) <= set(schemas[name]["properties"])
 

@@ -81,7 +81,7 @@ def test_one_at_a_time_and_settings_can_change_meanwhile(client: TestClient, bac
     backend.may_write.set()
     first.join()
     assert answers == [201]
-    assert [name for name, _ in backend.commands] == ["checkpoint", "set_learning"]
+    assert [name for name, _ in backend.commands] == ["checkpoint", "learning"]
     assert client.post("/v1/checkpoints").status_code == 201
 
 

@@ -1,29 +1,37 @@
-"""`/v1/deadlines`: deadline, data budget and memory budget of learning, and how it keeps them."""
+"""`/v1/config`, and `/v1/inference`, `/v1/learning`, `/v1/deadlines` as views of it."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from typing import Any
 
-from rtagent.config import LONGEST_DEADLINE_S, MOST_MEMORY_MB, MOST_SAMPLES, R3Mode
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, create_model
+
+from rtagent.config import Config, R3Mode
+from rtagent.live_config import FIELDS
 from rtagent.memory.horizon import KINDS
-from service.routes.changing import (
-    CHANGE_RESPONSES,
-    SHOWN,
-    IfMatch,
-    Settable,
-    StrictBody,
-    check_content_type,
-)
-from service.routes.context import Asker, Here
+from service.routes.changing import PATCH, StrictBody, View, change_model, offer, state_model
 
 router = APIRouter()
-DEADLINES = Settable(
-    "set_deadlines",
-    ("mode", "deadline_s", "data_budget", "memory_budget_mb"),
-    lambda backend: backend.deadlines(),
-)
+
+
+class InferenceProgress(BaseModel):
+    """The inference processes."""
+
+    ready: int | None = Field(description="Processes that act.", examples=[2])
+    recommended_processes: int | None = Field(
+        description="Processes needed to act on every tick; null: not known yet.", examples=[5]
+    )
+
+
+class LearningProgress(BaseModel):
+    """The learner processes."""
+
+    ready: int | None = Field(description="Learners that run.", examples=[1])
+    updates: int | None = Field(description="Gradient updates so far.", examples=[4100])
+    updates_per_s: float | None = Field(
+        description="Updates per second; null: not known yet.", examples=[41.3]
+    )
 
 
 class Outcomes(BaseModel):
@@ -77,23 +85,9 @@ class Decision(BaseModel):
     after: int = Field(description="Batch size after.", examples=[64])
 
 
-class DeadlinesState(BaseModel):
+class DeadlinesProgress(BaseModel):
     """What learning must keep to, and how far this horizon is."""
 
-    mode: R3Mode = Field(
-        description="How batch size and replay are controlled; off: they are not.",
-        examples=["step"],
-    )
-    deadline_s: float | None = Field(
-        description="D: seconds of one horizon; null: no deadline.", examples=[30.0]
-    )
-    data_budget: int | None = Field(
-        description="B: samples of one horizon; null: no budget.", examples=[10_000]
-    )
-    memory_budget_mb: int | None = Field(
-        description="MiB for all processes, batches and replay together; null: unlimited.",
-        examples=[None],
-    )
     elapsed_s: float | None = Field(
         description="Time used of this horizon; null: none runs.", examples=[12.0]
     )
@@ -119,71 +113,38 @@ class DeadlinesState(BaseModel):
     )
 
 
-class DeadlinesChange(StrictBody):
-    """A merge patch: an absent field stays as it is, null takes a limit away."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"deadline_s": 30.0},
-                {"mode": "step", "deadline_s": 60.0, "data_budget": 100_000},
-                {"memory_budget_mb": None},
-            ]
-        }
-    )
-
-    mode: R3Mode = Field(
-        "off", description="off; max-a: always the smallest batch; max-p: always the largest; "
-        "episode or step: the batch size follows the ratios, at each episode or update.",
-        examples=["step"],
-    )
-    deadline_s: float | None = Field(
-        None, gt=0.0, le=LONGEST_DEADLINE_S, description="D: seconds of one horizon, above 0; "
-        "null: no deadline, which the mode off alone allows.",
-        examples=[60.0],
-    )
-    data_budget: int | None = Field(
-        None, ge=1, le=MOST_SAMPLES, description="B: samples of one horizon, at least one batch; "
-        "null: no budget, which the mode off alone allows.",
-        examples=[100_000],
-    )
-    memory_budget_mb: int | None = Field(
-        None, ge=1, le=MOST_MEMORY_MB, description="MiB for all processes, batches and replay "
-        "together, from 1; null: unlimited.",
-        examples=[900],
-    )
+def _example(section: str) -> dict[str, Any]:
+    """A change of the section's first setting, to its default."""
+    name, field = next(iter(FIELDS[section].items()))
+    return {name: field.default}
 
 
-@router.get(
-    "/deadlines",
-    response_model=DeadlinesState,
-    summary="Deadlines, budgets and how they are kept",
-    responses=SHOWN,
+CHANGES = {section: change_model(f"{section.title()}Change", section) for section in FIELDS}
+_bodies: dict[str, Any] = {
+    section: (model, Field(None, examples=[_example(section)]))
+    for section, model in CHANGES.items()
+}
+ConfigChange = create_model("ConfigChange", __base__=StrictBody, __doc__=PATCH, **_bodies)
+
+offer(
+    router, "/config", View(lambda backend: backend.config()), Config, ConfigChange,
+    what="the configuration in force",
+    examples=[{"inference": {"processes": 4}, "learning": {"paused": True}}],
 )
-async def deadlines(here: Here) -> Response:
-    """Settings, progress of this horizon, outcomes, and why the batch size is what it is.
-
-    The ETag stands for the settings that a PATCH can change.
-    """
-    return await DEADLINES.show(here)
-
-
-@router.patch(
-    "/deadlines",
-    response_model=DeadlinesState,
-    summary="Change deadline, data budget, memory budget or mode",
-    dependencies=[Depends(check_content_type)],
-    responses=CHANGE_RESPONSES,
-)
-async def change_deadlines(
-    here: Here,
-    by: Asker,
-    change: DeadlinesChange,
-    if_match: IfMatch = None,
-) -> Response:
-    """A merge patch. Answers when the change is in force, with the new settings.
-
-    It holds for the horizon that is under way. Nothing changes unless everything is accepted.
-    After 30 s it answers 504.
-    """
-    return await DEADLINES.change(here, change, by, if_match)
+for path, section, progress, read, what, examples in (
+    ("/inference", "inference", InferenceProgress, lambda backend: backend.inference(),
+     "the inference processes' settings",
+     [{"processes": 4}, {"processes": "auto"}, {"algorithm": "maximum-time"}]),
+    ("/learning", "learning", LearningProgress, lambda backend: backend.learning(),
+     "the learner processes' settings",
+     [{"processes": 2}, {"paused": True}, {"order": "first-come"}]),
+    ("/deadlines", "r3", DeadlinesProgress, lambda backend: backend.deadlines(),
+     "deadline, data budget, memory budget and mode",
+     [{"deadline_s": 30.0}, {"mode": "step", "deadline_s": 60.0, "data_budget": 100_000},
+      {"memory_budget_mb": None}]),
+):
+    state = state_model(f"{progress.__name__.removesuffix('Progress')}State", section, progress)
+    offer(
+        router, path, View(read, (section,), section), state, CHANGES[section], what=what,
+        examples=examples,
+    )

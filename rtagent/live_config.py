@@ -1,0 +1,73 @@
+"""The settings that can change while the daemon runs: the fields of `config` that are marked so.
+
+Pure functions. Everything that knows such settings (the control cell, the PATCH models, `rtagent
+set`, the page's forms) is made from `FIELDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rtagent.config import Config
+from rtagent.config_sources import parse_config
+from rtagent.errors import UserError
+
+Values = Mapping[str, Mapping[str, Any]]
+"""Values by section and name."""
+
+
+def _marked(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {
+        name: field
+        for name, field in section.model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and "live" in field.json_schema_extra
+    }
+
+
+FIELDS: dict[str, dict[str, FieldInfo]] = {
+    section: marked
+    for section, field in Config.model_fields.items()
+    if (marked := _marked(cast(type[BaseModel], field.annotation)))
+}
+"""The fields by section and name, in the order of their declarations."""
+KEYS = [f"{section}.{name}" for section, fields in FIELDS.items() for name in fields]
+"""The same, dotted."""
+
+
+def live_values(config: Config) -> dict[str, dict[str, Any]]:
+    """The values of all live settings, as JSON has them."""
+    return {
+        section: getattr(config, section).model_dump(mode="json", include=set(fields))
+        for section, fields in FIELDS.items()
+    }
+
+
+def with_values(config: Config, values: Values) -> Config:
+    """A configuration with other values, which somebody has checked: nothing is checked here."""
+    sections = {
+        section: getattr(config, section).model_copy(update=dict(changes))
+        for section, changes in values.items()
+    }
+    return config.model_copy(update=sections)
+
+
+def changed(config: Config, changes: Values) -> Config:
+    """A configuration after a change, which is made whole or not at all.
+
+    Args:
+        config: in force.
+        changes: new values; what is absent stays.
+
+    Raises:
+        UserError: names what cannot be changed, or the value that is not acceptable.
+    """
+    values = config.model_dump()
+    for section, new in changes.items():
+        if unknown := set(new) - set(FIELDS.get(section, ())):
+            raise UserError(f"{section}.{sorted(unknown)[0]}: cannot be changed while running")
+        values.setdefault(section, {}).update(new)
+    return parse_config(values)
