@@ -162,7 +162,8 @@ class InferenceConfig(Section):
         description="Wanted interaction time, ms; none: one tick.",
     )
     fill: int = Field(
-        2, ge=0, le=2, description="How many ticks ahead an action may be re-used to avoid "
+        2, ge=0, le=2, json_schema_extra=live("at the next tick"),
+        description="How many ticks ahead an action may be re-used to avoid "
         "inaction; 0: strictly one action per tick.",
     )
     injected_latency_ms: float = Field(

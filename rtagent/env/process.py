@@ -200,7 +200,7 @@ def run(context: WorkerContext) -> None:
         actions=world.actions,
         record=context.record,
         schedule=schedule,
-        arbiter=Arbiter(config.inference.fill, _last_frame(ledger)),
+        arbiter=Arbiter(last_frame=_last_frame(ledger)),
         clock=clock,
         seed=config.run.seed + first,
     )
@@ -211,6 +211,7 @@ def run(context: WorkerContext) -> None:
     told, told_at = 0, -FAULTS_TOLD_EVERY_S
     while not context.stopping:
         world.actions.limit(context.orders.rows)
+        loop.arbiter.fill = context.orders.inference.fill
         context.beat()
         loop.run_next()
         if adapter.faults > told and clock.now() - told_at >= FAULTS_TOLD_EVERY_S:

@@ -31,6 +31,7 @@ from rtagent.memory.process_metrics import (
 )
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from tests.conftest import make_blueprint
+from tests.orders import make_orders
 
 CAPACITY = 256
 RATE_HZ = 50.0
@@ -403,7 +404,7 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
     memory = Memory(make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=1))
 
     def live(
-        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None
+        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None, fill: int = 2
     ) -> SimpleNamespace:
         last = memory.ledger.newest + ticks
 
@@ -420,7 +421,7 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         context = Context(
             config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
             world=memory, clock=VirtualClock(start_s), record=memory.record,
-            orders=SimpleNamespace(go=True, rows=1), ready=ready, events=[],
+            orders=make_orders(go=True, inference={"fill": fill}), ready=ready, events=[],
         )
         context.event = lambda kind, **said: context.events.append((kind, said))
         process.run(context)  # type: ignore[arg-type]
@@ -502,3 +503,19 @@ def test_last_frame_survives_a_restart(body: Callable[..., SimpleNamespace]) -> 
     world.actions.deposit(Deposited(0, 4, 6, 1, 0, 6.0))
     body(5, start_s=9.0)
     assert process._last_frame(world.ledger) == 4
+
+
+def test_fill_follows_the_orders(
+    body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    choose = process.Arbiter.choose
+
+    def chosen(arbiter: Any, *arguments: Any) -> Any:
+        seen.append(arbiter.fill)
+        return choose(arbiter, *arguments)
+
+    monkeypatch.setattr(process.Arbiter, "choose", chosen)
+    body(1, start_s=5.0, fill=0)
+    body(1, start_s=6.0, fill=1)
+    assert seen == [0, 1]
