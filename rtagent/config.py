@@ -215,7 +215,10 @@ class LearningConfig(Section):
     prefetch: int = Field(
         2, ge=0, le=16, description="Batches that a background thread keeps ready; 0: none."
     )
-    learning_rate: float = Field(5e-4, gt=0.0, le=1.0, description="Adam's step size.")
+    learning_rate: float = Field(
+        5e-4, gt=0.0, le=1.0, json_schema_extra=live("at the next update"),
+        description="Adam's step size.",
+    )
     gamma: float = Field(
         0.99, ge=0.0, le=1.0, description="Discount per tick: what comes 1 / (1 - gamma) ticks "
         "later counts a third. Per decision, if discount says so."

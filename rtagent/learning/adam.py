@@ -21,23 +21,22 @@ class FlatAdam:
 
     Args:
         arrays: weights and moments; they are changed in place.
-        learning_rate: alpha.
         part: which values are stepped; all if not given.
     """
 
-    def __init__(self, arrays: Arrays, learning_rate: float, part: slice = EVERYTHING) -> None:
+    def __init__(self, arrays: Arrays, part: slice = EVERYTHING) -> None:
         self._weights = torch.from_numpy(arrays.weights[part])
         self._mean = torch.from_numpy(arrays.mean[part])
         self._square = torch.from_numpy(arrays.square[part])
         self._steps = torch.zeros(())
-        self._learning_rate = learning_rate
 
-    def step(self, gradient: Tensor, steps_before: int) -> None:
+    def step(self, gradient: Tensor, steps_before: int, learning_rate: float) -> None:
         """One step.
 
         Args:
             gradient: of the part, float32.
             steps_before: t - 1, steps behind the moments.
+            learning_rate: alpha.
         """
         # The kernel behind torch.optim.Adam(fused=True): one pass over the memory instead of
         # seven. The class around it would import torch's compiler, some 80 MB in every process.
@@ -48,7 +47,7 @@ class FlatAdam:
             [self._square],
             [],
             [self._steps.fill_(steps_before + 1)],
-            lr=self._learning_rate,
+            lr=learning_rate,
             beta1=BETA1,
             beta2=BETA2,
             weight_decay=0.0,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rtagent.config import Config
+from rtagent.config import Config, LearningConfig
 from rtagent.files.pruning import MIB
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
@@ -97,14 +97,13 @@ class Learner:
     def __init__(self, context: WorkerContext) -> None:
         world, config = context.world, context.config
         self._context = context
-        self._learning = config.learning
         self._record = context.record
         self._signature = checkpoints.signature(config, context.blueprint)
-        algorithm = algorithm_for(_build(world, config), self._learning, self._generator())
-        self._update = SharedUpdate(algorithm, world.learner, world.weights, self._learning)
+        algorithm = algorithm_for(_build(world, config), config.learning, self._generator())
+        self._update = SharedUpdate(algorithm, world.learner, world.weights, config.learning)
         self._keeper = HorizonKeeper(world.horizon, config.r3)
         self._memory = BatchMemory(self._measure_batch)
-        self._replay = Replay(world.frames, world.ledger, self._learning, world.priorities)
+        self._replay = Replay(world.frames, world.ledger, config.learning, world.priorities)
         self._turns = TurnTaker(
             world.turns,
             context.index,
@@ -118,6 +117,11 @@ class Learner:
         self._bad_burst = False
         self._seen_ticks = max(0, world.ledger.newest + 1)
         self._credit = 0.0
+
+    @property
+    def _learning(self) -> LearningConfig:
+        """The settings in force."""
+        return self._context.orders.learning
 
     def run(self) -> None:
         """Take over the shared state, then learn until told to stop."""
@@ -265,6 +269,7 @@ class Learner:
         if stale > STALEST_IN_ROUNDS * max(1, len(self._context.orders.learner_ring)):
             record["dropped"][0] += 1
             return
+        update.learning = self._learning
         after = update.apply(gradient)
         record["applied"][0] += 1
         record["staleness_sum"][0] += stale

@@ -65,6 +65,9 @@ class SharedUpdate:
         state: shared by all learners.
         weights: where inference finds what is published.
         learning: step size, clipping, target network, how often to publish.
+
+    Attributes:
+        learning: the same; may be replaced by settings that have changed.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class SharedUpdate:
         self.algorithm = algorithm
         self.state = state
         self._weights = weights
-        self._learning = learning
+        self.learning = learning
         self._network = FlatNetwork(algorithm.network)
         self._target = FlatNetwork(algorithm.target)
         self._copy = np.empty(self._network.size, np.float32)
@@ -90,8 +93,7 @@ class SharedUpdate:
         if algorithm.delay > 1:
             self._parts = [slice(self._acting.stop, None), self._acting]
         self._adams = [
-            [FlatAdam(each, learning.learning_rate, part) for part in self._parts]
-            for each in state.copies
+            [FlatAdam(each, part) for part in self._parts] for each in state.copies
         ]
 
     # ---- at any time
@@ -122,7 +124,7 @@ class SharedUpdate:
         acting = whole or self._due(self._read)
         loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
         self._network.gradient_into(self._slope)
-        norms = [clip_(self._slope[part], self._learning.gradient_clip) for part in self._parts]
+        norms = [clip_(self._slope[part], self.learning.gradient_clip) for part in self._parts]
         return Gradient(loss, math.hypot(*norms), errors, updates, len(batch.actions), acting)
 
     def forget_gradient(self) -> None:
@@ -150,14 +152,14 @@ class SharedUpdate:
         old, index = state.current, state.begin()
         new = state.copies[index]
         new.copy_from(old)
-        adams = self._adams[index]
-        adams[0].step(self._slope[self._parts[0]], before.steps)
+        adams, rate = self._adams[index], self.learning.learning_rate
+        adams[0].step(self._slope[self._parts[0]], before.steps, rate)
         if follows:
-            adams[1].step(self._slope[self._acting], before.followed // delay)
+            adams[1].step(self._slope[self._acting], before.followed // delay, rate)
         self._network.statistics_into(torch.from_numpy(new.weights))
         state.commit(after)
         self._follow(after.updates)
-        if after.updates % self._learning.publish_every == 0:
+        if after.updates % self.learning.publish_every == 0:
             self.publish()
         return after
 
@@ -181,7 +183,7 @@ class SharedUpdate:
         update and this leaves nothing out.
         """
         tau, state = self.algorithm.target_tau, self.state
-        period = self._learning.target_period if tau is None else self.algorithm.delay
+        period = self.learning.target_period if tau is None else self.algorithm.delay
         if updates // period == state.target_updates // period:
             return
         if tau is None:

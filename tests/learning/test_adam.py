@@ -34,7 +34,7 @@ def transcription(
 @pytest.mark.parametrize("step", [1, 2, 1000])
 def test_follows_the_equation(step: int) -> None:
     old, new, slope = arrays(7), arrays(7), torch.randn(7)
-    FlatAdam(new, 0.01).step(slope, step - 1)
+    FlatAdam(new).step(slope, step - 1, 0.01)
     for i in range(7):
         wanted = transcription(
             float(old.weights[i]), float(old.mean[i]), float(old.square[i]), float(slope[i]),
@@ -48,7 +48,7 @@ def test_follows_the_equation(step: int) -> None:
 def test_tiny_slopes_are_damped_by_epsilon(size: float) -> None:
     zeros = np.zeros(3, np.float32)
     new, slope = Arrays(zeros.copy(), zeros.copy(), zeros.copy()), torch.full((3,), size)
-    FlatAdam(new, 0.01).step(slope, 0)
+    FlatAdam(new).step(slope, 0, 0.01)
     wanted, _, _ = transcription(0.0, 0.0, 0.0, size, 1, 0.01)
     np.testing.assert_allclose(new.weights, wanted, rtol=1e-3)
 
@@ -59,13 +59,13 @@ def test_two_copies_taking_turns_are_one_optimizer() -> None:
     zeros = np.zeros(50, np.float32)
     first = Arrays(parameter.detach().numpy().copy(), zeros.copy(), zeros.copy())
     copies = [first, Arrays(zeros.copy(), zeros.copy(), zeros.copy())]
-    adams = [FlatAdam(each, 3e-3) for each in copies]
+    adams = [FlatAdam(each) for each in copies]
     for step in range(30):
         slope = torch.randn(50)
         parameter.grad = slope.clone()
         optimizer.step()
         copies[1].copy_from(copies[0])
-        adams[1].step(slope, step)
+        adams[1].step(slope, step, 3e-3)
         copies.reverse()
         adams.reverse()
     assert np.allclose(copies[0].weights, parameter.detach().numpy(), atol=1e-6)
@@ -74,7 +74,7 @@ def test_two_copies_taking_turns_are_one_optimizer() -> None:
 def test_the_arrays_themselves_are_changed() -> None:
     mine = arrays(5)
     before = mine.weights.copy()
-    FlatAdam(mine, 0.1).step(torch.ones(5), 0)
+    FlatAdam(mine).step(torch.ones(5), 0, 0.1)
     assert (mine.weights != before).all()
 
 

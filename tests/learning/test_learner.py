@@ -280,6 +280,23 @@ def test_a_gradient_may_be_stale_by_two_rounds(
     assert update.state.progress.updates == 1
 
 
+@pytest.mark.parametrize(("rate", "moves"), [(1.0, True), (1e-9, False)])
+def test_the_step_size_follows_the_orders(
+    rate: float, moves: bool, make_world: Any, tmp_path: Path
+) -> None:
+    context = FakeContext(make_world(), tmp_path)
+    learner.publish_initial(context.world, context.world.config, None)
+    one = learner.Learner(context)
+    one._take_over()
+    update, before = one._update, context.world.learner.current.weights.copy()
+    update.refresh()
+    gradient = update.compute(empty_batch(context.blueprint, 4), 0)
+    context.order(learning={"learning_rate": rate})
+    one._finish(gradient)
+    moved = np.abs(context.world.learner.current.weights - before).max()
+    assert bool(moved > 0.1) is moves
+
+
 def test_the_bound_of_updates_is_that_of_all_learners_together(
     make_world: Any, play: Any, tmp_path: Path
 ) -> None:
