@@ -305,7 +305,8 @@ class LearningConfig(Section):
         10, ge=1, description="Updates between two publications of the weights."
     )
     updates_per_tick: float = Field(
-        0.0, ge=0.0, description="Upper bound of updates per tick of the world, of all learners "
+        0.0, ge=0.0, le=10_000.0, json_schema_extra=live("at the next update"),
+        description="Upper bound of updates per tick of the world, of all learners "
         "together; 0: as many as the machine gives.",
     )
     evaluation_every_s: float = Field(

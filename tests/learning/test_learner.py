@@ -300,13 +300,13 @@ def test_the_step_size_follows_the_orders(
 def test_the_bound_of_updates_is_that_of_all_learners_together(
     make_world: Any, play: Any, tmp_path: Path
 ) -> None:
-    world = make_world(updates_per_tick=3.0)
+    world = make_world()
     play(world, 100)
     context = FakeContext(world, tmp_path)
     one = learner.Learner(context)
     granted = []
     for ring in ([0], [0, 1, 2]):
-        context.order(learner_ring=ring)
+        context.order(learner_ring=ring, learning={"updates_per_tick": 3.0})
         one._credit = 0.0
         play(world, 10)
         one._may_update()
