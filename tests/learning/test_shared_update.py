@@ -106,7 +106,7 @@ def test_moments_that_begin_anew_are_corrected_for_that(make: Make) -> None:
     update.apply(gradient)
     moved = (update.state.current.weights - before)[np.abs(slope) > 1e-4]
     assert len(moved) > 20
-    np.testing.assert_allclose(np.abs(moved), update._learning.learning_rate, rtol=1e-2)
+    np.testing.assert_allclose(np.abs(moved), update.learning.learning_rate, rtol=1e-2)
 
 
 def test_staleness_is_what_others_applied_meanwhile(make: Make) -> None:

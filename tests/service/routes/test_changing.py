@@ -9,7 +9,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.live_config import live_values
 from rtagent.memory.horizon import KINDS, MODES, Decision
 from service.daemon.commands import BackendBusy, BackendGone
 from service.routes import context
@@ -27,8 +29,7 @@ def patch(client: TestClient, path: str, body: Any, **headers: str) -> httpx.Res
 
 def test_learning_shows_settings_and_progress(client: TestClient) -> None:
     assert client.get("/v1/learning").json() == {
-        "processes": 1, "paused": False, "batch_size": 32, "order": "round-robin", "ready": 1,
-        "updates": 4100, "updates_per_s": 41.3,
+        **live_values(Config())["learning"], "ready": 1, "updates": 4100, "updates_per_s": 41.3,
     }
 
 
@@ -89,7 +90,8 @@ def test_a_patch_is_one_command_with_what_it_names(
             "paused": (0, 1, "true", None),
             "batch_size": (0, -1, 65_537, True, "32", 32.5, None),
             "order": ("last", None, 1),
-            "learning_rate": (0.1,),
+            "learning_rate": (0.0, 1.5, "0.1", None),
+            "gamma": (0.1,),
         }.items()
         for value in values
     ]
@@ -214,6 +216,38 @@ def test_who_waits_too_long_for_another_change_is_told(
     first.join()
     assert client.get("/v1/learning").json()["paused"]
     assert patch(client, "/v1/deadlines", {"deadline_s": 30.0}).status_code == 200
+
+
+def test_the_configuration_changes_in_several_sections_at_once(
+    client: TestClient, backend: Any
+) -> None:
+    before = client.get("/v1/config")
+    change = {"inference": {"processes": 4}, "learning": {"paused": True}}
+    answer = patch(client, "/v1/config", change, **{"if-match": before.headers["etag"]})
+    assert answer.status_code == 200
+    assert backend.commands == [("inference", {"processes": 4}), ("learning", {"paused": True})]
+    wanted = before.json()
+    wanted["inference"]["processes"], wanted["learning"]["paused"] = 4, True
+    assert answer.json() == client.get("/v1/config").json() == wanted
+    assert patch(client, "/v1/config", change, **{"if-match": '"x"'}).status_code == 412
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"learning": {"batch_size": 8}, "inference": {"processes": 0}}, "inference.processes"),
+        ({"learning": {"gamma": 0.5}}, "learning.gamma"),
+        ({"run": {"seed": 1}}, "run"),
+        ({"learning": None}, "learning"),
+    ],
+)
+def test_a_change_of_the_configuration_is_refused_whole(
+    client: TestClient, backend: Any, change: Any, field: str
+) -> None:
+    answer = patch(client, "/v1/config", change)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+    assert backend.commands == []
 
 
 def test_openapi_tells_the_bounds_and_gives_examples(client: TestClient) -> None:
