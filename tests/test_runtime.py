@@ -21,6 +21,7 @@ from rtagent.staggering.arbiter import Source
 from rtagent.storage import checkpoint
 from rtagent.supervisor.supervisor import Supervisor
 from rtagent.telemetry import run_record
+from tests.orders import ordered
 
 from .conftest import Runtimes, eventually, role, started
 
@@ -274,9 +275,9 @@ REFUSED = [
     ("inference", {"processes": 0}, "inference.processes = 0"),
     ("inference", {"processes": 10_000}, "inference.processes = 10000"),
     ("inference", {"algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
-    ("inference", {"fill": 1}, "fill: cannot be changed"),
+    ("inference", {"injected_latency_spread": 1.0}, "spread: cannot be changed"),
     ("inference", {"processes": 2, "algorithm": "fastest"}, "inference.algorithm = 'fastest'"),
-    ("inference", {"injected_latency_ms": 99.0, "fill": 1}, "fill: cannot be changed"),
+    ("inference", {"injected_latency_ms": 99.0, "processs": 1}, "processs: cannot be changed"),
     ("learning", {"processes": 65}, "learning.processes = 65"),
     ("learning", {"batch_size": 0}, "learning.batch_size = 0"),
     ("learning", {"order": "last"}, "learning.order = 'last'"),
@@ -293,8 +294,9 @@ def test_a_refused_change_leaves_everything_as_it_was(pole: Runtime) -> None:
         # The status follows a step later; what comes after shows what is in force by then.
         pole.set_inference(injected_latency_ms=float(number))
         # The change that was accepted also lets the figures begin anew.
-        assert replace(pole.world.control.orders, inference_since=0.0) == replace(
-            orders, injected_latency_ms=float(number), inference_since=0.0
+        injected = {"injected_latency_ms": float(number)}
+        assert replace(pole.world.control.orders, inference_since=0.0) == ordered(
+            orders, inference=injected, inference_since=0.0
         )
         config["inference"]["injected_latency_ms"] = float(number)
         assert pole.status()["config"] == config

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
-from anyio import to_thread
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
-from service.http.answers import json_answer, raw_json_answer
+from service.http.answers import raw_json_answer
 from service.http.parameters import check_parameters
 from service.http.places import PlacedStream
 from service.routes import (

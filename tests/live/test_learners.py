@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rtagent import Runtime, UserError
+from rtagent.live_config import FIELDS
 from tests.conftest import Runtimes, eventually, role, started
 
 pytestmark = pytest.mark.process
@@ -74,9 +75,9 @@ def test_two_take_turns_on_one_set_of_weights(pair: Runtime) -> None:
 
 
 def test_the_number_of_learners_changes_while_they_learn(pair: Runtime) -> None:
-    assert pair.set_learning(processes=3) == {
-        "processes": 3, "paused": False, "batch_size": 32, "order": "round-robin",
-    }
+    settings = pair.set_learning(processes=3)
+    assert list(settings) == list(FIELDS["learning"])
+    assert (settings["processes"], settings["paused"], settings["batch_size"]) == (3, False, 32)
     each_applies(pair, 3, 5)
     assert pair.set_learning(processes=0)["processes"] == 0
     before = updates(pair)

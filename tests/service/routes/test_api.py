@@ -13,7 +13,9 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from rtagent.config import Config
 from rtagent.errors import UserError
+from rtagent.live_config import live_values
 from service.daemon.commands import BackendBusy, BackendGone
 
 PATCH_TYPE = {"content-type": "application/merge-patch+json"}
@@ -64,8 +66,7 @@ def test_stream_rate_out_of_bounds(client: TestClient, hz: str) -> None:
 def test_inference_shows_settings_with_etag(client: TestClient) -> None:
     answer = client.get("/v1/inference")
     assert answer.json() == {
-        "processes": 2, "algorithm": "adaptive", "action_deadline_ms": None,
-        "injected_latency_ms": 0.0, "ready": 2, "recommended_processes": 5,
+        **live_values(Config())["inference"], "ready": 2, "recommended_processes": 5,
     }
     assert answer.headers["etag"] == client.get("/v1/inference").headers["etag"]
 
