@@ -112,8 +112,6 @@ class DaemonUpdate:
         networks.flatten_into(self.network, flat)
         memory = memoryview(np.zeros(LearnerState.size(len(flat)), np.uint8))
         published = memoryview(np.zeros(WeightBuffers.size(len(flat)), np.uint8))
-        LearnerState.format(memory)
-        WeightBuffers.format(published)
         state = LearnerState(memory, len(flat))
         put(begin(flat, 0), state)
         self._shared = SharedUpdate(algorithm, state, WeightBuffers(published, len(flat)), learning)

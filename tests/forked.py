@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -91,8 +91,10 @@ def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> boo
     return True
 
 
-def at_each_line(code: CodeType, reached: Callable[[], None], call: Callable[[], object]) -> None:
-    """Run `call`, and `reached` before each line of the function that has this code."""
+def at_each_line(
+    codes: Collection[CodeType], reached: Callable[[], None], call: Callable[[], object]
+) -> None:
+    """Run `call`, and `reached` before each line of the functions that have these codes."""
 
     def inside(frame: FrameType, event: str, arg: Any) -> Any:
         if event == "line":
@@ -100,7 +102,7 @@ def at_each_line(code: CodeType, reached: Callable[[], None], call: Callable[[],
         return inside
 
     def outside(frame: FrameType, event: str, arg: Any) -> Any:
-        return inside if frame.f_code is code else None
+        return inside if frame.f_code in codes else None
 
     before = sys.gettrace()
     sys.settrace(outside)

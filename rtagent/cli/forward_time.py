@@ -238,7 +238,6 @@ def takeover_times(acting: Any, parameters: int, seconds: float) -> npt.NDArray[
     from rtagent.policy.networks import flatten_into
 
     buffers = memoryview(bytearray(WeightBuffers.size(parameters)))
-    WeightBuffers.format(buffers)
     published, values = WeightBuffers(buffers, parameters), np.zeros(parameters, np.float32)
     flatten_into(acting.module, values)
     clock = MonotonicClock()

@@ -102,8 +102,6 @@ def _update(config: Config, blueprint: Blueprint, sizes: dict[str, int]) -> Any:
     from rtagent.policy.actor_critic import build_learned
 
     buffers = {name: memoryview(bytearray(size)) for name, size in sizes.items()}
-    LearnerState.format(buffers["learner"])
-    WeightBuffers.format(buffers["weights"])
     state = LearnerState(buffers["learner"], blueprint.learned_parameters)
     network = build_learned(
         config.policy, blueprint.observation_space, blueprint.action_space, config.learning

@@ -18,7 +18,9 @@ from typing import Protocol
 import numpy as np
 
 from rtagent.clock import Clock
-from rtagent.memory.weights import READ_ATTEMPTS, Floats, Reading, WeightBuffers, WeightsInfo
+from rtagent.memory.array_buffer import Floats, Reading
+from rtagent.memory.double_buffer import READ_ATTEMPTS
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
 
 MOST_TORN = 3
 """Copies written over in a row, after which the next one is made without a pause."""
@@ -62,8 +64,8 @@ class Weights:
         self._standby = standby
         self._clock = clock
         self._flat = np.zeros(parameters, np.float32)
-        self._publication = -1
-        self._reading: Reading | None = None
+        self._publication = 0
+        self._reading: Reading[WeightsInfo] | None = None
         self._filled = 0
         self._ready: WeightsInfo | None = None
         self._torn = 0
@@ -75,7 +77,7 @@ class Weights:
     def pending(self) -> bool:
         """Whether there is something to prepare."""
         return self._ready is None and (
-            self._reading is not None or self._buffers.publication != self._publication
+            self._reading is not None or self._buffers.number != self._publication
         )
 
     def prepare(self, until: float) -> None:
@@ -130,7 +132,7 @@ class Weights:
         if not self.pending:
             return False
         if self._reading is None:
-            self._reading, self._filled = self._buffers.begin(self._flat), 0
+            self._reading, self._filled = self._buffers.begin_reading(self._flat), 0
             return self._reading is not None
         reading = self._reading
         if not reading.complete:
@@ -142,6 +144,6 @@ class Weights:
         self._standby.fill(self._filled, self._flat)
         self._filled += 1
         if self._filled == self._standby.pieces:
-            self._reading, self._ready, self._torn = None, reading.info, 0
-            self._publication = reading.publication
+            self._reading, self._ready, self._torn = None, reading.header, 0
+            self._publication = reading.number
         return True

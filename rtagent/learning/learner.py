@@ -58,9 +58,9 @@ NANO = 1e9
 def run(context: WorkerContext) -> None:
     """The body of a learner process; returns when it is told to stop."""
     # Acting waits for the first weights, and need not wait for the rest of this.
-    if context.world.weights.publication < 0:
+    if not context.world.weights.number:
         with context.world.turns.hold(context.clock, context.beat):
-            if context.world.weights.publication < 0:
+            if not context.world.weights.number:
                 publish_initial(context.world, context.config, context.resume)
     context.set_idle_priority()
     Learner(context).run()
@@ -155,7 +155,7 @@ class Learner:
         """Make the shared state out of what is published, if nobody has yet."""
         state = self._update.state
         with self._turns.hold():
-            if state.number < 0:
+            if not state.number:
                 states.put(self._first_state(), state)
         progress = state.progress
         self._record["updates"][0] = progress.updates

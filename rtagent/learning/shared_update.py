@@ -85,7 +85,7 @@ class SharedUpdate:
         self._target = FlatNetwork(algorithm.target)
         self._copy = np.empty(self._network.size, np.float32)
         self._slope = torch.zeros(self._network.size)
-        self._target_number = -1
+        self._target_number = 0
         self._read = Progress()
         self._acting = slice(FlatNetwork(algorithm.acting).size)
         # What is updated together is clipped and stepped together.

@@ -1,9 +1,9 @@
 """What the supervisor tells the workers: settings that change while they run.
 
-Why it is correct. The settings travel in one `JsonCell` that only the supervisor writes; a worker
-compares the sequence word once per cycle and parses the document only when it has changed. Orders
-that it finds torn stay unread: it goes on with those it has, and looks again the next time. The
-cell holds the live settings alone; every process has the others since its start.
+Why it is correct. The settings travel in one `JsonDoubleBuffer` that only the supervisor writes; a
+worker compares its number once per cycle and parses the document only when it has changed. Orders
+that it cannot read whole stay unread: it goes on with those it has, and looks again the next time.
+The document holds the live settings alone; every process has the others since its start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from rtagent.config import Config, EnvConfig, InferenceConfig, LearningConfig, R3Config
 from rtagent.live_config import live_values, with_values
-from rtagent.memory.cells import JsonCell
+from rtagent.memory.double_buffer import JsonDoubleBuffer
 
 CAPACITY = 8192
 
@@ -75,25 +75,25 @@ class Control:
     """
 
     def __init__(self, buffer: memoryview, config: Config) -> None:
-        self._cell = JsonCell(buffer, CAPACITY)
+        self._buffer = JsonDoubleBuffer(buffer, CAPACITY)
         self._config = config
         self._document: dict[str, Any] | None = None
         self._orders: Orders
 
     @staticmethod
     def size() -> int:
-        """Bytes of the cell."""
-        return JsonCell.size(CAPACITY)
+        """Bytes of the orders."""
+        return JsonDoubleBuffer.size(CAPACITY)
 
     def write(self, orders: Orders) -> None:
         """Put new orders in force. Only the supervisor."""
         document = {each.name: getattr(orders, each.name) for each in fields(orders)}
-        self._cell.write(document | {"config": live_values(orders.config)})
+        self._buffer.write(document | {"config": live_values(orders.config)})
 
     @property
     def orders(self) -> Orders:
         """The orders in force; the supervisor writes the first before it starts any worker."""
-        document = self._cell.read()
+        document = self._buffer.read()
         if document is not self._document:
             config = with_values(self._config, document["config"])
             self._orders = Orders(**document | {"config": config})

@@ -1,25 +1,22 @@
 """Where learning stands in its training horizon, what memory is reserved, and why.
 
-Why it is correct. There are two records, each with one writer at a time: the horizon belongs to the
-holder of the apply lock (`turns.py`), the reservations to the supervisor. A record lies twice. A
-writer fills the half that is not current and then makes it current by one 8-byte store, so a
+Why it is correct. There are two records, each in a double buffer with one writer at a time: the
+horizon belongs to the holder of the apply lock (`turns.py`), the reservations to the supervisor. A
 writer killed at any instant leaves the state before or the state after, and never, say, a horizon
-counted as met whose samples are still there. A reader copies the current half, and copies again if
-the number has moved meanwhile: the writer returns to a half only after that. Decisions
-lie in a ring, the entry before its count; each carries its number, so that a reader who is lapped
-leaves it out. Between numbers and contents stands a fence, on both sides (`ordering.py`). Nobody
-waits for anybody.
+counted as met whose samples are still there. Decisions lie in a ring, the entry before its count;
+each carries its number, so that a reader who is lapped leaves it out. Between numbers and contents
+stands a fence, on both sides (`ordering.py`). Nobody waits for anybody.
 """
 
 from __future__ import annotations
 
 import math
-import struct
-from dataclasses import asdict, dataclass, fields
-from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from rtagent.memory import ordering
+from rtagent.memory.double_buffer import RecordDoubleBuffer
+from rtagent.memory.records import Layout
 
 UNKNOWN = math.nan
 DECISIONS = 1024
@@ -30,7 +27,6 @@ KINDS = (
     "early-exit",
 )
 OUTCOMES = frozenset({"met", "missed", "early-exit"})
-READ_ATTEMPTS = 16
 WORD = 8
 
 
@@ -192,25 +188,19 @@ class HorizonRecord:
     """
 
     def __init__(self, buffer: memoryview) -> None:
-        self._horizon = _Halves(buffer, 0, _HORIZON)
-        at = self._horizon.end
-        self._reservations = _Halves(buffer, at, _RESERVATIONS)
-        at = self._reservations.end
-        self._count = buffer[at : at + WORD].cast("q")
-        self._ring = buffer[at + WORD :]
+        first = RecordDoubleBuffer.size(Horizon)
+        second = first + RecordDoubleBuffer.size(Reservations)
+        self._horizon = RecordDoubleBuffer(buffer[:first], Horizon)
+        self._reservations = RecordDoubleBuffer(buffer[first:second], Reservations)
+        self._count = buffer[second : second + WORD].cast("q")
+        self._ring = buffer[second + WORD :]
+        self._last, self._last_reservations = Horizon(), Reservations()
 
     @staticmethod
     def size() -> int:
-        """Bytes of everything."""
-        halves = 2 * WORD + 2 * _HORIZON.size + 2 * _RESERVATIONS.size
-        return halves + WORD + DECISIONS * _DECISION.size
-
-    @staticmethod
-    def format(buffer: memoryview) -> None:
-        """Begin with the first horizon, and nothing reserved."""
-        record = HorizonRecord(buffer)
-        record.write(Horizon())
-        record.reserve(Reservations())
+        """Bytes of everything; zeroed: the first horizon, nothing reserved, and no decision."""
+        buffers = RecordDoubleBuffer.size(Horizon) + RecordDoubleBuffer.size(Reservations)
+        return buffers + WORD + DECISIONS * _DECISION.size
 
     @property
     def number(self) -> int:
@@ -218,8 +208,15 @@ class HorizonRecord:
         return self._horizon.number
 
     def read(self) -> Horizon:
-        """A copy of the horizon; exact under the apply lock."""
-        return self._horizon.read()
+        """A copy of the horizon; exact under the apply lock.
+
+        Without it, the one read before if each attempt was lapped.
+        """
+        found = self._horizon.read()
+        if found is None:
+            return replace(self._last)
+        self._last = found
+        return found
 
     def write(self, horizon: Horizon) -> None:
         """Replace the horizon. Under the apply lock only."""
@@ -227,8 +224,12 @@ class HorizonRecord:
 
     @property
     def reservations(self) -> Reservations:
-        """A copy of the reservations."""
-        return self._reservations.read()
+        """A copy of the reservations; the one read before if each attempt was lapped."""
+        found = self._reservations.read()
+        if found is None:
+            return replace(self._last_reservations)
+        self._last_reservations = found
+        return found
 
     def reserve(self, reservations: Reservations) -> None:
         """Replace the reservations. Only the supervisor."""
@@ -266,58 +267,4 @@ class HorizonRecord:
         return found
 
 
-Kind = TypeVar("Kind")
-
-
-class _Layout(Generic[Kind]):
-    """How a dataclass of integers and floats lies in memory: 8 bytes each, in order."""
-
-    def __init__(self, kind: type[Kind]) -> None:
-        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        codes = ["d" if isinstance(getattr(kind(), name), float) else "q" for name in names]
-        self._struct = struct.Struct("<" + "".join(codes))
-        self._values = attrgetter(*names)
-        self._kind = kind
-        self.size = self._struct.size
-
-    def store(self, buffer: memoryview, at: int, record: Kind) -> None:
-        self._struct.pack_into(buffer, at, *self._values(record))
-
-    def load(self, buffer: memoryview, at: int) -> Kind:
-        return self._kind(*self._struct.unpack_from(buffer, at))
-
-
-class _Halves(Generic[Kind]):
-    """A record that lies twice, after the number that says which half is current."""
-
-    def __init__(self, buffer: memoryview, at: int, layout: _Layout[Kind]) -> None:
-        self._number = buffer[at : at + WORD].cast("q")
-        self._halves = buffer[at + WORD : at + WORD + 2 * layout.size]
-        self._layout = layout
-        self.end = at + WORD + 2 * layout.size
-
-    @property
-    def number(self) -> int:
-        return int(self._number[0])
-
-    def write(self, record: Kind) -> None:
-        number = self._number[0] + 1
-        ordering.fence()
-        self._layout.store(self._halves, number % 2 * self._layout.size, record)
-        ordering.fence()
-        self._number[0] = number
-
-    def read(self) -> Kind:
-        for _ in range(READ_ATTEMPTS):
-            number = self._number[0]
-            ordering.fence()
-            record = self._layout.load(self._halves, number % 2 * self._layout.size)
-            ordering.fence()
-            if self._number[0] == number:
-                break
-        return record
-
-
-_HORIZON = _Layout(Horizon)
-_RESERVATIONS = _Layout(Reservations)
-_DECISION = _Layout(Decision)
+_DECISION = Layout(Decision)

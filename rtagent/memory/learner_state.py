@@ -1,40 +1,22 @@
 """What all learners share: weights, Adam's moments and the target network, as flat arrays.
 
-Why it is correct. Only the learner that holds the apply lock writes (`memory/turns.py`). The state
-lies twice: an update reads the current copy and writes the other one, whose header says -1
-meanwhile; it becomes current by one 8-byte store, after its header. A learner killed at any
+Why it is correct. Only the learner that holds the apply lock writes (`turns.py`). The state is one
+double buffer: an update reads the current copy and fills the other one, so a learner killed at any
 instant leaves the current copy whole, and the next one begins the update of that copy anew. The
-target network lies twice in the same way, with the number of updates that it has seen, so a
-learner killed between the two stores leaves a target that is visibly due. Readers take no lock:
-they copy, and accept the copy if its header still carries the number that they wanted, and the
-checksum of the values; only two updates during one copy make them try again. Fences stand behind
-the -1, before the store that makes a copy current, and around the copy of a reader
-(`ordering.py`).
+target network is another, with the number of updates that it has seen, so a learner killed between
+the two publications leaves a target that is visibly due. Readers take no lock.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from rtagent.memory import ordering
-from rtagent.memory.weights import checksum
+from rtagent.memory.array_buffer import CONTROL_BYTES, ArrayDoubleBuffer, Floats
 
-COPIES = 2
-CONTROL_BYTES = 256
-READ_ATTEMPTS = 8
-
-_HEADER = np.dtype(
-    [
-        ("number", "<i8"), ("updates", "<i8"), ("steps", "<i8"), ("samples", "<i8"),
-        ("followed", "<i8"), ("checksum", "<u8"),
-    ]
-)
-_TARGET_AT = 128
-
-Floats = npt.NDArray[np.float32]
+_CONTROL_AT = 64
+_PAYLOAD_AT = _CONTROL_AT + 2 * CONTROL_BYTES
 
 
 @dataclass(frozen=True)
@@ -80,7 +62,7 @@ class LearnerState:
     """The shared state of the learners.
 
     Args:
-        buffer: `LearnerState.size(parameters)` writable bytes.
+        buffer: `LearnerState.size(parameters)` bytes; zeroed, there is no state.
         parameters: number of values.
 
     Attributes:
@@ -90,86 +72,72 @@ class LearnerState:
     """
 
     def __init__(self, buffer: memoryview, parameters: int) -> None:
-        self._current = np.frombuffer(buffer, "<i8", 1)
-        self._target_current = np.frombuffer(buffer, "<i8", 1, 8)
-        self.served = np.frombuffer(buffer, "<i8", 1, 16)
-        self._headers = np.frombuffer(buffer, _HEADER, COPIES, 32)
-        self._target_headers = np.frombuffer(buffer, _HEADER, COPIES, _TARGET_AT)
-        stride = _stride(parameters)
-        arrays = [
-            np.frombuffer(buffer, np.float32, parameters, CONTROL_BYTES + index * stride)
-            for index in range(4 * COPIES)
-        ]
-        self.copies = [Arrays(*arrays[3 * index : 3 * index + 3]) for index in range(COPIES)]
-        self._targets = arrays[3 * COPIES :]
+        self.served = np.frombuffer(buffer, "<i8", 1)
+        # The words of both lie on the first page, which is there also where nobody learns.
+        second, payload = _CONTROL_AT + CONTROL_BYTES, buffer[_PAYLOAD_AT:]
+        self._state = ArrayDoubleBuffer(
+            buffer[_CONTROL_AT:second], payload, Progress, parameters, arrays=3
+        )
+        self._target = ArrayDoubleBuffer(
+            buffer[second:_PAYLOAD_AT],
+            payload[ArrayDoubleBuffer.payload_bytes(parameters, 3) :],
+            Progress,
+            parameters,
+        )
+        self.copies = [Arrays(*arrays) for arrays in self._state.copies]
 
     @staticmethod
     def size(parameters: int) -> int:
         """Bytes for networks with that many values."""
-        return CONTROL_BYTES + 4 * COPIES * _stride(parameters)
-
-    @staticmethod
-    def format(buffer: memoryview) -> None:
-        """Mark the state as absent."""
-        np.frombuffer(buffer, "<i8", 2)[:] = -1
-        for at in (32, _TARGET_AT):
-            np.frombuffer(buffer, _HEADER, COPIES, at)["number"] = -1
+        return _PAYLOAD_AT + ArrayDoubleBuffer.payload_bytes(parameters, arrays=4)
 
     @property
     def number(self) -> int:
-        """Number of the current state, -1 if there is none. Cheap to compare."""
-        return int(self._current[0])
+        """Number of the current state, 0 if there is none. Cheap to compare."""
+        return self._state.number
 
     @property
     def target_number(self) -> int:
-        """Number of the current target network, -1 if there is none. Cheap to compare."""
-        return int(self._target_current[0])
+        """Number of the current target network, 0 if there is none. Cheap to compare."""
+        return self._target.number
 
     @property
     def progress(self) -> Progress:
         """Of the current state; exact under the apply lock."""
-        return _progress(self._headers[max(self.number, 0) % COPIES])
+        return self._state.header
 
     @property
     def target_updates(self) -> int:
         """Updates that the target network has seen; exact under the apply lock."""
-        return int(self._target_headers["updates"][max(self.target_number, 0) % COPIES])
+        return self._target.header.updates
 
     # ---- under the apply lock
 
     @property
     def current(self) -> Arrays:
         """The current copy, to be read only."""
-        return self.copies[max(self.number, 0) % COPIES]
+        return self.copies[self._state.current]
 
     def begin(self) -> int:
         """The index of the other copy, to be filled; then `commit`."""
-        index = (self.number + 1) % COPIES
-        self._headers["number"][index] = -1
-        ordering.fence()
-        return index
+        return self._state.begin()
 
     def commit(self, progress: Progress) -> None:
         """Make the copy that `begin` gave the current one."""
-        values = self.copies[(self.number + 1) % COPIES].weights
-        _publish(self._headers, self._current, progress, values)
+        self._state.commit(progress)
 
     @property
     def target(self) -> Floats:
         """The current target network, to be read only."""
-        return self._targets[max(self.target_number, 0) % COPIES]
+        return self._target.copies[self._target.current][0]
 
     def begin_target(self) -> Floats:
         """The other copy of the target network, to be filled; then `commit_target`."""
-        index = (self.target_number + 1) % COPIES
-        self._target_headers["number"][index] = -1
-        ordering.fence()
-        return self._targets[index]
+        return self._target.copies[self._target.begin()][0]
 
     def commit_target(self, updates: int) -> None:
         """Make the copy that `begin_target` gave the current one."""
-        values = self._targets[(self.target_number + 1) % COPIES]
-        _publish(self._target_headers, self._target_current, Progress(updates), values)
+        self._target.commit(Progress(updates))
 
     # ---- by anybody
 
@@ -182,14 +150,7 @@ class LearnerState:
         Returns:
             How far they are; None if there are none, or if each attempt was lapped.
         """
-        for _ in range(READ_ATTEMPTS):
-            number = self.number
-            if number < 0:
-                return None
-            header = _copied(self._headers, number, self.copies[number % COPIES].weights, out)
-            if header is not None:
-                return _progress(header)
-        return None
+        return self._state.read(out)
 
     def read_target(self, out: Floats) -> int | None:
         """Copy the current target network.
@@ -198,52 +159,7 @@ class LearnerState:
             out: (parameters,), filled; undefined if None is returned.
 
         Returns:
-            Its number; None if there is none, or if each attempt was lapped.
+            A number that it has at least; None if there is none, or if each attempt was lapped.
         """
-        for _ in range(READ_ATTEMPTS):
-            number = self.target_number
-            if number < 0:
-                return None
-            header = _copied(self._target_headers, number, self._targets[number % COPIES], out)
-            if header is not None:
-                return number
-        return None
-
-
-def _publish(
-    headers: npt.NDArray[np.void],
-    current: npt.NDArray[np.int64],
-    progress: Progress,
-    values: Floats,
-) -> None:
-    number = int(current[0]) + 1
-    header = headers[number % COPIES : number % COPIES + 1]
-    header["updates"] = progress.updates
-    header["steps"] = progress.steps
-    header["samples"] = progress.samples
-    header["followed"] = progress.followed
-    header["checksum"] = checksum(values, number, *astuple(progress))
-    header["number"] = number
-    ordering.fence()
-    current[0] = number
-
-
-def _copied(
-    headers: npt.NDArray[np.void], number: int, values: Floats, out: Floats
-) -> np.void | None:
-    """Copy values that `number` has announced; their header, or none if they are not its own."""
-    ordering.fence()
-    header = headers[number % COPIES].copy()
-    np.copyto(out, values)
-    ordering.fence()
-    whole = headers["number"][number % COPIES] == number
-    found = checksum(out, number, *astuple(_progress(header)))
-    return header if whole and found == header["checksum"] else None
-
-
-def _progress(header: np.void) -> Progress:
-    return Progress(*(int(header[name]) for name in ("updates", "steps", "samples", "followed")))
-
-
-def _stride(parameters: int) -> int:
-    return -(-parameters * 4 // 64) * 64
+        number = self.target_number
+        return None if self._target.read(out) is None else number

@@ -10,8 +10,8 @@ from rtagent.config import Config
 from rtagent.memory.actions import ActionSlots
 from rtagent.memory.arena import PAGE, Arena, ArenaHandle, check_memory
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.cells import JsonCell
 from rtagent.memory.control import Control
+from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
@@ -84,7 +84,7 @@ class WorldMemory:
             "metrics": ProcessMetrics.size(),
             "control": Control.size(),
             "stagger": StaggerState.nbytes(),
-            "status": JsonCell.size(STATUS_CAPACITY),
+            "status": JsonDoubleBuffer.size(STATUS_CAPACITY),
             "claims": 1,
             "turns": Turns.size(),
             "apply": 1,
@@ -183,10 +183,7 @@ class WorldMemory:
         arenas, blueprint = self.handles.arenas, self.handles.blueprint
         FrameRing.format(memoryview(arenas["frames"].map()))
         Ledger.format(memoryview(arenas["ledger"].map()))
-        WeightBuffers.format(memoryview(arenas["weights"].map()))
         ActionSlots.format(memoryview(arenas["actions"].map()), blueprint)
-        LearnerState.format(memoryview(arenas["learner"].map()))
-        HorizonRecord.format(memoryview(arenas["horizon"].map()))
         if "priorities" in arenas:
             Priorities.format(memoryview(arenas["priorities"].map()))
 
@@ -248,9 +245,9 @@ class World:
         return Control(self._map("control"), self.config)
 
     @cached_property
-    def status(self) -> JsonCell:
+    def status(self) -> JsonDoubleBuffer:
         """State of the run and its processes. Writer: the supervisor."""
-        return JsonCell(self._map("status"), STATUS_CAPACITY)
+        return JsonDoubleBuffer(self._map("status"), STATUS_CAPACITY)
 
     @cached_property
     def stagger(self) -> StaggerState:

@@ -3,9 +3,9 @@
 Why it is correct. Only the supervisor's thread tells. Events leave for the disk and for the log
 through queues that never make it wait (`telemetry/event_log.py`, `logs/log_lines.py`); whether
 they reach the disk is one attribute, which its thread sets and the supervisor's thread reads. The
-newest events also stand in the status cell, so they are seen when the disk is full. The wall clock
-is read once, at the start: the times of events follow the monotonic clock and the time of sleep
-from there, whatever is done to the other.
+newest events also stand in the status document, so they are seen when the disk is full. The wall
+clock is read once, at the start: the times of events follow the monotonic clock and the time of
+sleep from there, whatever is done to the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rtagent.logs.event_levels import level_of
 from rtagent.logs.log_format import event_text
 from rtagent.logs.log_lines import LogLines
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_text
-from rtagent.memory.cells import JsonCell, TooLong
+from rtagent.memory.double_buffer import JsonDoubleBuffer, TooLong
 from rtagent.supervisor.child import Child, State
 from rtagent.telemetry.event_log import KEYS, MOST_BYTES, EventLog
 
@@ -43,7 +43,7 @@ def wall_clock() -> datetime:
 
 
 class Report:
-    """Writes the status cell whenever something in it has changed, and keeps the events.
+    """Writes the status document whenever something in it has changed, and keeps the events.
 
     Args:
         run_id: name of the run.
@@ -106,12 +106,12 @@ class Report:
         self._lines.put(event)
 
     def write(
-        self, cell: JsonCell, children: Sequence[Child], config: Config, state: str
+        self, buffer: JsonDoubleBuffer, children: Sequence[Child], config: Config, state: str
     ) -> None:
-        """Bring the status cell up to date. Only the supervisor.
+        """Bring the status document up to date. Only the supervisor.
 
         Args:
-            cell: the status cell.
+            buffer: of the status document.
             children: every process.
             config: in force.
             state: of the run.
@@ -134,7 +134,7 @@ class Report:
             "config": config.model_dump(mode="json"),
         }
         if status != self._written:
-            _write(cell, status)
+            _write(buffer, status)
             self._written = status
 
     def close(self) -> None:
@@ -172,17 +172,16 @@ def _log_event(event: dict[str, Any], dropped: int) -> None:
     _log.log(level_of(event["kind"]), "%s", event_text(event), extra=extra)
 
 
-def _write(cell: JsonCell, status: dict[str, Any]) -> None:
-    """Write a status, shortened where the cell cannot hold it: hundreds of errors may come at once.
-    """
+def _write(buffer: JsonDoubleBuffer, status: dict[str, Any]) -> None:
+    """Write a status, shortened where it does not fit: hundreds of errors may come at once."""
     for most in (None, *SHORTER):
         try:
-            cell.write(status if most is None else _shortened(status, most))
+            buffer.write(status if most is None else _shortened(status, most))
         except TooLong:
             continue
         return
     without = {**status, "roles": [], "events": [], "shortened": True}
-    cell.write(without)
+    buffer.write(without)
 
 
 def _shortened(status: dict[str, Any], most: int) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class SharedBackend:
 
     def status_version(self) -> int:
         """The number of the supervisor's newest report."""
-        return self._world.status.sequence
+        return self._world.status.number
 
     def stats(self) -> dict[str, Any]:
         """Every figure, from shared memory."""

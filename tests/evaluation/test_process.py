@@ -201,7 +201,6 @@ def make_context(parameters: int = 3, **learning: Any) -> FakeContext:
     settings = {"evaluation_every_s": 60.0, "evaluation_episodes": 2, **learning}
     config = parse_config({"learning": settings, "run": {"seed": 5}})
     memory = memoryview(np.zeros(WeightBuffers.size(parameters), np.uint8))
-    WeightBuffers.format(memory)
     return FakeContext(config, WeightBuffers(memory, parameters), parameters)
 
 

@@ -112,7 +112,6 @@ class Bench:
         weights = memory(WeightBuffers.size(PARAMETERS))
         frames = memory(FrameRing.size(blueprint, CAPACITY))
         slots = memory(ActionSlots.size(blueprint))
-        WeightBuffers.format(weights)
         FrameRing.format(frames)
         ActionSlots.format(slots, blueprint)
         self.buffers = WeightBuffers(weights, PARAMETERS)

@@ -9,8 +9,8 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.inference.weights import MOST_TORN, Weights
-from rtagent.memory import weights as memory_weights
-from rtagent.memory.weights import BUFFERS, CONTROL_BYTES, WeightBuffers, WeightsInfo
+from rtagent.memory import array_buffer
+from rtagent.memory.weights import BUFFERS, WeightBuffers, WeightsInfo
 
 PARAMETERS = 1000
 PIECE = 64
@@ -46,7 +46,6 @@ class Bench:
     def __init__(self) -> None:
         size = WeightBuffers.size(PARAMETERS)
         self.memory = memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
-        WeightBuffers.format(self.memory)
         self.buffers = WeightBuffers(self.memory, PARAMETERS)
         self.clock = VirtualClock()
         self.standby = FakeStandby(self.clock)
@@ -68,7 +67,7 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(memory_weights, "PIECE_VALUES", PIECE)
+    monkeypatch.setattr(array_buffer, "PIECE_VALUES", PIECE)
     return Bench()
 
 
@@ -126,13 +125,13 @@ def lap_during_copies(bench: Bench, monkeypatch: pytest.MonkeyPatch, times: int)
     def lapped(out: np.ndarray, values: np.ndarray) -> None:
         copyto(out, values)
         if len(out) == PIECE and len(versions) < BUFFERS * times:
-            monkeypatch.setattr(memory_weights.np, "copyto", copyto)
+            monkeypatch.setattr(array_buffer.np, "copyto", copyto)
             for _ in range(BUFFERS):
                 versions.append(100 + len(versions))
                 bench.publish(versions[-1])
-            monkeypatch.setattr(memory_weights.np, "copyto", lapped)
+            monkeypatch.setattr(array_buffer.np, "copyto", lapped)
 
-    monkeypatch.setattr(memory_weights.np, "copyto", lapped)
+    monkeypatch.setattr(array_buffer.np, "copyto", lapped)
     return versions
 
 
@@ -154,9 +153,7 @@ def test_a_changed_value_is_found_by_the_checksum(bench: Bench) -> None:
     bench.publish(1)
     bench.weights.take_over()
     bench.publish(2)
-    index = 4 * (PARAMETERS - 1)
-    stride = -(-PARAMETERS * 4 // 64) * 64
-    bench.memory[CONTROL_BYTES + stride + index] ^= 1
+    bench.buffers.copies[bench.buffers.current][0].view(np.uint32)[-1] ^= 1
     assert bench.weights.take_over()
     bench.prepare(1.0)
     bench.weights.hurry(1.0)

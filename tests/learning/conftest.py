@@ -45,17 +45,17 @@ def _make_blueprint(
 
 
 def _memory(size: int) -> memoryview:
-    """Zeroed bytes, aligned to 8, whose first word says that nothing is there."""
-    words = np.zeros(-(-size // 8), np.int64)
-    words[0] = -1
-    return memoryview(words.view(np.uint8))
+    """Zeroed bytes, aligned to 8."""
+    return memoryview(np.zeros(-(-size // 8), np.int64).view(np.uint8))
 
 
 def _make_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledger]:
     """An empty frame ring and ledger."""
-    frames = FrameRing(_memory(FrameRing.size(blueprint, capacity)), blueprint, capacity)
-    ledger = Ledger(_memory(Ledger.size(blueprint, capacity)), blueprint, capacity)
-    return frames, ledger
+    sizes = FrameRing.size(blueprint, capacity), Ledger.size(blueprint, capacity)
+    frames, ledger = (_memory(size) for size in sizes)
+    FrameRing.format(frames)
+    Ledger.format(ledger)
+    return FrameRing(frames, blueprint, capacity), Ledger(ledger, blueprint, capacity)
 
 
 def _write(ledger: Ledger, tick: int, **values: Any) -> None:

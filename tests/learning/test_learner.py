@@ -19,8 +19,8 @@ from rtagent.learning import learner
 from rtagent.learning.warm_up import empty_batch
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.cells import JsonCell
 from rtagent.memory.control import Orders
+from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.process_metrics import ProcessMetrics, applied_rate
@@ -75,7 +75,7 @@ class FakeContext:
         self.gave_way = True
 
     def ready(self) -> None:
-        self.ready_after = (self.world.weights.publication, self.clock.now())
+        self.ready_after = (self.world.weights.number, self.clock.now())
 
     def event(self, kind: str, **details: Any) -> None:
         self.events.append((kind, details))
@@ -108,14 +108,11 @@ def make_world(
         shapes = replace(shapes, tensors=tensors[:count], critics=tensors[count:])
         frames, ledger = make_rings(shapes, CAPACITY)
         buffer = shared_bytes(WeightBuffers.size(shapes.parameters))
-        WeightBuffers.format(buffer)
         state, horizon = (
             shared_bytes(size) for size in (
                 LearnerState.size(shapes.learned_parameters), HorizonRecord.size()
             )
         )
-        LearnerState.format(state)
-        HorizonRecord.format(horizon)
         arenas.append(Arena("apply", 1))
         return SimpleNamespace(
             config=config, blueprint=shapes, frames=frames, ledger=ledger,
@@ -124,7 +121,7 @@ def make_world(
             horizon=HorizonRecord(horizon),
             turns=Turns(shared_bytes(Turns.size()), RobustLock(arenas[-1].handle)),
             metrics=ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), priorities=None,
-            status=JsonCell(shared_bytes(JsonCell.size(4096)), 4096),
+            status=JsonDoubleBuffer(shared_bytes(JsonDoubleBuffer.size(4096)), 4096),
         )
 
     yield make
@@ -165,7 +162,7 @@ def test_it_learns_publishes_and_leaves_a_checkpoint(
     context = FakeContext(world, tmp_path)
     stop_at(context, 23)
     learner.run(context)
-    assert context.ready_after == (0, 100.0)
+    assert context.ready_after == (1, 100.0)
     assert world.weights.info() == WeightsInfo(version=6, updates=23)
     record = context.record
     assert int(record["samples_consumed"][0]) == 23 * 4

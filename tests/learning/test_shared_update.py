@@ -52,8 +52,6 @@ def make(shared_bytes: Any) -> Make:
         networks.flatten_into(module(), flat)
         sizes = LearnerState.size(len(flat)), WeightBuffers.size(len(flat))
         buffers = [shared_bytes(size) for size in sizes]
-        LearnerState.format(buffers[0])
-        WeightBuffers.format(buffers[1])
         WeightBuffers(buffers[1], len(flat)).publish(flat, WeightsInfo(5, 0))
         states.put(states.begin(flat, 0), LearnerState(buffers[0], len(flat)))
         return [

@@ -48,14 +48,14 @@ def shared(make_arena: Callable[..., Arena]) -> Callable[[int], memoryview]:
 
 
 @pytest.fixture
-def images() -> Callable[[memoryview, CodeType, Callable[[], object]], list[bytes]]:
-    """What memory may hold if a writer is killed: images(memory, code of the writer, call)."""
+def images() -> Callable[..., list[bytes]]:
+    """What memory may hold if a writer is killed: images(memory, call, *codes of the writer)."""
     return _images
 
 
-def _images(memory: memoryview, code: CodeType, call: Callable[[], object]) -> list[bytes]:
+def _images(memory: memoryview, call: Callable[[], object], *codes: CodeType) -> list[bytes]:
     steps: list[bytes] = []
-    at_each_line(code, lambda: steps.append(bytes(memory)), call)
+    at_each_line(codes, lambda: steps.append(bytes(memory)), call)
     steps.append(bytes(memory))
     found = [steps[0]]
     for before, after in itertools.pairwise(steps):

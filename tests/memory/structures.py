@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import random
 from types import CodeType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from rtagent.memory import learner_state
 from rtagent.memory.actions import SLOTS, ActionSlots
-from rtagent.memory.cells import JsonCell
+from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.ledger import TRUNCATED, Ledger, checksum
-from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
 from tests.conftest import make_blueprint
 
@@ -26,14 +23,13 @@ CAPACITY = 256
 EPISODE = 48
 PARAMETERS = 8192
 PATTERNS = 251
-JSON_CAPACITY = 1024
 BLUEPRINT = make_blueprint(frame_shape=SHAPE)
 
 
 class Structure(Protocol):
     """One structure, mapped anew by every process that uses it."""
 
-    code: CodeType
+    codes: tuple[CodeType, ...]
 
     def __init__(self, memory: memoryview) -> None: ...
 
@@ -67,7 +63,7 @@ class Structure(Protocol):
 class Frames:
     """The frame ring: row n of `PICTURES` is frame n."""
 
-    code = FrameRing.publish.__code__
+    codes = (FrameRing.publish.__code__,)
     pictures = np.add.outer(
         np.arange(PATTERNS), np.arange(SHAPE[0] * SHAPE[1]) % 7
     ).astype(np.uint8).reshape(PATTERNS, *SHAPE)
@@ -114,7 +110,7 @@ class Frames:
 class Rows:
     """The tick ledger: every field follows from the tick, and the checksum holds."""
 
-    code = Ledger.write.__code__
+    codes = (Ledger.write.__code__,)
 
     def __init__(self, memory: memoryview) -> None:
         self.ledger = Ledger(memory, BLUEPRINT, CAPACITY)
@@ -168,7 +164,7 @@ class Rows:
 class Deposits:
     """The action slots of one inference process."""
 
-    code = ActionSlots.deposit.__code__
+    codes = (ActionSlots.deposit.__code__,)
 
     def __init__(self, memory: memoryview) -> None:
         self.slots = ActionSlots(memory, BLUEPRINT)
@@ -214,107 +210,20 @@ class Deposits:
         return Deposited(0, tick - 7, tick, tick % 3, tick % 1000, (tick + 1) / 8)
 
 
-class Weights:
-    """The weight buffers: every value follows from the version."""
+class Doubles:
+    """A double buffer whose record is an array, filled in place, without any checksum."""
 
-    code = WeightBuffers.publish.__code__
-    values = np.arange(PARAMETERS, dtype=np.float32)
+    codes = (DoubleBuffer.begin.__code__, DoubleBuffer.publish.__code__)
+    values = np.arange(PARAMETERS)
 
     def __init__(self, memory: memoryview) -> None:
-        self.buffers = WeightBuffers(memory, PARAMETERS)
-        self.out = np.zeros(PARAMETERS, np.float32)
+        self.buffer = DoubleBuffer(memory)
+        self.copies = np.frombuffer(memory, np.int64, 2 * PARAMETERS, 64).reshape(2, PARAMETERS)
+        self.seen = 0
 
     @staticmethod
     def size() -> int:
-        return WeightBuffers.size(PARAMETERS)
-
-    @staticmethod
-    def format(memory: memoryview) -> None:
-        WeightBuffers.format(memory)
-
-    @property
-    def newest(self) -> int:
-        return self.buffers.publication
-
-    @property
-    def half_written(self) -> bool:
-        headers = self.buffers._headers["publication"]
-        return self.newest > 3 and bool((headers == -1).any())
-
-    def resume(self) -> None:
-        # A killed publisher must leave the newest publication whole.
-        assert self.newest < 0 or self.buffers.read(self.out) is not None
-
-    def write(self, number: int) -> None:
-        self.buffers.publish(self.values + number % PATTERNS, WeightsInfo(number, 3 * number))
-
-    def check(self, rng: random.Random) -> int:
-        info = self.buffers.read(self.out)
-        if info is None:
-            return 0
-        assert np.array_equal(self.out, self.values + info.version % PATTERNS)
-        assert info.updates == 3 * info.version
-        return 1
-
-
-class Learned:
-    """The learners' state: every value follows from the number of updates."""
-
-    code = learner_state._publish.__code__
-
-    def __init__(self, memory: memoryview) -> None:
-        self.state = LearnerState(memory, PARAMETERS)
-        self.out = np.zeros(PARAMETERS, np.float32)
-
-    @staticmethod
-    def size() -> int:
-        return LearnerState.size(PARAMETERS)
-
-    @staticmethod
-    def format(memory: memoryview) -> None:
-        LearnerState.format(memory)
-
-    @property
-    def newest(self) -> int:
-        return self.state.number
-
-    @property
-    def half_written(self) -> bool:
-        return self.newest > 1 and bool((self.state._headers["number"] == -1).any())
-
-    def resume(self) -> None:
-        # A killed learner must leave the current copy whole, with all that its successor needs.
-        assert self.newest < 0 or self.state.read_weights(self.out) is not None
-        assert (self.state.current.mean == self.state.progress.samples).all()
-
-    def write(self, number: int) -> None:
-        copy = self.state.copies[self.state.begin()]
-        copy.weights[:] = Weights.values + number % PATTERNS
-        copy.mean[:] = number % PATTERNS
-        self.state.commit(Progress(number, 3 * number, number % PATTERNS))
-
-    def check(self, rng: random.Random) -> int:
-        progress = self.state.read_weights(self.out)
-        if progress is None:
-            return 0
-        assert np.array_equal(self.out, Weights.values + progress.updates % PATTERNS)
-        assert progress.steps == 3 * progress.updates
-        return 1
-
-
-class Document:
-    """The JSON cell: numbers only grow, and the text fits the number."""
-
-    code = JsonCell.write.__code__
-
-    def __init__(self, memory: memoryview) -> None:
-        self.cell = JsonCell(memory, JSON_CAPACITY)
-        self.memory = memory
-        self.seen = -1
-
-    @staticmethod
-    def size() -> int:
-        return JsonCell.size(JSON_CAPACITY)
+        return 64 + 16 * PARAMETERS
 
     @staticmethod
     def format(memory: memoryview) -> None:
@@ -322,30 +231,31 @@ class Document:
 
     @property
     def newest(self) -> int:
-        return int(JsonCell(self.memory, JSON_CAPACITY).read().get("number", -1))
+        return self.buffer.number - 1
 
     @property
     def half_written(self) -> bool:
-        return False
+        return -1 in self.buffer._marks
 
     def resume(self) -> None:
-        assert self.cell.sequence == 0 or self.cell.read()
+        # A killed writer must leave the newest record whole.
+        assert self.newest < 0 or self.buffer.read(self.copied) is not None
 
     def write(self, number: int) -> None:
-        self.cell.write(_document(number))
+        self.copies[self.buffer.begin()] = self.values + number
+        self.buffer.publish()
+
+    def copied(self, copy: int) -> np.ndarray:
+        return self.copies[copy].copy()
 
     def check(self, rng: random.Random) -> int:
-        value: dict[str, Any] = self.cell.read()
-        if not value:
+        found = self.buffer.read(self.copied)
+        if found is None:
             return 0
-        assert value == _document(value["number"])
-        assert value["number"] >= self.seen
-        self.seen = value["number"]
+        assert np.array_equal(found, self.values + found[0])
+        assert found[0] >= self.seen
+        self.seen = found[0]
         return 1
 
 
-def _document(number: int) -> dict[str, Any]:
-    return {"number": number, "text": chr(97 + number % 26) * (number % 900)}
-
-
-STRUCTURES: tuple[type[Structure], ...] = (Frames, Rows, Deposits, Weights, Learned, Document)
+STRUCTURES: tuple[type[Structure], ...] = (Frames, Rows, Deposits, Doubles)

@@ -169,7 +169,7 @@ def test_writer_killed_anywhere(
     old, new = deposit(9, frame=3, action=1), deposit(9 + SLOTS, frame=SLOTS, action=2)
     slots.deposit(old)
     row = memory[: len(memory) // MAX_INFERENCE_PROCESSES]
-    left = images(row, ActionSlots.deposit.__code__, lambda: slots.deposit(new))
+    left = images(row, lambda: slots.deposit(new), ActionSlots.deposit.__code__)
     seen = set()
     for image in left:
         row[:] = image

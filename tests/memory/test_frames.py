@@ -225,7 +225,7 @@ def test_writer_killed_anywhere(
     for number in range(CAPACITY):
         ring.publish(number, picture(number), 0)
     left = images(
-        memory, FrameRing.publish.__code__, lambda: ring.publish(CAPACITY, picture(CAPACITY), 0)
+        memory, lambda: ring.publish(CAPACITY, picture(CAPACITY), 0), FrameRing.publish.__code__
     )
     seen = set()
     for image in left:

@@ -211,7 +211,7 @@ def test_writer_killed_anywhere(
     fill(ledger, CAPACITY)
     next_row = values(CAPACITY)
     left = images(
-        memory, Ledger.write.__code__, lambda: ledger.write(CAPACITY, **next_row)
+        memory, lambda: ledger.write(CAPACITY, **next_row), Ledger.write.__code__
     )
     lengths = set()
     for image in left:

@@ -21,11 +21,9 @@ from tests.memory.announced import (
     Case,
     Deposits,
     Documents,
-    Learned,
     Published,
     Rows,
     RowsAgain,
-    Targets,
 )
 from tests.memory.weak_machine import Place, WeakReader, recorded
 
@@ -129,7 +127,7 @@ class Everywhere(Container[Place]):
 
 @pytest.mark.parametrize(
     "kind",
-    [Rows, RowsAgain, Deposits, Published, Learned, Targets, Documents],
+    [Rows, RowsAgain, Deposits, Published, Documents],
     ids=lambda kind: kind.__name__,
 )
 def test_checksums_alone_keep_out_what_is_torn(
@@ -139,9 +137,7 @@ def test_checksums_alone_keep_out_what_is_torn(
     Scene(kind, "check", Everywhere()).run(RUNS)
 
 
-@pytest.mark.parametrize(
-    "kind", [Rows, Published, Learned, Targets], ids=lambda kind: kind.__name__
-)
+@pytest.mark.parametrize("kind", [Rows, Published], ids=lambda kind: kind.__name__)
 def test_without_checksums_and_fences_the_torn_comes_in(kind: type[Case]) -> None:
     assert kind.always, "the checksums are replaced"
     with pytest.raises(AssertionError):

@@ -1,24 +1,18 @@
-"""The weight buffers: a reader has one publication, whole."""
+"""The published weights and the arrays below them: a reader has one publication, whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from rtagent.memory import weights as weights_module
-from rtagent.memory.weights import (
-    BUFFERS,
-    READ_ATTEMPTS,
-    WeightBuffers,
-    WeightsInfo,
-    checksum,
-)
+from rtagent.memory import array_buffer
+from rtagent.memory.array_buffer import checksum
+from rtagent.memory.double_buffer import READ_ATTEMPTS
+from rtagent.memory.weights import BUFFERS, WeightBuffers, WeightsInfo
 
 PARAMETERS = 101
-Images = Callable[..., list[bytes]]
 
 
 def pattern(version: int) -> np.ndarray:
@@ -42,9 +36,7 @@ def publish(buffers: WeightBuffers, version: int) -> None:
 
 @pytest.fixture
 def memory(shared: Callable[[int], memoryview]) -> memoryview:
-    found = shared(WeightBuffers.size(PARAMETERS))
-    WeightBuffers.format(found)
-    return found
+    return shared(WeightBuffers.size(PARAMETERS))
 
 
 @pytest.fixture
@@ -53,19 +45,21 @@ def buffers(memory: memoryview) -> WeightBuffers:
 
 
 def test_nothing_is_published_yet(buffers: WeightBuffers) -> None:
-    assert buffers.publication == -1
+    assert buffers.number == 0
     assert buffers.info() is None
+    assert buffers.begin_reading(np.zeros(PARAMETERS, np.float32)) is None
     assert read(buffers) is None
 
 
 def test_newest_publication(buffers: WeightBuffers, memory: memoryview) -> None:
     other = WeightBuffers(memory, PARAMETERS)
-    # Versions go on from an earlier run's; publications count from 0.
-    for publication, version in enumerate(range(50, 50 + 2 * BUFFERS + 1)):
+    # Versions go on from an earlier run's; publications count from 1.
+    for number, version in enumerate(range(50, 50 + 2 * BUFFERS + 1), 1):
         publish(buffers, version)
-        assert other.publication == publication
-        assert other.info() == WeightsInfo(version, 10 * version)
+        assert other.number == number
+        assert other.info() == buffers.header == WeightsInfo(version, 10 * version)
         assert read(other) == version
+        assert buffers.copies[buffers.current][0].tolist() == pattern(version).tolist()
 
 
 def test_published_values_are_a_copy(buffers: WeightBuffers) -> None:
@@ -75,71 +69,38 @@ def test_published_values_are_a_copy(buffers: WeightBuffers) -> None:
     assert read(buffers) == 1
 
 
-def test_buffers_do_not_overlap(memory: memoryview, buffers: WeightBuffers) -> None:
-    for version in range(BUFFERS):
+def test_copies_do_not_overlap(memory: memoryview, buffers: WeightBuffers) -> None:
+    for version in range(1, BUFFERS + 1):
         publish(buffers, version)
-    for index, values in enumerate(buffers._buffers):
-        assert values.tolist() == pattern(index).tolist()
+    for version in range(1, BUFFERS + 1):
+        assert buffers.copies[version % BUFFERS][0].tolist() == pattern(version).tolist()
     assert len(memory) >= WeightBuffers.size(PARAMETERS)
 
 
-def test_writer_killed_anywhere(memory: memoryview, images: Images) -> None:
-    buffers = WeightBuffers(memory, PARAMETERS)
-    for version in range(BUFFERS):
-        publish(buffers, version)
-    left = images(
-        memory, WeightBuffers.publish.__code__, lambda: publish(buffers, BUFFERS)
-    )
-    assert len(left) > 10
-    seen = set()
-    for image in left:
-        memory[:] = image
-        reader = WeightBuffers(memory, PARAMETERS)
-        seen.add(read(reader))
-        assert reader.info() is not None
-        # Another learner takes over.
-        publish(reader, BUFFERS + 1)
-        assert read(reader) == BUFFERS + 1
-    assert seen == {BUFFERS - 1, BUFFERS}
-
-
-def test_reader_that_is_lapped_tries_again(
-    buffers: WeightBuffers, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at", [0, PARAMETERS // 2, PARAMETERS - 1])
+def test_a_damaged_value_is_not_believed(
+    buffers: WeightBuffers, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(buffers, 0)
-    laps = [BUFFERS, 2 * BUFFERS]
-    copy = np.copyto
-
-    def lapped(out: Any, values: Any) -> None:
-        copy(out, values)
-        while laps:
-            for _ in range(laps.pop()):
-                version = buffers.publication + 1
-                monkeypatch.setattr(weights_module.np, "copyto", copy)
-                publish(buffers, version)
-
-    monkeypatch.setattr(weights_module.np, "copyto", lapped)
-    assert read(buffers) == 3 * BUFFERS
+    publish(buffers, 1)
+    buffers.copies[1][0].view(np.uint32)[at] ^= 1
+    looked = []
+    monkeypatch.setattr(
+        array_buffer, "checksum", lambda *given: looked.append(1) or checksum(*given)
+    )
+    assert read(buffers) is None
+    assert len(looked) == READ_ATTEMPTS
+    buffers.copies[1][0].view(np.uint32)[at] ^= 1
+    assert read(buffers) == 1
 
 
-def test_reader_gives_up_on_damage(buffers: WeightBuffers, memory: memoryview) -> None:
-    publish(buffers, 0)
-    copies = 0
-    memory[weights_module.CONTROL_BYTES + 4] ^= 1
-    out = np.zeros(PARAMETERS, np.float32)
-    original = weights_module.checksum
-
-    def counted(values: Any, *header: int) -> int:
-        nonlocal copies
-        copies += 1
-        return original(values, *header)
-
-    weights_module.checksum = counted
-    try:
-        assert buffers.read(out) is None
-    finally:
-        weights_module.checksum = original
-    assert copies == READ_ATTEMPTS
+def test_another_publications_header_is_not_believed(buffers: WeightBuffers) -> None:
+    publish(buffers, 1)
+    words = buffers._headers.cast("q")
+    for field in range(2):
+        words[2 + field] += 1
+        assert read(buffers) is None
+        words[2 + field] -= 1
+    assert read(buffers) == 1
 
 
 def test_checksum_sees_one_bit() -> None:

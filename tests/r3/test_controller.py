@@ -38,7 +38,6 @@ class Life:
     def __init__(self, mode: str = "step", **r3: Any) -> None:
         settings = {"deadline_s": 10.0, "data_budget": 10_000, "margin": 0.0, **r3}
         buffer = memoryview(bytearray(HorizonRecord.size()))
-        HorizonRecord.format(buffer)
         self.record = HorizonRecord(buffer)
         self.environment = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))).environment
         self.keeper = HorizonKeeper(self.record, R3Config(mode=mode, **settings))

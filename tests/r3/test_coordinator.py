@@ -81,7 +81,6 @@ class Daemon:
             {"replay": {"capacity": capacity}, "learning": {"learning_starts": 500}, "r3": r3}
         )
         record = memoryview(bytearray(HorizonRecord.size()))
-        HorizonRecord.format(record)
         self.horizon = HorizonRecord(record)
         self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
         self.metrics.environment["ready"] = 1

@@ -144,9 +144,7 @@ class Victims:
     def in_a_publication(self) -> int | None:
         """The process that has begun to publish weights, and has not finished."""
         weights = self.runtime.world.weights
-        publications = weights._headers["publication"]
-        begun = publications[(weights.publication + 1) % BUFFERS] == -1
-        return self.in_its_turn() if begun else None
+        return self.in_its_turn() if -1 in weights._buffer._marks else None
 
     def stop_inside(self, inside: Callable[[], int | None]) -> int:
         """Stop a learner at a moment when `inside` names it; its pid."""
@@ -194,8 +192,8 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
                 pid = chance.choice(pids)
             else:
                 # What a victim has left in the buffers must be overwritten, or would look new.
-                published = world.weights.publication + BUFFERS
-                eventually(lambda n=published: world.weights.publication > n, 30, "they publish")
+                published = world.weights.number + BUFFERS
+                eventually(lambda n=published: world.weights.number > n, 30, "they publish")
                 pid = victims.stop_inside(
                     (victims.in_its_turn, victims.in_a_publication)[kill % 3]
                 )

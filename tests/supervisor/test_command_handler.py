@@ -14,7 +14,7 @@ from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
-from rtagent.memory.cells import TooLong
+from rtagent.memory.double_buffer import TooLong
 from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
 from rtagent.supervisor.commands import Inbox, PendingChanges

@@ -10,7 +10,7 @@ import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
-from rtagent.memory.cells import JsonCell
+from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.status import EVENTS_SHOWN, Report
 from rtagent.telemetry.event_log import read_events
@@ -20,8 +20,8 @@ CAPACITY = 256 << 10
 
 
 @pytest.fixture
-def cell() -> JsonCell:
-    return JsonCell(memoryview(bytearray(JsonCell.size(CAPACITY))), CAPACITY)
+def cell() -> JsonDoubleBuffer:
+    return JsonDoubleBuffer(memoryview(bytearray(JsonDoubleBuffer.size(CAPACITY))), CAPACITY)
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def clock() -> VirtualClock:
     return VirtualClock(500.0)
 
 
-def written(report: Report, cell: JsonCell) -> dict[str, Any]:
+def written(report: Report, cell: JsonDoubleBuffer) -> dict[str, Any]:
     report.write(cell, [], Config(), "running")
     return cell.read()
 
 
 def test_events_are_numbered_and_timed_by_the_monotonic_clock(
-    cell: JsonCell, clock: VirtualClock
+    cell: JsonDoubleBuffer, clock: VirtualClock
 ) -> None:
     times = iter([NOON, NOON + timedelta(hours=1)])
     report = Report("abc", clock, time_of_day=lambda: next(times))
@@ -77,7 +77,7 @@ def test_the_log_says_how_bad_it_is(
     assert [record.levelname for record in own] == ["INFO", "WARNING", "ERROR"]
 
 
-def test_the_status_holds_the_newest_events(cell: JsonCell, clock: VirtualClock) -> None:
+def test_the_status_holds_the_newest_events(cell: JsonDoubleBuffer, clock: VirtualClock) -> None:
     report = Report("abc", clock)
     for _ in range(EVENTS_SHOWN + 7):
         report.event("slip")
@@ -85,7 +85,9 @@ def test_the_status_holds_the_newest_events(cell: JsonCell, clock: VirtualClock)
     assert numbers == list(range(EVENTS_SHOWN + 7, 7, -1))
 
 
-def test_all_events_reach_the_disk(cell: JsonCell, clock: VirtualClock, tmp_path: Path) -> None:
+def test_all_events_reach_the_disk(
+    cell: JsonDoubleBuffer, clock: VirtualClock, tmp_path: Path
+) -> None:
     path = tmp_path / "run" / "events.jsonl"
     report = Report("abc", clock, events=path, time_of_day=lambda: NOON)
     for number in range(EVENTS_SHOWN * 2):
@@ -97,7 +99,7 @@ def test_all_events_reach_the_disk(cell: JsonCell, clock: VirtualClock, tmp_path
 
 
 def test_it_says_once_that_events_are_lost_and_once_that_they_are_kept_again(
-    cell: JsonCell, clock: VirtualClock
+    cell: JsonDoubleBuffer, clock: VirtualClock
 ) -> None:
     report = Report("abc", clock)
     report._note_loss("the disk is full")
@@ -120,7 +122,7 @@ def dead(index: int, error: str) -> Child:
 
 @pytest.mark.parametrize("length", [100, 100_000])
 def test_two_hundred_tracebacks_and_fifty_long_events_fit_and_that_is_said(
-    cell: JsonCell, clock: VirtualClock, length: int
+    cell: JsonDoubleBuffer, clock: VirtualClock, length: int
 ) -> None:
     report = Report("abc", clock)
     for _ in range(EVENTS_SHOWN):
@@ -142,7 +144,7 @@ def test_two_hundred_tracebacks_and_fifty_long_events_fit_and_that_is_said(
 def test_a_status_that_nothing_makes_small_enough_is_written_without_its_lists(
     clock: VirtualClock,
 ) -> None:
-    small = JsonCell(memoryview(bytearray(JsonCell.size(20_000))), 20_000)
+    small = JsonDoubleBuffer(memoryview(bytearray(JsonDoubleBuffer.size(20_000))), 20_000)
     report = Report("abc", clock)
     report.write(small, [dead(index, "x") for index in range(256)], Config(), "degraded")
     status = small.read()
@@ -150,7 +152,7 @@ def test_a_status_that_nothing_makes_small_enough_is_written_without_its_lists(
 
 
 def test_what_an_event_is_called_by_cannot_be_changed_by_its_details(
-    cell: JsonCell, clock: VirtualClock
+    cell: JsonDoubleBuffer, clock: VirtualClock
 ) -> None:
     report = Report("abc", clock)
     report.event("odd", source="me", **{"id": -5, "at": 3, "uptime_s": "x", "object": object()})
@@ -159,7 +161,7 @@ def test_what_an_event_is_called_by_cannot_be_changed_by_its_details(
 
 
 def test_events_after_a_sleep_of_the_machine_have_the_right_time_of_day(
-    cell: JsonCell, clock: VirtualClock
+    cell: JsonDoubleBuffer, clock: VirtualClock
 ) -> None:
     # It had slept before the run, too.
     slept = [100.0]

@@ -13,8 +13,8 @@ from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.memory.actions import NANO, ActionSlots
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.memory.cells import JsonCell
 from rtagent.memory.control import Control
+from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import Horizon, HorizonRecord, Reservations
 from rtagent.memory.ledger import Ledger
@@ -84,7 +84,6 @@ class Run:
         FrameRing.format(frames)
         Ledger.format(ledger)
         ActionSlots.format(slots, blueprint)
-        WeightBuffers.format(weights)
         self.config = parse_config(config)
         self.ledger = Ledger(ledger, blueprint, CAPACITY)
         self.actions = ActionSlots(slots, blueprint)
@@ -92,11 +91,10 @@ class Run:
         self.weights = WeightBuffers(weights, PARAMETERS)
         self.control = Control(memory(Control.size()), make_orders().config)
         horizon = memory(HorizonRecord.size())
-        HorizonRecord.format(horizon)
         self.horizon = HorizonRecord(horizon)
         self.turns = SimpleNamespace(expired=0)
         self.first_tick = 0
-        self.status = JsonCell(memory(JsonCell.size(1 << 16)), 1 << 16)
+        self.status = JsonDoubleBuffer(memory(JsonDoubleBuffer.size(1 << 16)), 1 << 16)
         self.frames = FrameRing(frames, blueprint, CAPACITY)
         self.blueprint = blueprint
         self.clock = VirtualClock(START_NS / NANO)

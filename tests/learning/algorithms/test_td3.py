@@ -205,8 +205,6 @@ def make(shared_bytes: Any) -> Make:
         buffers = shared_bytes(LearnerState.size(sizes[0])), shared_bytes(
             WeightBuffers.size(sizes[1])
         )
-        LearnerState.format(buffers[0])
-        WeightBuffers.format(buffers[1])
         flat = np.empty(sizes[0], np.float32)
         networks.flatten_into(network(), flat)
         states.put(states.begin(flat, 0), LearnerState(buffers[0], sizes[0]))

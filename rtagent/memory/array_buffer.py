@@ -1,0 +1,195 @@
+"""Flat float32 arrays that are replaced together, in a `DoubleBuffer`.
+
+Millions of values are filled in place and read by copying, at once or a piece at a time. Beside
+the marks of the double buffer, a header says what the values are, and a checksum of it and of the
+first array finds what is damaged.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.memory.double_buffer import COPIES, DoubleBuffer
+from rtagent.memory.records import Layout, Record
+
+CONTROL_BYTES = 256
+PIECE_VALUES = 65_536
+"""Copied at a time by a `Reading`: an even number, as the checksum needs it."""
+
+_HEADERS_AT = 64
+
+Floats = npt.NDArray[np.float32]
+
+
+class ArrayDoubleBuffer(Generic[Record]):
+    """Arrays of (values,) float32 and their header.
+
+    Args:
+        control: `CONTROL_BYTES` bytes, aligned to 8; zeroed, nothing is published.
+        payload: `ArrayDoubleBuffer.payload_bytes(...)` bytes.
+        header: dataclass of integers.
+        values: elements of each array.
+        arrays: arrays of each copy; the first is what `read` copies.
+        copies: of all of them.
+
+    Attributes:
+        copies: the arrays of each copy; which one to fill or to use, `begin` and `current` say.
+    """
+
+    def __init__(
+        self,
+        control: memoryview,
+        payload: memoryview,
+        header: type[Record],
+        values: int,
+        arrays: int = 1,
+        copies: int = COPIES,
+    ) -> None:
+        self._buffer = DoubleBuffer(control, copies)
+        self._layout = Layout(header)
+        headers_end = _HEADERS_AT + copies * self._layout.size
+        self._headers = control[_HEADERS_AT:headers_end]
+        self._checksums = np.frombuffer(control, "<u8", copies, headers_end)
+        stride = _stride(values)
+        found = [
+            np.frombuffer(payload, np.float32, values, index * stride)
+            for index in range(copies * arrays)
+        ]
+        self.copies: list[list[Floats]] = [
+            found[copy * arrays : (copy + 1) * arrays] for copy in range(copies)
+        ]
+
+    @staticmethod
+    def payload_bytes(values: int, arrays: int = 1, copies: int = COPIES) -> int:
+        """Bytes of all copies."""
+        return copies * arrays * _stride(values)
+
+    @property
+    def number(self) -> int:
+        """Number of the newest publication, 0 if there is none. Cheap to compare."""
+        return self._buffer.number
+
+    @property
+    def current(self) -> int:
+        """Which copy is the newest publication, to be read only: for the writer."""
+        return self._buffer.current
+
+    @property
+    def header(self) -> Record:
+        """Of the newest publication: for the writer."""
+        return self._header(self._buffer.current)
+
+    def begin(self) -> int:
+        """Which copy to fill now; then `commit`. Only the writer."""
+        return self._buffer.begin()
+
+    def commit(self, header: Record) -> None:
+        """Publish the copy that `begin` gave. Only the writer."""
+        copy = (self.number + 1) % len(self.copies)
+        self._layout.store(self._headers, copy * self._layout.size, header)
+        self._checksums[copy] = checksum(self.copies[copy][0], *self._layout.values(header))
+        self._buffer.publish()
+
+    def info(self) -> Record | None:
+        """Header of the newest publication; None if there is none, or each attempt was lapped."""
+        return self._buffer.read(self._header)
+
+    def read(self, out: Floats) -> Record | None:
+        """Copy the first array of the newest publication.
+
+        Args:
+            out: (values,), filled; undefined if None is returned.
+
+        Returns:
+            Its header; None if nothing is published or each attempt was lapped.
+        """
+
+        def copied(copy: int) -> Record | None:
+            header, wanted = self._header(copy), self._checksums[copy]
+            np.copyto(out, self.copies[copy][0])
+            return header if checksum(out, *self._layout.values(header)) == wanted else None
+
+        return self._buffer.read(copied)
+
+    def begin_reading(self, out: Floats) -> Reading[Record] | None:
+        """Begin to copy the first array of the newest publication, a piece at a time.
+
+        Args:
+            out: (values,), filled; undefined before the copy is complete.
+
+        Returns:
+            The copy; None if nothing is published, or the publication was lapped just now.
+        """
+        number = self._buffer.acquire()
+        if not number:
+            return None
+        copy = number % len(self.copies)
+        header, wanted = self._header(copy), int(self._checksums[copy])
+        if self._buffer.lapped(number):
+            return None
+        rest = wanted - checksum(out[:0], *self._layout.values(header))
+        return Reading(self._buffer, number, header, rest, self.copies[copy][0], out)
+
+    def _header(self, copy: int) -> Record:
+        return self._layout.load(self._headers, copy * self._layout.size)
+
+
+class Reading(Generic[Record]):
+    """A copy of one publication in the making.
+
+    Made by `ArrayDoubleBuffer.begin_reading`. A publisher that laps it is noticed at the next
+    piece, and damage at the last.
+
+    Attributes:
+        number: of the publication.
+        header: what it says about itself.
+        complete: whether all of it was copied, and is whole.
+    """
+
+    def __init__(
+        self,
+        buffer: DoubleBuffer,
+        number: int,
+        header: Record,
+        rest: int,
+        source: Floats,
+        out: Floats,
+    ) -> None:
+        self._buffer, self._source, self._out = buffer, source, out
+        self.number, self.header = number, header
+        self.complete = False
+        self._rest, self._at = rest, 0
+
+    def copy(self) -> bool:
+        """Copy the next piece; False: the copy is torn, and of no use."""
+        piece = slice(self._at, self._at + PIECE_VALUES)
+        np.copyto(self._out[piece], self._source[piece])
+        if self._buffer.lapped(self.number):
+            return False
+        self._rest -= checksum(self._out[piece])
+        self._at = piece.stop
+        if self._at < len(self._out):
+            return True
+        self.complete = self._rest % 2**64 == 0
+        return self.complete
+
+
+def checksum(values: Floats, *header: int) -> int:
+    """Finds a torn copy, or one with another's header, at memory speed.
+
+    Args:
+        values: (n,), without gaps; their bits are added modulo 2**64, two values at a time.
+        header: numbers that go with them; their CRC32 is added in the upper half.
+    """
+    paired = len(values) // 2 * 2
+    total = int(values[:paired].view(np.uint64).sum())
+    total += int(values[paired:].view(np.uint32).sum())
+    return (total + (zlib.crc32(np.array(header, np.int64).tobytes()) << 32)) % 2**64
+
+
+def _stride(values: int) -> int:
+    return -(-values * 4 // 64) * 64
