@@ -23,7 +23,7 @@ from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
-from rtagent.memory.ring import Ring
+from rtagent.memory.ring import RingBounds
 from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import Checkpoint, CheckpointError, Counters, Signature, load
 from rtagent.storage.checkpoint import save as save_checkpoint
@@ -185,7 +185,7 @@ def _rings() -> tuple[FrameRing, Ledger]:
     memory = []
     for kind in (FrameRing, Ledger):
         part = memoryview(np.zeros(-(-kind.size(about, CAPACITY) // 8), np.int64).view(np.uint8))
-        Ring.format(part)
+        RingBounds.format(part)
         memory.append(kind(part, about, CAPACITY))
     return memory[0], memory[1]
 

@@ -12,7 +12,7 @@ from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, Ledger
-from rtagent.memory.ring import GUARD_TICKS, Ring
+from rtagent.memory.ring import GUARD_TICKS, RingBounds
 from rtagent.staggering.arbiter import Source
 from rtagent.storage import replay_files, replay_snapshot
 from rtagent.storage.checkpoint import Signature
@@ -92,7 +92,7 @@ class Rings:
 
 def _memory(size: int) -> memoryview:
     memory = memoryview(np.zeros(-(-size // 8), np.int64).view(np.uint8))
-    Ring.format(memory)
+    RingBounds.format(memory)
     return memory
 
 
@@ -112,7 +112,7 @@ def content(rings: Rings, oldest: int) -> list[bytes]:
     frames, ledger = rings.frames, rings.ledger
     ticks = np.arange(oldest, ledger.newest + 1)
     slots = ticks % frames.capacity
-    whole = frames.numbers[slots] == ticks
+    whole = frames.stamps[slots] == ticks
     return [
         ledger.read(oldest, ledger.newest + 1).tobytes(),
         np.flatnonzero(whole).tobytes(),

@@ -2,14 +2,9 @@
 
 It is at once what inference reads, what learners sample and what the dashboard shows.
 
-Why it is correct. Only the environment process writes. Frame k lives in slot k mod capacity; two
-words beside it hold the number of the frame in the slot and the first frame of its episode. The
-writer sets the number to -1, writes pixels and start, then sets the number to k: a writer killed
-inside leaves a slot that no reader accepts. A reader compares the number before and after its
-copy; a slot overwritten meanwhile fails the second comparison. Learners check the whole batch in
-the same way. `newest` is an aligned 8-byte word, set after the slot is whole. Between each two of
-these steps stands a fence, on both sides (`ordering.py`). Memory below the ring's floor may have
-gone back to the system: a reader looks at the floor before and after its copy (`ring.py`).
+Why it is correct. It is a `StampedRing` that only the environment process writes. An item is the
+pixels and the first frame of the episode, so a stack is clamped by what its newest frame says, and
+believed if every frame of it held. Learners check the whole batch in the same way.
 """
 
 from __future__ import annotations
@@ -20,16 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.memory import ordering
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.ring import CONTROL_BYTES, Ring
+from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 from rtagent.memory.wakeup import Doorbell
 
 Frames = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 
-class FrameRing(Ring):
+class FrameRing(StampedRing):
     """The ring of frames.
 
     Args:
@@ -39,10 +33,9 @@ class FrameRing(Ring):
     """
 
     def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
-        super().__init__(buffer, capacity)
+        super().__init__(buffer, np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES))
         self.stack = blueprint.frame_stack
         self.bell = Doorbell(buffer, 8)
-        self.numbers = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES)
         self.episode_starts = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES + 8 * capacity)
         frames = np.frombuffer(
             buffer,
@@ -81,14 +74,10 @@ class FrameRing(Ring):
             frame: of the blueprint's shape and type.
             episode_start: the first frame of the episode.
         """
-        slot = number % self.capacity
-        self.numbers[slot] = -1
-        ordering.fence()
+        slot = self._begin(number)
         self.frames[slot] = frame
         self.episode_starts[slot] = episode_start
-        ordering.fence()
-        self.numbers[slot] = number
-        self._announce(number)
+        self._publish(number)
         self.bell.ring()
 
     def observation(self, number: int, out: Frames) -> bool:
@@ -103,31 +92,23 @@ class FrameRing(Ring):
         Returns:
             False if any of the frames is gone or was being overwritten; `out` is then undefined.
         """
-        capacity, numbers = self.capacity, self.numbers
-        slot = number % capacity
-        if number < self.floor or numbers[slot] != number:
+        if not self.floor <= number <= self.newest:
             return False
-        ordering.fence()
-        start = int(self.episode_starts[slot])
+        start = int(self.episode_starts[number % self.capacity])
         if start > number:
             # The slot's next frame, of a later episode, has just replaced this one.
             return False
         wanted = [max(each, start) for each in range(number + 1 - self.stack, number + 1)]
         for index, each in enumerate(wanted):
-            out[index] = self.frames[each % capacity]
-        ordering.fence()
-        whole = all(numbers[each % capacity] == each for each in wanted)
-        return whole and wanted[0] >= self.floor
+            out[index] = self.frames[each % self.capacity]
+        return self.holds(*wanted)
 
     def frame(self, number: int) -> Frames | None:
         """A copy of one frame; none if it is gone."""
-        slot = number % self.capacity
-        if number < self.floor or self.numbers[slot] != number:
+        if not self.floor <= number <= self.newest:
             return None
-        ordering.fence()
-        frame = self.frames[slot].copy()
-        ordering.fence()
-        return frame if self.numbers[slot] == number >= self.floor else None
+        frame = self.frames[number % self.capacity].copy()
+        return frame if self.holds(number) else None
 
     def read(self, numbers: Ints) -> tuple[Frames, Ints, npt.NDArray[np.bool_]]:
         """Copies of several frames.
@@ -140,6 +121,4 @@ class FrameRing(Ring):
         """
         slots = numbers % self.capacity
         frames, starts = self.frames[slots], self.episode_starts[slots]
-        ordering.fence()
-        whole = (self.numbers[slots] == numbers) & (numbers >= self.floor)
-        return frames, starts, whole
+        return frames, starts, self.hold(numbers)

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.compiled import Function, compiled
-from rtagent.memory import ordering
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.ring import GUARD_TICKS
 
@@ -84,8 +83,7 @@ class NumpyGather:
         wanted = np.maximum(numbers[:, None] + self._offsets, starts[:, None])
         slots = wanted % ring.capacity
         self._frames.take(slots.ravel(), axis=0, out=self._out, mode="clip")
-        ordering.fence()
-        np.equal(ring.numbers.take(slots), wanted, out=self.right)
+        self.right[:] = ring.hold(wanted)
         self.right &= wanted >= ring.oldest
         return bool(self.right.all())
 
@@ -112,7 +110,7 @@ class CompiledGather:
         self._function = function
         self.right: Flags = np.empty(out.shape[:2], np.bool_)
         self._job = _Job(
-            *ring.control_addresses, ring.numbers.ctypes.data, ring.episode_starts.ctypes.data,
+            *ring.control_addresses, ring.stamps.ctypes.data, ring.episode_starts.ctypes.data,
             ring.frames.ctypes.data, numbers.ctypes.data, out.ctypes.data, self.right.ctypes.data,
             ring.capacity, ring.frames[0].nbytes, ring.stack, GUARD_TICKS, *out.shape[:2],
         )

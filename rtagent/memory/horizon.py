@@ -3,9 +3,8 @@
 Why it is correct. There are two records, each in a double buffer with one writer at a time: the
 horizon belongs to the holder of the apply lock (`turns.py`), the reservations to the supervisor. A
 writer killed at any instant leaves the state before or the state after, and never, say, a horizon
-counted as met whose samples are still there. Decisions lie in a ring, the entry before its count;
-each carries its number, so that a reader who is lapped leaves it out. Between numbers and contents
-stands a fence, on both sides (`ordering.py`). Nobody waits for anybody.
+counted as met whose samples are still there. Decisions are a list of its newest entries
+(`ring.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rtagent.memory import ordering
+import numpy as np
+
 from rtagent.memory.double_buffer import RecordDoubleBuffer
 from rtagent.memory.records import Layout
+from rtagent.memory.ring import append, newest_entries
 
 UNKNOWN = math.nan
 DECISIONS = 1024
@@ -180,6 +181,9 @@ class Decision:
         return values | {"kind": KINDS[self.kind], "mode": MODES[self.mode]}
 
 
+_DECISION = Layout(Decision)
+
+
 class HorizonRecord:
     """Horizon, reservations and decisions in shared memory.
 
@@ -192,8 +196,8 @@ class HorizonRecord:
         second = first + RecordDoubleBuffer.size(Reservations)
         self._horizon = RecordDoubleBuffer(buffer[:first], Horizon)
         self._reservations = RecordDoubleBuffer(buffer[first:second], Reservations)
-        self._count = buffer[second : second + WORD].cast("q")
-        self._ring = buffer[second + WORD :]
+        self._count = np.frombuffer(buffer, "<i8", 1, second)
+        self._decisions = np.frombuffer(buffer, _DECISION.dtype, DECISIONS, second + WORD)
         self._last, self._last_reservations = Horizon(), Reservations()
 
     @staticmethod
@@ -242,12 +246,8 @@ class HorizonRecord:
 
     def add(self, decision: Decision) -> None:
         """Append a decision. Under the apply lock only."""
-        number = self.count
-        decision.number = number
-        ordering.fence()
-        _DECISION.store(self._ring, number % DECISIONS * _DECISION.size, decision)
-        ordering.fence()
-        self._count[0] = number + 1
+        decision.number = self.count
+        append(self._count, self._decisions, _DECISION.values(decision))
 
     def decisions(self, most: int = DECISIONS, since: int = 0) -> list[Decision]:
         """The newest decisions, newest first.
@@ -256,15 +256,5 @@ class HorizonRecord:
             most: how many at most.
             since: number of the oldest that is wanted.
         """
-        newest, found = self.count, []
-        ordering.fence()
-        for number in range(newest - 1, max(since, newest - min(most, DECISIONS)) - 1, -1):
-            decision = _DECISION.load(self._ring, number % DECISIONS * _DECISION.size)
-            ordering.fence()
-            # The writer may be at work on the slot that is the next to be used again.
-            if decision.number == number and number > self.count - DECISIONS:
-                found.append(decision)
-        return found
-
-
-_DECISION = Layout(Decision)
+        found = newest_entries(self._count, self._decisions, most)[::-1]
+        return [Decision(*entry) for entry in found[found["number"] >= since].tolist()]

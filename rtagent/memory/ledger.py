@@ -1,13 +1,9 @@
 """The tick ledger: one row per tick, what really happened.
 
-Why it is correct. Only the environment process writes. Row k lives in slot k mod capacity. The
-writer sets the row's stamp to -1, fills it, and then sets the stamp to k in one 8-byte store: a
-writer killed inside leaves a row that no reader accepts. `newest` is set after the row is whole.
-Fences stand behind the -1 and before `newest` (`ordering.py`). Readers go no further than `newest`,
-copy a range at once, keep clear of the oldest rows (the writer's next ones) and, after a fence,
-drop what does not carry its own number or lies below the floor by then: that memory may have gone
-back to the system (`ring.py`). Each row also carries a CRC32, and a reader drops a copy that does
-not fit it: the newest row may be written anew under its old number (`truncate_episode`).
+Why it is correct. It is a `StampedRing` that only the environment process writes; a row begins with
+its stamp. Readers copy a range at once and drop the rows that did not hold. Each row also carries a
+CRC32, and a reader drops a copy that does not fit it: the newest row may be written anew under its
+old number (`truncate_episode`), and of that its stamp says nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.compiled import compiled
-from rtagent.memory import ordering
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.ring import CONTROL_BYTES, Ring
+from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 from rtagent.staggering.arbiter import Source
 
 TERMINATED = 1
@@ -74,7 +69,7 @@ _CRC = struct.Struct("<I")
 _INTEGER = struct.Struct("<i")
 
 
-class Ledger(Ring):
+class Ledger(StampedRing):
     """The ring of rows.
 
     Args:
@@ -84,13 +79,10 @@ class Ledger(Ring):
     """
 
     def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
-        super().__init__(buffer, capacity)
         self.dtype = row_dtype(blueprint)
         self._buffer = buffer
         self._rows = np.frombuffer(buffer, self.dtype, capacity, CONTROL_BYTES)
-        # Stored as items: `struct.pack_into` zeroes the word before it writes it.
-        stop = CONTROL_BYTES + capacity * self.dtype.itemsize
-        self._words = buffer[CONTROL_BYTES:stop].cast("q")
+        super().__init__(buffer, self._rows["tick"])
         self._action_bytes = _encoder(blueprint)
         self._check = compiled("rtagent_intact")
 
@@ -121,9 +113,6 @@ class Ledger(Ring):
         action: Any,
     ) -> None:
         """Write the row of one tick. Only the environment process."""
-        at = tick % self.capacity * self.dtype.itemsize
-        stamp = at // _STAMP.size
-        start = CONTROL_BYTES + at + _STAMP.size
         body = _BODY.pack(
             observed, time_ns, registered_ns, lateness_ns, reward, weights_version, episode,
             worker, source, flags,
@@ -131,11 +120,9 @@ class Ledger(Ring):
         action_bytes = self._action_bytes(action)
         crc = zlib.crc32(body + action_bytes, tick & 0xFFFFFFFF)
         rest = body + _CRC.pack(crc) + action_bytes
-        self._words[stamp] = -1
-        ordering.fence()
+        start = CONTROL_BYTES + self._begin(tick) * self.dtype.itemsize + _STAMP.size
         self._buffer[start : start + len(rest)] = rest
-        self._words[stamp] = tick
-        self._announce(tick)
+        self._publish(tick)
 
     def truncate_episode(self) -> None:
         """Mark the newest row as truncated: the environment process that wrote it is gone.
@@ -180,21 +167,18 @@ class Ledger(Ring):
         else:
             rows = np.concatenate([self._rows[first:], self._rows[: last + 1]])
         ticks = np.arange(start, stop)
-        whole = self._whole(rows, ticks, ticks % self.capacity)
+        whole = self._whole(rows, ticks)
         return rows if whole.all() else rows[whole]
 
     def at(self, ticks: Ints) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """Copies of the rows of the given ticks, and which of them are whole."""
         newest = self.newest
-        slots = np.maximum(ticks, self.floor) % self.capacity
-        rows = self._rows[slots]
-        return rows, self._whole(rows, ticks, slots) & (ticks <= newest)
+        rows = self._rows[np.maximum(ticks, self.floor) % self.capacity]
+        return rows, self._whole(rows, ticks) & (ticks <= newest)
 
-    def _whole(self, rows: Rows, ticks: Ints, slots: Ints) -> npt.NDArray[np.bool_]:
-        """Which of the rows, just copied from these slots, are those of the given ticks."""
-        ordering.fence()
-        whole: npt.NDArray[np.bool_] = self._rows["tick"][slots] == ticks
-        whole &= ticks >= self.floor
+    def _whole(self, rows: Rows, ticks: Ints) -> npt.NDArray[np.bool_]:
+        """Which of the rows, just copied, are those of the given ticks."""
+        whole = self.hold(ticks)
         whole &= (rows["tick"] == ticks) & self._intact(rows)
         return whole
 

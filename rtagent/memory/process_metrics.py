@@ -1,12 +1,11 @@
 """The process metrics: what each process counts and measures about itself.
 
 Why it is correct. Every process owns one record, and writes nothing else; each field is an aligned
-4- or 8-byte value, which the hardware stores in one piece. In the rings (registrations, episodes,
-marks) an entry is written before the count that announces it, with fences around it
-(`ordering.py`); a reader leaves out what the writer may have reached during its copy, by the count
-after it. The length of a step is written before the row of its tick, and looked up by the ticks of
-rows. What the environment does and since when is one word, so that neither is read without the
-other. A killed process's counts stay: its successor goes on from them.
+4- or 8-byte value, which the hardware stores in one piece. Registrations, episodes and marks are
+lists of their newest entries (`ring.py`). The length of a step is written before the row of its
+tick, and looked up by the ticks of rows. What the environment does and since when is one word, so
+that neither is read without the other. A killed process's counts stay: its successor goes on from
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.config import MAX_INFERENCE_PROCESSES, MAX_LEARNERS
-from rtagent.memory import ordering
+from rtagent.memory.ring import append, newest_entries
 
 SAMPLES = 4096
 """Registrations kept per inference process: a minute at 60 ticks per second, for one alone."""
@@ -187,19 +186,19 @@ def add_registration(record: Record, registered_ns: int, latency_ns: int, tick: 
         latency_ns: its inference time.
         tick: the tick it is meant for.
     """
-    _append(record, "samples", (registered_ns, latency_ns, tick))
+    append(record["samples"], record["recent"][0], (registered_ns, latency_ns, tick))
 
 
 def registrations_since(record: Record, since_ns: int) -> Record:
     """Registrations at `since_ns` or later: fields registered_ns, latency_ns, tick."""
-    samples = _newest(record, "samples", SAMPLES)
+    samples = newest_entries(record["samples"], record["recent"][0], SAMPLES)
     chosen: Record = samples[samples["registered_ns"] >= since_ns]
     return chosen
 
 
 def add_episode(record: Record, episode: int, end_tick: int, length: int, total: float) -> None:
     """Append a finished episode to the environment's record. Only the environment process."""
-    _append(record, "episodes", (end_tick, length, total, episode))
+    append(record["episodes"], record["recent"][0], (end_tick, length, total, episode))
 
 
 def note_doing(record: Record, doing: Doing, now_ns: int) -> None:
@@ -238,7 +237,7 @@ def step_lengths(record: Record, ticks: npt.NDArray[np.int64]) -> npt.NDArray[np
 
 def add_mark(record: Record, at_ns: int) -> None:
     """Note how many gradients a learner has applied by now. Only its owner."""
-    _append(record, "marked", (at_ns, int(record["applied"][0])), "marks")
+    append(record["marked"], record["marks"][0], (at_ns, int(record["applied"][0])))
 
 
 def applied_rate(record: Record, now_ns: int, over_ns: int) -> float | None:
@@ -253,7 +252,7 @@ def applied_rate(record: Record, now_ns: int, over_ns: int) -> float | None:
     Returns:
         None if there is no note between a fifth and twice of that time old.
     """
-    marks = _newest(record, "marked", MARKS, "marks")
+    marks = newest_entries(record["marked"], record["marks"][0], MARKS)
     marks = marks[marks["at_ns"] >= now_ns - 2 * over_ns]
     if not len(marks):
         return None
@@ -267,31 +266,4 @@ def applied_rate(record: Record, now_ns: int, over_ns: int) -> float | None:
 
 def recent_episodes(record: Record, most: int) -> Record:
     """The newest finished episodes, oldest first: fields end_tick, length, return, episode."""
-    return _newest(record, "episodes", most)
-
-
-def _append(
-    record: Record, counter: str, entry: tuple[float, ...], name: str = "recent"
-) -> None:
-    ring, count = record[name][0], int(record[counter][0])
-    # Whoever sees the old entry go sees the count that says so.
-    ordering.fence()
-    ring[count % len(ring)] = entry
-    ordering.fence()
-    record[counter][0] = count + 1
-
-
-def _newest(record: Record, counter: str, most: int, name: str = "recent") -> Record:
-    """Copies of the newest entries, oldest first; fewer if the ring goes on meanwhile."""
-    ring, count = record[name][0], int(record[counter][0])
-    ordering.fence()
-    first = max(0, count - min(most, len(ring)))
-    begin, end = first % len(ring), count % len(ring)
-    # Slices, for a list of their places takes five times as long to copy them.
-    if begin < end or first == count:
-        entries: Record = ring[begin:end].copy()
-    else:
-        entries = np.concatenate([ring[begin:], ring[:end]])
-    ordering.fence()
-    gone = int(record[counter][0]) - len(ring) + 1 - first
-    return entries[max(0, gone) :]
+    return newest_entries(record["episodes"], record["recent"][0], most)

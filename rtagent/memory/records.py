@@ -8,6 +8,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 Record = TypeVar("Record")
 
 
@@ -20,6 +22,7 @@ class Layout(Generic[Record]):
     Attributes:
         size: bytes of a record.
         values: of a record's fields, in order.
+        dtype: of an array of records.
     """
 
     def __init__(self, kind: type[Record]) -> None:
@@ -29,6 +32,8 @@ class Layout(Generic[Record]):
         names = [field.name for field in declared]
         self.values: Callable[[Record], tuple[Any, ...]] = attrgetter(*names)
         self._kind = kind
+        kinds = {"d": "<f8", "q": "<i8"}
+        self.dtype = np.dtype([(n, kinds[code]) for n, code in zip(names, codes, strict=True)])
         self.size = self._struct.size
 
     def store(self, buffer: memoryview, at: int, record: Record) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rtagent.memory.arena import PAGE, Arena
-from rtagent.memory.ring import GUARD_TICKS, Ring
+from rtagent.memory.ring import GUARD_TICKS, RingBounds
 
 SLICE_BYTES = 4 << 20
 """Punched between two looks at the writer's position: about a millisecond of work."""
@@ -56,11 +56,15 @@ class RingMemory:
         arrays: every array whose slots come and go with the ticks.
         capacity: slots of each ring.
         first_tick: the run's first tick; nothing has memory yet. A replay that is restored before
-            it must be written, and begun with `Ring.begin`, between two calls of `maintain`.
+            it must be written, and begun with `RingBounds.begin`, between two calls of `maintain`.
     """
 
     def __init__(
-        self, rings: Sequence[Ring], arrays: Sequence[SlotArray], capacity: int, first_tick: int
+        self,
+        rings: Sequence[RingBounds],
+        arrays: Sequence[SlotArray],
+        capacity: int,
+        first_tick: int,
     ) -> None:
         self._rings = rings
         self._arrays = arrays

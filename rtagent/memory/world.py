@@ -18,7 +18,7 @@ from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
 from rtagent.memory.process_metrics import ProcessMetrics
-from rtagent.memory.ring import Ring
+from rtagent.memory.ring import RingBounds
 from rtagent.memory.ring_memory import RingMemory, SlotArray
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import Turns
@@ -174,7 +174,7 @@ class WorldMemory:
         arrays = []
         for name, slots in self._slots.items():
             arena = self._arenas[name]
-            rings.append(Ring(memoryview(arena.handle.map()), self._capacity))
+            rings.append(RingBounds(memoryview(arena.handle.map()), self._capacity))
             rings[-1].begin(first_tick - 1, first_tick)
             arrays += [SlotArray(arena, start, size) for start, size in slots]
         return RingMemory(rings, arrays, self._capacity, first_tick)

@@ -127,5 +127,5 @@ def _fill(
         frames.frames[slots[first:stop]] = pixels[first - start :]
     numbers, starts = (reader.take("<i8", (count,)) for _ in range(2))
     frames.episode_starts[slots[skipped:]] = starts[skipped:]
-    frames.numbers[slots[skipped:]] = numbers[skipped:]
+    frames.stamps[slots[skipped:]] = numbers[skipped:]
     ledger._rows[slots[skipped:]] = rows[skipped:]

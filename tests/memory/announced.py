@@ -14,22 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rtagent.memory import array_buffer, double_buffer, horizon
+from rtagent.memory import array_buffer, double_buffer
 from rtagent.memory.actions import NANO, SLOTS, ActionSlots
 from rtagent.memory.double_buffer import JsonDoubleBuffer, RecordDoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import NumpyGather
-from rtagent.memory.horizon import Decision, HorizonRecord
 from rtagent.memory.ledger import Ledger
-from rtagent.memory.process_metrics import (
-    EPISODES,
-    SAMPLES,
-    ProcessMetrics,
-    add_episode,
-    add_registration,
-    recent_episodes,
-    registrations_since,
-)
+from rtagent.memory.ring import append, newest_entries
 from rtagent.memory.wakeup import Doorbell
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
@@ -421,80 +412,28 @@ class Documents(Plain):
         assert found == {} or found["b"] == [found["a"]] * 5
 
 
-class Decisions(Plain):
-    """The ring of decisions."""
+class Entries(Plain):
+    """A list of its newest entries."""
 
-    always = ((horizon, "DECISIONS", 4),)
-    size = HorizonRecord.size
-
-    def __init__(self, memory: memoryview) -> None:
-        self.record = HorizonRecord(memory)
-
-    def write(self, number: int) -> None:
-        self.record.add(Decision(time_ns=number, updates=number, before=number, after=number))
-
-    @staticmethod
-    def right(found: list[Decision]) -> None:
-        for each in found:
-            assert each.number == each.time_ns == each.updates == each.before == each.after, each
-
-    def check(self, rng: random.Random) -> None:
-        newest = self.record.count
-        found = self.record.decisions(3, newest - 3)
-        self.right(found + self.record.decisions())
-
-    def announced(self) -> None:
-        assert len(self.record.decisions(2)) == 2
-
-
-class OfBoard(Plain):
-    """Rings of the process metrics."""
-
-    size = ProcessMetrics.size
-
-
-class Registrations(OfBoard):
-    """Registered actions."""
-
-    history = SAMPLES + 3
+    size = staticmethod(lambda: 64 + 32 * CAPACITY)
 
     def __init__(self, memory: memoryview) -> None:
-        self.record = ProcessMetrics(memory).record("inference", 3)
+        self.count = np.frombuffer(memory, np.int64, 1)
+        fields = [(name, np.int64) for name in "abcd"]
+        self.entries = np.frombuffer(memory, fields, CAPACITY, 64)
 
     def write(self, number: int) -> None:
-        add_registration(self.record, number, number, number)
+        append(self.count, self.entries, (number,) * 4)
 
     def check(self, rng: random.Random) -> None:
-        found = registrations_since(self.record, 0)
-        assert (found["registered_ns"] == found["latency_ns"]).all()
-        assert (found["registered_ns"] == found["tick"]).all()
-        assert (np.diff(found["tick"]) == 1).all()
+        for most in (3, CAPACITY):
+            found = newest_entries(self.count, self.entries, most)
+            for name in "bcd":
+                assert (found[name] == found["a"]).all()
+            assert (np.diff(found["a"]) == 1).all()
 
     def announced(self) -> None:
-        self.check(random.Random())
-
-
-class Episodes(OfBoard):
-    """Finished episodes."""
-
-    history = EPISODES + 3
-
-    def __init__(self, memory: memoryview) -> None:
-        self.record = ProcessMetrics(memory).environment
-
-    def write(self, number: int) -> None:
-        add_episode(self.record, number, number, number, float(number))
-
-    def check(self, rng: random.Random) -> None:
-        for most in (3, EPISODES):
-            found = recent_episodes(self.record, most)
-            numbers = found["episode"]
-            for name in ("end_tick", "length", "return"):
-                assert (found[name] == numbers).all()
-            assert (np.diff(numbers) == 1).all()
-
-    def announced(self) -> None:
-        assert recent_episodes(self.record, 1)["episode"] in (self.history - 1, self.history)
+        assert newest_entries(self.count, self.entries, 1)["a"] in (self.history - 1, self.history)
 
 
 class Memberships(Plain):
@@ -559,5 +498,5 @@ class Bell(Plain):
 
 CASES: tuple[type[Case], ...] = (
     Stacks, Pictures, Ranges, Batches, Floors, Rows, RowsAgain, Deposits, Sources, Records,
-    Published, Pieces, Documents, Decisions, Registrations, Episodes, Memberships, Bell,
+    Published, Pieces, Documents, Entries, Memberships, Bell,
 )

@@ -15,6 +15,7 @@ from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TRUNCATED, Ledger, checksum
+from rtagent.memory.ring import StampedRing
 from rtagent.staggering.arbiter import Deposited, Source
 from tests.conftest import make_blueprint
 
@@ -24,6 +25,7 @@ EPISODE = 48
 PARAMETERS = 8192
 PATTERNS = 251
 BLUEPRINT = make_blueprint(frame_shape=SHAPE)
+RING_CODES = (StampedRing._begin.__code__, StampedRing._publish.__code__)
 
 
 class Structure(Protocol):
@@ -63,7 +65,7 @@ class Structure(Protocol):
 class Frames:
     """The frame ring: row n of `PICTURES` is frame n."""
 
-    codes = (FrameRing.publish.__code__,)
+    codes = (FrameRing.publish.__code__, *RING_CODES)
     pictures = np.add.outer(
         np.arange(PATTERNS), np.arange(SHAPE[0] * SHAPE[1]) % 7
     ).astype(np.uint8).reshape(PATTERNS, *SHAPE)
@@ -86,7 +88,7 @@ class Frames:
 
     @property
     def half_written(self) -> bool:
-        return self.newest > 0 and bool((self.ring.numbers == -1).any())
+        return self.newest > 0 and bool((self.ring.stamps == -1).any())
 
     def resume(self) -> None:
         pass
@@ -110,7 +112,7 @@ class Frames:
 class Rows:
     """The tick ledger: every field follows from the tick, and the checksum holds."""
 
-    codes = (Ledger.write.__code__,)
+    codes = (Ledger.write.__code__, *RING_CODES)
 
     def __init__(self, memory: memoryview) -> None:
         self.ledger = Ledger(memory, BLUEPRINT, CAPACITY)

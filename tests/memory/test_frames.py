@@ -12,6 +12,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ring import GUARD_TICKS
 from tests.conftest import make_blueprint
+from tests.memory.structures import RING_CODES
 
 CAPACITY = 32
 Images = Callable[..., list[bytes]]
@@ -128,9 +129,9 @@ def test_begins_with_restored_frames(ring: FrameRing) -> None:
     for number in restored:
         slot = number % CAPACITY
         ring.frames[slot] = picture(number)
-        ring.numbers[slot], ring.episode_starts[slot] = number, 85
-    assert observe(ring, 100) == [97, 98, 99, 100]
+        ring.stamps[slot], ring.episode_starts[slot] = number, 85
     ring.begin(109, 90)
+    assert observe(ring, 100) == [97, 98, 99, 100]
     assert (ring.newest, ring.oldest) == (109, 90)
     assert observe(ring, 92) is None
     assert observe(ring, 93) == [90, 91, 92, 93]
@@ -174,7 +175,7 @@ def test_frame_overwritten_during_the_copy(ring: FrameRing, overwritten: int) ->
     def overtake() -> None:
         slot = overwritten % CAPACITY
         writer_view[slot] = 200
-        ring.numbers[slot] = overwritten + CAPACITY
+        ring.stamps[slot] = overwritten + CAPACITY
 
     Overtaken.during = overtake
     assert observe(ring, 23) is None
@@ -225,7 +226,8 @@ def test_writer_killed_anywhere(
     for number in range(CAPACITY):
         ring.publish(number, picture(number), 0)
     left = images(
-        memory, lambda: ring.publish(CAPACITY, picture(CAPACITY), 0), FrameRing.publish.__code__
+        memory, lambda: ring.publish(CAPACITY, picture(CAPACITY), 0),
+        FrameRing.publish.__code__, *RING_CODES,
     )
     seen = set()
     for image in left:

@@ -78,7 +78,7 @@ def test_vectors(make_ring: Any) -> None:
 def test_what_is_not_there_is_told_frame_by_frame(make_ring: Any) -> None:
     ring = make_ring()
     publish(ring, 24)
-    ring.numbers[10] = -1
+    ring.stamps[10] = -1
     _, right = gather(ring, [7, 9, 13, 14, 22, 23, 300], STACK + 1)
     assert right.tolist() == [
         [True] * 5,
@@ -108,7 +108,7 @@ def test_many_runs_of_any_frames(
     ring = make_ring(40, shape)
     rng = np.random.default_rng(count)
     publish(ring, 95, episode=13)
-    ring.numbers[rng.integers(0, 40, 3)] = -1
+    ring.stamps[rng.integers(0, 40, 3)] = -1
     ring.raise_floor(60)
     numbers = rng.integers(45, 96, count)
     for length in (1, STACK, STACK + 1, 2 * STACK):

@@ -15,6 +15,7 @@ from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
 from rtagent.memory.ring import CONTROL_BYTES, GUARD_TICKS
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
+from tests.memory.structures import RING_CODES
 
 CAPACITY = 32
 LARGEST = 2**62
@@ -211,7 +212,7 @@ def test_writer_killed_anywhere(
     fill(ledger, CAPACITY)
     next_row = values(CAPACITY)
     left = images(
-        memory, lambda: ledger.write(CAPACITY, **next_row), Ledger.write.__code__
+        memory, lambda: ledger.write(CAPACITY, **next_row), Ledger.write.__code__, *RING_CODES
     )
     lengths = set()
     for image in left:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rtagent.errors import UserError
 from rtagent.memory import ring_memory
 from rtagent.memory.arena import PAGE, Arena
-from rtagent.memory.ring import CONTROL_BYTES, GUARD_TICKS, Ring
+from rtagent.memory.ring import CONTROL_BYTES, GUARD_TICKS, RingBounds
 from rtagent.memory.ring_memory import RingMemory, SlotArray
 
 PATIENCE = 10_000
@@ -41,7 +41,7 @@ class Machine:
             self.arenas.append(arena)
             self.memories[id(arena)] = np.frombuffer(arena.handle.map(), np.uint8)
         self.rings = [
-            Ring(memoryview(self.memories[id(arena)]), capacity) for arena in self.arenas
+            RingBounds(memoryview(self.memories[id(arena)]), capacity) for arena in self.arenas
         ]
         for ring in self.rings:
             ring.begin(first_tick - 1, first_tick)

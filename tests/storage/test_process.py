@@ -146,7 +146,7 @@ def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: launch.For
     assert "problem" not in details
     assert later.ledger.read(0, 5000).tobytes() == world.ledger.read(0, 5000).tobytes()
     assert (later.frames.frames[:5000] == world.frames.frames[:5000]).all()
-    assert (later.frames.numbers[:5000] == np.arange(5000)).all()
+    assert (later.frames.stamps[:5000] == np.arange(5000)).all()
 
 
 @pytest.mark.process

@@ -188,7 +188,7 @@ def test_ticks_that_are_given_up_meanwhile_are_left_out(
             for ring in (world.frames, world.ledger):
                 ring.raise_floor(floor)
             world.frames.frames[:floor] = 0
-            world.frames.numbers[:floor] = 0
+            world.frames.stamps[:floor] = 0
             world.ledger._rows[:floor] = np.zeros(floor, world.ledger.dtype)
 
     world.save(tmp_path, progress=shrink)

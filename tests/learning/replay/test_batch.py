@@ -92,9 +92,9 @@ def test_weights_are_those_of_this_batch(buffer: BatchBuffer) -> None:
 def test_who_has_lost_a_frame_is_told(replay: Replay, buffer: BatchBuffer, shift: int) -> None:
     serials = np.array([50, 100, 150])
     frames = replay.index.get(serials).frame
-    replay._ring.numbers[int(frames[1]) - 2] = -1
+    replay._ring.stamps[int(frames[1]) - 2] = -1
     buffer.choose(serials)
     assert buffer.copy(shift).tolist() == [1]
     # The successor's newest frame: of that one alone.
-    replay._ring.numbers[int(frames[2]) + 1] = -1
+    replay._ring.stamps[int(frames[2]) + 1] = -1
     assert buffer.copy(shift).tolist() == [1, 2]

@@ -286,7 +286,7 @@ def test_a_ring_that_is_lost_as_fast_as_it_is_read_gives_nothing(
     blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
 ) -> None:
     frames, ledger = make_rings(blueprint, 300)
-    during_copies(lambda: frames.numbers.fill(-1))
+    during_copies(lambda: frames.stamps.fill(-1))
     replay = Replay(frames, ledger, LEARNING)
     play(frames, ledger, 0, 300)
     replay.refresh()

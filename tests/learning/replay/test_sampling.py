@@ -185,7 +185,7 @@ def test_a_transition_without_its_frame_is_given_up(
     replay, rng = Replay(*rings, LEARNING, make_priorities()), np.random.default_rng(0)
     caught_up(replay)
     replay.update_priorities(as_batch(replay, np.array([20])), torch.tensor([1e9]))
-    rings[0].numbers[20] = -1
+    rings[0].stamps[20] = -1
     batch = replay.sample(16, rng)
     assert batch is not None
     assert not {19, 20} & set(batch.frames.tolist())
