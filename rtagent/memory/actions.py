@@ -6,6 +6,9 @@ fills it with its CRC32, and then sets the stamp to k, with a fence between each
 (`ordering.py`): a writer killed inside leaves a slot that the environment skips. A reader that has
 seen the stamp checks stamp and CRC of its copy, so it never executes half an action. Slots are
 never cleared: the stamp alone says for which tick a slot is.
+
+It is no `StampedRing`: there is no newest action that could announce the others, since a process
+may deposit for a tick before the last one; and the environment looks at one column of all rows.
 """
 
 from __future__ import annotations
