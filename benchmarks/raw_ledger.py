@@ -27,7 +27,7 @@ ROW = np.dtype(
     ]
 )
 """A row of a world with discrete actions."""
-SUMMED = slice(8, 56)
+SUMMED = slice(56)
 """The bytes of a row that its checksum covers, before the action."""
 WINDOW_S = 60.0
 KEPT_S = 70.0
@@ -102,7 +102,7 @@ class Ledger:
 
 def _checksum(row: np.void) -> int:
     content = row.tobytes()
-    return zlib.crc32(content[SUMMED] + content[60:64], int(row["tick"]) & 0xFFFFFFFF)
+    return zlib.crc32(content[SUMMED] + content[60:64])
 
 
 class Recount:

@@ -92,7 +92,7 @@ class ActionSlots:
         """What a slot holds behind its stamp."""
         body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version & VERSION_BITS)
         action = np.asarray(item.action, self._action_dtype).tobytes()
-        crc = zlib.crc32(action, zlib.crc32(body, item.tick & 0xFFFFFFFF))
+        crc = zlib.crc32(_STAMP.pack(item.tick) + body + action)
         return body + _CRC.pack(crc) + action
 
     def at(self, tick: int) -> Sequence[Deposited]:
@@ -145,14 +145,14 @@ class ActionSlots:
         ordering.fence()
         at = self._offset(worker, tick)
         raw = bytes(self._buffer[at : at + self._end])
-        body = raw[_STAMP.size : _STAMP.size + _BODY.size]
+        stamped = raw[: _STAMP.size + _BODY.size]
         action = raw[_ACTION_AT:]
         (crc,) = _CRC.unpack_from(raw, _STAMP.size + _BODY.size)
         if _STAMP.unpack_from(raw)[0] != tick:
             return None
-        if zlib.crc32(action, zlib.crc32(body, tick & 0xFFFFFFFF)) != crc:
+        if zlib.crc32(action, zlib.crc32(stamped)) != crc:
             return None
-        frame, registered_ns, version = _BODY.unpack(body)
+        frame, registered_ns, version = _BODY.unpack_from(stamped, _STAMP.size)
         values: npt.NDArray[Any] = np.frombuffer(action, self._action_dtype)
         value = values.reshape(self._action_shape) if self._action_shape else int(values[0])
         return Deposited(worker, frame, tick, value, version, registered_ns / NANO)

@@ -7,7 +7,7 @@
 struct rows {
     const uint8_t *rows;
     uint8_t *intact;
-    int64_t count, row_bytes, body_at, crc_at, action_at, action_end;
+    int64_t count, row_bytes, crc_at, action_at, action_end;
 };
 
 enum { VALUES = 256, BITS = 8 };
@@ -36,7 +36,7 @@ static uint32_t low_word(const uint8_t *at)
     return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* Does the job; how many rows are damaged. The low half of a row's number begins its checksum. */
+/* Does the job; how many rows are damaged. */
 int64_t rtagent_intact(const struct rows *job)
 {
     uint32_t table[VALUES];
@@ -44,8 +44,7 @@ int64_t rtagent_intact(const struct rows *job)
     fill(table);
     for (int64_t i = 0; i < job->count; i++) {
         const uint8_t *row = job->rows + i * job->row_bytes;
-        uint32_t crc = ~low_word(row);
-        crc = update(table, crc, row + job->body_at, row + job->crc_at);
+        uint32_t crc = update(table, ~0u, row, row + job->crc_at);
         crc = ~update(table, crc, row + job->action_at, row + job->action_end);
         job->intact[i] = crc == low_word(row + job->crc_at);
         damaged += !job->intact[i];

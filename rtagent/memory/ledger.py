@@ -118,7 +118,7 @@ class Ledger(StampedRing):
             worker, source, flags,
         )
         action_bytes = self._action_bytes(action)
-        crc = zlib.crc32(body + action_bytes, tick & 0xFFFFFFFF)
+        crc = zlib.crc32(_STAMP.pack(tick) + body + action_bytes)
         rest = body + _CRC.pack(crc) + action_bytes
         start = CONTROL_BYTES + self._begin(tick) * self.dtype.itemsize + _STAMP.size
         self._buffer[start : start + len(rest)] = rest
@@ -202,9 +202,8 @@ def _encoder(blueprint: Blueprint) -> Callable[[Any], bytes]:
 
 def checksum(row: np.void) -> int:
     """The CRC32 that a whole row must carry."""
-    body = row.tobytes()[_STAMP.size : _STAMP.size + _BODY.size]
-    action = np.asarray(row["action"]).tobytes()
-    return zlib.crc32(action, zlib.crc32(body, int(row["tick"]) & 0xFFFFFFFF))
+    body = row.tobytes()[: _STAMP.size + _BODY.size]
+    return zlib.crc32(np.asarray(row["action"]).tobytes(), zlib.crc32(body))
 
 
 class _Job(ctypes.Structure):
@@ -213,15 +212,15 @@ class _Job(ctypes.Structure):
     _fields_ = (
         ("rows", ctypes.c_void_p), ("intact", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in (
-            "count", "row_bytes", "body_at", "crc_at", "action_at", "action_end",
+            "count", "row_bytes", "crc_at", "action_at", "action_end",
         )),
     )
 
 
 @cache
-def _places(dtype: np.dtype[Any]) -> tuple[int, int, int, int, int]:
+def _places(dtype: np.dtype[Any]) -> tuple[int, int, int, int]:
     """Where the parts of a row lie: `row_bytes` and what follows it in `_Job`."""
     assert dtype.fields is not None
     (_, crc), (action, at) = dtype.fields["crc"][:2], dtype.fields["action"][:2]
-    return dtype.itemsize, _STAMP.size, crc, at, at + action.itemsize
+    return dtype.itemsize, crc, at, at + action.itemsize
 

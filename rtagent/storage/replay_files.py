@@ -29,7 +29,7 @@ from rtagent.files.regular_file import read_regular
 from rtagent.memory.frames import FrameRing
 from rtagent.storage.checkpoint import Signature
 
-FORMAT = 1
+FORMAT = 2
 LEVEL = 1
 PIECE_BYTES = 1 << 20
 """Frames copied at a time."""

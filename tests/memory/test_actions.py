@@ -195,6 +195,19 @@ def test_half_a_body_is_never_executed(memory: memoryview, blueprint: Blueprint)
     assert list(slots.at(0)) == [deposit(0, frame=-5)]
 
 
+def test_the_stamp_and_the_frame_of_another_action_are_not_believed(
+    memory: memoryview, blueprint: Blueprint
+) -> None:
+    slots = ActionSlots(memory, blueprint)
+    tick = SLOTS + 9
+    slots.deposit(deposit(tick, frame=tick ^ 9 ^ 4))
+    at = 9 * ActionSlots.size(blueprint) // (SLOTS * MAX_INFERENCE_PROCESSES)
+    newer = bytes(memory[at : at + 16])
+    slots.deposit(deposit(9, frame=4))
+    memory[at : at + 16] = newer
+    assert list(slots.at(tick)) == []
+
+
 def test_versions_beyond_31_bits_are_no_error(memory: memoryview, blueprint: Blueprint) -> None:
     slots = ActionSlots(memory, blueprint)
     slots.deposit(replace(deposit(0, frame=-5), version=2**31 + 7))

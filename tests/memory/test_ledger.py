@@ -197,6 +197,22 @@ def test_both_ways_to_look_at_checksums_agree(
     assert len(ledger._intact(rows[:0].copy())) == 0
 
 
+def test_the_stamp_and_the_first_field_of_another_row_are_not_believed(
+    memory: memoryview, blueprint: Blueprint
+) -> None:
+    """A CRC32 that begins with the stamp as its seed cancels it against the field behind it."""
+    ledger = Ledger(memory, blueprint, CAPACITY)
+    fill(ledger, CAPACITY)
+    tick = CAPACITY + 5
+    ledger.write(tick, **values(tick, observed=tick ^ 5 ^ 2))
+    start = CONTROL_BYTES + 5 * ledger.dtype.itemsize
+    newer = bytes(memory[start : start + 16])
+    ledger.write(5, **values(5, observed=2))
+    memory[start : start + 16] = newer
+    ledger.begin(tick, 0)
+    assert ledger.row(tick) is None
+
+
 def test_copies_do_not_change(ledger: Ledger) -> None:
     fill(ledger, 3)
     row, rows = ledger.row(2), ledger.read(0, 3)

@@ -405,10 +405,10 @@ def test_a_pipe_is_no_manifest(tmp_path: Path) -> None:
 
 
 def test_a_later_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_snapshot, "FORMAT", 2)
+    monkeypatch.setattr(replay_snapshot, "FORMAT", 3)
     Rings().write(20).save(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ReplayError, match="has format 2"):
+    with pytest.raises(ReplayError, match="has format 3"):
         find(tmp_path, SIGNATURE)
 
 
