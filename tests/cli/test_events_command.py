@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rtagent.cli import events as events_command
 from rtagent.cli.events import LONGEST, details_of
 from tests.cli.conftest import Run
-from tests.service.conftest import TOKEN, FakeBackend, RunningService
+from tests.service.conftest import RunningService
 
 
 def event(number: int, kind: str = "restarted", **details: Any) -> dict[str, Any]:
@@ -25,20 +25,6 @@ def event(number: int, kind: str = "restarted", **details: Any) -> dict[str, Any
 
 def history(newest: int, oldest: int = 1) -> list[dict[str, Any]]:
     return [event(number) for number in range(newest, oldest - 1, -1)]
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningService]:
-    """A service, announced in the configured state directory."""
-    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
-    monkeypatch.delenv("RTAGENT_TOKEN", raising=False)
-    service = RunningService(FakeBackend())
-    service.start()
-    note = {"url": f"http://127.0.0.1:{service.port}/", "pid": os.getpid(), "run_id": "r1"}
-    (tmp_path / "daemon.json").write_text(json.dumps(note))
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    yield service
-    service.stop()
 
 
 Script = Callable[..., None]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,21 +11,7 @@ from rich.console import Console
 
 from rtagent.cli import watch
 from tests.cli.conftest import Run
-from tests.service.conftest import TOKEN, FakeBackend, RunningService, eventually
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningService]:
-    """A service, announced in the configured state directory."""
-    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
-    monkeypatch.delenv("RTAGENT_TOKEN", raising=False)
-    service = RunningService(FakeBackend())
-    service.start()
-    note = {"url": f"http://127.0.0.1:{service.port}/", "pid": os.getpid(), "run_id": "r1"}
-    (tmp_path / "daemon.json").write_text(json.dumps(note))
-    (tmp_path / "token").write_text(TOKEN + "\n")
-    yield service
-    service.stop()
+from tests.service.conftest import RunningService, eventually
 
 
 @pytest.mark.usefixtures("service")

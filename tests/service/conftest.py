@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -309,6 +310,17 @@ def running(backend: FakeBackend, tmp_path: Path) -> Iterator[RunningService]:
     service.start()
     yield service
     service.stop()
+
+
+def closed(sock: socket.socket) -> bool:
+    """Whether the other end has closed a connection."""
+    sock.settimeout(0.001)
+    try:
+        return sock.recv(65_536) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
 
 
 def eventually(condition: Callable[[], object], seconds: float = 5.0) -> bool:

@@ -19,7 +19,7 @@ from rtagent.cli.daemon import Daemon
 from rtagent.errors import UserError
 from service.http.certificate import check_certificate
 from tests.service.certificates import Certificate, make_certificate
-from tests.service.conftest import TOKEN, RunningService, eventually
+from tests.service.conftest import TOKEN, RunningService, closed, eventually
 
 
 @pytest.fixture(scope="module")
@@ -87,16 +87,7 @@ def test_whoever_speaks_no_tls_gets_nothing_and_shuts_nobody_out(
         with client_of(secure, certificate) as client:
             assert client.get("/v1/status").status_code == 200
 
-        def gone(sock: socket.socket) -> bool:
-            sock.settimeout(0.001)
-            try:
-                return sock.recv(4096) == b""
-            except TimeoutError:
-                return False
-            except ConnectionError:
-                return True
-
-        assert eventually(lambda: all(map(gone, strangers)), 20.0)
+        assert eventually(lambda: all(map(closed, strangers)), 20.0)
     assert caplog.records == []
 
 

@@ -17,7 +17,7 @@ from rtagent.clock import VirtualClock
 from service.http.connections import Connections
 from service.http.listening import Listener
 from service.http.seldom import Seldom
-from tests.service.conftest import TOKEN, RunningService, eventually
+from tests.service.conftest import TOKEN, RunningService, closed, eventually
 
 SILENT = 120
 
@@ -40,16 +40,6 @@ def head(service: RunningService, path: str, *more: str) -> bytes:
     lines = (f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{service.port}",
              f"Authorization: Bearer {TOKEN}", *more)
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
-
-
-def closed(sock: socket.socket) -> bool:
-    sock.settimeout(0.001)
-    try:
-        return sock.recv(65_536) == b""
-    except TimeoutError:
-        return False
-    except ConnectionError:
-        return True
 
 
 class Bench:
