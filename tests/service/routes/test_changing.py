@@ -1,4 +1,4 @@
-"""`/v1/learning` and `/v1/deadlines`: read, changed, refused."""
+"""`/v1/inference`, `/v1/learning` and `/v1/deadlines`: read, changed, refused."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from service.routes import context
 from tests.service.conftest import eventually
 
 PATCH_TYPE = {"content-type": "application/merge-patch+json"}
-PATHS = ("/v1/learning", "/v1/deadlines")
-CHANGES = {"/v1/learning": {"batch_size": 64}, "/v1/deadlines": {"deadline_s": 30.0}}
+CHANGES: dict[str, dict[str, Any]] = {
+    "/v1/inference": {"processes": 4}, "/v1/learning": {"batch_size": 64},
+    "/v1/deadlines": {"deadline_s": 30.0},
+}
+PATHS = tuple(CHANGES)
 
 
 def patch(client: TestClient, path: str, body: Any, **headers: str) -> httpx.Response:
@@ -56,6 +59,12 @@ def test_deadlines_show_settings_progress_and_what_is_unknown(
 @pytest.mark.parametrize(
     ("path", "command", "change"),
     [
+        ("/v1/inference", "inference", {"processes": 8}),
+        (
+            "/v1/inference", "inference",
+            {"processes": "auto", "algorithm": "maximum-time", "action_deadline_ms": 12.5,
+             "injected_latency_ms": 82},
+        ),
         ("/v1/learning", "learning", {"processes": 0}),
         ("/v1/learning", "learning", {"processes": 64, "order": "first-come"}),
         ("/v1/learning", "learning", {"paused": True}),
@@ -76,14 +85,29 @@ def test_a_patch_is_one_command_with_what_it_names(
     answer = patch(client, path, change)
     assert answer.status_code == 200
     assert backend.commands == [(command, change)]
-    settings = {**before, **change}
-    assert {name: answer.json()[name] for name in change} == change
-    assert answer.json()["batch_size"] == settings["batch_size"]
+    after = answer.json()
+    assert {name: after[name] for name in change} == change
+    if "batch_size" in before:
+        assert after["batch_size"] == {**before, **change}["batch_size"]
 
 
 @pytest.mark.parametrize(
     ("path", "field", "value"),
     [
+        ("/v1/inference", field, value)
+        for field, values in {
+            "processes": (
+                0, 257, 10_000, -1, 10**40, True, "4", 2.5, None, [1], "automatic",
+                "AUTO",
+            ),
+            "injected_latency_ms": (-1, 60_001, None, "82"),
+            "algorithm": ("fastest", None, 1),
+            "action_deadline_ms": (0, 60_001, True, "20"),
+            "speed": (3,),
+        }.items()
+        for value in values
+    ]
+    + [
         ("/v1/learning", field, value)
         for field, values in {
             "processes": (-1, 65, 10**40, True, "2", 1.5, None, [1]),
@@ -113,8 +137,10 @@ def test_a_bad_value_is_named_and_nothing_changes(
     answer = patch(client, path, {field: value})
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
-    error = answer.json()["errors"][0]
+    error, *more = answer.json()["errors"]
     assert error["field"] == field
+    assert "value" in error
+    assert more == []
     assert field in answer.json()["detail"]
     assert backend.commands == []
 
@@ -122,8 +148,15 @@ def test_a_bad_value_is_named_and_nothing_changes(
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "raw",
-    [b"{", b"", b"[]", b"null", b'{"deadline_s": NaN}', b'{"deadline_s": Infinity}',
-     b'{"deadline_s": 1e400}', b'{"batch_size":' + b"9" * 6000 + b"}"],
+    [
+        b"{", b"", b"\xff", b"null", b"[" * 20_000, b'{"batch_size":' + b"9" * 6000 + b"}",
+        b'{"processes":' + b"9" * 6000 + b"}", b'{"algorithm": "\\ud800"}',
+        *(
+            b'{"%s": %s}' % (name, value)
+            for name in (b"deadline_s", b"action_deadline_ms")
+            for value in (b"NaN", b"Infinity", b"1e400")
+        ),
+    ],
 )
 def test_a_mangled_body_is_refused(
     client: TestClient, backend: Any, path: str, raw: bytes
@@ -135,8 +168,24 @@ def test_a_mangled_body_is_refused(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_other_media_types_are_refused(client: TestClient, backend: Any, path: str) -> None:
-    answer = client.patch(path, content=b"{}", headers={"content-type": "text/plain"})
+@pytest.mark.parametrize("body", [[], "x", 3])
+def test_what_is_no_object_is_named(client: TestClient, path: str, body: Any) -> None:
+    answer = patch(client, path, body)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "body")
+
+
+def test_a_bad_field_has_the_good_ones_refused_with_it(client: TestClient, backend: Any) -> None:
+    answer = patch(client, "/v1/inference", {"processes": 4, "speed": 3})
+    assert [each["field"] for each in answer.json()["errors"]] == ["speed"]
+    assert backend.commands == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_other_media_types_are_refused(
+    client: TestClient, backend: Any, path: str, kind: str
+) -> None:
+    answer = client.patch(path, content=b"{}", headers={"content-type": kind})
     assert answer.status_code == 415
     assert backend.commands == []
 
@@ -159,8 +208,12 @@ def test_if_match(client: TestClient, backend: Any, path: str) -> None:
     assert answer.headers["etag"] != etag
     stale = patch(client, path, change, **{"if-match": etag})
     assert stale.status_code == 412
+    assert stale.json()["type"].endswith("stale")
     assert stale.headers["etag"] == answer.headers["etag"]
     assert len(backend.commands) == 1
+    assert patch(client, path, change, **{"if-match": "*"}).status_code == 200
+    both = f'"other", {etag}'
+    assert patch(client, path, change, **{"if-match": both}).status_code == 412
 
 
 @pytest.mark.parametrize("path", PATHS)
