@@ -8,29 +8,38 @@ machine itself allows is measured in the same test, and each measurement may be 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from rtagent import Runtime
 from rtagent.cli.jitter import measure_jitter
 from rtagent.memory.ledger import Rows
 from rtagent.staggering.arbiter import Source
-from tests.conftest import Runtimes
+from tests.conftest import started
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
 TICK_US = 1e6 / 59.7275
 
 
-def measured(run: Runtimes, seconds: float, *settings: str) -> Rows:
-    """The rows of some seconds of play, after a warm-up."""
-    with run(*settings) as runtime:
-        time.sleep(4.0)
-        ledger = runtime.world.ledger
-        first = ledger.newest + 1
-        time.sleep(seconds)
-        return ledger.read(first, ledger.newest + 1)
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """The built-in game, acted on with x = 4.9 ticks of injected latency."""
+    settings = ("inference.injected_latency_ms=82", "inference.processes=5")
+    with started(tmp_path_factory.mktemp("play"), *settings) as runtime:
+        yield runtime
+
+
+def measured(runtime: Runtime, seconds: float, processes: int, algorithm: str) -> Rows:
+    """The rows of some seconds of play, once a change has settled."""
+    runtime.set_inference(processes=processes, algorithm=algorithm)
+    time.sleep(2.0)
+    ledger = runtime.world.ledger
+    first = ledger.newest + 1
+    time.sleep(seconds)
+    return ledger.read(first, ledger.newest + 1)
 
 
 def one_of_two(attempt: Callable[[], str]) -> None:
@@ -44,19 +53,10 @@ def one_of_two(attempt: Callable[[], str]) -> None:
     pytest.fail("; ".join(complaints))
 
 
-def padded(processes: int, algorithm: str) -> tuple[str, ...]:
-    """x = 4.9 ticks of injected latency."""
-    return (
-        "inference.injected_latency_ms=82",
-        f"inference.processes={processes}",
-        f"inference.algorithm={algorithm}",
-    )
-
-
-def test_the_clock_keeps_its_rate_without_drift(run: Runtimes) -> None:
+def test_the_clock_keeps_its_rate_without_drift(play: Runtime) -> None:
     def attempt() -> str:
-        floor = measure_jitter(2.0)
-        rows = measured(run, 8.0)
+        floor = measure_jitter(1.0)
+        rows = measured(play, 6.0, 5, "adaptive")
         late_us = rows["lateness_ns"] / 1e3
         # Due times are compared, so that the lateness of two wake-ups does not count as rate.
         due = rows["time_ns"] - rows["lateness_ns"]
@@ -70,9 +70,9 @@ def test_the_clock_keeps_its_rate_without_drift(run: Runtimes) -> None:
     one_of_two(attempt)
 
 
-def test_five_staggered_processes_act_on_nearly_every_tick(run: Runtimes) -> None:
+def test_five_staggered_processes_act_on_nearly_every_tick(play: Runtime) -> None:
     def attempt() -> str:
-        rows = measured(run, 5.0, *padded(5, "adaptive"))
+        rows = measured(play, 4.0, 5, "adaptive")
         inaction = float((rows["source"] == Source.DEFAULT).mean())
         delays = (rows["tick"] - rows["observed"])[rows["source"] == Source.AGENT]
         if inaction > 0.10:
@@ -82,18 +82,18 @@ def test_five_staggered_processes_act_on_nearly_every_tick(run: Runtimes) -> Non
     one_of_two(attempt)
 
 
-def test_one_process_acts_on_one_tick_of_five(run: Runtimes) -> None:
+def test_one_process_acts_on_one_tick_of_five(play: Runtime) -> None:
     def attempt() -> str:
-        rows = measured(run, 5.0, *padded(1, "maximum-time"))
+        rows = measured(play, 4.0, 1, "maximum-time")
         inaction = float((rows["source"] == Source.DEFAULT).mean())
         return "" if 0.76 <= inaction <= 0.86 else f"inaction {inaction:.3f}"
 
     one_of_two(attempt)
 
 
-def test_without_staggering_five_processes_are_hardly_better_than_one(run: Runtimes) -> None:
+def test_without_staggering_five_processes_are_hardly_better_than_one(play: Runtime) -> None:
     def attempt() -> str:
-        rows = measured(run, 5.0, *padded(5, "unstaggered"))
+        rows = measured(play, 4.0, 5, "unstaggered")
         inaction = float((rows["source"] == Source.DEFAULT).mean())
         return "" if inaction > 0.40 else f"inaction {inaction:.3f}"
 

@@ -535,7 +535,8 @@ def play(acts: bool, report: int) -> None:
     coordinator = daemon.coordinate()
     coordinator._pressure._levels = memory_levels
     os.write(report, b"r")
-    end = time.monotonic() + 8.0
+    # Twice as long as the other program takes.
+    end = time.monotonic() + 5.0
     while time.monotonic() < end:
         time.sleep(0.05)
         changes = coordinator.step(daemon.clock.now(), daemon.orders) if acts else None
