@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,31 @@ def test_it_acts_on_a_game_boy_while_processes_come_and_go(run: Runtimes) -> Non
         rows = runtime.world.ledger.read(start + 20, start + 60)
         assert set(rows["worker"]) <= {-1, 0, 1}
         assert runtime.stats()["clock"]["slips"] == slips
+
+
+def test_a_policy_that_can_be_built_and_cannot_run_is_shown_as_failed(
+    run: Runtimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_policy, "FIRST_PAUSE_S", 0.1)
+    settings = ("env.id=CartPole-v1", "policy.factory=faulty:BatchesOnly", "inference.processes=2")
+    with run(*settings, wait=False) as runtime:
+        names = ("inference 0", "inference 1")
+
+        def failed() -> bool:
+            return all(role(runtime, name).get("state") == "failed" for name in names)
+
+        eventually(failed, 60, "both have failed")
+        assert runtime.status()["state"] == "failed"
+        for name in names:
+            found = role(runtime, name)
+            assert found["restarts"] == MOST_RESTARTS
+            assert "Traceback" in found["last_error"]
+            assert "nobody can act with this" in found["last_error"]
+        # Each of the two once, and as often as it is started again within the first seconds.
+        starts = tmp_path / "switch"
+        assert len(starts.read_text().splitlines()) == 2 * (1 + MOST_RESTARTS)
+        time.sleep(1.0)
+        assert len(starts.read_text().splitlines()) == 2 * (1 + MOST_RESTARTS)
 
 
 def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(

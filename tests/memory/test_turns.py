@@ -57,7 +57,9 @@ class Shared:
 
 
 @pytest.fixture
-def shared() -> Iterator[Shared]:
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
+    # The kernel sleeps in real time, whatever the clock.
+    monkeypatch.setattr("rtagent.memory.turns.LOOK_S", 0.001)
     arenas = Arena("turns", Turns.size()), Arena("apply", 1)
     yield Shared(*arenas)
     for arena in arenas:

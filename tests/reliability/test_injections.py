@@ -33,8 +33,8 @@ SETTINGS = (
     "inference.processes=2", "learning.processes=0", "replay.capacity=20000",
     "run.tensorboard=false",
 )
-PAUSE_S = 6.0
-REFUSED_S = 2.0
+PAUSE_S = 3.5
+REFUSED_S = 1.0
 PATIENCE_S = 45.0
 """Nothing here is a matter of speed, and other tests may keep the machine busy."""
 
@@ -315,7 +315,7 @@ ROWS = [
     Row("a stopped environment", stopped("environment"), frozenset({"environment"})),
     Row("a stopped fork server", stopped("fork server")),
     Row("a supervisor that does not listen", deaf_supervisor, holds=counts_what_was_dropped),
-    Row("a step of 4 s", in_world("nap(4.0)")),
+    Row("a step of 3 s", in_world("nap(3.0)")),
     Row("requests out of bounds", refused_request),
     Row(
         "no descriptors for the fork server",

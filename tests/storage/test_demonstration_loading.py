@@ -370,16 +370,13 @@ def events(runtime: Any, kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("prioritized", [False, True])
 def test_a_run_learns_from_demonstrations_at_once_and_loads_them_once(
-    run: Runtimes, tmp_path: Path, prioritized: bool
+    run: Runtimes, tmp_path: Path
 ) -> None:
     path = tmp_path / "pole.demo"
     play_pole(path)
-    settings = (
-        *SLOW_POLE, f"learning.demonstrations={path}", f"learning.prioritized={prioritized}".lower()
-    )
-    with run(*settings) as runtime:
+    settings = (*SLOW_POLE, f"learning.demonstrations={path}")
+    with run(*settings, "learning.prioritized=true") as runtime:
         world = runtime.world
         assert world.first_tick == 1200
         learns(runtime)
