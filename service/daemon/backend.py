@@ -23,7 +23,7 @@ from service.daemon.commands import (
     CommandChannel,
     Duplex,
 )
-from service.daemon.encoding import Picture
+from service.daemon.png import Picture
 from service.daemon.vector_plot import Vectors, plot_vectors
 
 __all__ = ["Backend", "BackendBusy", "BackendGone", "SharedBackend"]

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from service.daemon.encoding import Picture
+from service.daemon.png import Picture
 
 Vectors = npt.NDArray[np.float32]
 

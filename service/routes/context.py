@@ -14,7 +14,8 @@ from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.verdicts import verdicts
 from service.daemon.backend import Backend
 from service.daemon.commands import BackendBusy
-from service.daemon.encoding import json_bytes, png_bytes
+from service.daemon.encoding import json_bytes
+from service.daemon.png import png_bytes
 from service.http.fresh import Fresh, FreshByKey, PerVersion
 from service.http.login import Login
 from service.http.places import Places

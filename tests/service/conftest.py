@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from rtagent.config import Config
 from rtagent.live_config import live_values, with_values
 from service.app import create_app
-from service.daemon.encoding import Picture
+from service.daemon.png import Picture
 from service.http.binding import bind
 from service.http.settings import Settings
 from service.process import serve
