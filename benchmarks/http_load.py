@@ -52,6 +52,7 @@ PHASES = ("quiet", "one dashboard", "load", "crowd")
 DESCRIPTORS = 1024
 SILENT = 1100
 STREAMS = 64
+CROWD = 50
 CROWD_PER_S = 1000.0
 ASKED_IN_CROWD = ("/livez", "/v1/status", "/v1/stats")
 LEAST_ANSWERED = 0.99
@@ -93,7 +94,7 @@ def start_clients(door: Door, phase: str, seconds: float) -> list[Client]:
         return [Client(door.port, seconds, *door.dashboards(1, 10))]
     if phase == "crowd":
         asked = {
-            "rate": CROWD_PER_S, "connections": 20,
+            "rate": CROWD_PER_S, "connections": CROWD,
             "requests": [door.get(path) for path in ASKED_IN_CROWD],
         }
         probe = {
