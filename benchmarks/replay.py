@@ -94,7 +94,7 @@ def _contender(name: str, count: int) -> Draw:
         return _copier()
     if name.startswith("ours"):
         if name == "ours, without C":
-            mock.patch("rtagent.compiled._library", return_value=None).start()
+            mock.patch("rtagent.memory.compiled._library", return_value=None).start()
         if name == "ours, both stacks":
             mock.patch("rtagent.learning.replay.replay.BatchBuffer", BothStacks).start()
         ours = Ours(pictures(), count)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from rtagent import Runtime, load_config
-from rtagent.compiled import compiled
 from rtagent.memory.blueprint import Blueprint, TensorSpec
+from rtagent.memory.compiled import compiled
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,7 +54,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """What is written in C is tested, and what takes its place where it was not compiled."""
     way: str = request.param
     if way == "numpy":
-        monkeypatch.setattr("rtagent.compiled._library", lambda: None)
+        monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
     elif compiled("rtagent_gather") is None and "CI" not in os.environ:
         pytest.skip("rtagent was installed without a C compiler")
     return way

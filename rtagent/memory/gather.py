@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.compiled import Function, compiled
+from rtagent.memory.compiled import Function, compiled
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.ring import GUARD_TICKS
 

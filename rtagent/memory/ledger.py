@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.compiled import compiled
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.compiled import compiled
 from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 from rtagent.staggering.arbiter import Source
 

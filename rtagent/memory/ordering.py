@@ -36,7 +36,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rtagent.compiled import compiled_fence
+from rtagent.memory.compiled import compiled_fence
 
 
 def fence_by_lock() -> None:

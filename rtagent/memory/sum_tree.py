@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.compiled import Function, compiled
+from rtagent.memory.compiled import Function, compiled
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.compiled import compiled_fence
 from rtagent.memory import ordering
+from rtagent.memory.compiled import compiled_fence
 
 MEMORY = Path(ordering.__file__).parent
 LITMUS = Path(__file__).with_name("litmus.c")
@@ -170,5 +170,5 @@ def test_where_it_is_compiled_the_compiled_fence_is_used(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (compiled_fence() is None) == (ordering.fence is ordering.fence_by_lock)
-    monkeypatch.setattr("rtagent.compiled._library", lambda: None)
+    monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
     assert compiled_fence() is None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.compiled import compiled
+from rtagent.memory.compiled import compiled
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import Gather, NumpyGather, prepare_gather
 from tests.conftest import make_blueprint

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.compiled import compiled
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.compiled import compiled
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
 from rtagent.memory.ring import CONTROL_BYTES, GUARD_TICKS
 from rtagent.staggering.arbiter import Source
@@ -149,7 +149,7 @@ def test_checksum_holds_for_every_row(ledger: Ledger) -> None:
 def either_check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checksums are looked at in C, and in Python where there was no compiler."""
     if request.param == "python":
-        monkeypatch.setattr("rtagent.compiled._library", lambda: None)
+        monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
     elif compiled("rtagent_intact") is None and "CI" not in os.environ:
         pytest.skip("not compiled")
 

@@ -303,7 +303,7 @@ def test_a_killed_learner_leaves_nothing_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if cut_lines:
-        monkeypatch.setattr("rtagent.compiled._library", lambda: None)
+        monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
     leaves = 5000
     memory = formatted(shared(Priorities.size(leaves)))
     priorities = Priorities(memory, leaves, lock, clock)

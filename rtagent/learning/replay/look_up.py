@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.compiled import Function, compiled
+from rtagent.memory.compiled import Function, compiled
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.compiled import Function, compiled
+from rtagent.memory.compiled import Function, compiled
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating[Any]]

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rtagent.compiled import Function, compiled
 from rtagent.learning.replay.look_up import Ints
+from rtagent.memory.compiled import Function, compiled
 
 
 class Search(Protocol):

@@ -13,7 +13,7 @@ import pytest
 
 from rtagent import compiled
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(
     shutil.which("gcc") is None and "CI" not in os.environ, reason="needs a C compiler"
 )
