@@ -28,7 +28,7 @@ def whole(runtime: Runtime, first: int) -> None:
     newest = runtime.world.ledger.newest
     # A lack of memory makes the rings smaller.
     first = max(first, runtime.world.ledger.oldest)
-    assert newest - first > 200
+    assert newest > first
     rows = runtime.world.ledger.read(first, newest + 1)
     np.testing.assert_array_equal(rows["tick"], np.arange(first, newest + 1))
 
