@@ -48,7 +48,7 @@ ALONE_S = 0.1
 DIVIDED_S = 0.5
 """From the end of an episode until memory is divided anew, at most."""
 SETTLED_S = 30.0
-TRIALS = 3
+TRIALS = 10
 """A figure that may change several times between two looks, such as a loss, is looked at again."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,7 +122,9 @@ def outside(runtime: Runtime) -> int:
     for pid in pids:
         total += _field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:")
         total += _field(f"/proc/{pid}/smaps_rollup", "Pss_File:")
-    return total + sum(runtime._running()._memory.pages().values())
+    for handle in runtime.world._arenas.values():
+        total += os.stat(f"/proc/self/fd/{handle.descriptor}").st_blocks * 512
+    return total
 
 
 def _field(path: str, name: str) -> int:

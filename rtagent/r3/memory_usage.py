@@ -44,6 +44,7 @@ class MemoryUsage:
         self._newest: int | None = None
         self._private: int | None = None
         self._next = -math.inf
+        self._complete = True
         self._largest_batch = 0
 
     @property
@@ -52,18 +53,22 @@ class MemoryUsage:
         return self._private is not None
 
     def measure(self, now: float, orders: Orders) -> bool:
-        """Take in a new measurement of the processes, if there is one and all are there."""
+        """Take in a new measurement of the processes, if there is one and all were there.
+
+        A measurement takes a while: who is there at its end may not have been at its beginning.
+        """
         if now < self._next:
             return False
+        self._complete = self._ready(orders) and self._complete
         private = self._measure_private(self._pids())
         if private is None:
             return False
+        complete, self._complete = self._complete, True
         self._next = now + MEASURE_EVERY_S
         self._newest = private
-        if not self._ready(orders):
-            return False
-        self._private = private
-        return True
+        if complete:
+            self._private = private
+        return complete
 
     def accept_newest(self) -> None:
         """Count on the newest measurement, whoever was there.

@@ -26,7 +26,7 @@ from rtagent.memory.process_metrics import ProcessMetrics, add_episode
 from rtagent.memory.usage import Level, memory_levels
 from rtagent.r3.budget import AIM
 from rtagent.r3.coordinator import Coordinator
-from rtagent.r3.memory_usage import NotMeasured
+from rtagent.r3.memory_usage import MemoryUsage, NotMeasured
 from rtagent.r3.pressure import CALM_S
 from rtagent.r3.publication import Changes
 from tests.conftest import make_blueprint
@@ -156,6 +156,21 @@ def test_nothing_is_measured_before_every_worker_is_ready() -> None:
     daemon.metrics.inference["ready"][1] = 1
     with pytest.raises(UserError):
         daemon.run(5)
+
+
+def test_a_measurement_counts_if_every_worker_was_ready_all_along() -> None:
+    daemon = Daemon()
+    daemon.metrics.inference["ready"][1] = 0
+    answers: list[int | None] = [None, None, 1, None, 2]
+    usage = MemoryUsage(
+        daemon.rings, daemon.world, lambda: [1], lambda pids: answers.pop(0),  # type: ignore[arg-type]
+    )
+    assert not usage.measure(0.0, daemon.orders)
+    daemon.metrics.inference["ready"][1] = 1
+    assert [usage.measure(now, daemon.orders) for now in (0.1, 0.2)] == [False, False]
+    assert usage.total() == -1
+    assert [usage.measure(now, daemon.orders) for now in (1.2, 1.3)] == [False, True]
+    assert usage.total() == 2 + sum(daemon.rings.pages().values())
 
 
 # ---- the budget
