@@ -1,6 +1,5 @@
 """A client process: prepared HTTP requests at steady rates, open streams, and what was answered.
 
-It gives way to the daemon, for the clients of a real one run elsewhere (`NICE`).
 It reads one JSON object from stdin: port, seconds, streams (requests, each on a connection of its
 own, whose answers never end) and groups of polls (rate: requests per second of the group,
 connections, requests: of which each connection sends one after the other). A request that has no
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
@@ -21,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 WAIT_S = 120.0
-NICE = 5
 LARGE = 100_000
 """A body of so many bytes may be refused half-way; the connection is then of no more use."""
 
@@ -193,5 +190,4 @@ async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """What the process does."""
-    os.nice(NICE)
     print(json.dumps(asyncio.run(_run(json.load(sys.stdin)))))

@@ -7,7 +7,7 @@ come again when they are hung up on, 64 streams and 1,000 requests per second. T
 ticks is read from the ledger from the outside; the processor time of the service comes from the
 kernel. A dashboard is what the page opens and asks for: the stream of figures, the pictures, the
 timeline, the status, the events and the deadlines. The clients are processes of their own on the
-same machine, of a lower priority, so what they take from it is part of what is measured.
+same machine, of normal priority, so what they take from it is part of what is measured.
 
 Bars: the 99th percentile of the lateness is at most 0.5 ms worse under load and in the crowd, one
 dashboard costs the service less than 5 % of a core; in the crowd 99 % of the requests that are due

@@ -150,9 +150,10 @@ async def stats_stream(here: Here, hz: Rate = 5) -> PlacedStream:
 async def _events(here: Context, interval: float) -> AsyncIterator[bytes]:
     """The stream's events. A client that reads slowly skips figures, it never piles them up."""
     yield b"retry: 1000\n\n"
-    while not here.stopping.is_set():
-        yield b"data: " + await here.stats_json.get() + b"\n\n"
-        try:
-            await asyncio.wait_for(here.stopping.wait(), interval)
-        except TimeoutError:
-            continue
+    stopped = asyncio.create_task(here.stopping.wait())
+    try:
+        while not stopped.done():
+            yield b"data: " + await here.stats_json.get() + b"\n\n"
+            await asyncio.wait([stopped], timeout=interval)
+    finally:
+        stopped.cancel()
