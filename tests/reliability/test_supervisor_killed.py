@@ -15,7 +15,7 @@ from benchmarks.process_figures import descendants, gone
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, held_bytes, holders, memfds, shared_bytes, updates
 
-pytestmark = [pytest.mark.process, pytest.mark.realtime]
+pytestmark = pytest.mark.process
 
 LIMIT_S = 1.0
 # A sum tree of this size is reserved at the start: shared memory that is seen to go.
@@ -31,6 +31,7 @@ def settings() -> list[str]:
     return [word for each in SETTINGS for word in ("--set", each)]
 
 
+@pytest.mark.realtime
 def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machine: Machine) -> None:
     named = set(os.listdir("/dev/shm"))
     with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
