@@ -152,7 +152,7 @@ async def _events(here: Context, interval: float) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
     stopped = asyncio.create_task(here.stopping.wait())
     try:
-        while not stopped.done():
+        while not here.stopping.is_set():
             yield b"data: " + await here.stats_json.get() + b"\n\n"
             await asyncio.wait([stopped], timeout=interval)
     finally:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rtagent import compiled
+from rtagent.memory import compiled
 
 ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(
