@@ -1,7 +1,7 @@
 """The settings that can change while the daemon runs: the fields of `config` that are marked so.
 
-Pure functions. Everything that knows such settings (the control cell, the PATCH models, `rtagent
-set`, the page's forms) is made from `FIELDS`.
+Pure functions. The control cell, the PATCH models and `rtagent set` are made from `FIELDS`; the
+page's form is written by hand and names those that it shows.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def find_daemon(state_dir: Path | None, timeout_s: float = TIMEOUT_S) -> Daemon:
     """The daemon that runs on a state directory.
 
     Args:
-        state_dir: none: the configured one.
+        state_dir: of the daemon. If None, the configured one.
         timeout_s: for each of its answers.
 
     Raises:

@@ -182,7 +182,7 @@ def read_events(
     Args:
         path: of the file.
         limit: most events.
-        before: only those with a smaller id; none: the newest.
+        before: only those with a smaller id. If None, the newest.
         kinds: only these; empty: all.
 
     Returns:
