@@ -35,7 +35,7 @@ from rtagent.config_sources import load_config
 from rtagent.inference.process import Driver
 from rtagent.inference.weights import Weights
 from rtagent.memory.blueprint import Blueprint, TensorSpec
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes.scheduling import prefer_acting, sharpen_timers
@@ -170,7 +170,7 @@ def measure(count: int, realtime: str = "auto") -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(load_config(overrides=["replay.capacity=4096"]), blueprint())
         world = World(memory.handles)
-        world.control.write(Orders(memory.handles.config, go=True))
+        world.control.write(DesiredState(memory.handles.config, go=True))
         world.weights.publish(np.zeros(1, np.float32), WeightsInfo(1, 0))
         world.stagger.reset("adaptive", time.monotonic(), 1)
         frames, actions = context.Queue(), context.Queue()

@@ -30,7 +30,7 @@ from rtagent.config_sources import load_config
 from rtagent.inference.process import Driver
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.process_metrics import registrations_since
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
@@ -107,7 +107,7 @@ def _block(
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(config, shapes)
         world = World(memory.handles)
-        world.control.write(Orders(memory.handles.config, go=True))
+        world.control.write(DesiredState(memory.handles.config, go=True))
         world.weights.publish(values, WeightsInfo(0, 0))
         world.stagger.reset("adaptive", time.monotonic(), 1)
         process = context.Process(target=drive, args=(memory.handles, folder, kind), daemon=True)

@@ -1,7 +1,7 @@
 """What a running daemon did, seen from outside: ledger, metrics, kernel.
 
 The memory of the daemon is found through `/proc` and mapped for reading. Of the program only
-declarations are used (the layouts of the metrics, the orders and R3's decisions); what the figures
+declarations are used (the layouts of the metrics, desired state, R3's decisions); what the figures
 are and how they come about is not. A thread looks twenty times a second, for the metrics keep the
 registrations of a while only, and of a process that was replaced only its successor. Whoever asks
 for a view looks once more; a lock lets one look at a time.
@@ -151,7 +151,7 @@ class Witness:
             horizon=self._horizon.read(),
             decisions=list(self._decisions),
             pages=self._pages(),
-            since=self._control.orders.inference_since,
+            since=self._control.desired.inference_since,
         )
 
     @contextmanager

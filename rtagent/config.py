@@ -3,7 +3,7 @@
 Every model is frozen and refuses unknown keys; every field carries its description, so that
 `rtagent config schema` is the reference manual. A field marked `live` can change while the daemon
 runs: all interfaces and the shared memory follow from the mark (`live_config.py`), and what reads
-the field reads it from the orders. Nothing here imports torch or touches the machine.
+the field reads it from the desired state. Nothing here imports torch or touches the machine.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class Runtime:
         world = self._running().world
         if world is None or world.ledger.newest < world.first_tick:
             return False
-        acting = world.metrics.inference["deposits"][: world.control.orders.processes] > 0
+        acting = world.metrics.inference["deposits"][: world.control.desired.processes] > 0
         return bool(acting.all())
 
     def set(self, changes: Values, timeout: float = 60.0) -> dict[str, dict[str, Any]]:

@@ -76,7 +76,7 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
                 pipe.send(("ready", {}))
 
         def should_stop() -> bool:
-            return terminated.is_set() or world.control.orders.stop
+            return terminated.is_set() or world.control.desired.stop
 
         serve(sock, SharedBackend(world, pipe), settings, should_stop, beat)
     except UserError as error:

@@ -22,7 +22,7 @@ from rtagent.staggering.arbiter import Source
 from rtagent.storage import checkpoint
 from rtagent.supervisor.supervisor import Supervisor
 from rtagent.telemetry import run_record
-from tests.orders import ordered
+from tests.desired import with_changes
 
 from .conftest import Runtimes, eventually, role, started
 
@@ -314,15 +314,15 @@ REFUSED = [
 
 def test_a_refused_change_leaves_everything_as_it_was(pole: Runtime) -> None:
     for number, (section, change, reason) in enumerate(REFUSED, 1):
-        orders, config = pole.world.control.orders, pole.status()["config"]
+        desired, config = pole.world.control.desired, pole.status()["config"]
         with pytest.raises(UserError, match=reason):
             getattr(pole, f"set_{section}")(**change)
         # The status follows a step later; what comes after shows what is in force by then.
         pole.set_inference(injected_latency_ms=float(number))
         # The change that was accepted also lets the figures begin anew.
         injected = {"injected_latency_ms": float(number)}
-        assert replace(pole.world.control.orders, inference_since=0.0) == ordered(
-            orders, inference=injected, inference_since=0.0
+        assert replace(pole.world.control.desired, inference_since=0.0) == with_changes(
+            desired, inference=injected, inference_since=0.0
         )
         config["inference"]["injected_latency_ms"] = float(number)
         assert pole.status()["config"] == config

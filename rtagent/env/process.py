@@ -188,7 +188,7 @@ def run(context: WorkerContext) -> None:
     # What its predecessor was doing when it died is no business of this process.
     note_doing(context.record, Doing.WAITING, round(clock.now() * NANO))
     context.ready()
-    while not context.orders.go and not context.stopping:
+    while not context.desired.go and not context.stopping:
         context.beat()
         clock.sleep_until(clock.now() + START_POLL_S)
     schedule = TickSchedule(adapter.rate_hz, 0, first, config.env.max_catch_up_ticks)
@@ -210,8 +210,8 @@ def run(context: WorkerContext) -> None:
     _note_anchor(context.record, schedule)
     told, told_at = 0, -FAULTS_TOLD_EVERY_S
     while not context.stopping:
-        world.actions.limit(context.orders.rows)
-        loop.arbiter.fill = context.orders.inference.fill
+        world.actions.limit(context.desired.rows)
+        loop.arbiter.fill = context.desired.inference.fill
         context.beat()
         loop.run_next()
         if adapter.faults > told and clock.now() - told_at >= FAULTS_TOLD_EVERY_S:

@@ -27,7 +27,7 @@ from rtagent.processes.worker import WorkerContext
 LONGEST_EPISODE_S = 600.0
 """Of world time: an episode that has not ended by then counts as it stands."""
 LOOK_S = 0.1
-"""Between two looks at the orders while it waits."""
+"""Between two looks at the desired state while it waits."""
 STREAM = 0x6576616C
 """Keeps these seeds apart from others that derive from the run's."""
 

@@ -116,7 +116,7 @@ class Driver:
             self._cells.deposit(item)
             self._latency += self._clock.now() - start
             self._account(item)
-        self._check_orders()
+        self._check_desired()
         if isinstance(instruction, WaitUntil):
             self._wait_until(instruction.when)
         elif isinstance(instruction, WaitFrame):
@@ -126,9 +126,9 @@ class Driver:
     def _moment(self) -> Moment:
         return Moment(self._clock.now(), self._frames.newest)
 
-    def _check_orders(self) -> None:
+    def _check_desired(self) -> None:
         self._context.beat()
-        if self._context.stopping or self._context.index >= self._context.orders.processes:
+        if self._context.stopping or self._context.index >= self._context.desired.processes:
             raise Leaving
 
     def _wait_until(self, when: float) -> None:
@@ -136,7 +136,7 @@ class Driver:
             until = self._clock.now() + min(rest, SLICE_S)
             self._prepare(until)
             self._clock.sleep_until(until)
-            self._check_orders()
+            self._check_desired()
 
     def _prepare(self, until: float) -> None:
         """Use a wait for the next weights."""
@@ -218,7 +218,7 @@ class Driver:
         self._weights.adopt()
         while (number := self._read(frame)) is None:
             self._wait_frame(self._frames.newest + 1)
-            self._check_orders()
+            self._check_desired()
             start = self._clock.now()
         self._idle_s = 0.0
         self._action = self._choose(number)
@@ -243,7 +243,7 @@ class Driver:
             config = self._context.config
             epsilon = config.policy.epsilon_end
             # Learners may come to a run that began without.
-            if config.learning.processes or self._context.orders.learning.processes:
+            if config.learning.processes or self._context.desired.learning.processes:
                 epsilon = exploration.epsilon(self._weights.updates, config.policy)
             self._explorer.decide(number, epsilon)
             self._epsilon, self._decided = epsilon, number
@@ -262,12 +262,12 @@ class Driver:
 
     def _pad(self, start: float) -> None:
         """Wait out the rest of the injected latency."""
-        orders = self._context.orders
-        if orders.inference.injected_latency_ms > 0.0:
+        desired = self._context.desired
+        if desired.inference.injected_latency_ms > 0.0:
             length = draw(
-                orders.inference.injected_latency_ms / 1e3,
-                orders.inference.injected_latency_distribution,
-                orders.inference.injected_latency_spread,
+                desired.inference.injected_latency_ms / 1e3,
+                desired.inference.injected_latency_distribution,
+                desired.inference.injected_latency_spread,
                 self._rng,
             )
             self._wait_until(start + length)

@@ -109,7 +109,7 @@ class Learner:
             context.index,
             context.clock,
             ring=self._ring,
-            order=lambda: context.orders.learning.order,
+            order=lambda: context.desired.learning.order,
             lease_s=self._lease_s,
             progress_ns=lambda index: int(world.metrics.learners["heartbeat_ns"][index]),
             beat=self._beat,
@@ -121,7 +121,7 @@ class Learner:
     @property
     def _learning(self) -> LearningConfig:
         """The settings in force."""
-        return self._context.orders.learning
+        return self._context.desired.learning
 
     def run(self) -> None:
         """Take over the shared state, then learn until told to stop."""
@@ -190,7 +190,7 @@ class Learner:
     def _warm_up(self) -> None:
         """Compute a gradient without applying it: first calls are slow, and memory is measured."""
         self._update.refresh()
-        size = self._context.orders.learning.batch_size
+        size = self._context.desired.learning.batch_size
         while True:
             try:
                 needed = self._memory.measure(size)
@@ -220,8 +220,8 @@ class Learner:
         """One update if it is time for one; whether it was."""
         if not self._may_update():
             return False
-        orders = self._context.orders
-        size = self._keeper.batch_size(orders)
+        desired = self._context.desired
+        size = self._keeper.batch_size(desired)
         clock = self._context.clock
         try:
             # While the prefetcher is asked for no more than it has.
@@ -266,7 +266,7 @@ class Learner:
             self._count_skipped(gradient)
             return
         self._bad_burst = False
-        if stale > STALEST_IN_ROUNDS * max(1, len(self._context.orders.learner_ring)):
+        if stale > STALEST_IN_ROUNDS * max(1, len(self._context.desired.learner_ring)):
             record["dropped"][0] += 1
             return
         update.learning = self._learning
@@ -283,8 +283,8 @@ class Learner:
 
     def _advance_horizon(self, samples: int, updates: int) -> None:
         started = self._context.clock.now()
-        metrics, orders = self._context.world.metrics.environment, self._context.orders
-        self._keeper.advance(int(started * NANO), samples, updates, metrics, orders)
+        metrics, desired = self._context.world.metrics.environment, self._context.desired
+        self._keeper.advance(int(started * NANO), samples, updates, metrics, desired)
         self._record["control_ns"][0] += int((self._context.clock.now() - started) * NANO)
 
     def _recover_memory(self, size: int) -> None:
@@ -311,13 +311,13 @@ class Learner:
             )
 
     def _may_update(self) -> bool:
-        world, learning, orders = self._context.world, self._learning, self._context.orders
+        world, learning, desired = self._context.world, self._learning, self._context.desired
         ticks = world.ledger.newest + 1
-        rate = learning.updates_per_tick / max(1, len(orders.learner_ring))
+        rate = learning.updates_per_tick / max(1, len(desired.learner_ring))
         self._credit += rate * (ticks - self._seen_ticks)
         self._credit = min(self._credit, max(1.0, rate * CREDIT_TICKS))
         self._seen_ticks = ticks
-        if orders.learning.paused or self._context.index not in orders.learner_ring:
+        if desired.learning.paused or self._context.index not in desired.learner_ring:
             return False
         if self._replay.ticks < learning.learning_starts:
             return False
@@ -329,12 +329,12 @@ class Learner:
         """Stamp the heartbeat; whether to go on."""
         context = self._context
         context.beat()
-        return not context.stopping and context.index < context.orders.learning.processes
+        return not context.stopping and context.index < context.desired.learning.processes
 
     def _ring(self) -> list[int]:
         """The learners that take turns now; one that writes a checkpoint holds nobody up."""
         writing = self._context.world.metrics.learners["writing"]
-        return [index for index in self._context.orders.learner_ring if not writing[index]]
+        return [index for index in self._context.desired.learner_ring if not writing[index]]
 
     def _lease_s(self, index: int) -> float:
         update_s = float(self._context.world.metrics.learners["update_ns"][index]) / NANO
@@ -357,14 +357,14 @@ class Learner:
 
     def _is_first(self) -> bool:
         """Whether this learner writes the checkpoints."""
-        return self._context.index == min(self._context.orders.learner_ring, default=0)
+        return self._context.index == min(self._context.desired.learner_ring, default=0)
 
     def _asked_for_checkpoint(self) -> bool:
-        return self._context.orders.checkpoint > int(self._update.state.served[0])
+        return self._context.desired.checkpoint > int(self._update.state.served[0])
 
     def _write_checkpoint(self) -> None:
         context, record = self._context, self._record
-        asked = context.orders.checkpoint
+        asked = context.desired.checkpoint
         context.beat()
         started = context.clock.now()
         try:

@@ -1,8 +1,9 @@
 """What the supervisor tells the workers: settings that change while they run.
 
 Why it is correct. The settings travel in one `JsonDoubleBuffer` that only the supervisor writes; a
-worker compares its number once per cycle and parses the document only when it has changed. Orders
-that it cannot read whole stay unread: it goes on with those it has, and looks again the next time.
+worker compares its number once per cycle and parses the document only when it has changed. A
+document that it cannot read whole stays unread: it goes on with the one it has, and looks again the
+next time.
 The document holds the live settings alone; every process has the others since its start.
 """
 
@@ -19,7 +20,7 @@ CAPACITY = 8192
 
 
 @dataclass(frozen=True)
-class Orders:
+class DesiredState:
     """Settings in force.
 
     Attributes:
@@ -67,7 +68,7 @@ class Orders:
 
 
 class Control:
-    """The supervisor's orders in shared memory.
+    """The desired state in shared memory.
 
     Args:
         buffer: `size()` bytes.
@@ -78,24 +79,24 @@ class Control:
         self._buffer = JsonDoubleBuffer(buffer, CAPACITY)
         self._config = config
         self._document: dict[str, Any] | None = None
-        self._orders: Orders
+        self._desired: DesiredState
 
     @staticmethod
     def size() -> int:
-        """Bytes of the orders."""
+        """Bytes of the document."""
         return JsonDoubleBuffer.size(CAPACITY)
 
-    def write(self, orders: Orders) -> None:
-        """Put new orders in force. Only the supervisor."""
-        document = {each.name: getattr(orders, each.name) for each in fields(orders)}
-        self._buffer.write(document | {"config": live_values(orders.config)})
+    def write(self, desired: DesiredState) -> None:
+        """Put a new state in force. Only the supervisor."""
+        document = {each.name: getattr(desired, each.name) for each in fields(desired)}
+        self._buffer.write(document | {"config": live_values(desired.config)})
 
     @property
-    def orders(self) -> Orders:
-        """The orders in force; the supervisor writes the first before it starts any worker."""
+    def desired(self) -> DesiredState:
+        """The state in force; the supervisor writes the first before it starts any worker."""
         document = self._buffer.read()
         if document is not self._document:
             config = with_values(self._config, document["config"])
-            self._orders = Orders(**document | {"config": config})
+            self._desired = DesiredState(**document | {"config": config})
             self._document = document
-        return self._orders
+        return self._desired

@@ -241,7 +241,7 @@ class World:
 
     @cached_property
     def control(self) -> Control:
-        """The orders. Writer: the supervisor."""
+        """The desired state. Writer: the supervisor."""
         return Control(self._map("control"), self.config)
 
     @cached_property

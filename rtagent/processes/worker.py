@@ -25,7 +25,7 @@ from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.process_metrics import Record
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
@@ -129,14 +129,14 @@ class WorkerContext:
         return self.assignment.run_dir
 
     @property
-    def orders(self) -> Orders:
-        """The supervisor's orders in force."""
-        return self.world.control.orders
+    def desired(self) -> DesiredState:
+        """The desired state in force."""
+        return self.world.control.desired
 
     @property
     def stopping(self) -> bool:
         """Whether the loop should end: SIGTERM, or the supervisor's order."""
-        return self.terminated or self.orders.stop
+        return self.terminated or self.desired.stop
 
     def beat(self) -> None:
         """Stamp the heartbeat. Called in every cycle of the work loop."""

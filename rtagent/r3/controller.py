@@ -20,7 +20,7 @@ several.
 from __future__ import annotations
 
 from rtagent.config import R3Config
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, UNKNOWN, Decision, Horizon, HorizonRecord
 from rtagent.memory.process_metrics import Record, recent_episodes
 from rtagent.r3.equations import (
@@ -59,9 +59,9 @@ class HorizonKeeper:
         self._number, self._horizon = -1, Horizon()
         self._collected, self._advanced_ns = 0, 0
 
-    def batch_size(self, orders: Orders) -> int:
+    def batch_size(self, desired: DesiredState) -> int:
         """Transitions of the next update."""
-        return batch_in_force(self._read(), orders)
+        return batch_in_force(self._read(), desired)
 
     def _read(self) -> Horizon:
         """The horizon; decoded only if somebody else has written it."""
@@ -105,7 +105,7 @@ class HorizonKeeper:
         self._write(horizon)
 
     def advance(
-        self, now_ns: int, samples: int, updates: int, environment: Record, orders: Orders
+        self, now_ns: int, samples: int, updates: int, environment: Record, desired: DesiredState
     ) -> str | None:
         """Account for time, and for an applied update if there was one.
 
@@ -114,7 +114,7 @@ class HorizonKeeper:
             samples: of the update; 0: nothing was applied.
             updates: applied over the whole run.
             environment: the environment's record in the metrics.
-            orders: in force.
+            desired: in force.
 
         Returns:
             How a horizon ended just now: met, missed or early-exit; None: it goes on.
@@ -127,14 +127,14 @@ class HorizonKeeper:
         horizon = self._begin_change()
         passed_ns = max(0, now_ns - horizon.seen_ns)
         horizon.seen_ns, horizon.updates = now_ns, updates
-        self._take_settings(horizon, orders)
+        self._take_settings(horizon, desired)
         self._recover(horizon)
         if not horizon.running and samples:
             horizon.running, passed_ns = 1, 0
             horizon.episode = int(environment["episodes"][0])
         outcome = None
         if horizon.running:
-            idle = not samples and (orders.learning.paused or not orders.learner_ring)
+            idle = not samples and (desired.learning.paused or not desired.learner_ring)
             _count(horizon, 0 if idle else passed_ns, samples)
         if horizon.running and horizon.mode:
             self._judge_episodes(horizon, environment)
@@ -142,26 +142,26 @@ class HorizonKeeper:
             self._compare(horizon)
         if samples:
             self._steer(horizon)
-        self._limit(horizon, orders)
+        self._limit(horizon, desired)
         self._write(horizon)
         return outcome
 
     # ---- its parts
 
-    def _take_settings(self, horizon: Horizon, orders: Orders) -> None:
-        mode = _mode(orders)
-        deadline_s, data_budget = orders.r3.deadline_s or 0.0, orders.r3.data_budget or 0
+    def _take_settings(self, horizon: Horizon, desired: DesiredState) -> None:
+        mode = _mode(desired)
+        deadline_s, data_budget = desired.r3.deadline_s or 0.0, desired.r3.data_budget or 0
         known = (horizon.mode, horizon.deadline_s, horizon.data_budget, horizon.b_min)
-        if known == (mode, deadline_s, data_budget, orders.learning.batch_size):
+        if known == (mode, deadline_s, data_budget, desired.learning.batch_size):
             return
         if mode and not horizon.mode:
             _begin(horizon)
             horizon.part_ns = horizon.part_samples = 0
             horizon.episode_ns = horizon.episode_samples = horizon.due = 0
-        horizon.mode, horizon.b_min = mode, orders.learning.batch_size
+        horizon.mode, horizon.b_min = mode, desired.learning.batch_size
         horizon.deadline_s, horizon.data_budget = deadline_s, data_budget
         horizon.time_ratio = horizon.data_ratio = UNKNOWN
-        before, horizon.batch_size = horizon.batch_size, batch_in_force(horizon, orders)
+        before, horizon.batch_size = horizon.batch_size, batch_in_force(horizon, desired)
         self._note(horizon, "settings", before)
 
     def _recover(self, horizon: Horizon) -> None:
@@ -255,9 +255,9 @@ class HorizonKeeper:
             return time_ratio, keeping
         return time_ratio, max(time_ratio, shrinking)
 
-    def _limit(self, horizon: Horizon, orders: Orders) -> None:
+    def _limit(self, horizon: Horizon, desired: DesiredState) -> None:
         """Eq. 2, and what ran out of memory before."""
-        before, size, cap = horizon.batch_size, _wanted(horizon, orders), _cap(horizon, orders)
+        before, size, cap = horizon.batch_size, _wanted(horizon, desired), _cap(horizon, desired)
         horizon.batch_cap = cap
         horizon.batch_size = min(size, cap) if cap else size
         if horizon.batch_size != before:
@@ -294,15 +294,15 @@ class HorizonKeeper:
         )
 
 
-def batch_in_force(horizon: Horizon, orders: Orders) -> int:
+def batch_in_force(horizon: Horizon, desired: DesiredState) -> int:
     """Transitions of the next update: mode, Eq. 1's bounds, and what memory allows."""
-    size, cap = _wanted(horizon, orders), _cap(horizon, orders)
+    size, cap = _wanted(horizon, desired), _cap(horizon, desired)
     return min(size, cap) if cap else size
 
 
-def _wanted(horizon: Horizon, orders: Orders) -> int:
+def _wanted(horizon: Horizon, desired: DesiredState) -> int:
     """The batch size if there were memory enough."""
-    mode, b_min = MODES[_mode(orders)], orders.learning.batch_size
+    mode, b_min = MODES[_mode(desired)], desired.learning.batch_size
     if mode in ("off", "max-a"):
         return b_min
     if mode == "max-p":
@@ -310,19 +310,19 @@ def _wanted(horizon: Horizon, orders: Orders) -> int:
     return clamp_batch_size(horizon.batch_size, b_min)
 
 
-def _cap(horizon: Horizon, orders: Orders) -> int:
+def _cap(horizon: Horizon, desired: DesiredState) -> int:
     """The largest batch that memory allows (Eq. 2); 0: no limit."""
     safe = horizon.safe_size
-    if orders.batch_bytes is None or not horizon.base_bytes:
+    if desired.batch_bytes is None or not horizon.base_bytes:
         return safe
-    fits = max(1, memory_cap(orders.batch_bytes, horizon.base_size, horizon.base_bytes))
+    fits = max(1, memory_cap(desired.batch_bytes, horizon.base_size, horizon.base_bytes))
     return min(fits, safe) if safe else fits
 
 
-def _mode(orders: Orders) -> int:
+def _mode(desired: DesiredState) -> int:
     """The mode as an index into `MODES`: off without a deadline or a budget."""
-    complete = orders.r3.deadline_s is not None and orders.r3.data_budget is not None
-    return MODES.index(orders.r3.mode) if complete else 0
+    complete = desired.r3.deadline_s is not None and desired.r3.data_budget is not None
+    return MODES.index(desired.r3.mode) if complete else 0
 
 
 def _begin(horizon: Horizon) -> None:

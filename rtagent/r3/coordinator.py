@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from rtagent.clock import Clock
 from rtagent.config import Config
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import Reservations
 from rtagent.memory.usage import Level, memory_levels, private_bytes
 from rtagent.memory.world import World
@@ -85,12 +85,12 @@ class Coordinator:
         """Ticks that the replay may keep now."""
         return self._order.ticks_limit
 
-    def step(self, now: float, orders: Orders, *, settled: bool = True) -> Changes | None:
+    def step(self, now: float, desired: DesiredState, *, settled: bool = True) -> Changes | None:
         """Look at everything once; called about ten times a second.
 
         Args:
             now: seconds.
-            orders: in force.
+            desired: in force.
             settled: whether the rings have given back all that the last limit asked for; until
                 they have, a measurement would count it twice.
 
@@ -101,59 +101,59 @@ class Coordinator:
             UserError: at the first measurement, if the budget is below what the workers need.
         """
         before = self._order
-        self._advance_horizon(orders)
-        urgent = self._relieve(now, orders, settled)
-        measured = settled and self._usage.measure(now, orders)
+        self._advance_horizon(desired)
+        urgent = self._relieve(now, desired, settled)
+        measured = settled and self._usage.measure(now, desired)
         if measured and not self._accepted:
-            self._accept(self._budget, orders)
-        shape, self._shape = self._shape, (orders.learning.processes, orders.learning.batch_size)
+            self._accept(self._budget, desired)
+        shape, self._shape = self._shape, (desired.learning.processes, desired.learning.batch_size)
         changed = self._episodes.update() or shape != self._shape
         if self._usage.known and settled and (measured or changed):
-            self._divide(now, orders)
-        self._publication.publish(self._reservations(orders))
+            self._divide(now, desired)
+        self._publication.publish(self._reservations(desired))
         if measured:
             self._publication.tell(self._order, self._sizes.least_ticks)
         return replace(self._order, urgent=urgent) if self._order != before else None
 
-    def set_budget(self, megabytes: int | None, orders: Orders) -> None:
+    def set_budget(self, megabytes: int | None, desired: DesiredState) -> None:
         """Change the budget; the next step divides it.
 
         Args:
             megabytes: MiB; None: no budget.
-            orders: in force.
+            desired: in force.
 
         Raises:
             UserError: it is below what the workers need; nothing has changed.
             NotMeasured: what they need is not known yet, but will be in a moment.
         """
         self._usage.accept_newest()
-        self._accept(_bytes(megabytes), orders)
+        self._accept(_bytes(megabytes), desired)
         self._usage.measure_soon()
 
-    def _accept(self, budget: int | None, orders: Orders) -> None:
+    def _accept(self, budget: int | None, desired: DesiredState) -> None:
         """Count on a budget from now on, unless it is below what the workers need."""
         if budget is not None:
             needs = Needs(
-                workers=self._usage.baseline(orders),
-                batches=int(self._usage.batch(orders, orders.learning.batch_size)),
+                workers=self._usage.baseline(desired),
+                batches=int(self._usage.batch(desired, desired.learning.batch_size)),
                 replay=self._sizes.least_bytes,
                 replay_ticks=self._sizes.least_ticks,
             )
             check_budget(budget, needs)
         self._budget, self._accepted = budget, True
 
-    def _advance_horizon(self, orders: Orders) -> None:
+    def _advance_horizon(self, desired: DesiredState) -> None:
         """Notice a deadline that passes while nobody learns, and tell how horizons ended."""
         record, lock = self._world.horizon, self._world.turns.lock
         if lock.try_enter():
             try:
                 now_ns, updates = int(self._clock.now() * NANO), record.read().updates
-                self._keeper.advance(now_ns, 0, updates, self._world.metrics.environment, orders)
+                self._keeper.advance(now_ns, 0, updates, self._world.metrics.environment, desired)
             finally:
                 lock.leave()
         self._decisions.publish()
 
-    def _relieve(self, now: float, orders: Orders, settled: bool) -> bool:
+    def _relieve(self, now: float, desired: DesiredState, settled: bool) -> bool:
         """Halve the reservations if memory is short; whether that changes anything."""
         shortage = self._pressure.notice(now, settled=settled)
         if shortage is None:
@@ -161,8 +161,8 @@ class Coordinator:
         if shortage.kind == "out_of_memory":
             self._usage.forget_largest_batch()
         before = self._order
-        self._division.halve(orders)
-        self._set_order(orders)
+        self._division.halve(desired)
+        self._set_order(desired)
         if self._order == before:
             return False
         self._pressure_events += shortage.kind == "memory_pressure"
@@ -173,27 +173,27 @@ class Coordinator:
         )
         return True
 
-    def _divide(self, now: float, orders: Orders) -> None:
+    def _divide(self, now: float, desired: DesiredState) -> None:
         recover = self._pressure.over(now)
-        self._division.divide(now, orders, self._budget, self._episodes.scales, recover=recover)
-        self._set_order(orders)
+        self._division.divide(now, desired, self._budget, self._episodes.scales, recover=recover)
+        self._set_order(desired)
 
-    def _set_order(self, orders: Orders) -> None:
+    def _set_order(self, desired: DesiredState) -> None:
         """What the division means for each learner and for the rings."""
         batch, each = self._division.batch, None
-        learners = orders.learning.processes
+        learners = desired.learning.processes
         if batch is not None and learners and self._world.horizon.read().base_bytes:
             each = math.ceil(batch / learners)
         self._order = Changes(each, self._division.ticks_limit)
 
-    def _reservations(self, orders: Orders) -> Reservations:
+    def _reservations(self, desired: DesiredState) -> Reservations:
         """What is shown; where there is no limit, what is used."""
         batch, replay = self._division.batch, self._division.replay
         return Reservations(
             budget_bytes=-1 if self._budget is None else self._budget,
             used_bytes=self._usage.total(),
-            baseline_bytes=self._usage.baseline(orders),
-            batch_bytes=int(self._usage.batch(orders) if batch is None else batch),
+            baseline_bytes=self._usage.baseline(desired),
+            batch_bytes=int(self._usage.batch(desired) if batch is None else batch),
             replay_bytes=int(self._usage.replay() if replay is None else replay),
             ticks_limit=self._order.ticks_limit,
             alpha=self._episodes.alpha,

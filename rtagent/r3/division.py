@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from rtagent.config import R3Config
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import UNKNOWN
 from rtagent.memory.process_metrics import Record, recent_episodes
 from rtagent.r3 import equations
@@ -108,20 +108,20 @@ class Division:
         self.replay: float | None = None
         self.ticks_limit = sizes.most_ticks if budget is None else sizes.ticks_in(budget)
 
-    def halve(self, orders: Orders) -> None:
+    def halve(self, desired: DesiredState) -> None:
         """Halve what both may have, or have if that is less."""
-        held, in_use = self._usage.replay(), self._usage.batch(orders)
+        held, in_use = self._usage.replay(), self._usage.batch(desired)
         replay = held if self.replay is None else min(self.replay, held)
         batch = in_use if self.batch is None else min(self.batch, in_use)
         self.replay = max(replay / 2, self._sizes.least_bytes)
-        self.batch = max(batch / 2, self._usage.batch(orders, 1))
+        self.batch = max(batch / 2, self._usage.batch(desired, 1))
         self._ceiling = self.replay + self.batch
         self.ticks_limit = min(self.ticks_limit, self._sizes.ticks_in(self.replay))
 
     def divide(
         self,
         now: float,
-        orders: Orders,
+        desired: DesiredState,
         budget: int | None,
         scales: tuple[float, float],
         *,
@@ -131,37 +131,37 @@ class Division:
 
         Args:
             now: seconds.
-            orders: in force.
+            desired: in force.
             budget: bytes; None: none.
             scales: of the newest episodes.
             recover: whether what was given up in a shortage may be taken back.
         """
         growth = GROWTH ** (now - self._divided_at)
         self._divided_at = now
-        total = self._total(orders, budget, growth if recover else 1.0)
+        total = self._total(desired, budget, growth if recover else 1.0)
         if total is None:
             self.batch = self.replay = None
             self.ticks_limit = self._sizes.most_ticks
             return
-        largest = self._usage.largest_batch(orders)
+        largest = self._usage.largest_batch(desired)
         if self._ceiling is None or self.batch is None or self.replay is None:
-            batch = self._share_of_batches(total, orders, largest, scales)
+            batch = self._share_of_batches(total, desired, largest, scales)
         else:
             batch, _ = equations.fit(self.batch, self.replay, total)
         self.batch = min(batch, largest, total - self._sizes.least_bytes)
         # What learners have kept from larger batches cannot hold frames.
-        held = self.batch if self._ceiling else max(self.batch, self._usage.batches(orders))
+        held = self.batch if self._ceiling else max(self.batch, self._usage.batches(desired))
         self.replay = max(total - held, self._sizes.least_bytes)
         limit = self._sizes.ticks_in(self.replay)
         self.ticks_limit = min(limit, math.ceil(self.ticks_limit * growth))
 
-    def _total(self, orders: Orders, budget: int | None, growth: float) -> float | None:
+    def _total(self, desired: DesiredState, budget: int | None, growth: float) -> float | None:
         """M: what batches and replay may have together; None: as much as they want."""
-        least = self._sizes.least_bytes + self._usage.batch(orders, 1)
+        least = self._sizes.least_bytes + self._usage.batch(desired, 1)
         if budget is None:
-            total = self._sizes.most_bytes + self._usage.largest_batch(orders)
+            total = self._sizes.most_bytes + self._usage.largest_batch(desired)
         else:
-            total = AIM * budget - self._usage.baseline(orders)
+            total = AIM * budget - self._usage.baseline(desired)
         if self._ceiling is not None:
             self._ceiling *= growth
             if self._ceiling < total:
@@ -171,10 +171,10 @@ class Division:
         return None if budget is None else max(total, least)
 
     def _share_of_batches(
-        self, total: float, orders: Orders, largest: float, scales: tuple[float, float]
+        self, total: float, desired: DesiredState, largest: float, scales: tuple[float, float]
     ) -> float:
         # A budget is accepted only if it holds batches of the smallest size.
-        smallest = self._usage.batch(orders, orders.learning.batch_size)
+        smallest = self._usage.batch(desired, desired.learning.batch_size)
         batch = min(max(self._share * total, smallest), largest)
         more_batch, more_replay = scales
         batch, _ = equations.fit(batch * more_batch, (total - batch) * more_replay, total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.world import World
 from rtagent.r3 import equations
 from rtagent.r3.budget import ReplayMemory
@@ -52,14 +52,14 @@ class MemoryUsage:
         """Whether the processes have been measured when every worker was there."""
         return self._private is not None
 
-    def measure(self, now: float, orders: Orders) -> bool:
+    def measure(self, now: float, desired: DesiredState) -> bool:
         """Take in a new measurement of the processes, if there is one and all were there.
 
         A measurement takes a while: who is there at its end may not have been at its beginning.
         """
         if now < self._next:
             return False
-        self._complete = self._ready(orders) and self._complete
+        self._complete = self._ready(desired) and self._complete
         private = self._measure_private(self._pids())
         if private is None:
             return False
@@ -84,12 +84,12 @@ class MemoryUsage:
         """Measure at the next step."""
         self._next = -math.inf
 
-    def _ready(self, orders: Orders) -> bool:
+    def _ready(self, desired: DesiredState) -> bool:
         metrics = self._world.metrics
         ready = [
             metrics.environment["ready"],
-            metrics.learners["ready"][: orders.learning.processes],
-            metrics.inference["ready"][: orders.processes],
+            metrics.learners["ready"][: desired.learning.processes],
+            metrics.inference["ready"][: desired.processes],
         ]
         return all(bool(each.all()) for each in ready)
 
@@ -102,33 +102,33 @@ class MemoryUsage:
         """What the daemon uses, as of the last measurement of its processes; -1: unknown."""
         return -1 if self._private is None else self._private + sum(self._memory.pages().values())
 
-    def baseline(self, orders: Orders) -> int:
+    def baseline(self, desired: DesiredState) -> int:
         """Of the total, what is neither replay nor batches; -1: unknown."""
         if not self.known:
             return -1
-        return int(self.total() - self.replay() - self.batches(orders))
+        return int(self.total() - self.replay() - self.batches(desired))
 
-    def batches(self, orders: Orders) -> float:
+    def batches(self, desired: DesiredState) -> float:
         """What learners have for batches: as much as the largest ones so far needed.
 
         A process keeps what it once had. If that counted as its baseline as soon as batches are
         smaller, there would be less for batches each time, until nothing is left.
         """
-        size = batch_in_force(self._world.horizon.read(), orders)
+        size = batch_in_force(self._world.horizon.read(), desired)
         self._largest_batch = max(self._largest_batch, size)
-        return self.batch(orders, self._largest_batch)
+        return self.batch(desired, self._largest_batch)
 
     def forget_largest_batch(self) -> None:
         """Learners have given back what they had for batches: one did not fit."""
         self._largest_batch = 0
 
-    def batch(self, orders: Orders, size: int | None = None) -> float:
+    def batch(self, desired: DesiredState, size: int | None = None) -> float:
         """What one batch of every learner needs: of that size, or of the size in force."""
         horizon = self._world.horizon.read()
-        size = batch_in_force(horizon, orders) if size is None else size
+        size = batch_in_force(horizon, desired) if size is None else size
         one = equations.batch_memory(size, horizon.base_size, horizon.base_bytes)
-        return orders.learning.processes * one
+        return desired.learning.processes * one
 
-    def largest_batch(self, orders: Orders) -> float:
+    def largest_batch(self, desired: DesiredState) -> float:
         """What one batch of every learner needs at most (Eq. 1)."""
-        return self.batch(orders, equations.LARGEST_IN_SMALLEST * orders.learning.batch_size)
+        return self.batch(desired, equations.LARGEST_IN_SMALLEST * desired.learning.batch_size)

@@ -23,7 +23,7 @@ from rtagent.processes.scheduling import prefer_supervisor
 from rtagent.r3.coordinator import Coordinator
 from rtagent.supervisor.checkpoint_requests import CheckpointRequests
 from rtagent.supervisor.children import Children
-from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
+from rtagent.supervisor.command_handler import CommandHandler, Desired
 from rtagent.supervisor.commands import Inbox, PendingChanges
 from rtagent.supervisor.live_settings import check_size
 from rtagent.supervisor.memory_keeping import MemoryKeeping
@@ -50,7 +50,7 @@ class Setup:
             memory for them.
     """
 
-    desired: DesiredSettings
+    desired: Desired
     clock: Clock
     inbox: Inbox
     report: Report
@@ -207,13 +207,13 @@ def _connect(
 
 
 def _fill(run: Run, past: Past | None) -> None:
-    """Put there what must be there before the first worker: orders, a past, weights to act with."""
+    """Put there what must be there before the first worker: settings, a past, weights."""
     setup, world, handles = run.setup, run.world, run.memory.handles
     desired = setup.desired
     desired.scale(first_number(desired.config.inference, world.blueprint.tick_seconds, run.room))
     desired.publish(world.control)
-    orders = desired.orders
-    world.stagger.reset(orders.inference.algorithm, setup.clock.now(), orders.processes)
+    state = desired.current
+    world.stagger.reset(state.inference.algorithm, setup.clock.now(), state.processes)
     if past is not None:
         run.saving.begin(past, handles, run.memory_keeping.ticks_limit, setup.stopping)
     if not desired.config.learning.processes:

@@ -1,8 +1,8 @@
 """Checkpoints that are asked for while the run goes on: ordered, and awaited.
 
-The learner whose turn comes first writes them; the orders carry the number of the newest request,
-and the learner names it when it reports. The replay, if that is wanted too, is saved beside it by
-a process of its own.
+The learner whose turn comes first writes them; the desired state carries the number of the newest
+request, and the learner names it when it reports. The replay, if that is wanted too, is saved
+beside it by a process of its own.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.logs.shortening import short_error
-from rtagent.memory.control import Control, Orders
+from rtagent.memory.control import Control, DesiredState
 from rtagent.memory.world import World, WorldMemory
 from rtagent.processes.limit import check_processes
 from rtagent.r3.coordinator import Coordinator
@@ -24,7 +24,7 @@ from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.checkpoint_requests import LIMIT_S, CheckpointRequests
 from rtagent.supervisor.children import Children
 from rtagent.supervisor.commands import Command, Inbox, PendingChanges, running
-from rtagent.supervisor.live_settings import change, first_orders, scaled
+from rtagent.supervisor.live_settings import change, first_state, scaled
 from rtagent.supervisor.membership import learner_ring
 from rtagent.supervisor.status import Report
 
@@ -32,45 +32,45 @@ ROLES = {"inference": "inference", "learning": "learner"}
 """The processes that follow the settings of a section."""
 
 
-class DesiredSettings:
-    """The settings with every change so far, and the control cell that tells the workers.
+class Desired:
+    """The desired state with every change so far, and the control cell that tells the workers.
 
     Args:
         config: what the run starts with.
 
     Attributes:
-        orders: what the workers are told.
+        current: what the workers are told.
     """
 
     def __init__(self, config: Config) -> None:
-        self.orders = first_orders(config)
+        self.current = first_state(config)
         self._control: Control | None = None
 
     @property
     def config(self) -> Config:
         """The configuration with every change so far."""
-        return self.orders.config
+        return self.current.config
 
     def publish(self, control: Control) -> None:
         """Tell the workers from now on."""
         self._control = control
-        control.write(self.orders)
+        control.write(self.current)
 
-    def put(self, orders: Orders) -> None:
-        """Put orders in force; where the cell refuses them, nothing has changed."""
+    def put(self, state: DesiredState) -> None:
+        """Put a state in force; where the cell refuses it, nothing has changed."""
         if self._control is not None:
-            self._control.write(orders)
-        self.orders = orders
+            self._control.write(state)
+        self.current = state
 
-    def order(self, **changes: Any) -> None:
-        """Put changed orders in force."""
-        orders = replace(self.orders, **changes)
-        if orders != self.orders:
-            self.put(orders)
+    def change(self, **changes: Any) -> None:
+        """Put a changed state in force."""
+        state = replace(self.current, **changes)
+        if state != self.current:
+            self.put(state)
 
     def scale(self, processes: int) -> None:
         """Put another number of inference processes in force, where that is `auto`."""
-        self.put(scaled(self.orders, processes))
+        self.put(scaled(self.current, processes))
 
 
 class CommandHandler:
@@ -92,7 +92,7 @@ class CommandHandler:
 
     def __init__(
         self,
-        desired: DesiredSettings,
+        desired: Desired,
         inbox: Inbox,
         pending: PendingChanges,
         checkpoints: CheckpointRequests,
@@ -145,20 +145,20 @@ class CommandHandler:
         """Figures of the last minute begin anew once changed inference settings are in force."""
         if self._inference_changed and self._follow("inference"):
             self._inference_changed = False
-            self._desired.order(inference_since=now)
+            self._desired.change(inference_since=now)
 
     def _change(self, command: Command) -> None:
         """Put new settings in force, or refuse them whole."""
         changes: dict[str, dict[str, Any]] = command.arguments
-        before = live_values(self._desired.orders.config)
-        orders = change(self._desired.orders, changes)
-        check_processes(orders.config, self._most_processes)
+        before = live_values(self._desired.current.config)
+        desired = change(self._desired.current, changes)
+        check_processes(desired.config, self._most_processes)
         if "memory_budget_mb" in changes.get("r3", ()):
-            self._coordinator.set_budget(orders.r3.memory_budget_mb, orders)
-        if "learning" in changes and orders.learning.processes:
+            self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)
+        if "learning" in changes and desired.learning.processes:
             self._memory.reserve_learners()
         # In this order: what is refused here has changed nothing.
-        self._desired.put(orders)
+        self._desired.put(desired)
         self._inference_changed |= "inference" in changes
         for section, after in changes.items():
             if section in ROLES:
@@ -173,24 +173,24 @@ class CommandHandler:
         """The live settings of some sections once the processes follow them; None before."""
         if not all(self._follow(section) for section in sections):
             return None
-        values = live_values(self._desired.orders.config)
+        values = live_values(self._desired.current.config)
         return {section: values[section] for section in sections}
 
     def _follow(self, section: str) -> bool:
         """Whether the processes follow a section's settings."""
-        orders = self._desired.orders
+        desired = self._desired.current
         if section == "inference":
-            same = self._world.stagger.algorithm == orders.inference.algorithm
-            return same and running(self._children.of("inference"), orders.processes)
+            same = self._world.stagger.algorithm == desired.inference.algorithm
+            return same and running(self._children.of("inference"), desired.processes)
         if section == "learning":
-            return running(self._children.of("learner"), orders.learning.processes)
+            return running(self._children.of("learner"), desired.learning.processes)
         return True
 
     def _checkpoint(self, command: Command) -> None:
         """Have a checkpoint written, and the replay if that is asked for."""
-        if not learner_ring(self._children.of("learner"), self._desired.orders):
+        if not learner_ring(self._children.of("learner"), self._desired.current):
             raise UserError("no learner runs: the newest checkpoint is all there is")
-        number = self._desired.orders.checkpoint + 1
+        number = self._desired.current.checkpoint + 1
         in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)
-        self._desired.order(checkpoint=number)
+        self._desired.change(checkpoint=number)
         self._pending.add(command.result, in_force, self._clock.now(), LIMIT_S)

@@ -1,6 +1,6 @@
-"""The orders that follow from the configuration, and from its changes while the run goes on.
+"""The desired state that follows from the configuration and from its changes during the run.
 
-Pure functions: a change either gives new orders, or is refused and nothing has happened.
+Pure functions: a change either gives a new state, or is refused and nothing has happened.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import replace
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.live_config import Values, changed
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 
 MOST_CONFIG_BYTES = 128 << 10
 """Of the configuration as JSON: a quarter of the status."""
 
 
-def first_orders(config: Config) -> Orders:
-    """The orders that a run starts with; one inference process where their number is `auto`."""
-    return _ordered(Orders(config))
+def first_state(config: Config) -> DesiredState:
+    """The state that a run starts with; one inference process where their number is `auto`."""
+    return _counted(DesiredState(config))
 
 
 def check_size(config: Config) -> None:
@@ -35,24 +35,24 @@ def check_size(config: Config) -> None:
         )
 
 
-def change(orders: Orders, changes: Values) -> Orders:
-    """The orders after a change.
+def change(desired: DesiredState, changes: Values) -> DesiredState:
+    """The desired state after a change.
 
     Args:
-        orders: in force.
+        desired: in force.
         changes: new values of live settings; what is absent stays.
 
     Raises:
         UserError: names what cannot be changed, or the value that is not acceptable.
     """
-    return _ordered(replace(orders, config=changed(orders.config, changes)))
+    return _counted(replace(desired, config=changed(desired.config, changes)))
 
 
-def scaled(orders: Orders, processes: int) -> Orders:
-    """The orders with another number of inference processes, where that is `auto`."""
-    return replace(orders, processes=processes, rows=max(orders.rows, processes))
+def scaled(desired: DesiredState, processes: int) -> DesiredState:
+    """The state with another number of inference processes, where that is `auto`."""
+    return replace(desired, processes=processes, rows=max(desired.rows, processes))
 
 
-def _ordered(orders: Orders) -> Orders:
-    wanted = orders.inference.processes
-    return orders if wanted == "auto" else scaled(orders, wanted)
+def _counted(desired: DesiredState) -> DesiredState:
+    wanted = desired.inference.processes
+    return desired if wanted == "auto" else scaled(desired, wanted)

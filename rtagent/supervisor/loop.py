@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from rtagent.errors import UserError
-from rtagent.memory.control import Orders
 from rtagent.processes.systemd import Systemd
 from rtagent.supervisor.assembly import Run
 from rtagent.supervisor.child import Child, State
@@ -102,10 +101,6 @@ class Loop:
     def _stopping(self) -> bool:
         return self._inbox.stop_requested
 
-    @property
-    def _orders(self) -> Orders:
-        return self._desired.orders
-
     # ---- duties
 
     def _listen(self) -> None:
@@ -140,36 +135,36 @@ class Loop:
 
     def _send_away(self, now: float) -> None:
         """Have everybody leave."""
-        if not self._orders.stop:
+        if not self._desired.current.stop:
             self._report.event("stopping", source="supervisor")
-        self._desired.order(stop=True)
+        self._desired.change(stop=True)
         self._children.stop(now)
 
     def _converge(self, now: float) -> None:
         """Start what is missing and send away what is too many."""
         service = self._parts.setup.service is not None
-        keys = list(wanted(self._desired.config, self._orders, service=service))
+        keys = list(wanted(self._desired.config, self._desired.current, service=service))
         self._children.converge(keys, now)
 
     def _update_members(self, now: float) -> None:
         """Let those act and learn who can."""
-        update_members(self._world, self._children.of("inference"), self._orders, now)
-        ring = learner_ring(self._children.of("learner"), self._orders)
-        self._desired.order(learner_ring=ring)
+        update_members(self._world, self._children.of("inference"), self._desired.current, now)
+        ring = learner_ring(self._children.of("learner"), self._desired.current)
+        self._desired.change(learner_ring=ring)
 
     def _start_clock(self, now: float) -> None:
         """Let the world's clock start once the agent can act."""
-        if not self._orders.go:
+        if not self._desired.current.go:
             needed = self._children.of("inference") + self._children.of("environment")
             ready = all(child.state is State.RUNNING for child in needed)
             if ready or now - self._started > GO_AFTER_S:
-                self._desired.order(go=True)
+                self._desired.change(go=True)
 
     def _scale(self, now: float) -> None:
         """Follow the automatic number of inference processes."""
         inference, workers = self._desired.config.inference, self._children.of("inference")
         move = self._parts.scaling.step(
-            now, inference, self._orders.processes, workers, self._parts.room
+            now, inference, self._desired.current.processes, workers, self._parts.room
         )
         if move is None:
             return
@@ -184,13 +179,13 @@ class Loop:
         """Keep memory within its budget."""
         keeping = self._parts.memory_keeping
         try:
-            changes = keeping.step(now, self._orders)
+            changes = keeping.step(now, self._desired.current)
         except UserError as error:
             self._refused = error
             self._inbox.request_stop()
             return
         if changes is not None:
-            self._desired.order(batch_bytes=changes.batch_bytes)
+            self._desired.change(batch_bytes=changes.batch_bytes)
             keeping.give_back(changes)
 
     def _note_slips(self) -> None:

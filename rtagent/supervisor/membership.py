@@ -9,31 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.world import World
 from rtagent.supervisor.child import Child, State
 
 
-def update_members(world: World, children: Iterable[Child], orders: Orders, now: float) -> None:
+def update_members(
+    world: World, children: Iterable[Child], desired: DesiredState, now: float
+) -> None:
     """Let exactly the processes that act take part; while there is none, whoever did before.
 
     Args:
         world: the shared memory.
         children: the inference processes.
-        orders: name the algorithm and the number of processes.
+        desired: names the algorithm and the number of processes.
         now: seconds.
     """
     acting = {child.index for child in children if child.state is State.RUNNING}
     stagger, lock = world.stagger, world.claim_lock
     members = stagger.membership
-    same_algorithm = members.algorithm == orders.inference.algorithm
+    same_algorithm = members.algorithm == desired.inference.algorithm
     if same_algorithm and (not acting or set(members.ring) == acting):
         return
     if not lock.try_enter():
         return
     try:
         if not same_algorithm:
-            stagger.reset(orders.inference.algorithm, now, orders.processes)
+            stagger.reset(desired.inference.algorithm, now, desired.processes)
         for worker in sorted(acting):
             stagger.join(worker, now)
         for worker in set(stagger.membership.ring) - acting:
@@ -42,15 +44,15 @@ def update_members(world: World, children: Iterable[Child], orders: Orders, now:
         lock.leave()
 
 
-def learner_ring(learners: Iterable[Child], orders: Orders) -> list[int]:
+def learner_ring(learners: Iterable[Child], desired: DesiredState) -> list[int]:
     """The learners that take turns: a dead one loses its turn at once.
 
     Args:
         learners: the learner processes.
-        orders: name the number of learners.
+        desired: names the number of learners.
     """
     return sorted(
         child.index
         for child in learners
-        if child.state is State.RUNNING and child.index < orders.learning.processes
+        if child.state is State.RUNNING and child.index < desired.learning.processes
     )

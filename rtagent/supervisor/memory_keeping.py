@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtagent.errors import UserError
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.world import World, WorldMemory
 from rtagent.r3.coordinator import Coordinator
 from rtagent.r3.publication import Changes
@@ -34,18 +34,18 @@ class MemoryKeeping:
         """Ticks that the replay may keep now."""
         return self._coordinator.ticks_limit
 
-    def step(self, now: float, orders: Orders) -> Changes | None:
+    def step(self, now: float, desired: DesiredState) -> Changes | None:
         """Look at everything once; what is to be put in force, if anything.
 
         Args:
             now: seconds.
-            orders: in force.
+            desired: in force.
 
         Raises:
             UserError: the budget is below what the workers need.
         """
         settled = self._maintain(self.ticks_limit)
-        return self._coordinator.step(now, orders, settled=settled)
+        return self._coordinator.step(now, desired, settled=settled)
 
     def give_back(self, changes: Changes) -> None:
         """Give memory back at once, if it is short."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.config import Config
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.world import WorldHandles
 from rtagent.processes.launch import ForkServer
 from rtagent.processes.worker import Assignment, run_worker
@@ -25,19 +25,19 @@ ENTRIES = {
 }
 
 
-def wanted(config: Config, orders: Orders, *, service: bool) -> Iterator[Key]:
+def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[Key]:
     """The processes that should exist now, in the order of their start.
 
     Args:
         config: in force.
-        orders: in force.
+        desired: in force.
         service: whether there is an HTTP service.
     """
     if service:
         yield "service", 0
     yield "environment", 0
-    yield from (("learner", index) for index in range(orders.learning.processes))
-    yield from (("inference", index) for index in range(orders.processes))
+    yield from (("learner", index) for index in range(desired.learning.processes))
+    yield from (("inference", index) for index in range(desired.processes))
     if config.learning.evaluation_every_s:
         yield "evaluation", 0
     if config.run.tensorboard:

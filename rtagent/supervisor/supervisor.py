@@ -17,7 +17,7 @@ from rtagent.files.pruning import MIB
 from rtagent.memory.world import World
 from rtagent.processes.systemd import Notifier, Systemd
 from rtagent.supervisor.assembly import Setup, assemble
-from rtagent.supervisor.command_handler import DesiredSettings
+from rtagent.supervisor.command_handler import Desired
 from rtagent.supervisor.commands import Inbox, Result
 from rtagent.supervisor.loop import Loop
 from rtagent.supervisor.status import Report
@@ -62,7 +62,7 @@ class Supervisor:
         events = self.run_dir / EVENTS_FILE
         self._report = Report(run_id, clock, url, events, config.run.events_mb * MIB)
         self._setup = Setup(
-            DesiredSettings(config), clock, self._inbox, self._report, self.run_dir, service,
+            Desired(config), clock, self._inbox, self._report, self.run_dir, service,
             preload, probed,
         )
         self.world: World | None = None

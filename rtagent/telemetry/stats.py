@@ -65,7 +65,7 @@ class StatsReader:
     def read(self) -> Stats:
         """The figures at this moment."""
         now = self._clock.now()
-        since = max(now - WINDOW_S, self._world.control.orders.inference_since)
+        since = max(now - WINDOW_S, self._world.control.desired.inference_since)
         minute = self.rows_since(now - WINDOW_S)
         rows = from_time(minute, since * NANO)
         status = self._world.status.read()
@@ -148,13 +148,13 @@ class StatsReader:
         """What each inference process has registered since then, whether executed or not."""
         indices = [role["index"] for role in _inference_roles(status)]
         records = self._world.metrics.inference
-        count = max([self._world.control.orders.rows, *(index + 1 for index in indices)])
+        count = max([self._world.control.desired.rows, *(index + 1 for index in indices)])
         return [registrations_since(records[i : i + 1], since_ns) for i in range(count)]
 
     def _inference_figures(
         self, status: dict[str, Any], registered: list[Record], since_s: float
     ) -> acting.Inference:
-        orders, blueprint = self._world.control.orders, self._world.blueprint
+        desired, blueprint = self._world.control.desired, self._world.blueprint
         since = round(since_s * NANO)
         workers, taus = [], []
         for role in _inference_roles(status):
@@ -175,42 +175,43 @@ class StatsReader:
             )
         tau = np.concatenate(taus) if taus else np.zeros(0)
         recommended = None
-        if len(tau) and orders.inference.algorithm in ("adaptive", "maximum-time", "expected-time"):
+        algorithm = desired.inference.algorithm
+        if len(tau) and algorithm in ("adaptive", "maximum-time", "expected-time"):
             deadline = self._world.status.read()["config"]["inference"]["action_deadline_ms"]
             # No agent acts more than once a tick.
             tick_ms = max(deadline or 0.0, blueprint.tick_seconds * 1e3)
             # The slowest 1 % are left out: a few hold-ups by the machine are no reason to grow.
             longest = percentiles(tau, (99.0,))[0]
             mean = min(float(tau.mean()), longest)
-            recommended = processes_needed(mean, longest, tick_ms, orders.inference.algorithm)
+            recommended = processes_needed(mean, longest, tick_ms, algorithm)
         return acting.Inference(
-            processes=orders.processes,
+            processes=desired.processes,
             ready=sum(worker.state == "running" for worker in workers),
-            algorithm=orders.inference.algorithm,
+            algorithm=algorithm,
             estimate_ms=_mean(tau),
             recommended_processes=recommended,
-            injected_latency_ms=orders.inference.injected_latency_ms,
-            injected_latency_distribution=orders.inference.injected_latency_distribution,
+            injected_latency_ms=desired.inference.injected_latency_ms,
+            injected_latency_distribution=desired.inference.injected_latency_distribution,
             workers=workers,
         )
 
     def _learning_figures(self, status: dict[str, Any], now: float) -> learning.Learning:
         records = self._world.metrics.learners
-        orders = self._world.control.orders
+        desired = self._world.control.desired
         info = self._world.weights.info()
         updates, applied = int(records["updates"].max()), int(records["applied"].sum())
         roles = [role for role in status.get("roles", []) if role["role"] == "learner"]
         learned = applied > 0
         newest = int(records["applied_ns"].argmax())
         return learning.Learning(
-            processes=orders.learning.processes,
-            order=orders.learning.order,
-            paused=orders.learning.paused,
+            processes=desired.learning.processes,
+            order=desired.learning.order,
+            paused=desired.learning.paused,
             # Before a learner has taken over a resumed run, its weights say how far it is.
             updates=max(updates, info.updates if info else 0),
             updates_per_s=self._update_rate(now),
             samples_consumed=int(records["samples_consumed"].max()),
-            batch_size=batch_in_force(self._world.horizon.read(), orders),
+            batch_size=batch_in_force(self._world.horizon.read(), desired),
             loss=float(records["loss"][newest]) if learned else None,
             epsilon=self._exploration_rate(),
             staleness=learning.Staleness(
@@ -242,7 +243,7 @@ class StatsReader:
         records = self._world.metrics.learners
         rates = [
             applied_rate(records[index : index + 1], round(now * NANO), RATE_OVER_NS)
-            for index in range(self._world.control.orders.learning.processes)
+            for index in range(self._world.control.desired.learning.processes)
             if now * NANO - records["heartbeat_ns"][index] <= SILENT_S * NANO
         ]
         known = [rate for rate in rates if rate is not None]
@@ -250,7 +251,7 @@ class StatsReader:
 
     def _exploration_rate(self) -> float | None:
         """The rate of the newest registered action; unknown before the first."""
-        records = self._world.metrics.inference[: self._world.control.orders.rows]
+        records = self._world.metrics.inference[: self._world.control.desired.rows]
         acted = np.flatnonzero(records["samples"])
         if not len(acted):
             return None
@@ -287,16 +288,16 @@ class StatsReader:
 
     def _r3_figures(self) -> learning.R3:
         """The running horizon, what memory is reserved, and the outcomes so far."""
-        orders, horizon = self._world.control.orders, self._world.horizon.read()
+        desired, horizon = self._world.control.desired, self._world.horizon.read()
         reserved = self._world.horizon.reservations
         runs = horizon.mode > 0 and horizon.running > 0
         known = runs or horizon.number > 0
         elapsed_s = horizon.elapsed_ns / NANO
         return learning.R3(
-            mode=orders.r3.mode,
-            deadline_s=orders.r3.deadline_s,
+            mode=desired.r3.mode,
+            deadline_s=desired.r3.deadline_s,
             elapsed_s=elapsed_s if runs else None,
-            data_budget=orders.r3.data_budget,
+            data_budget=desired.r3.data_budget,
             consumed=horizon.consumed if runs else None,
             time_ratio=elapsed_s / horizon.deadline_s if runs else None,
             data_ratio=horizon.consumed / horizon.data_budget if runs else None,

@@ -90,7 +90,7 @@ def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, li
 
 
 def _bars(world: World, since_ns: int, start_ns: int) -> dict[str, list[Any]]:
-    recent: Record = world.metrics.inference["recent"][: world.control.orders.rows]
+    recent: Record = world.metrics.inference["recent"][: world.control.desired.rows]
     workers, places = np.nonzero(recent["registered_ns"] >= since_ns)
     samples = recent[workers, places]
     ends = samples["registered_ns"]

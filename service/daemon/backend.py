@@ -148,7 +148,7 @@ class SharedBackend:
 
     def config(self) -> dict[str, Any]:
         """The configuration the run started with, and over it what has changed since."""
-        return self._world.control.orders.config.model_dump(mode="json")
+        return self._world.control.desired.config.model_dump(mode="json")
 
     def screen(self) -> Picture | None:
         """The newest frame as a picture; vectors are drawn over the last seconds."""
@@ -261,4 +261,4 @@ class SharedBackend:
 
     def _live(self, section: str) -> dict[str, Any]:
         """The live settings of a section in force; a number of processes may be `auto`."""
-        return live_values(self._world.control.orders.config)[section]
+        return live_values(self._world.control.desired.config)[section]

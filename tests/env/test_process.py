@@ -31,7 +31,7 @@ from rtagent.memory.process_metrics import (
 )
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from tests.conftest import make_blueprint
-from tests.orders import make_orders
+from tests.desired import make_desired
 
 CAPACITY = 256
 RATE_HZ = 50.0
@@ -421,7 +421,7 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         context = Context(
             config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
             world=memory, clock=VirtualClock(start_s), record=memory.record,
-            orders=make_orders(go=True, inference={"fill": fill}), ready=ready, events=[],
+            desired=make_desired(go=True, inference={"fill": fill}), ready=ready, events=[],
         )
         context.event = lambda kind, **said: context.events.append((kind, said))
         process.run(context)  # type: ignore[arg-type]
@@ -505,7 +505,7 @@ def test_last_frame_survives_a_restart(body: Callable[..., SimpleNamespace]) -> 
     assert process._last_frame(world.ledger) == 4
 
 
-def test_fill_follows_the_orders(
+def test_fill_follows_the_desired_state(
     body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []

@@ -20,7 +20,7 @@ from rtagent.inference.process import HURRY, SLICE_S, Driver
 from rtagent.inference.weights import Weights
 from rtagent.memory.actions import NANO, ActionSlots
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.process_metrics import ProcessMetrics, registrations_since
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
@@ -36,7 +36,7 @@ from rtagent.staggering.instructions import (
     WaitUntil,
 )
 from tests.conftest import make_blueprint
-from tests.orders import make_orders, ordered
+from tests.desired import make_desired, with_changes
 
 CAPACITY = 64
 PARAMETERS = 3
@@ -120,15 +120,15 @@ class Bench:
         self.slots = ActionSlots(slots, blueprint)
         self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
         self.record = self.metrics.record("inference", INDEX)
-        self.orders = make_orders(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
+        self.desired = make_desired(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
         self.beats = 0
         self.stopping = False
         bench = self
 
         class Context(SimpleNamespace):
             @property
-            def orders(self) -> Orders:
-                return bench.orders
+            def desired(self) -> DesiredState:
+                return bench.desired
 
             @property
             def stopping(self) -> bool:
@@ -323,7 +323,7 @@ def test_a_run_explores_by_schedule_once_it_has_learners(bench: Bench) -> None:
     bench.show(0, 1)
     bench.follow(Infer(0), Deposit(1, 0))
     assert bench.record["epsilon"][0] == 0.5
-    bench.orders = ordered(bench.orders, learning={"processes": 1})
+    bench.desired = with_changes(bench.desired, learning={"processes": 1})
     bench.follow(Infer(1), Deposit(2, 1))
     assert bench.record["epsilon"][0] == 1.0
 
@@ -455,7 +455,7 @@ def test_leaves_when_it_is_one_too_many(
     bench: Bench, instruction: Any, processes: int
 ) -> None:
     bench.show(0)
-    bench.orders = replace(bench.orders, processes=processes)
+    bench.desired = replace(bench.desired, processes=processes)
     assert bench.follow(instruction) == []
     assert bench.policy.seen == []
     assert list(bench.slots.at(1)) == []
@@ -463,13 +463,13 @@ def test_leaves_when_it_is_one_too_many(
 
 def test_an_action_under_way_is_registered_before_leaving(bench: Bench) -> None:
     bench.show(0)
-    bench.orders = replace(bench.orders, processes=INDEX)
+    bench.desired = replace(bench.desired, processes=INDEX)
     assert len(bench.follow(Infer(0), Deposit(1, 0), Now())) == 1
     assert [each.frame for each in bench.slots.at(1)] == [0]
 
 
 def test_stays_while_it_is_wanted(bench: Bench) -> None:
-    bench.orders = replace(bench.orders, processes=INDEX + 1)
+    bench.desired = replace(bench.desired, processes=INDEX + 1)
     assert len(bench.follow(Now(), Now())) == 2
 
 
@@ -507,7 +507,7 @@ def test_injected_latency_includes_the_forward_pass(
     bench: Bench, injected_ms: float, tau_s: float
 ) -> None:
     bench.show(0)
-    bench.orders = ordered(bench.orders, inference={"injected_latency_ms": injected_ms})
+    bench.desired = with_changes(bench.desired, inference={"injected_latency_ms": injected_ms})
     (reply,) = bench.follow(Infer(0))
     assert reply.tau == pytest.approx(tau_s, rel=0.01)
 

@@ -19,7 +19,7 @@ from rtagent.learning import learner
 from rtagent.learning.warm_up import empty_batch
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
@@ -31,7 +31,7 @@ from rtagent.policy import networks
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry import run_record
-from tests.orders import ordered
+from tests.desired import with_changes
 
 CAPACITY = 1000
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
@@ -47,7 +47,7 @@ class FakeContext:
 
     Attributes:
         on_beat: called with the number of beats so far.
-        paused_for: whether the orders pause learning.
+        paused_for: whether the desired state pauses learning.
     """
 
     def __init__(self, world: Any, folder: Path, resume: Path | None = None) -> None:
@@ -56,7 +56,7 @@ class FakeContext:
         self.clock: Clock = VirtualClock(100.0)
         self.record = world.metrics.record("learner", 0)
         self.checkpoint_dir, self.resume, self.run_dir = folder, resume, folder
-        self.orders = Orders(world.config, learner_ring=[0])
+        self.desired = DesiredState(world.config, learner_ring=[0])
         self.order(learning={"processes": 1})
         self.stopping = False
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -65,7 +65,7 @@ class FakeContext:
         self.on_beat: Callable[[int], None] = lambda count: None
 
     def order(self, **changes: Any) -> None:
-        self.orders = ordered(self.orders, **changes)
+        self.desired = with_changes(self.desired, **changes)
 
     def beat(self) -> None:
         self.beats.append(self.clock.now())
@@ -278,7 +278,7 @@ def test_a_gradient_may_be_stale_by_two_rounds(
 
 
 @pytest.mark.parametrize(("rate", "moves"), [(1.0, True), (1e-9, False)])
-def test_the_step_size_follows_the_orders(
+def test_the_step_size_follows_the_desired_state(
     rate: float, moves: bool, make_world: Any, tmp_path: Path
 ) -> None:
     context = FakeContext(make_world(), tmp_path)
@@ -467,8 +467,8 @@ def test_who_writes_a_checkpoint_holds_no_turn(
     play(world, 60)
     writer, other = FakeContext(world, tmp_path), FakeContext(world, tmp_path)
     other.index, other.record = 1, world.metrics.record("learner", 1)
-    writer.orders = other.orders = ordered(
-        other.orders, learner_ring=[0, 1], learning={"processes": 2}
+    writer.desired = other.desired = with_changes(
+        other.desired, learner_ring=[0, 1], learning={"processes": 2}
     )
     other.clock = MonotonicClock()
     second = learner.Learner(other)

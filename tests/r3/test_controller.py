@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rtagent.config import R3Config
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
 from rtagent.memory.process_metrics import ProcessMetrics, add_episode
 from rtagent.r3.controller import (
@@ -19,15 +19,15 @@ from rtagent.r3.controller import (
     HorizonKeeper,
     batch_in_force,
 )
-from tests.orders import make_orders, ordered
+from tests.desired import make_desired, with_changes
 
 B_MIN = 32
 SECOND = NANO
 
 
-def of_mode(mode: str = "step", **r3: Any) -> Orders:
+def of_mode(mode: str = "step", **r3: Any) -> DesiredState:
     wanted = {"mode": mode, "deadline_s": 10.0, "data_budget": 10_000, **r3}
-    return make_orders(
+    return make_desired(
         learner_ring=[0], learning={"processes": 1, "batch_size": B_MIN}, r3=wanted
     )
 
@@ -41,11 +41,11 @@ class Life:
         self.record = HorizonRecord(buffer)
         self.environment = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))).environment
         self.keeper = HorizonKeeper(self.record, R3Config(mode=mode, **settings))
-        self.orders = of_mode(mode)
+        self.desired = of_mode(mode)
         self.now_ns, self.updates, self.ended = 1000 * SECOND, 0, 0
 
     def order(self, **changes: Any) -> None:
-        self.orders = ordered(self.orders, **changes)
+        self.desired = with_changes(self.desired, **changes)
 
     def update(self, seconds: float, samples: int | None = None) -> str | None:
         """An update that took so long is applied; it is accounted for at once."""
@@ -66,7 +66,7 @@ class Life:
 
     def _advance(self, samples: int) -> str | None:
         return self.keeper.advance(
-            self.now_ns, samples, self.updates, self.environment, self.orders
+            self.now_ns, samples, self.updates, self.environment, self.desired
         )
 
     def finish_episode(self, value: float = 0.0) -> None:
@@ -79,7 +79,7 @@ class Life:
 
     @property
     def size(self) -> int:
-        return self.keeper.batch_size(self.orders)
+        return self.keeper.batch_size(self.desired)
 
     def decisions(self, *kinds: str) -> list[Decision]:
         """Of these kinds, oldest first."""
@@ -148,7 +148,7 @@ def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> N
     life.order(**changes)
     assert [life.wait(0.1) for _ in range(300)] == [None] * 300
     assert life.horizon.elapsed_ns == 3 * SECOND
-    life.orders = of_mode()
+    life.desired = of_mode()
     life.update(1.0, samples=1)
     assert life.horizon.elapsed_ns == 4 * SECOND
 
@@ -185,11 +185,11 @@ def test_settings_changed_in_mid_horizon_keep_what_was_consumed_and_are_noted() 
 
 def test_switching_deadlines_on_begins_a_fresh_horizon() -> None:
     life = Life("off")
-    life.orders = of_mode("off", deadline_s=None, data_budget=None)
+    life.desired = of_mode("off", deadline_s=None, data_budget=None)
     for _ in range(5):
         assert life.update(30.0, samples=20_000) is None
     assert np.isnan(life.horizon.time_ratio)
-    life.orders = of_mode("step")
+    life.desired = of_mode("step")
     life.update(1.0, samples=10)
     assert life.horizon.consumed == 10
     assert life.horizon.number == 0
@@ -197,7 +197,7 @@ def test_switching_deadlines_on_begins_a_fresh_horizon() -> None:
 
 def test_without_a_deadline_every_mode_is_off() -> None:
     life = Life()
-    life.orders = of_mode("max-p", deadline_s=None)
+    life.desired = of_mode("max-p", deadline_s=None)
     life.update(1.0)
     assert life.size == B_MIN
     assert life.update(1e6, samples=100_000) is None

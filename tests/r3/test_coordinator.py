@@ -20,7 +20,7 @@ from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.process_metrics import ProcessMetrics, add_episode
 from rtagent.memory.usage import Level, memory_levels
@@ -30,8 +30,8 @@ from rtagent.r3.memory_usage import MemoryUsage, NotMeasured
 from rtagent.r3.pressure import CALM_S
 from rtagent.r3.publication import Changes
 from tests.conftest import make_blueprint
+from tests.desired import with_changes
 from tests.forked import Forked, forked_children
-from tests.orders import ordered
 
 MIB = 1 << 20
 TICK_BYTES = 10_000
@@ -91,8 +91,8 @@ class Daemon:
             metrics=self.metrics, horizon=self.horizon, blueprint=make_blueprint(),
             turns=SimpleNamespace(lock=self.lock),
         )
-        self.orders = ordered(
-            Orders(self.config, 2, 2, list(range(learners))), learning={"processes": learners}
+        self.desired = with_changes(
+            DesiredState(self.config, 2, 2, list(range(learners))), learning={"processes": learners}
         )
         self.rings = Rings(capacity)
         self.clock = VirtualClock(1000.0)
@@ -116,7 +116,7 @@ class Daemon:
         for _ in range(round(10 * seconds)):
             self.clock.advance(0.1)
             self.rings.ticks += ticks_per_s // 10
-            changes = self.coordinator.step(self.clock.now(), self.orders, settled=settled)
+            changes = self.coordinator.step(self.clock.now(), self.desired, settled=settled)
             if changes is not None:
                 last = changes
                 self.rings.limit = changes.ticks_limit
@@ -165,11 +165,11 @@ def test_a_measurement_counts_if_every_worker_was_ready_all_along() -> None:
     usage = MemoryUsage(
         daemon.rings, daemon.world, lambda: [1], lambda pids: answers.pop(0),  # type: ignore[arg-type]
     )
-    assert not usage.measure(0.0, daemon.orders)
+    assert not usage.measure(0.0, daemon.desired)
     daemon.metrics.inference["ready"][1] = 1
-    assert [usage.measure(now, daemon.orders) for now in (0.1, 0.2)] == [False, False]
+    assert [usage.measure(now, daemon.desired) for now in (0.1, 0.2)] == [False, False]
     assert usage.total() == -1
-    assert [usage.measure(now, daemon.orders) for now in (1.2, 1.3)] == [False, True]
+    assert [usage.measure(now, daemon.desired) for now in (1.2, 1.3)] == [False, True]
     assert usage.total() == 2 + sum(daemon.rings.pages().values())
 
 
@@ -221,12 +221,12 @@ def test_every_learner_gets_its_part_of_the_batches_memory() -> None:
     changes = daemon.run(1)
     assert changes is not None
     assert changes.batch_bytes == daemon.horizon.reservations.batch_bytes // 3
-    daemon.orders = ordered(
-        daemon.orders, batch_bytes=changes.batch_bytes, r3={"mode": "max-p"}
+    daemon.desired = with_changes(
+        daemon.desired, batch_bytes=changes.batch_bytes, r3={"mode": "max-p"}
     )
-    assert daemon.coordinator._keeper.batch_size(daemon.orders) == 32
-    daemon.orders = ordered(daemon.orders, r3={"deadline_s": 1.0, "data_budget": 1000})
-    assert daemon.coordinator._keeper.batch_size(daemon.orders) == 128
+    assert daemon.coordinator._keeper.batch_size(daemon.desired) == 32
+    daemon.desired = with_changes(daemon.desired, r3={"deadline_s": 1.0, "data_budget": 1000})
+    assert daemon.coordinator._keeper.batch_size(daemon.desired) == 128
 
 
 def test_batches_of_the_smallest_size_are_kept_while_the_workers_grow() -> None:
@@ -237,18 +237,18 @@ def test_batches_of_the_smallest_size_are_kept_while_the_workers_grow() -> None:
         daemon.private += MIB // 4
         changes = daemon.run(1, ticks_per_s=50)
         if changes is not None:
-            daemon.orders = replace(daemon.orders, batch_bytes=changes.batch_bytes)
+            daemon.desired = replace(daemon.desired, batch_bytes=changes.batch_bytes)
         daemon.coordinator._keeper.advance(
-            int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.orders
+            int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.desired
         )
-    assert daemon.coordinator._keeper.batch_size(daemon.orders) >= 32
+    assert daemon.coordinator._keeper.batch_size(daemon.desired) >= 32
     assert daemon.used <= 275 * MIB
 
 
 def test_a_new_batch_size_is_given_its_memory_at_once() -> None:
     daemon = Daemon(memory_budget_mb=600)
     daemon.run(1)
-    daemon.orders = ordered(daemon.orders, learning={"batch_size": 64})
+    daemon.desired = with_changes(daemon.desired, learning={"batch_size": 64})
     changes = daemon.run(0.1)
     assert changes is not None
     assert changes.batch_bytes == 8 * BASE_BYTES
@@ -346,12 +346,12 @@ def test_a_budget_is_changed_while_running_and_refused_whole() -> None:
     daemon.run(100, ticks_per_s=1000)
     assert daemon.used > 900 * MIB
     with pytest.raises(UserError):
-        daemon.coordinator.set_budget(100, daemon.orders)
+        daemon.coordinator.set_budget(100, daemon.desired)
     assert daemon.run(2) is None
-    daemon.coordinator.set_budget(500, daemon.orders)
+    daemon.coordinator.set_budget(500, daemon.desired)
     daemon.run(2)
     assert daemon.used <= 500 * MIB
-    daemon.coordinator.set_budget(None, daemon.orders)
+    daemon.coordinator.set_budget(None, daemon.desired)
     changes = daemon.run(1)
     assert changes == Changes(None, 100_000)
 
@@ -388,7 +388,7 @@ def test_it_measures_once_a_second_and_goes_on_while_it_waits_for_the_figure() -
     daemon.run(0.3)
     assert daemon.told("memory_division") == []
     with pytest.raises(NotMeasured):
-        daemon.coordinator.set_budget(700, daemon.orders)
+        daemon.coordinator.set_budget(700, daemon.desired)
     daemon.run(60)
     assert daemon.told("memory_division")
     answered = asked[3::4]
@@ -484,7 +484,7 @@ def test_a_budget_is_still_honoured_after_a_shortage() -> None:
 def test_a_deadline_that_passes_while_nobody_learns_is_told() -> None:
     daemon = Daemon(mode="step", deadline_s=5.0, data_budget=1000)
     daemon.coordinator._keeper.advance(
-        int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.orders
+        int(daemon.clock.now() * 1e9), 32, 1, daemon.metrics.environment, daemon.desired
     )
     daemon.run(5.5)
     (told,) = daemon.told("horizon")
@@ -554,7 +554,7 @@ def play(acts: bool, report: int) -> None:
     end = time.monotonic() + 5.0
     while time.monotonic() < end:
         time.sleep(0.05)
-        changes = coordinator.step(daemon.clock.now(), daemon.orders) if acts else None
+        changes = coordinator.step(daemon.clock.now(), daemon.desired) if acts else None
         if changes is not None:
             rings.arena.punch(changes.ticks_limit * TICK_BYTES, rings.arena.size)
     os.write(report, bytes([daemon.horizon.reservations.pressure_events]))

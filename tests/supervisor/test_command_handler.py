@@ -16,18 +16,18 @@ from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.memory.double_buffer import TooLong
 from rtagent.r3.memory_usage import NotMeasured
-from rtagent.supervisor.command_handler import CommandHandler, DesiredSettings
+from rtagent.supervisor.command_handler import CommandHandler, Desired
 from rtagent.supervisor.commands import Inbox, PendingChanges
 
 
 class Stage:
-    """A handler whose coordinator, memory, orders and processes refuse when they are told to."""
+    """A handler whose coordinator, memory, control and processes refuse when told to."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.refusing: dict[str, Exception] = {}
-        self.desired = DesiredSettings(parse_config({"learning": {"processes": 1}}))
-        self.desired.publish(self._stub(write=self._does("orders")))
+        self.desired = Desired(parse_config({"learning": {"processes": 1}}))
+        self.desired.publish(self._stub(write=self._does("control")))
         self.done.clear()
         self.inbox, self.pending = Inbox(), PendingChanges()
         self.handler = CommandHandler(
@@ -76,17 +76,17 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("name", "arguments"), GOOD)
-@pytest.mark.parametrize("where", ["change", "bounds", "budget", "reserve", "orders"])
+@pytest.mark.parametrize("where", ["change", "bounds", "budget", "reserve", "control"])
 def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
     stage: Stage, name: str, arguments: dict[str, Any], where: str
 ) -> None:
-    orders = stage.desired.orders
+    desired = stage.desired.current
     concerned = {"budget": "r3", "reserve": "learning"}.get(where, name)
     if where == "change":
         arguments = {**arguments, "unknown": 1}
     elif where == "bounds":
         stage.handler._most_processes = 1
-    elif where == "orders":
+    elif where == "control":
         stage.refusing[where] = TooLong("a document too long")
     else:
         stage.refusing[where] = UserError("not possible")
@@ -97,8 +97,8 @@ def test_a_refused_change_has_changed_nothing_wherever_it_is_refused(
     reasons = r"cannot be changed|not possible|internal error: TooLong|processes"
     with pytest.raises(UserError, match=reasons):
         result.result(0)
-    assert stage.desired.orders is orders
-    assert not {"orders", "reset_failed", "event"} & set(stage.done)
+    assert stage.desired.current is desired
+    assert not {"control", "reset_failed", "event"} & set(stage.done)
     assert stage.pending._pending == []
 
 
@@ -107,8 +107,8 @@ def test_a_change_is_ordered_once_and_told(
     stage: Stage, name: str, arguments: dict[str, Any]
 ) -> None:
     assert not stage.set(name, **arguments).done()
-    assert stage.done.count("orders") == stage.done.count("event") == 1
-    value = live_values(stage.desired.orders.config)[name]
+    assert stage.done.count("control") == stage.done.count("event") == 1
+    value = live_values(stage.desired.current.config)[name]
     assert value == value | arguments
 
 
@@ -130,17 +130,17 @@ def test_a_budget_waits_for_the_first_measurement(stage: Stage) -> None:
     del stage.refusing["budget"]
     stage.handler.take()
     assert not result.done()
-    assert stage.done == ["budget", "orders", "event"]
+    assert stage.done == ["budget", "control", "event"]
 
 
 def test_a_change_of_several_sections_is_made_whole_or_not_at_all(stage: Stage) -> None:
-    orders = stage.desired.orders
+    desired = stage.desired.current
     both = {"inference": {"processes": 3}, "learning": {"batch_size": 0}}
     with pytest.raises(UserError, match=r"learning\.batch_size = 0"):
         stage.command("set", both).result(0)
-    assert stage.desired.orders is orders
+    assert stage.desired.current is desired
     both["learning"]["batch_size"] = 16
     assert not stage.command("set", both).done()
-    assert stage.done.count("orders") == 1
+    assert stage.done.count("control") == 1
     assert stage.done.count("event") == 2
-    assert (stage.desired.orders.processes, stage.desired.orders.learning.batch_size) == (3, 16)
+    assert (stage.desired.current.processes, stage.desired.current.learning.batch_size) == (3, 16)

@@ -9,26 +9,26 @@ import pytest
 from rtagent import load_config
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
-from rtagent.memory.control import Orders
-from rtagent.supervisor.live_settings import change, first_orders, scaled
+from rtagent.memory.control import DesiredState
+from rtagent.supervisor.live_settings import change, first_state, scaled
 
 
 @pytest.fixture
-def orders() -> Orders:
-    return first_orders(load_config(overrides=["learning.processes=1", "learning.batch_size=32"]))
+def desired() -> DesiredState:
+    return first_state(load_config(overrides=["learning.processes=1", "learning.batch_size=32"]))
 
 
-def test_first_orders_follow_the_configuration() -> None:
+def test_the_first_state_follows_the_configuration() -> None:
     config = load_config(
         overrides=[
             "inference.processes=3", "learning.processes=2", "learning.order=first-come",
             "learning.batch_size=64", "r3.mode=step", "r3.deadline_s=7", "r3.data_budget=6400",
         ]
     )
-    orders = first_orders(config)
-    assert (orders.processes, orders.rows) == (3, 3)
-    assert orders.config is config
-    assert not orders.go
+    desired = first_state(config)
+    assert (desired.processes, desired.rows) == (3, 3)
+    assert desired.config is config
+    assert not desired.go
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,18 @@ def test_first_orders_follow_the_configuration() -> None:
         ("r3", "data_budget", 999),
     ],
 )
-def test_a_change_reaches_the_orders(orders: Orders, section: str, name: str, value: Any) -> None:
-    changed = change(orders, {section: {name: value}})
+def test_a_change_reaches_the_state(
+    desired: DesiredState, section: str, name: str, value: Any
+) -> None:
+    changed = change(desired, {section: {name: value}})
     assert getattr(getattr(changed, section), name) == value
-    before = live_values(orders.config)
+    before = live_values(desired.config)
     before[section][name] = value
     assert live_values(changed.config) == before
 
 
-def test_an_automatic_number_begins_with_what_there_is(orders: Orders) -> None:
-    three = change(orders, {"inference": {"processes": 3}})
+def test_an_automatic_number_begins_with_what_there_is(desired: DesiredState) -> None:
+    three = change(desired, {"inference": {"processes": 3}})
     auto = change(three, {"inference": {"processes": "auto"}})
     assert (auto.processes, auto.inference.processes) == (3, "auto")
     more = scaled(auto, 7)
@@ -63,11 +65,11 @@ def test_an_automatic_number_begins_with_what_there_is(orders: Orders) -> None:
 
 def test_an_automatic_number_starts_with_one() -> None:
     config = load_config(overrides=["inference.processes=auto"])
-    assert first_orders(config).processes == 1
+    assert first_state(config).processes == 1
 
 
-def test_rows_never_shrink(orders: Orders) -> None:
-    many = change(orders, {"inference": {"processes": 9}})
+def test_rows_never_shrink(desired: DesiredState) -> None:
+    many = change(desired, {"inference": {"processes": 9}})
     few = change(many, {"inference": {"processes": 2}})
     assert (few.processes, few.rows) == (2, 9)
 
@@ -89,16 +91,16 @@ def test_rows_never_shrink(orders: Orders) -> None:
     ],
 )
 def test_a_bad_change_is_refused_whole(
-    orders: Orders, section: str, arguments: dict[str, Any], reason: str
+    desired: DesiredState, section: str, arguments: dict[str, Any], reason: str
 ) -> None:
     good = {"processes": 2} if section != "r3" else {"deadline_s": 5.0}
     with pytest.raises(UserError, match=reason):
-        change(orders, {section: good | arguments})
-    assert orders == first_orders(orders.config)
+        change(desired, {section: good | arguments})
+    assert desired == first_state(desired.config)
 
 
-def test_a_batch_larger_than_the_budget_is_refused(orders: Orders) -> None:
-    limited = change(orders, {"r3": {"mode": "step", "deadline_s": 5.0, "data_budget": 64}})
+def test_a_batch_larger_than_the_budget_is_refused(desired: DesiredState) -> None:
+    limited = change(desired, {"r3": {"mode": "step", "deadline_s": 5.0, "data_budget": 64}})
     with pytest.raises(UserError, match="smaller than one batch"):
         change(limited, {"learning": {"batch_size": 65}})
     both = {"learning": {"batch_size": 65}, "r3": {"data_budget": 100}}

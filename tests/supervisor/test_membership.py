@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.staggering.state import StaggerState
 from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.membership import update_members
-from tests.orders import make_orders, ordered
+from tests.desired import make_desired, with_changes
 
-ORDERS = make_orders(processes=3, rows=3, inference={"algorithm": "maximum-time"}, go=True)
+DESIRED = make_desired(processes=3, rows=3, inference={"algorithm": "maximum-time"}, go=True)
 
 
 class FakeLock:
@@ -40,8 +40,8 @@ class Scene:
     world: Any
     children: list[Child]
 
-    def follow(self, orders: Orders = ORDERS) -> tuple[int, ...]:
-        update_members(self.world, self.children, orders, 10.0)
+    def follow(self, desired: DesiredState = DESIRED) -> tuple[int, ...]:
+        update_members(self.world, self.children, desired, 10.0)
         assert not self.world.claim_lock.held
         ring: tuple[int, ...] = self.world.stagger.membership.ring
         return ring
@@ -74,11 +74,11 @@ def test_nobody_takes_part_before_it_is_ready(scene: Scene, restarts: int) -> No
 def test_new_processes_get_slots_once_they_act(scene: Scene) -> None:
     scene.children.append(Child("inference", 3, lambda pipe: None, state=State.STARTING))
     generation = scene.world.stagger.generation
-    assert scene.follow(replace(ORDERS, processes=4)) == (0, 1, 2)
+    assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2)
     # The slots of those who act stay where they are.
     assert scene.world.stagger.generation == generation
     scene.children[3].state = State.RUNNING
-    assert scene.follow(replace(ORDERS, processes=4)) == (0, 1, 2, 3)
+    assert scene.follow(replace(DESIRED, processes=4)) == (0, 1, 2, 3)
 
 
 def test_the_ring_stays_while_nobody_acts(scene: Scene) -> None:
@@ -89,7 +89,7 @@ def test_the_ring_stays_while_nobody_acts(scene: Scene) -> None:
 
 def test_another_algorithm_starts_over_with_those_who_act(scene: Scene) -> None:
     scene.children[0].state = State.BACKOFF
-    assert set(scene.follow(ordered(ORDERS, inference={"algorithm": "adaptive"}))) == {1, 2}
+    assert set(scene.follow(with_changes(DESIRED, inference={"algorithm": "adaptive"}))) == {1, 2}
     assert scene.world.stagger.algorithm == "adaptive"
 
 

@@ -9,7 +9,7 @@ from rtagent.errors import UserError
 from rtagent.r3.publication import Changes
 from rtagent.supervisor.memory_keeping import MemoryKeeping
 
-ORDERS: Any = object()
+DESIRED: Any = object()
 
 
 class Stage:
@@ -37,7 +37,7 @@ class Stage:
         self.left = max(0, self.left - 1)
         return self.left == 0
 
-    def _step(self, now: float, orders: Any, settled: bool) -> Changes | None:
+    def _step(self, now: float, desired: Any, settled: bool) -> Changes | None:
         self.settled.append(settled)
         return self.changes
 
@@ -48,7 +48,7 @@ class Stage:
 def test_the_coordinator_hears_whether_the_rings_have_followed() -> None:
     stage = Stage()
     stage.left = 2
-    assert [stage.keeping.step(0.0, ORDERS) for _ in range(2)] == [None, None]
+    assert [stage.keeping.step(0.0, DESIRED) for _ in range(2)] == [None, None]
     assert stage.settled == [False, True]
     assert stage.limits == [100, 100]
 
@@ -66,13 +66,13 @@ def test_a_lack_of_memory_is_told_once_until_it_is_over() -> None:
     stage = Stage()
     stage.refusing = True
     for _ in range(3):
-        stage.keeping.step(0.0, ORDERS)
+        stage.keeping.step(0.0, DESIRED)
     assert stage.told == ["no room"]
     # Nothing is gained by asking again at once.
     stage.keeping.give_back(Changes(None, 50, urgent=True))
     assert stage.settled == [True] * 3
     stage.refusing = False
-    stage.keeping.step(0.0, ORDERS)
+    stage.keeping.step(0.0, DESIRED)
     stage.refusing = True
-    stage.keeping.step(0.0, ORDERS)
+    stage.keeping.step(0.0, DESIRED)
     assert stage.told == ["no room"] * 2

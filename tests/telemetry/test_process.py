@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing import event_accumulator as accumulato
 
 from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, Decision
 from rtagent.memory.process_metrics import add_episode
 from rtagent.memory.world import World, WorldMemory
@@ -35,7 +35,7 @@ class Run:
         config = parse_config({"replay": {"capacity": 2048}})
         self.memory = WorldMemory(config, make_blueprint())
         self.world = World(self.memory.handles)
-        self.world.control.write(Orders(config))
+        self.world.control.write(DesiredState(config))
         self.world.status.write({"config": config.model_dump(mode="json"), "roles": []})
         record = self.world.metrics.environment
         record["anchor_ns"] = int(100e9)

@@ -29,7 +29,7 @@ from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
 from rtagent.telemetry.stats import StatsReader
 from tests.conftest import make_blueprint
-from tests.orders import make_orders, ordered
+from tests.desired import make_desired, with_changes
 
 RATE_HZ = 50.0
 PERIOD_NS = 20_000_000
@@ -89,7 +89,7 @@ class Run:
         self.actions = ActionSlots(slots, blueprint)
         self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
         self.weights = WeightBuffers(weights, PARAMETERS)
-        self.control = Control(memory(Control.size()), make_orders().config)
+        self.control = Control(memory(Control.size()), make_desired().config)
         horizon = memory(HorizonRecord.size())
         self.horizon = HorizonRecord(horizon)
         self.turns = SimpleNamespace(expired=0)
@@ -104,7 +104,7 @@ class Run:
 
     def order(self, algorithm: str) -> None:
         wanted = {"algorithm": algorithm}
-        self.control.write(make_orders(processes=2, rows=2, inference=wanted, go=True))
+        self.control.write(make_desired(processes=2, rows=2, inference=wanted, go=True))
 
     def roles(self, *roles: dict[str, Any]) -> None:
         self.status.write({"roles": list(roles), "config": self.config.model_dump(mode="json")})
@@ -377,7 +377,7 @@ def test_learning() -> None:
     record["updates"], record["samples_consumed"], record["loss"] = 400, 12_800, 0.25
     record["applied"] = 400
     record["staleness_sum"], record["staleness_max"], record["update_ns"] = 800, 9, 12_500_000
-    run.control.write(ordered(run.control.orders, learning={"processes": 1}))
+    run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
     record["pid"] = 5
     record["heartbeat_ns"] = record["applied_ns"] = START_NS
     for at_s, applied in ((1.0, 0), (3.0, 150), (4.0, 390)):
@@ -420,7 +420,7 @@ def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
 
 
 def test_the_rate_of_updates_leaves_out_learners_that_were_sent_away(run: Run) -> None:
-    run.control.write(ordered(run.control.orders, learning={"processes": 1}))
+    run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
     records = run.metrics.learners
     for record, applied in ((records[:1], 60), (records[1:2], 40)):
         record["heartbeat_ns"] = START_NS
@@ -531,7 +531,7 @@ def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -
     assert now.inference["estimate_ms"] == 50.0
     assert now.clock["window_s"] == 60.0
     since = START_NS / NANO - 2.0
-    run.control.write(replace(run.control.orders, inference_since=since))
+    run.control.write(replace(run.control.desired, inference_since=since))
     after = run.figures()
     assert after.inference["estimate_ms"] == 10.0
     assert 2.0 <= after.clock["window_s"] < 60.0
@@ -542,8 +542,8 @@ def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -
 
 def test_r3_figures_of_a_running_horizon(run: Run) -> None:
     run.control.write(
-        ordered(
-            run.control.orders, learning={"batch_size": 16},
+        with_changes(
+            run.control.desired, learning={"batch_size": 16},
             r3={"mode": "step", "deadline_s": 20.0, "data_budget": 5000},
         )
     )

@@ -12,7 +12,7 @@ from rtagent.memory.actions import NANO, SLOTS
 from rtagent.memory.process_metrics import add_registration
 from rtagent.staggering.arbiter import Deposited
 from rtagent.telemetry.timeline import read_timeline
-from tests.orders import make_orders
+from tests.desired import make_desired
 from tests.telemetry.test_stats import AGENT, DEFAULT, PERIOD_NS, REUSED, START_NS, Run
 
 PERIOD_MS = PERIOD_NS / 1e6
@@ -132,7 +132,7 @@ def test_many_processes_cost_little(run: Run) -> None:
     for tick in range(500):
         run.tick(tick, AGENT, observed=tick - 30)
         register(run, tick % 34, max(0, tick - 30), tick, at_ms=tick * PERIOD_MS - 1, took_ms=500)
-    run.control.write(make_orders(processes=34, rows=34, go=True))
+    run.control.write(make_desired(processes=34, rows=34, go=True))
     best = 1.0
     for _ in range(10):
         began = time.perf_counter()

@@ -19,7 +19,7 @@ from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.control import Orders
+from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, Decision
 from rtagent.memory.world import World, WorldMemory
 from rtagent.staggering.arbiter import Source
@@ -31,7 +31,7 @@ from service.daemon.commands import (
     BackendGone,
     CommandChannel,
 )
-from tests.orders import ordered
+from tests.desired import with_changes
 from tests.service.conftest import eventually
 
 
@@ -199,8 +199,8 @@ class Daemon:
         self, processes: int = 2, algorithm: str = "adaptive", injected_ms: float = 0.0
     ) -> None:
         self.world.control.write(
-            ordered(
-                Orders(self.world.config), processes=processes, rows=processes,
+            with_changes(
+                DesiredState(self.world.config), processes=processes, rows=processes,
                 inference={
                     "processes": processes, "algorithm": algorithm,
                     "injected_latency_ms": injected_ms,
@@ -270,7 +270,7 @@ def test_settings_in_force(daemon: Daemon) -> None:
     assert backend.inference()["processes"] == 2
     daemon.order(5, "maximum-time", injected_ms=82.0)
     wanted = {"action_deadline_ms": 12.0, "processes": "auto"}
-    daemon.world.control.write(ordered(daemon.world.control.orders, inference=wanted))
+    daemon.world.control.write(with_changes(daemon.world.control.desired, inference=wanted))
     settings = backend.inference()
     assert settings["processes"] == "auto", "what is wanted, not what it has led to"
     assert settings["algorithm"] == "maximum-time"
@@ -306,7 +306,7 @@ def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
         for index, state in enumerate(("running", "starting"))
     ]
     world.status.write({"roles": roles})
-    world.control.write(ordered(world.control.orders, learning={
+    world.control.write(with_changes(world.control.desired, learning={
         "processes": 2, "batch_size": 64, "order": "first-come", "paused": True,
     }))
     state = backend.learning()
@@ -319,7 +319,7 @@ def test_deadlines_come_with_their_progress(daemon: Daemon) -> None:
     wanted = {
         "mode": "step", "deadline_s": 30.0, "data_budget": 1000, "memory_budget_mb": 900
     }
-    world.control.write(ordered(world.control.orders, r3=wanted))
+    world.control.write(with_changes(world.control.desired, r3=wanted))
     state = backend.deadlines()
     assert (state["mode"], state["deadline_s"], state["data_budget"]) == ("step", 30.0, 1000)
     assert state["memory_budget_mb"] == 900
