@@ -210,7 +210,7 @@ def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
     torch.set_num_threads(1)
     spaces = blueprint_of(adapter).observation_space, adapter.action_space
     learned = build_learned(config.policy, *spaces, config.learning)
-    restore_network(learned, "online", checkpoint.load(path))
+    restore_network(learned, checkpoint.load(path))
     part = acting_part(learned)
     flat = np.empty(sum(spec.elements for spec in tensor_specs(part)), np.float32)
     flatten_into(part, flat)

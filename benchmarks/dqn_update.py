@@ -39,12 +39,8 @@ from benchmarks.offline_learning import Offline, Update
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.config_sources import load_config
-from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
-from rtagent.learning.state import begin, put
-from rtagent.memory.learner_state import LearnerState
-from rtagent.memory.weights import WeightBuffers
 from rtagent.policy import networks
 
 TARGET_RATIO = 2.5
@@ -106,15 +102,8 @@ class DaemonUpdate:
     """
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
-        algorithm = algorithm_for(network, learning)
-        self.network = algorithm.network
-        flat = np.empty(sum(each.numel() for each in network.parameters()), np.float32)
-        networks.flatten_into(self.network, flat)
-        memory = memoryview(np.zeros(LearnerState.size(len(flat)), np.uint8))
-        published = memoryview(np.zeros(WeightBuffers.size(len(flat)), np.uint8))
-        state = LearnerState(memory, len(flat))
-        put(begin(flat, 0), state)
-        self._shared = SharedUpdate(algorithm, state, WeightBuffers(published, len(flat)), learning)
+        self._shared = SharedUpdate.private(network, learning)
+        self.network = self._shared.algorithm.network
         self._shared.refresh()
 
     @property

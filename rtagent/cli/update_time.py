@@ -18,7 +18,7 @@ from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.arena import check_memory
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.learner_state import LearnerState, Progress
+from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.weights import WeightBuffers
 
 LEAST_UPDATES = 3
@@ -64,9 +64,12 @@ def measure_updates(
         check_memory(sizes)
     except UserError:
         return None
+    from rtagent.learning.beginning import build_network
+    from rtagent.learning.shared_update import SharedUpdate
     from rtagent.policy.networks import resolved_algorithm
 
-    update, batch = _update(config, blueprint, sizes), _random_batch(config, blueprint)
+    update = SharedUpdate.private(build_network(config, blueprint), config.learning)
+    batch = _random_batch(config, blueprint)
     clock = MonotonicClock()
     gradients: list[float] = []
     applies: list[float] = []
@@ -94,31 +97,10 @@ def measure_updates(
     )
 
 
-def _update(config: Config, blueprint: Blueprint, sizes: dict[str, int]) -> Any:
-    """What a learner applies gradients with, on memory of this process alone."""
-    from rtagent.learning.algorithms.registry import algorithm_for
-    from rtagent.learning.shared_update import SharedUpdate
-    from rtagent.policy import networks
-    from rtagent.policy.actor_critic import build_learned
-
-    buffers = {name: memoryview(bytearray(size)) for name, size in sizes.items()}
-    state = LearnerState(buffers["learner"], blueprint.learned_parameters)
-    network = build_learned(
-        config.policy, blueprint.observation_space, blueprint.action_space, config.learning
-    )
-    networks.flatten_into(network, state.copies[state.begin()].weights)
-    state.commit(Progress())
-    np.copyto(state.begin_target(), state.current.weights)
-    state.commit_target(0)
-    weights = WeightBuffers(buffers["weights"], blueprint.parameters)
-    algorithm = algorithm_for(network, config.learning)
-    return SharedUpdate(algorithm, state, weights, config.learning)
-
-
 def _random_batch(config: Config, blueprint: Blueprint) -> Any:
     import torch
 
-    from rtagent.learning.warm_up import empty_batch
+    from rtagent.learning.replay.batch import empty_batch
 
     batch = empty_batch(blueprint, config.learning.batch_size)
     generator = torch.Generator().manual_seed(config.run.seed)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from rtagent.config import Config
@@ -105,7 +104,7 @@ class TrainedPolicy:
         checkpoints.match(saved, checkpoints.signature(config, self.blueprint), path)
         spaces = self.blueprint.observation_space, self.blueprint.action_space
         learned = build_learned(config.policy, *spaces, config.learning)
-        restore_network(learned, "online", saved)
+        restore_network(learned, saved)
         self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
         self._head = head_of(config.learning, self.blueprint.action_space)
 
@@ -113,9 +112,7 @@ class TrainedPolicy:
         """As an inference process has it, in its precision."""
         spaces = self.blueprint.observation_space, self.blueprint.action_space
         policy = ActingPolicy(self._config.policy, *spaces, self._head)
-        flat = np.empty(self.blueprint.parameters, np.float32)
-        networks.flatten_into(self.network, flat)
-        policy.load(flat)
+        policy.load(networks.flattened(self.network))
         return policy
 
     def answering(self) -> nn.Module:

@@ -3,7 +3,7 @@
 All learners work on one set of weights, one Adam and one target network, in shared memory
 (`memory/learner_state.py`). A gradient is computed on a private copy of the weights; how many
 updates others have applied since that copy was made is its staleness, which is counted, not
-assumed.
+assumed. `SharedUpdate.private` and `step` do the same where nobody else takes part.
 
 An actor takes one step for several of its critics. Whether one is due follows from the shared
 state, and is asked twice: when a gradient is computed, which without the actor is cheaper, and when
@@ -17,15 +17,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
+from rtagent.learning import state as states
 from rtagent.learning.adam import EVERYTHING, FlatAdam, clip_
 from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.flat import FlatNetwork, Floats
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.policy.networks import flattened
 
 STALEST_IN_ROUNDS = 2
 """A gradient that missed more updates than this many rounds of all learners is dropped."""
@@ -67,24 +70,23 @@ class SharedUpdate:
         learning: step size, clipping, target network, how often to publish.
 
     Attributes:
-        learning: the same; may be replaced by settings that have changed.
+        algorithm: as given.
+        state: as given.
+        weights: as given.
+        learning: as given; may be replaced by settings that have changed.
+        slope: (parameters,) the gradient computed last, clipped.
     """
 
     def __init__(
-        self,
-        algorithm: Algorithm,
-        state: LearnerState,
-        weights: WeightBuffers,
+        self, algorithm: Algorithm, state: LearnerState, weights: WeightBuffers,
         learning: LearningConfig,
     ) -> None:
-        self.algorithm = algorithm
-        self.state = state
-        self._weights = weights
+        self.algorithm, self.state, self.weights = algorithm, state, weights
         self.learning = learning
         self._network = FlatNetwork(algorithm.network)
         self._target = FlatNetwork(algorithm.target)
         self._copy = np.empty(self._network.size, np.float32)
-        self._slope = torch.zeros(self._network.size)
+        self.slope = torch.zeros(self._network.size)
         self._target_number = 0
         self._read = Progress()
         self._acting = slice(FlatNetwork(algorithm.acting).size)
@@ -92,9 +94,39 @@ class SharedUpdate:
         self._parts = [EVERYTHING]
         if algorithm.delay > 1:
             self._parts = [slice(self._acting.stop, None), self._acting]
-        self._adams = [
-            [FlatAdam(each, part) for part in self._parts] for each in state.copies
-        ]
+        self._adams = [[FlatAdam(each, part) for part in self._parts] for each in state.copies]
+
+    @classmethod
+    def private(
+        cls, network: nn.Module, learning: LearningConfig, generator: torch.Generator | None = None
+    ) -> SharedUpdate:
+        """An update of weights that nobody shares, which begins with those of a network.
+
+        Args:
+            network: as `beginning.build_network` gives it; for other weights, `load_flat` first.
+            learning: as above.
+            generator: as `algorithm_for` takes it.
+        """
+        algorithm = algorithm_for(network, learning, generator)
+        flat, acting = flattened(network), FlatNetwork(algorithm.acting).size
+        sizes = LearnerState.size(len(flat)), WeightBuffers.size(acting)
+        memory, published = (memoryview(bytearray(size)) for size in sizes)
+        state = LearnerState(memory, len(flat))
+        states.put(states.begin(flat, 0), state)
+        return cls(algorithm, state, WeightBuffers(published, acting), learning)
+
+    def step(self, batch: Batch) -> Gradient:
+        """One whole update where no other learner can come between.
+
+        Returns:
+            What was applied, unless it is not finite. The new weights are in `state.current`, and
+            in the network after `refresh`.
+        """
+        self.refresh()
+        gradient = self.compute(batch, self.state.progress.updates)
+        if gradient.finite:
+            self.apply(gradient)
+        return gradient
 
     # ---- at any time
 
@@ -123,8 +155,8 @@ class SharedUpdate:
         """
         acting = whole or self._due(self._read)
         loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
-        self._network.gradient_into(self._slope)
-        norms = [clip_(self._slope[part], self.learning.gradient_clip) for part in self._parts]
+        self._network.gradient_into(self.slope)
+        norms = [clip_(self.slope[part], self.learning.gradient_clip) for part in self._parts]
         return Gradient(loss, math.hypot(*norms), errors, updates, len(batch.actions), acting)
 
     def forget_gradient(self) -> None:
@@ -153,9 +185,9 @@ class SharedUpdate:
         new = state.copies[index]
         new.copy_from(old)
         adams, rate = self._adams[index], self.learning.learning_rate
-        adams[0].step(self._slope[self._parts[0]], before.steps, rate)
+        adams[0].step(self.slope[self._parts[0]], before.steps, rate)
         if follows:
-            adams[1].step(self._slope[self._acting], before.followed // delay, rate)
+            adams[1].step(self.slope[self._acting], before.followed // delay, rate)
         self._network.statistics_into(torch.from_numpy(new.weights))
         state.commit(after)
         self._follow(after.updates)
@@ -165,12 +197,10 @@ class SharedUpdate:
 
     def publish(self) -> None:
         """Publish the current weights for inference."""
-        info = self._weights.info()
+        info = self.weights.info()
         version = 1 if info is None else info.version + 1
-        self._weights.publish(
-            self.state.current.weights[self._acting],
-            WeightsInfo(version, self.state.progress.updates),
-        )
+        acting = self.state.current.weights[self._acting]
+        self.weights.publish(acting, WeightsInfo(version, self.state.progress.updates))
 
     def _due(self, progress: Progress) -> bool:
         """Whether the next update is one of what acts, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,52 +12,57 @@ from torch import nn
 
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.learner_state import Arrays, LearnerState, Progress
+from rtagent.policy.networks import Floats
 from rtagent.storage.checkpoint import Checkpoint, CheckpointError
 
-Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A private copy of the shared state; arrays of (parameters,) float32.
+    """A private copy of the shared state.
 
     Attributes:
-        weights: of the network that learns.
-        mean: Adam's exp_avg.
-        square: Adam's exp_avg_sq.
-        target: weights of the target network.
+        arrays: weights of the network that learns, and Adam's moments.
+        target: (parameters,) float32, weights of the target network.
         progress: how far learning is.
     """
 
-    weights: Floats
-    mean: Floats
-    square: Floats
+    arrays: Arrays
     target: Floats
     progress: Progress
+
+    def parts(self, tensors: Sequence[TensorSpec]) -> Iterator[tuple[str, TensorSpec, Floats]]:
+        """Name in a checkpoint, tensor, and values in flat order, of each piece of the state."""
+        kinds = {
+            "online": self.arrays.weights, "target": self.target,
+            "exp_avg": self.arrays.mean, "exp_avg_sq": self.arrays.square,
+        }
+        at = 0
+        for spec in tensors:
+            part = slice(at, at + spec.elements)
+            for kind, values in kinds.items():
+                yield f"{kind}.{spec.name}", spec, values[part]
+            at = part.stop
 
 
 def take(state: LearnerState) -> Snapshot:
     """Copy the shared state. Under the apply lock."""
     now = state.current
-    return Snapshot(
-        now.weights.copy(), now.mean.copy(), now.square.copy(), state.target.copy(), state.progress
-    )
+    arrays = Arrays(now.weights.copy(), now.mean.copy(), now.square.copy())
+    return Snapshot(arrays, state.target.copy(), state.progress)
 
 
 def snapshot_bytes(state: LearnerState) -> int:
     """Memory of what `take` gives."""
-    now = state.current
-    return now.weights.nbytes + now.mean.nbytes + now.square.nbytes + state.target.nbytes
+    return 4 * state.target.nbytes
 
 
 def put(snapshot: Snapshot, state: LearnerState) -> None:
     """Make a snapshot the shared state. Under the apply lock."""
-    target = state.begin_target()
-    np.copyto(target, snapshot.target)
+    np.copyto(state.begin_target(), snapshot.target)
     state.commit_target(snapshot.progress.updates)
-    copy = state.copies[state.begin()]
-    copy.copy_from(Arrays(snapshot.weights, snapshot.mean, snapshot.square))
+    state.copies[state.begin()].copy_from(snapshot.arrays)
     state.commit(snapshot.progress)
 
 
@@ -69,7 +74,7 @@ def begin(weights: Floats, updates: int) -> Snapshot:
         updates: gradient steps behind them.
     """
     zeros = np.zeros_like(weights)
-    return Snapshot(weights, zeros, zeros, weights, Progress(updates))
+    return Snapshot(Arrays(weights, zeros, zeros), weights, Progress(updates))
 
 
 def to_arrays(
@@ -83,17 +88,13 @@ def to_arrays(
         network: its integer state, which does not travel in flat arrays, is saved, too.
     """
     arrays: dict[str, Array] = {
-        f"{kind}.{name}": _array(tensor)
+        f"{kind}.{name}": tensor.detach().cpu().numpy().copy()
         for name, tensor in network.state_dict().items()
         if not tensor.is_floating_point()
         for kind in ("online", "target")
     }
-    at = 0
-    for spec in tensors:
-        part = slice(at, at + spec.elements)
-        for kind, values in _kinds(snapshot).items():
-            arrays[f"{kind}.{spec.name}"] = values[part].reshape(spec.shape)
-        at = part.stop
+    for name, spec, values in snapshot.parts(tensors):
+        arrays[name] = values.reshape(spec.shape)
     arrays["optimizer.steps"] = np.array(snapshot.progress.steps, np.int64)
     if snapshot.progress.followed:
         arrays["optimizer.followed"] = np.array(snapshot.progress.followed, np.int64)
@@ -110,51 +111,32 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
     Raises:
         CheckpointError: a tensor is missing or has another shape.
     """
-    parameters = sum(spec.elements for spec in tensors)
     steps, followed = (
         int(_tensor(checkpoint, name, ())) if name in checkpoint.tensors else 0
         for name in ("optimizer.steps", "optimizer.followed")
     )
     counters = checkpoint.counters
-    weights, mean, square, target = np.empty((4, parameters), np.float32)
     progress = Progress(counters.updates, steps, counters.samples_consumed, followed)
-    snapshot = Snapshot(weights, mean, square, target, progress)
-    at = 0
-    for spec in tensors:
-        part = slice(at, at + spec.elements)
-        for kind, values in _kinds(snapshot).items():
-            values[part] = _tensor(checkpoint, f"{kind}.{spec.name}", spec.shape).ravel()
-        at = part.stop
+    *arrays, target = np.empty((4, sum(spec.elements for spec in tensors)), np.float32)
+    snapshot = Snapshot(Arrays(*arrays), target, progress)
+    for name, spec, values in snapshot.parts(tensors):
+        values[:] = _tensor(checkpoint, name, spec.shape).ravel()
     return snapshot
 
 
-def restore_network(network: nn.Module, prefix: str, checkpoint: Checkpoint) -> None:
-    """Put the weights of a checkpoint into a network.
-
-    Args:
-        network: keeps its precision and layout.
-        prefix: `online` or `target`.
-        checkpoint: of the same network.
+def restore_network(network: nn.Module, checkpoint: Checkpoint) -> None:
+    """Put the learned weights of a checkpoint into a network, in its precision and layout.
 
     Raises:
         CheckpointError: a tensor is missing or has another shape.
     """
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
-            saved = _tensor(checkpoint, f"{prefix}.{name}", tuple(tensor.shape))
+            saved = _tensor(checkpoint, f"online.{name}", tuple(tensor.shape))
             tensor.copy_(torch.tensor(saved))
 
 
-def _kinds(snapshot: Snapshot) -> dict[str, Floats]:
-    return {
-        "online": snapshot.weights,
-        "target": snapshot.target,
-        "exp_avg": snapshot.mean,
-        "exp_avg_sq": snapshot.square,
-    }
-
-
-def _tensor(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
+def _tensor(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Array:
     saved = checkpoint.tensors.get(name)
     if saved is None or saved.shape != shape:
         raise CheckpointError(
@@ -162,8 +144,3 @@ def _tensor(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> npt.ND
             "start with --set run.resume=false"
         )
     return saved
-
-
-def _array(tensor: torch.Tensor) -> Array:
-    array: Array = tensor.detach().cpu().numpy()
-    return array.copy()

@@ -200,22 +200,19 @@ def tensor_specs(module: nn.Module) -> tuple[TensorSpec, ...]:
 
 
 def flatten_into(module: nn.Module, out: Floats) -> None:
-    """Copy the module's floating point state into a flat buffer.
-
-    Args:
-        module: any precision.
-        out: (parameters,) float32, filled.
-    """
+    """Copy the module's floating point state into a flat buffer, (parameters,) float32."""
     _copy_flat(module, out, lambda mine, flat: flat.copy_(mine))
 
 
-def load_flat(module: nn.Module, values: Floats) -> None:
-    """Copy a flat buffer into the module's existing tensors, in their precision and layout.
+def flattened(module: nn.Module) -> Floats:
+    """A flat copy of the module's floating point state, (parameters,) float32."""
+    flat = np.empty(sum(tensor.numel() for _, tensor in float_state(module)), np.float32)
+    flatten_into(module, flat)
+    return flat
 
-    Args:
-        module: any precision.
-        values: (parameters,) float32, as `flatten_into` filled it.
-    """
+
+def load_flat(module: nn.Module, values: Floats) -> None:
+    """Copy (parameters,) float32 into the module's tensors, in their precision and layout."""
     _copy_flat(module, values, lambda mine, flat: mine.copy_(flat))
 
 
@@ -324,9 +321,7 @@ class ActingPolicy:
         return answer
 
 
-def _copy_flat(
-    module: nn.Module, values: Floats, copy: Callable[[Tensor, Tensor], object]
-) -> None:
+def _copy_flat(module: nn.Module, values: Floats, copy: Callable[[Tensor, Tensor], object]) -> None:
     flat = torch.from_numpy(values)
     state = list(float_state(module))
     total = sum(tensor.numel() for _, tensor in state)

@@ -150,7 +150,7 @@ def _probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Any) -> No
 
 
 def _publish(handles: WorldHandles, resume: Path | None, pipe: Any) -> None:
-    from rtagent.learning.learner import publish_initial
+    from rtagent.learning.beginning import publish_initial
 
     start_life("weights")
     answer: tuple[str, ...]

@@ -15,8 +15,10 @@ from gymnasium import spaces
 from rtagent.clock import Clock, MonotonicClock, VirtualClock
 from rtagent.config import Config, PolicyConfig
 from rtagent.config_sources import parse_config
-from rtagent.learning import learner
-from rtagent.learning.warm_up import empty_batch
+from rtagent.learning import checkpointing, learner
+from rtagent.learning.beginning import publish_initial
+from rtagent.learning.pace import CREDIT_TICKS
+from rtagent.learning.replay.batch import empty_batch
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
@@ -264,7 +266,7 @@ def test_a_gradient_may_be_stale_by_two_rounds(
     """With n learners, 2n updates may have been missed, and not one more."""
     context = FakeContext(make_world(), tmp_path)
     context.order(learner_ring=list(range(learners)), learning={"processes": learners})
-    learner.publish_initial(context.world, context.world.config, None)
+    publish_initial(context.world, context.world.config, None)
     one = learner.Learner(context)
     one._take_over()
     update, batch = one._update, empty_batch(context.blueprint, 4)
@@ -282,7 +284,7 @@ def test_the_step_size_follows_the_desired_state(
     rate: float, moves: bool, make_world: Any, tmp_path: Path
 ) -> None:
     context = FakeContext(make_world(), tmp_path)
-    learner.publish_initial(context.world, context.world.config, None)
+    publish_initial(context.world, context.world.config, None)
     one = learner.Learner(context)
     one._take_over()
     update, before = one._update, context.world.learner.current.weights.copy()
@@ -304,10 +306,10 @@ def test_the_bound_of_updates_is_that_of_all_learners_together(
     granted = []
     for ring in ([0], [0, 1, 2]):
         context.order(learner_ring=ring, learning={"updates_per_tick": 3.0})
-        one._credit = 0.0
+        one._pace.credit = 0.0
         play(world, 10)
         one._may_update()
-        granted.append(one._credit)
+        granted.append(one._pace.credit)
     assert granted == [30.0, 10.0]
 
 
@@ -317,7 +319,7 @@ def test_what_a_batch_needs_is_noted_with_its_size(
     """What computing takes, and the batches: three that are ready, one in use, one being made."""
     monkeypatch.setattr(learner, "measure_peak", lambda run: 1000)
     context = FakeContext(make_world(prefetch=3, batch_size=8), tmp_path)
-    learner.publish_initial(context.world, context.world.config, None)
+    publish_initial(context.world, context.world.config, None)
     one = learner.Learner(context)
     one._take_over()
     one._warm_up()
@@ -379,7 +381,7 @@ def test_a_long_pause_saves_up_few_updates(
 
     context.on_beat = on_beat
     learner.run(context)
-    assert context.updates == learner.CREDIT_TICKS * 0.5
+    assert context.updates == CREDIT_TICKS * 0.5
 
 
 def test_bad_rewards_are_never_learned_from(
@@ -500,7 +502,7 @@ def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
         if len(asked) < 3:
             raise MemoryError("not so many bytes" if len(asked) == 1 else "")
 
-    monkeypatch.setattr(learner, "ask_for", ask_for)
+    monkeypatch.setattr(checkpointing, "ask_for", ask_for)
     world = make_world()
     context = FakeContext(world, tmp_path)
     context.on_beat = lambda _: setattr(context, "stopping", context.clock.now() > 350.0)
@@ -637,7 +639,7 @@ def test_where_nobody_learns_the_first_weights_are_published(
     make_world: Any, play: Any, tmp_path: Path
 ) -> None:
     world = make_world()
-    learner.publish_initial(world, world.config, None)
+    publish_initial(world, world.config, None)
     assert world.weights.info() == WeightsInfo(version=1, updates=0)
     assert published(world).std() > 0.01
     play(world, 200)
@@ -645,7 +647,7 @@ def test_where_nobody_learns_the_first_weights_are_published(
     stop_at(context, 20)
     learner.run(context)
     acting = make_world()
-    learner.publish_initial(acting, acting.config, checkpoints.newest(tmp_path))
+    publish_initial(acting, acting.config, checkpoints.newest(tmp_path))
     assert acting.weights.info().updates == 20
     np.testing.assert_array_equal(published(acting), published(world))
 
@@ -689,7 +691,7 @@ def test_critics_begin_alike_in_every_learner(make_world: Any, tmp_path: Path) -
     starts = []
     for index in (0, 1):
         world = make_world(continuous=True)
-        learner.publish_initial(world, world.config, None)
+        publish_initial(world, world.config, None)
         context = FakeContext(world, tmp_path / str(index))
         context.index = index
         context.on_beat = lambda _, context=context: setattr(context, "stopping", True)

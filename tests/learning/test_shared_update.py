@@ -48,8 +48,7 @@ def make(shared_bytes: Any) -> Make:
     def learners(count: int, module: Callable[[], torch.nn.Module] = network,
                  **settings: Any) -> list[SharedUpdate]:
         learning = LearningConfig(precision="float32", publish_every=3, **settings)
-        flat = np.empty(sum(t.numel() for _, t in networks.float_state(module())), np.float32)
-        networks.flatten_into(module(), flat)
+        flat = networks.flattened(module())
         sizes = LearnerState.size(len(flat)), WeightBuffers.size(len(flat))
         buffers = [shared_bytes(size) for size in sizes]
         WeightBuffers(buffers[1], len(flat)).publish(flat, WeightsInfo(5, 0))
@@ -76,20 +75,21 @@ def turn(update: SharedUpdate, seed: int) -> None:
 )
 def test_learners_in_turn_learn_what_one_alone_learns(make: Make, settings: dict[str, Any]) -> None:
     updates = make(3, **settings)
-    alone = LocalUpdate(
-        network(), LearningConfig(precision="float32", publish_every=3, **settings)
-    )
+    private = SharedUpdate.private(network(), updates[0].learning)
+    alone = LocalUpdate(network(), updates[0].learning)
     for step in range(20):
         turn(updates[step % 3], step)
+        assert private.step(batch(step)).updates == step
         alone.step(batch(step))
-    updates[0].refresh()
-    for mine, theirs in (
-        (updates[0].algorithm.network, alone.algorithm.network),
-        (updates[0].algorithm.target, alone.algorithm.target),
-    ):
-        for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
-            assert torch.allclose(a, b, atol=1e-5)
-    assert updates[0].state.progress == Progress(20, 20, 20 * B)
+    for update in (updates[0], private):
+        update.refresh()
+        for mine, theirs in (
+            (update.algorithm.network, alone.algorithm.network),
+            (update.algorithm.target, alone.algorithm.target),
+        ):
+            for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
+                assert torch.allclose(a, b, atol=1e-5)
+        assert update.state.progress == Progress(20, 20, 20 * B)
 
 
 def test_moments_that_begin_anew_are_corrected_for_that(make: Make) -> None:
@@ -100,7 +100,7 @@ def test_moments_that_begin_anew_are_corrected_for_that(make: Make) -> None:
     progress = update.refresh()
     assert progress is not None
     gradient = update.compute(batch(0), progress.updates)
-    slope = update._slope.numpy().copy()
+    slope = update.slope.numpy().copy()
     update.apply(gradient)
     moved = (update.state.current.weights - before)[np.abs(slope) > 1e-4]
     assert len(moved) > 20
@@ -123,12 +123,12 @@ def test_weights_are_published_in_their_period(make: Make) -> None:
     published = []
     for step in range(7):
         turn(update, step)
-        published.append(update._weights.info())
+        published.append(update.weights.info())
     assert [info.updates for info in published if info] == [0, 0, 3, 3, 3, 6, 6]
     assert [info.version for info in published if info] == [5, 5, 6, 6, 6, 7, 7]
     flat = np.empty(len(update.state.current.weights), np.float32)
     update.publish()
-    update._weights.read(flat)
+    update.weights.read(flat)
     np.testing.assert_array_equal(flat, update.state.current.weights)
 
 
@@ -146,10 +146,11 @@ def test_a_target_left_behind_by_a_death_is_brought_up_to_date(make: Make) -> No
 
 def test_what_is_not_finite_says_so(make: Make) -> None:
     (update,) = make(1)
-    update.refresh()
+    before = update.state.current.weights.copy()
     bad = batch(0)
     bad.rewards[0] = float("nan")
-    assert not update.compute(bad, 0).finite
+    assert not update.step(bad).finite
+    np.testing.assert_array_equal(update.state.current.weights, before)
     assert update.compute(batch(0), 0).finite
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rtagent.learning.replay.look_up import Ints, LookUp, Transitions
 from rtagent.learning.replay.transitions import DecisionIndex, Doubles
+from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.gather import Gather, prepare_gather
 
@@ -45,6 +46,24 @@ class Batch:
     weights: Tensor
     frames: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     demonstrated: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.bool))
+
+
+def empty_batch(blueprint: Blueprint, count: int) -> Batch:
+    """Zeros in the shapes of a run: to run every shape before it counts, and to measure it."""
+    dtype = torch.uint8 if blueprint.frame_dtype == "uint8" else torch.float32
+    zeros = torch.zeros((count, blueprint.frame_stack, *blueprint.frame_shape), dtype=dtype)
+    numbers = torch.zeros(count)
+    actions = torch.zeros((count, *blueprint.action_shape))
+    return Batch(
+        observations=zeros,
+        actions=actions if blueprint.action_shape else actions.long(),
+        rewards=numbers,
+        discounts=numbers,
+        next_observations=zeros,
+        terminals=numbers.bool(),
+        weights=torch.ones(count),
+        demonstrated=numbers.bool(),
+    )
 
 
 class BatchBuffer:
@@ -120,16 +139,12 @@ class BatchBuffer:
             if shift:
                 runs = self._reuse(count, stack + shift)
                 states = prepare_gather(self._ring, self._chosen.frame, runs)
-                self._layout = _Layout(
-                    self._chosen, runs[:, :stack], runs[:, shift:], states, None
-                )
+                self._layout = _Layout(self._chosen, runs[:, :stack], runs[:, shift:], states, None)
             else:
                 runs = self._reuse(2 * count, stack)
                 states = prepare_gather(self._ring, self._chosen.frame, runs[:count])
                 successors = prepare_gather(self._ring, self._chosen.next_frame, runs[count:])
-                self._layout = _Layout(
-                    self._chosen, runs[:count], runs[count:], states, successors
-                )
+                self._layout = _Layout(self._chosen, runs[:count], runs[count:], states, successors)
         return self._layout
 
     def _reuse(self, runs: int, length: int) -> Frames:

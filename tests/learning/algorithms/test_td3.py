@@ -260,7 +260,7 @@ def test_what_is_published_is_the_actor(make: Make) -> None:
     )
     networks.flatten_into(learned.actor, wanted)
     found = np.empty_like(wanted)
-    info = update._weights.read(found)
+    info = update.weights.read(found)
     assert info is not None
     assert info.updates == 3
     np.testing.assert_array_equal(found, wanted)
@@ -291,7 +291,7 @@ def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor(make: 
     for step in range(12):
         turn(update, step)
     later = SharedUpdate(
-        algorithm_for(network(), learning(policy_delay=4)), update.state, update._weights,
+        algorithm_for(network(), learning(policy_delay=4)), update.state, update.weights,
         learning(policy_delay=4),
     )
     shares = [turn(later, step) for step in range(13)]

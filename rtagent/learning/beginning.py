@@ -1,0 +1,69 @@
+"""What learning begins with: the network of a run, its first weights, the first shared state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rtagent.config import Config
+from rtagent.learning import state as states
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.weights import WeightsInfo
+from rtagent.memory.world import World
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import build_learned
+from rtagent.storage import checkpoint as checkpoints
+
+
+def build_network(config: Config, blueprint: Blueprint) -> nn.Module:
+    """What is learned in a run: the same random weights in every process."""
+    torch.manual_seed(config.run.seed)
+    return build_learned(
+        config.policy, blueprint.observation_space, blueprint.action_space, config.learning
+    )
+
+
+def publish_initial(world: World, config: Config, resume: Path | None) -> None:
+    """Publish the weights to act with: resumed, or random.
+
+    Args:
+        world: whose weight buffers are filled.
+        config: names the network and the seed.
+        resume: a checkpoint. If None, random weights.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+    """
+    network = build_network(config, world.blueprint)
+    counters = checkpoints.Counters()
+    if resume is not None:
+        saved = checkpoints.check(resume, checkpoints.signature(config, world.blueprint))
+        states.restore_network(network, saved)
+        counters = saved.counters
+    acting = networks.flattened(network)[: world.blueprint.parameters]
+    world.weights.publish(acting, WeightsInfo(counters.weights_version + 1, counters.updates))
+
+
+def first_state(
+    network: nn.Module, world: World, config: Config, resume: Path | None
+) -> states.Snapshot:
+    """The shared state that belongs to the published weights.
+
+    Args:
+        network: as `build_network` gives it; what is not published begins like this.
+        world: whose weights are published.
+        config: of the run.
+        resume: the checkpoint that the run resumes from. Its moments and target are taken over if
+            its weights are those that are published.
+    """
+    flat = networks.flattened(network)
+    published = world.weights.read(flat[: world.blueprint.parameters])
+    if published is None:
+        raise RuntimeError("no weights could be read: they are published before this")
+    if resume is not None:
+        saved = checkpoints.check(resume, checkpoints.signature(config, world.blueprint))
+        if saved.counters.updates == published.updates:
+            return states.from_checkpoint(saved, world.blueprint.learned_tensors)
+    return states.begin(flat, published.updates)

@@ -1,0 +1,112 @@
+"""When a learner writes checkpoints, and what it tells of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtagent.files.pruning import MIB
+from rtagent.learning import state as states
+from rtagent.learning.out_of_memory import ask_for
+from rtagent.learning.score import score
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.turns import TurnTaker
+from rtagent.storage import checkpoint as checkpoints
+from rtagent.telemetry import run_record
+
+if TYPE_CHECKING:
+    from rtagent.processes.worker import WorkerContext
+
+NANO = 1e9
+COPIES = 3
+"""Of what is learned, in memory while it is written: one of ours, two of the library's."""
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of a run, in the learner that comes first in the ring.
+
+    Args:
+        context: of the worker process.
+        update: holds what is learned.
+        turns: the way to the apply lock.
+    """
+
+    def __init__(self, context: WorkerContext, update: SharedUpdate, turns: TurnTaker) -> None:
+        self._context, self._update, self._turns = context, update, turns
+        self._signature = checkpoints.signature(context.config, context.blueprint)
+        self._every_s = context.config.run.checkpoint_every_s
+        self._next = context.clock.now() + self._every_s
+
+    def write_if_due(self) -> None:
+        """Write one if its period is over, or if somebody asked for one."""
+        context = self._context
+        asked = context.desired.checkpoint > int(self._update.state.served[0])
+        if asked or context.clock.now() >= self._next:
+            self.write()
+            self._next = context.clock.now() + self._every_s
+
+    def write(self) -> None:
+        """Write one, if this is the learner that writes them; a failure is an event."""
+        context, record = self._context, self._context.record
+        if context.index != min(context.desired.learner_ring, default=0):
+            return
+        asked = context.desired.checkpoint
+        context.beat()
+        started = context.clock.now()
+        try:
+            path, updates = self._save()
+        except (checkpoints.CheckpointError, MemoryError) as error:
+            record["checkpoint_failures"][0] += 1
+            # Python's own MemoryError has no text.
+            reason = str(error) or "out of memory"
+            context.event("checkpoint_failed", reason=reason, request=asked)
+        else:
+            seconds = context.clock.now() - started
+            record["checkpoints"][0] += 1
+            record["checkpoint_ns"][0] = int(seconds * NANO)
+            context.event(
+                "checkpoint", file=path.name, updates=updates, request=asked,
+                seconds=round(seconds, 3),
+            )
+        finally:
+            record["writing"][0] = 0
+        self._update.state.served[0] = asked
+        context.beat()
+
+    def _save(self) -> tuple[Path, int]:
+        """Publish and save the shared state; the file, and the updates behind it."""
+        context, update = self._context, self._update
+        # safetensors ends the process where memory is refused to it.
+        ask_for(COPIES * states.snapshot_bytes(update.state))
+        with self._turns.hold():
+            update.publish()
+            snapshot = states.take(update.state)
+        progress, version = snapshot.progress, note_version(context)
+        context.beat()
+        context.record["writing"][0] = 1
+        arrays = states.to_arrays(
+            snapshot, context.blueprint.learned_tensors, update.algorithm.network
+        )
+        # What the run is made of, with the settings in force now.
+        settings = {"config": context.world.status.read().get("config", {})}
+        saved = checkpoints.Checkpoint(
+            self._signature,
+            checkpoints.Counters(progress.updates, progress.samples, version),
+            arrays,
+            score(context.world.metrics),
+            run_record.read(context.run_dir) | settings,
+        )
+        limits = context.config.run
+        path = checkpoints.save(
+            context.checkpoint_dir, saved, keep=limits.keep_checkpoints,
+            most_bytes=limits.checkpoints_mb * MIB, progress=context.beat,
+        )
+        return path, progress.updates
+
+
+def note_version(context: WorkerContext) -> int:
+    """Put the version of the published weights in the metrics."""
+    info = context.world.weights.info()
+    version = 0 if info is None else info.version
+    context.record["weights_version"][0] = version
+    return version

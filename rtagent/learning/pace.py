@@ -1,0 +1,37 @@
+"""How many updates a learner may make: its share of those that each tick brings."""
+
+from __future__ import annotations
+
+CREDIT_TICKS = 60.0
+"""Ticks whose updates may be saved up."""
+
+
+class Pace:
+    """Credit of updates, which grows with the ticks.
+
+    Args:
+        ticks: of the run so far, which bring none.
+
+    Attributes:
+        credit: updates that may be made.
+    """
+
+    def __init__(self, ticks: int) -> None:
+        self._ticks = ticks
+        self.credit = 0.0
+
+    def due(self, ticks: int, rate: float) -> bool:
+        """Whether it is time for an update.
+
+        Args:
+            ticks: of the run so far.
+            rate: this learner's updates per tick; 0: as many as it can.
+        """
+        earned = rate * (ticks - self._ticks)
+        self.credit = min(self.credit + earned, max(1.0, rate * CREDIT_TICKS))
+        self._ticks = ticks
+        return rate == 0.0 or self.credit >= 1.0
+
+    def spend(self) -> None:
+        """One update was made."""
+        self.credit -= 1.0
