@@ -323,9 +323,7 @@ def run(context: WorkerContext) -> None:
 
 def _forward_time(context: WorkerContext, policy: ActingPolicy) -> float:
     """Seconds of one steady forward pass: what the supervisor judges a hung process by."""
-    observation = np.zeros(
-        context.blueprint.observation_space.shape, context.blueprint.frame_dtype
-    )
+    observation = np.zeros(context.blueprint.observation_space.shape, context.blueprint.frame_dtype)
     start = context.clock.now()
     policy.values(observation)
     return context.clock.now() - start

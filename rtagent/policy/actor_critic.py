@@ -149,9 +149,7 @@ def acting_part(learned: nn.Module) -> nn.Module:
     return learned.actor if isinstance(learned, ActorCritic) else learned
 
 
-def _critics(
-    policy: PolicyConfig, observation_space: spaces.Space[Any], bounds: Bounds
-) -> Critics:
+def _critics(policy: PolicyConfig, observation_space: spaces.Space[Any], bounds: Bounds) -> Critics:
     named = policy.model_copy(update={"factory": None})
     name = networks.resolved_name(named, observation_space)
     shape = networks.observation_shape(observation_space)

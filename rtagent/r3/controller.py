@@ -264,11 +264,7 @@ class HorizonKeeper:
             self._note(horizon, "memory", before)
 
     def _note(
-        self,
-        horizon: Horizon,
-        kind: str,
-        before: int,
-        ratios: tuple[float, float] | None = None,
+        self, horizon: Horizon, kind: str, before: int, ratios: tuple[float, float] | None = None
     ) -> None:
         a, b = ratios or (horizon.time_ratio, horizon.data_ratio)
         self._record.add(

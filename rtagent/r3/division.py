@@ -67,9 +67,7 @@ class EpisodeScales:
         self.beta = equations.beta(value, self._returns)
         self._seconds.append(seconds)
         self._returns.append(value)
-        self.scales = equations.scale_reservations(
-            self.scales, self.alpha, self.beta, self._window
-        )
+        self.scales = equations.scale_reservations(self.scales, self.alpha, self.beta, self._window)
 
 
 class Division:

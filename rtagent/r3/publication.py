@@ -37,9 +37,7 @@ class Publication:
         first: in force at the start; no news.
     """
 
-    def __init__(
-        self, record: HorizonRecord, event: Callable[..., None], first: Changes
-    ) -> None:
+    def __init__(self, record: HorizonRecord, event: Callable[..., None], first: Changes) -> None:
         self._record = record
         self._event = event
         self._published = Reservations()

@@ -51,10 +51,7 @@ class Ticket:
 
 
 def adaptive(
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
     """Work-conserving staggering with frame tickets; for the arguments see `Factory`.
 

@@ -17,20 +17,14 @@ from rtagent.staggering.state import StaggerState
 
 
 def unstaggered(
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
     """Everybody acts on the newest frame at once, whenever free; see `instructions.Factory`."""
     return _at_once("unstaggered", worker, state, tick_seconds)
 
 
 def sequential(
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
     """One process acts on the newest frame whenever free: inaction 1 - 1/x.
 

@@ -94,10 +94,7 @@ Reply = Moment | Inferred
 Algorithm = Generator[Instruction, Reply, None]
 """Start it with `next(...)`, then `send(reply)`; see `register.Factory` for how it ends."""
 
-Factory = Callable[
-    [int, "StaggerState", AbstractContextManager[object], float],
-    Algorithm,
-]
+Factory = Callable[[int, "StaggerState", AbstractContextManager[object], float], Algorithm]
 """(worker, state, claim lock, tick in seconds) -> Algorithm.
 
 The lock is entered many times, never nested, and never held across a yield. A generator returns

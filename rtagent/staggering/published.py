@@ -17,14 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from rtagent.staggering.instructions import (
-    Algorithm,
-    Deposit,
-    Now,
-    WaitUntil,
-    infer,
-    moment,
-)
+from rtagent.staggering.instructions import Algorithm, Deposit, Now, WaitUntil, infer, moment
 from rtagent.staggering.state import MAX_SECONDS, StaggerState
 
 EPSILON = 1e-6
@@ -35,20 +28,14 @@ Account = Callable[[StaggerState, int, float], float]
 
 
 def published_maximum_time(
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
     """Algorithm 1 as printed (see the module); for the arguments see `instructions.Factory`."""
     return _printed("published-maximum-time", _account_maximum, worker, state, lock, tick_seconds)
 
 
 def published_expected_time(
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
     """Algorithm 2 as printed (see the module); for the arguments see `instructions.Factory`."""
     return _printed("published-expected-time", _account_expected, worker, state, lock, tick_seconds)

@@ -14,14 +14,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from rtagent.staggering.instructions import (
-    Algorithm,
-    Deposit,
-    Now,
-    WaitUntil,
-    infer,
-    moment,
-)
+from rtagent.staggering.instructions import Algorithm, Deposit, Now, WaitUntil, infer, moment
 from rtagent.staggering.state import Membership, Plan, StaggerState, anchor
 
 Revise = Callable[[Plan, StaggerState, int], float | None]
@@ -32,10 +25,7 @@ _FAR_AHEAD = 1.0
 
 
 def maximum_time(
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
     """Maximum time staggering: T is the longest inference time seen (Riemer et al., Algorithm 1).
 
@@ -46,10 +36,7 @@ def maximum_time(
 
 
 def expected_time(
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
 ) -> Algorithm:
     """Expected time staggering: T is the mean inference time (Riemer et al., Algorithm 2).
 

@@ -27,9 +27,7 @@ class BatchMemory:
         ask: raises `MemoryError` unless so many bytes can be had.
     """
 
-    def __init__(
-        self, measure: Callable[[int], int], ask: Callable[[int], None] = ask_for
-    ) -> None:
+    def __init__(self, measure: Callable[[int], int], ask: Callable[[int], None] = ask_for) -> None:
         self._run = measure
         self._ask = ask
         self._measured: dict[int, int] = {}
