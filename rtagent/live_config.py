@@ -1,7 +1,7 @@
 """The settings that can change while the daemon runs: the fields of `config` that are marked so.
 
-Pure functions. The control cell, the PATCH models and `rtagent set` are made from `FIELDS`; the
-page's form is written by hand and names those that it shows.
+Pure functions. The control cell, the PATCH models, the page's form and `rtagent set` are made from
+`FIELDS`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -10,7 +10,7 @@ from typing import Literal
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, Field
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -28,6 +28,7 @@ from service.http.sessions import Sessions
 from service.http.settings import Settings
 from service.routes import api, docs, openapi, pages
 from service.routes.context import Context, Here
+from service.routes.form import settings_form
 from service.routes.metrics import CONTENT_TYPE, prometheus_text
 from service.routes.openapi import PROBLEM_RESPONSE
 
@@ -109,7 +110,13 @@ def hot_calls(context: Context) -> Calls:
 @router.get("/", include_in_schema=False)
 async def dashboard() -> Response:
     """The dashboard."""
-    return FileResponse(STATIC / "index.html", headers=REVALIDATE)
+    return HTMLResponse(_dashboard_page(), headers=REVALIDATE)
+
+
+@cache
+def _dashboard_page() -> str:
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    return page.replace("{{settings}}", settings_form())
 
 
 @router.get(

@@ -1,11 +1,13 @@
-// The forms. What somebody is editing stays as it is; everything else follows the daemon.
+// The forms. What somebody is editing stays as it is; everything else follows the daemon. Which
+// settings there are the daemon has written into the page; here a control is known by its kind.
 
 import { $, all, put } from "./dom.js";
 import { attempt } from "./connection.js";
-import { plain } from "./format.js";
+import { at, plain } from "./format.js";
 import { send, Settings } from "./settings.js";
 
-const label = (field) => field.closest("label").querySelector(".label").textContent;
+// The box that says a word, such as auto, in place of the control's value.
+const wordBox = (control) => $("input:not([name])", control.closest(".field"));
 
 function say(form, text, kind = "") {
   const answer = $("output", form);
@@ -13,36 +15,80 @@ function say(form, text, kind = "") {
   put(answer, text);
 }
 
-// The value of a field as the daemon wants it.
-function wanted(form, field) {
-  if (form.elements.auto?.checked && field.name === "processes") return "auto";
-  if (field.tagName === "SELECT") return field.value;
-  return field.value === "" ? null : Number(field.value);
+// A free text may be any value: what reads as one is sent as it, all else as a word.
+function valueOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+// The value of a control as the daemon wants it.
+function wanted(control) {
+  const word = wordBox(control);
+  if (word?.checked) return word.value;
+  if (control.type === "checkbox") return control.checked;
+  if (control.type === "text") return valueOf(control.value);
+  if (control.type !== "number") return control.value;
+  return control.value === "" ? null : Number(control.value);
+}
+
+function fill(control, value) {
+  const word = wordBox(control);
+  if (word) {
+    word.checked = value === word.value;
+    if (word.checked) return;
+  }
+  if (control.type === "checkbox") {
+    control.checked = value;
+    return;
+  }
+  const text = Array.isArray(value) ? JSON.stringify(value) : String(value ?? "");
+  if (control.value !== text) control.value = text;
+}
+
+// {"inference.fill": 1} as {inference: {fill: 1}}.
+function merged(changes) {
+  const patch = {};
+  for (const [name, value] of changes) {
+    const [section, key] = name.split(".");
+    patch[section] = { ...patch[section], [key]: value };
+  }
+  return patch;
 }
 
 class SettingsForm {
   constructor(form, onChanged) {
     this.form = form;
     this.onChanged = onChanged;
-    this.settings = new Settings(form.dataset.settings);
-    this.fields = all("[data-setting]", form);
+    this.settings = new Settings();
+    this.controls = all("[name]", form);
     this.edited = new Set();
     this.sending = false;
-    form.addEventListener("input", (event) => this.edit(event.target));
+    form.addEventListener("input", ({ target }) => this.edit($("[name]", target.closest(".field"))));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.apply();
     });
+    for (const kind of ["focusin", "pointerover"]) {
+      form.addEventListener(kind, ({ target }) => this.explain(target.closest(".field")));
+    }
     $(".discard", form).addEventListener("click", () => this.discard());
-    const pause = $(".pause", form);
-    pause?.addEventListener("click", () => {
-      if (!this.sending) this.change({ paused: !this.settings.values.paused });
-    });
   }
 
-  edit(element) {
-    const field = element.name === "auto" ? this.form.elements.processes : element;
-    this.edited.add(field.name);
+  explain(field) {
+    if (field) $("#help").replaceChildren(...$(".help", field).cloneNode(true).childNodes);
+  }
+
+  // A switch acts at once, everything else when it is applied.
+  edit(control) {
+    if (control.type === "checkbox") {
+      if (this.sending) this.show();
+      else this.change([[control.name, control.checked]]);
+      return;
+    }
+    this.edited.add(control.name);
     say(this.form, "");
     this.show();
   }
@@ -61,7 +107,7 @@ class SettingsForm {
   async reload() {
     await attempt(async () => {
       const known = await this.settings.load();
-      if (!known && !this.settings.values) say(this.form, "These settings cannot be read at the moment.", "absent");
+      if (!known && !this.settings.values) say(this.form, "The settings cannot be read at the moment.", "absent");
       else if ($("output", this.form).dataset.kind === "absent") say(this.form, "");
     });
     this.show();
@@ -71,74 +117,51 @@ class SettingsForm {
   show() {
     const { values } = this.settings;
     $("fieldset", this.form).disabled = !values;
-    for (const field of this.fields) {
-      const touched = this.edited.has(field.name);
-      const value = values?.[field.name] ?? null;
-      field.closest("label").classList.toggle("edited", touched);
-      put($(".now", field.closest("label")), touched ? `now ${this.inWords(field, value)}` : "");
-      if (!touched && values) this.fill(field, value);
+    for (const control of this.controls) {
+      const touched = this.edited.has(control.name);
+      const field = control.closest(".field");
+      field.classList.toggle("edited", touched);
+      put($(".now", field), touched ? `now ${plain(at(values, control.name))}` : "");
+      if (!touched && values) fill(control, at(values, control.name));
+      control.disabled = wordBox(control)?.checked ?? false;
     }
-    const { auto } = this.form.elements;
-    if (auto) this.form.elements.processes.disabled = auto.checked;
     $(".discard", this.form).hidden = !this.edited.size;
-    const pause = $(".pause", this.form);
-    if (pause && values) {
-      put(pause, values.paused ? "Resume learning" : "Pause learning");
-      pause.setAttribute("aria-pressed", String(values.paused));
-    }
-  }
-
-  fill(field, value) {
-    if (field.name === "processes" && this.form.elements.auto) {
-      this.form.elements.auto.checked = value === "auto";
-      if (value === "auto") return;
-    }
-    const text = value === null ? "" : String(value);
-    if (field.value !== text) field.value = text;
-  }
-
-  inWords(field, value) {
-    return value === null ? field.placeholder || "none" : plain(value);
   }
 
   async apply() {
     if (this.sending) return;
-    const fields = this.fields.filter(({ name }) => this.edited.has(name));
-    const wrong = fields.find((field) => field.validity.badInput);
-    const entries = fields.map((field) => [field.name, wanted(this.form, field)]);
-    const patch = Object.fromEntries(entries.filter(([name, value]) => value !== this.settings.values[name]));
-    if (wrong) say(this.form, `Not changed. ${label(wrong)}: not a number.`, "refused");
-    else if (Object.keys(patch).length) await this.change(patch);
+    const controls = this.controls.filter(({ name }) => this.edited.has(name));
+    const wrong = controls.find((control) => control.validity.badInput);
+    const differs = ([name, value]) => JSON.stringify(value) !== JSON.stringify(at(this.settings.values, name));
+    const changes = controls.map((control) => [control.name, wanted(control)]).filter(differs);
+    if (wrong) say(this.form, `Not changed. ${wrong.name}: not a number.`, "refused");
+    else if (changes.length) await this.change(changes);
     else this.discard();
   }
 
-  async change(patch) {
+  async change(changes) {
     this.sending = true;
     say(this.form, "Changing …");
     const buttons = all("button", this.form);
     for (const button of buttons) button.ariaDisabled = "true";
     let outcome;
     try {
-      outcome = await this.settings.change(patch);
+      outcome = await this.settings.change(merged(changes));
     } finally {
       for (const button of buttons) button.ariaDisabled = null;
       this.sending = false;
     }
     if (outcome.stale) await this.stale();
     else if (outcome.refused) say(this.form, `Not changed. ${outcome.refused}`, "refused");
-    else this.accepted(patch);
+    else this.accepted(changes);
+    this.show();
   }
 
-  accepted(patch) {
-    for (const name of Object.keys(patch)) this.edited.delete(name);
-    this.show();
-    const said = Object.keys(patch).map((name) => {
-      const field = this.form.elements[name];
-      if (!field) return name === "paused" ? (patch.paused ? "learning is paused" : "learning goes on") : name;
-      return `${label(field).toLowerCase()} ${this.inWords(field, this.settings.values[name])}`;
-    });
-    say(this.form, `In force: ${said.join(", ")}.`, "accepted");
-    this.onChanged(said.join(", "));
+  accepted(changes) {
+    const said = changes.map(([name]) => `${name} = ${plain(at(this.settings.values, name))}`).join(", ");
+    for (const [name] of changes) this.edited.delete(name);
+    say(this.form, `In force: ${said}.`, "accepted");
+    this.onChanged(said);
   }
 
   async stale() {
@@ -167,9 +190,9 @@ function startCheckpoint(form, onChanged) {
   });
 }
 
-// Gives a function that reads the settings again, where nobody is editing them.
+// Gives a function that reads the settings again, unless somebody is editing them.
 export function startControls(onChanged) {
-  const forms = all("form[data-settings]").map((form) => new SettingsForm(form, onChanged));
+  const form = new SettingsForm($("#settings"), onChanged);
   startCheckpoint($("#checkpoint"), onChanged);
-  return () => Promise.all(forms.map((form) => form.refresh()));
+  return () => form.refresh();
 }

@@ -1,7 +1,8 @@
-// One group of settings of the daemon: read with its ETag, changed only if that is still the latest.
+// The daemon's settings: read with their ETag, changed only if that is still the latest.
 
-import { ask, attempt, Unreachable } from "./connection.js";
+import { ask, Unreachable } from "./connection.js";
 
+const PATH = "/v1/config";
 // A little more than the daemon takes to answer; a checkpoint with the replay takes minutes.
 const TIMEOUT_MS = { PATCH: 40_000, POST: 610_000 };
 
@@ -26,15 +27,14 @@ export async function send(method, path, content, etag) {
 }
 
 export class Settings {
-  constructor(path) {
-    this.path = path;
+  constructor() {
     this.values = null;
     this.etag = null;
   }
 
   // Reads what is in force; whether that went well.
   async load() {
-    const { status, body, etag } = await ask(this.path);
+    const { status, body, etag } = await ask(PATH);
     if (status !== 200) return false;
     [this.values, this.etag] = [body, etag];
     return true;
@@ -42,12 +42,8 @@ export class Settings {
 
   // Changes what the patch names, if nobody else has changed anything since the last load.
   async change(patch) {
-    const outcome = await send("PATCH", this.path, patch, this.etag);
-    if (outcome.result) {
-      this.values = { ...this.values, ...outcome.result };
-      if (outcome.etag) this.etag = outcome.etag;
-      else await attempt(() => this.load());
-    }
+    const outcome = await send("PATCH", PATH, patch, this.etag);
+    if (outcome.result) [this.values, this.etag] = [outcome.result, outcome.etag];
     return outcome;
   }
 }

@@ -73,8 +73,13 @@ def verdict(page: Any, name: str) -> Any:
     return page.locator(f"#verdict-{name} .headline")
 
 
-def form(page: Any, name: str) -> Any:
-    return page.locator(f"#form-{name}")
+def form(page: Any) -> Any:
+    return page.locator("#settings")
+
+
+def control(page: Any, key: str) -> Any:
+    """The control of a setting."""
+    return page.locator(f'#settings [name="{key}"]')
 
 
 def expect_text(locator: Any, text: str) -> None:

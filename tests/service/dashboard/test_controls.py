@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from rtagent.errors import UserError
+from rtagent.live_config import KEYS
 from tests.service.conftest import RunningService, eventually
 from tests.service.dashboard.conftest import (
+    control,
     event,
     expect_attribute,
     expect_text,
@@ -20,70 +22,80 @@ from tests.service.dashboard.conftest import (
 pytestmark = pytest.mark.browser
 
 
-def test_changes_the_number_of_processes(page: Any, running: RunningService) -> None:
-    inference = form(page, "inference")
+def test_every_live_setting_has_its_control(page: Any, running: RunningService) -> None:
+    controls = page.locator("#settings [name]")
+    assert [each.get_attribute("name") for each in controls.all()] == KEYS
+    labels = page.evaluate(
+        "[...document.querySelectorAll('#settings [name]')].map((each) =>"
+        " each.labels[0].textContent.trim())"
+    )
+    assert {"Fill", "Learning rate", "Deadline, s", "Memory budget, MiB", "Paused"} <= set(labels)
+    fill = control(page, "inference.fill")
+    assert [fill.get_attribute(name) for name in ("min", "max", "step")] == ["0", "2", "1"]
+    fill.focus()
+    expect_text(page.locator("#help"), r"^inference\.fill How many ticks .* 0 to 2\. In force at "
+                r"the next tick\.$")
+    control(page, "r3.deadline_s").hover()
+    expect_text(page.locator("#help"), r"Above 0, at most 31,622,400\.")
+
+
+def test_changes_settings(page: Any, running: RunningService) -> None:
+    answer, commands = form(page).locator("output"), running.backend.commands
     expect_text(verdict(page, "health"), "Nothing is broken")
-    inference.get_by_label("Processes").fill("5")
+    control(page, "inference.processes").fill("5")
     page.keyboard.press("Enter")
-    expect_text(inference.locator("output"), r"In force: processes 5\.")
-    assert running.backend.commands == [("inference", {"processes": 5})]
+    expect_text(answer, r"In force: inference\.processes = 5\.")
+    assert commands.pop() == ("inference", {"processes": 5})
     expect_text(page.locator("#verdict-acting .detail"), "2 of 5 processes act")
-    inference.get_by_label("Algorithm").select_option("maximum-time")
-    inference.get_by_label("Action deadline").fill("33.5")
-    inference.get_by_label("Injected latency").fill("82")
-    inference.get_by_role("button", name="Apply").click()
-    expect_text(inference.locator("output"), "algorithm maximum-time, action deadline, ms 33.5, "
-                "injected latency, ms 82")
-    assert running.backend.commands[1:] == [("inference", {
-        "algorithm": "maximum-time", "action_deadline_ms": 33.5, "injected_latency_ms": 82,
-    })]
-    inference.get_by_label("Action deadline").fill("")
+    control(page, "inference.algorithm").select_option("maximum-time")
+    control(page, "inference.action_deadline_ms").fill("33.5")
+    control(page, "learning.batch_size").fill("64")
+    control(page, "learning.learning_rate").fill("0.001")
+    control(page, "r3.memory_budget_mb").fill("900")
+    form(page).get_by_role("button", name="Apply").click()
+    expect_text(answer, r"algorithm = maximum-time, inference\.action_deadline_ms = 33\.5, "
+                r"learning\.batch_size = 64, learning\.learning_rate = 0\.001, r3\.memory")
+    assert commands == [
+        ("inference", {"algorithm": "maximum-time", "action_deadline_ms": 33.5}),
+        ("learning", {"batch_size": 64, "learning_rate": 0.001}),
+        ("r3", {"memory_budget_mb": 900}),
+    ]
+    control(page, "inference.action_deadline_ms").fill("")
     page.keyboard.press("Enter")
-    expect_text(inference.locator("output"), "action deadline, ms one tick")
-    assert running.backend.commands[2] == ("inference", {"action_deadline_ms": None})
+    expect_text(answer, r"inference\.action_deadline_ms = none")
+    assert commands[3] == ("inference", {"action_deadline_ms": None})
 
 
-def test_the_number_of_processes_can_be_automatic(page: Any, running: RunningService) -> None:
-    inference = form(page, "inference")
-    processes = inference.get_by_label("Processes")
+def test_a_number_can_be_automatic(page: Any, running: RunningService) -> None:
+    processes, auto = control(page, "inference.processes"), form(page).get_by_label("auto")
     expect_value(processes, "2")
-    inference.get_by_label("auto").check()
+    auto.check()
     assert processes.is_disabled()
-    inference.get_by_role("button", name="Apply").click()
-    expect_text(inference.locator("output"), r"In force: processes auto\.")
+    form(page).get_by_role("button", name="Apply").click()
+    expect_text(form(page).locator("output"), r"In force: inference\.processes = auto\.")
     assert running.backend.commands == [("inference", {"processes": "auto"})]
     page.reload()
-    assert eventually(inference.get_by_label("auto").is_checked)
-    inference.get_by_label("auto").uncheck()
+    assert eventually(auto.is_checked)
+    auto.uncheck()
     processes.fill("3")
     page.keyboard.press("Enter")
-    expect_text(inference.locator("output"), r"In force: processes 3\.")
+    expect_text(form(page).locator("output"), r"In force: inference\.processes = 3\.")
 
 
-def test_changes_learning_and_deadlines(page: Any, running: RunningService) -> None:
-    learning, deadlines = form(page, "learning"), form(page, "deadlines")
-    expect_value(learning.get_by_label("Learners"), "1")
-    learning.get_by_role("button", name="Pause learning").click()
-    expect_text(learning.locator("output"), "In force: learning is paused")
-    learning.get_by_role("button", name="Resume learning").click()
-    expect_text(learning.locator("output"), "In force: learning goes on")
-    learning.get_by_label("Learners").fill("2")
-    learning.get_by_label("Batch size").fill("64")
-    page.keyboard.press("Enter")
-    expect_text(learning.locator("output"), "In force: learners 2, batch size 64")
-    deadlines.get_by_label("Mode").select_option("step")
-    deadlines.get_by_label("Deadline, s").fill("60")
-    deadlines.get_by_label("Data, samples").fill("100000")
-    deadlines.get_by_label("Memory, MiB").fill("900")
-    deadlines.get_by_role("button", name="Apply").click()
-    expect_text(deadlines.locator("output"), "In force: mode step, deadline, s 60")
-    assert running.backend.commands == [
-        ("learning", {"paused": True}),
-        ("learning", {"paused": False}),
-        ("learning", {"processes": 2, "batch_size": 64}),
-        ("r3", {"mode": "step", "deadline_s": 60, "data_budget": 100_000,
-                           "memory_budget_mb": 900}),
-    ]
+def test_a_switch_acts_at_once(page: Any, running: RunningService) -> None:
+    paused, answer = control(page, "learning.paused"), form(page).locator("output")
+    control(page, "inference.processes").fill("7")
+    paused.focus()
+    for said in ("yes", "no"):
+        page.keyboard.press("Space")
+        expect_text(answer, rf"In force: learning\.paused = {said}\.")
+    assert running.backend.commands == [("learning", {"paused": True}),
+                                        ("learning", {"paused": False})]
+    running.backend.failure = UserError("not now")
+    paused.click()
+    expect_text(answer, r"Not changed\. not now")
+    assert not paused.is_checked()
+    expect_value(control(page, "inference.processes"), "7")
 
 
 def test_writes_a_checkpoint(page: Any, running: RunningService) -> None:
@@ -100,35 +112,35 @@ def test_writes_a_checkpoint(page: Any, running: RunningService) -> None:
 
 
 def test_shows_why_a_change_was_refused(page: Any, running: RunningService) -> None:
-    inference = form(page, "inference")
-    expect_value(inference.get_by_label("Processes"), "2")
-    inference.get_by_label("Processes").fill("257")
+    processes, answer = control(page, "inference.processes"), form(page).locator("output")
+    expect_value(processes, "2")
+    processes.fill("257")
     page.keyboard.press("Enter")
-    expect_text(inference.locator("output"), r"Not changed\. processes")
+    expect_text(answer, r"Not changed\. inference\.processes")
     running.backend.failure = UserError("too little memory for 200 processes")
-    inference.get_by_label("Processes").fill("200")
+    processes.fill("200")
     page.keyboard.press("Enter")
-    expect_text(inference.locator("output"), "too little memory for 200 processes")
-    expect_attribute(inference.locator("output"), "data-kind", "refused")
-    expect_text(inference.locator(".edited .now"), "^now 2$")
-    inference.get_by_role("button", name="Discard").click()
-    expect_value(inference.get_by_label("Processes"), "2")
+    expect_text(answer, "too little memory for 200 processes")
+    expect_attribute(answer, "data-kind", "refused")
+    expect_text(form(page).locator(".edited .now"), "^now 2$")
+    form(page).get_by_role("button", name="Discard").click()
+    expect_value(processes, "2")
 
 
 def test_settings_that_cannot_be_read_are_not_shown_as_none(
     blank: Any, running: RunningService
 ) -> None:
-    blank.route("**/v1/deadlines", lambda route: route.fulfill(status=500, json={"detail": "no"}))
+    blank.route("**/v1/config", lambda route: route.fulfill(status=500, json={"detail": "no"}))
     blank.goto(running.login_url())
-    deadlines = form(blank, "deadlines")
-    expect_text(deadlines.locator("output"), "cannot be read at the moment")
-    assert deadlines.get_by_label("Deadline, s").is_disabled()
-    assert eventually(form(blank, "learning").get_by_label("Learners").is_enabled)
+    expect_text(form(blank).locator("output"), "cannot be read at the moment")
+    assert control(blank, "r3.deadline_s").is_disabled()
+    blank.unroute("**/v1/config")
+    blank.reload()
+    assert eventually(control(blank, "r3.deadline_s").is_enabled)
 
 
 def test_what_is_edited_is_not_overwritten(page: Any, running: RunningService) -> None:
-    inference = form(page, "inference")
-    processes = inference.get_by_label("Processes")
+    processes, answer = control(page, "inference.processes"), form(page).locator("output")
     expect_value(processes, "2")
     processes.fill("7")
     running.backend.settings.update(processes=4, algorithm="expected-time")
@@ -137,11 +149,11 @@ def test_what_is_edited_is_not_overwritten(page: Any, running: RunningService) -
     expect_text(page.locator("#events"), "processes 2 → 4")
     expect_value(processes, "7")
     page.keyboard.press("Enter")
-    expect_text(inference.locator("output"), "somebody else has changed these settings")
+    expect_text(answer, "somebody else has changed these settings")
     assert running.backend.commands == []
     expect_value(processes, "7")
-    expect_value(inference.get_by_label("Algorithm"), "expected-time")
-    expect_text(inference.locator(".edited .now"), "^now 4$")
-    inference.get_by_role("button", name="Apply").click()
-    expect_text(inference.locator("output"), r"In force: processes 7\.")
+    expect_value(control(page, "inference.algorithm"), "expected-time")
+    expect_text(form(page).locator(".edited .now"), "^now 4$")
+    form(page).get_by_role("button", name="Apply").click()
+    expect_text(answer, r"In force: inference\.processes = 7\.")
     assert running.backend.commands == [("inference", {"processes": 7})]

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from tests.service.conftest import RunningService, eventually
-from tests.service.dashboard.conftest import event, expect_attribute, expect_text, form, verdict
+from tests.service.dashboard.conftest import (
+    control,
+    event,
+    expect_attribute,
+    expect_text,
+    verdict,
+)
 
 TICK_MS = 1e3 / 59.7275
 pytestmark = pytest.mark.browser
@@ -187,7 +193,7 @@ def test_an_older_daemon_is_coped_with(blank: Any, running: RunningService) -> N
     expect_text(blank.locator("#no-timeline"), "Not available")
     expect_text(blank.locator("#no-events"), "Not available")
     expect_text(verdict(blank, "acting"), "acting on")
-    form(blank, "inference").get_by_label("Processes").fill("5")
+    control(blank, "inference.processes").fill("5")
     blank.keyboard.press("Enter")
     chart = blank.locator('[data-series="actions.inaction_fraction_60s"]')
-    expect_attribute(chart, "aria-label", "marked: processes 5")
+    expect_attribute(chart, "aria-label", "marked: inference.processes = 5")

@@ -11,7 +11,7 @@ import pytest
 import service
 from service.routes.pages import SECTIONS
 from tests.service.conftest import RunningService, role
-from tests.service.dashboard.conftest import event, expect_text, figure, form
+from tests.service.dashboard.conftest import control, event, expect_text, figure, form
 
 STATIC = Path(service.__file__).parent / "static"
 pytestmark = pytest.mark.browser
@@ -74,9 +74,9 @@ def test_contrast_is_enough(page: Any, running: RunningService, scheme: str) -> 
         event(2, "failed", "learner 0", error="x", again_in_s=9.6), event(1, "slip", slips=1)
     ]
     backend.report["roles"][3] = role("learner", 0, state="failed", last_error="ValueError: x")
-    form(page, "inference").get_by_label("Processes").fill("900")
+    control(page, "inference.processes").fill("900")
     page.keyboard.press("Enter")
-    expect_text(form(page, "inference").locator("output"), "Not changed")
+    expect_text(form(page).locator("output"), "Not changed")
     expect_text(page.locator("#verdict-health"), "has failed")
     expect_text(page.locator("#events"), "has failed and is tried again in")
     assert page.evaluate(CONTRASTS) == {}
