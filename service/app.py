@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, Field
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -26,16 +25,13 @@ from service.http.security import SecurityHeaders, SecurityMiddleware
 from service.http.seldom import Seldom
 from service.http.sessions import Sessions
 from service.http.settings import Settings
-from service.routes import api, docs, openapi, pages
+from service.routes import api, dashboard, docs, openapi, pages
 from service.routes.context import Context, Here
-from service.routes.form import settings_form
+from service.routes.dashboard import REVALIDATE, STATIC
 from service.routes.metrics import CONTENT_TYPE, prometheus_text
 from service.routes.openapi import PROBLEM_RESPONSE
 
-STATIC = Path(__file__).parent / "static"
 NO_STORE = {"cache-control": "no-store"}
-REVALIDATE = {"cache-control": "no-cache"}
-"""A browser asks each time whether its copy is still good: an upgrade shows at once."""
 
 router = APIRouter(responses=PROBLEM_RESPONSE)
 
@@ -82,10 +78,8 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     attempts = Attempts(clock, failures)
     login = Login(settings, Sessions(settings.token, settings.sessions_file), attempts)
     app.state.context = Context(backend, login)
-    app.include_router(api.router)
-    app.include_router(router)
-    app.include_router(pages.router)
-    app.include_router(docs.router)
+    for each in (api.router, router, dashboard.router, pages.router, docs.router):
+        app.include_router(each)
     problems.install(app)
     app.mount("/static", Assets(directory=STATIC), name="static")
     openapi.install(app)
@@ -105,18 +99,6 @@ def hot_calls(context: Context) -> Calls:
         "/v1/status": partial(api.status, context),
         "/v1/stats": partial(api.stats, context),
     }
-
-
-@router.get("/", include_in_schema=False)
-async def dashboard() -> Response:
-    """The dashboard."""
-    return HTMLResponse(_dashboard_page(), headers=REVALIDATE)
-
-
-@cache
-def _dashboard_page() -> str:
-    page = (STATIC / "index.html").read_text(encoding="utf-8")
-    return page.replace("{{settings}}", settings_form())
 
 
 @router.get(

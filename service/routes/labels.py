@@ -1,7 +1,7 @@
 """What the dashboard shows besides figures of `GET /v1/stats`: text, states, what it computes.
 
-Its names of figures are declared with them. A test reads the page and its scripts and holds both
-against them, in both directions.
+Figures are called what their declarations say (`dashboard.py`). A test reads the page and its
+scripts and holds them against these names, in both directions.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ export function showFigures(stats) {
   }
   showSources(stats);
   showInjected(at(stats, "inference.injected_latency_ms"));
-  showRegrets(stats.regret ?? {});
+  showRegrets(stats);
   put($("#evenness"), stats.verdicts.evenness.headline);
   $("#paused").hidden = at(stats, "learning.paused") !== true;
 }
@@ -43,9 +43,9 @@ function regretValue({ value, unit }) {
   return `${Number.isInteger(value) ? shown(value, "count") : shown(value, "precise")} ${unit ?? ""}`.trim();
 }
 
-function showRegrets(regrets) {
+function showRegrets(stats) {
   for (const row of all("[data-regret]")) {
-    const regret = regrets[row.dataset.regret] ?? {};
+    const regret = at(stats, row.dataset.regret) ?? {};
     put($(".value", row), regretValue(regret));
     put($(".basis", row), regret.kind ?? UNKNOWN);
   }

@@ -48,16 +48,16 @@ def test_unknown_is_never_a_zero(page: Any, running: RunningService) -> None:
     expect_text(figure(page, "learning.loss"), "^unknown$")
     expect_text(figure(page, "actions.inaction_fraction_60s"), "^unknown$")
     expect_text(verdict(page, "acting"), "^Not known yet$")
-    expect_text(page.locator('[data-regret="learning"] .value'), "^unknown$")
+    expect_text(page.locator('[data-regret="regret.learning"] .value'), "^unknown$")
 
 
 def test_a_regret_is_in_units_of_reward_and_says_what_it_is(
     page: Any, running: RunningService
 ) -> None:
-    inaction = page.locator('[data-regret="inaction"]')
+    inaction = page.locator('[data-regret="regret.inaction"]')
     expect_text(inaction.locator(".value"), "^160 reward$")
     expect_text(inaction.locator(".basis"), "^bound$")
-    delay = page.locator('[data-regret="delay"]')
+    delay = page.locator('[data-regret="regret.delay"]')
     expect_text(delay.locator(".value"), "^unknown$")
     expect_text(delay.locator(".basis"), "^unknown$")
     running.backend.figures["regret"]["inaction"] = {
