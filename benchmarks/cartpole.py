@@ -27,7 +27,7 @@ from benchmarks.comparison import add_output, save, saved_runs
 from benchmarks.learning import draw, timed
 from rtagent import Runtime, load_config
 from rtagent.errors import UserError
-from rtagent.memory.process_metrics import EPISODES, recent_episodes
+from rtagent.memory.process_metrics import EPISODES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LAST = 20
@@ -47,7 +47,7 @@ def play(example: str, seed: int, seconds: float, settings: list[str], tick: Any
                 time.sleep(0.5)
                 tick(0.5)
             stats, world = runtime.stats(), runtime.world
-            recent = recent_episodes(world.metrics.environment, EPISODES)
+            recent = world.metrics.environment.episodes.newest(EPISODES)
             episodes = timed(recent, world.first_tick, world.blueprint.tick_seconds)
     returns = [value for _, value in episodes]
     return {

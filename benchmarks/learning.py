@@ -29,7 +29,6 @@ from benchmarks.comparison import add_output, save, saved_runs
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
-from rtagent.memory.process_metrics import recent_episodes
 
 LAST_EPISODES = 20
 BASELINE_EPISODES = 200
@@ -52,7 +51,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         while time.monotonic() < end:
             time.sleep(min(every_s, max(0.0, end - time.monotonic())))
             world = runtime.world
-            recent = recent_episodes(world.metrics.environment, 1000)
+            recent = world.metrics.environment.episodes.newest(1000)
             episodes = timed(recent, world.first_tick, world.blueprint.tick_seconds)
             learning = runtime.stats()["learning"]
             last = [value for _, value in episodes[-LAST_EPISODES:]]
@@ -84,7 +83,7 @@ def timed(
     """End and return of each episode, in seconds since the world began.
 
     Args:
-        recent: as `recent_episodes` gives them.
+        recent: as the environment's record gives them.
         first_tick: of the run; one that begins with ticks in its replay counts on from them.
         tick_seconds: length of a tick.
     """

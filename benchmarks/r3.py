@@ -37,7 +37,6 @@ import numpy as np
 import rtagent
 from rtagent.config import R3Config
 from rtagent.memory.horizon import HorizonRecord
-from rtagent.memory.process_metrics import recent_episodes
 from rtagent.r3.controller import DEAD_BAND, LONGEST_PART
 
 MARGIN = R3Config().margin
@@ -139,7 +138,7 @@ def measure(
         record = runtime.world.horizon
         while record.read().number < horizons:
             time.sleep(0.1)
-        returns = recent_episodes(runtime.world.metrics.environment, 1000)["return"]
+        returns = runtime.world.metrics.environment.episodes.newest(1000)["return"]
         horizon, stats = record.read(), runtime.stats()
     return {
         "met": horizon.met,
@@ -256,13 +255,13 @@ def overhead(rounds: int) -> dict[str, Any]:
             # In both orders: the rate falls a little as the replay grows.
             for mode in list(rates)[:: 1 if number % 2 else -1]:
                 runtime.set_deadlines(mode=mode, deadline_s=ENDLESS_S, data_budget=ENDLESS)
-                start, applied = time.monotonic(), int(record["applied"])
-                controlled = int(record["control_ns"])
+                start, applied = time.monotonic(), record.applied
+                controlled = record.control_ns
                 time.sleep(ROUND_S)
                 seconds = time.monotonic() - start
-                rates[mode].append((int(record["applied"]) - applied) / seconds)
+                rates[mode].append((record.applied - applied) / seconds)
                 if mode != "off":
-                    shares.append((int(record["control_ns"]) - controlled) / 1e9 / seconds)
+                    shares.append((record.control_ns - controlled) / 1e9 / seconds)
         used = runtime.stats()["r3"]["used_bytes"]
     ratios = np.array(rates["max-a"]) / np.array(rates["off"])
     result = {

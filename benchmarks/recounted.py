@@ -169,7 +169,7 @@ def inference(
     found: Found = {
         "inference.processes": len(places),
         "inference.ready": sum(
-            witness.alive("inference", i) and bool(view.inference["ready"][i]) for i in places
+            witness.alive("inference", i) and view.ready[i] for i in places
         ),
         "inference.algorithm": wanted["algorithm"],
         "inference.estimate_ms": statistics.fmean(tau_ms) if tau_ms else None,

@@ -25,9 +25,9 @@ ACTING_S = 0.5
 def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
     """From the learners' own records, added up, and from what follows from the updates."""
     wanted, records = config["learning"], view.learners
-    applied = int(records["applied"].sum())
+    applied = sum(each["applied"] for each in records)
     places = range(wanted["processes"])
-    version = 1 + applied // wanted["publish_every"] + int(records["checkpoints"].sum())
+    version = 1 + applied // wanted["publish_every"] + sum(each["checkpoints"] for each in records)
     found: Found = {
         "learning.processes": len(places),
         "learning.order": wanted["order"],
@@ -36,13 +36,15 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
         "learning.updates_per_s": update_rate(witness, view.at, len(places)),
         "learning.samples_consumed": samples(view, wanted["batch_size"], applied),
         "learning.staleness.mean": (
-            int(records["staleness_sum"].sum()) / applied if applied else None
+            sum(each["staleness_sum"] for each in records) / applied if applied else None
         ),
-        "learning.staleness.max": int(records["staleness_max"].max()) if applied else None,
-        "learning.skipped": int(records["skipped"].sum()),
-        "learning.dropped": int(records["dropped"].sum()),
-        "learning.checkpoints": int(records["checkpoints"].sum()),
-        "learning.checkpoint_failures": int(records["checkpoint_failures"].sum()),
+        "learning.staleness.max": (
+            max(each["staleness_max"] for each in records) if applied else None
+        ),
+        "learning.skipped": sum(each["skipped"] for each in records),
+        "learning.dropped": sum(each["dropped"] for each in records),
+        "learning.checkpoints": sum(each["checkpoints"] for each in records),
+        "learning.checkpoint_failures": sum(each["checkpoint_failures"] for each in records),
         "learning.weights_version": version,
         "learning.epsilon": Between(*sorted((
             exploration(applied, config),
@@ -57,7 +59,7 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
             f"{path}.pid": pids[-1] if pids else None,
             f"{path}.state": "running" if witness.alive("learner", index) else "dead",
             f"{path}.restarts": len(pids) - 1,
-            f"{path}.applied": int(records["applied"][index]),
+            f"{path}.applied": records[index]["applied"],
         }
     return found
 
@@ -78,8 +80,8 @@ def ended_samples(view: View) -> int:
 
 def unaccounted(view: View) -> int:
     """Samples that learners may not have put into the horizon yet: those of 8 ms each."""
-    busy = view.learners[view.learners["update_ns"] > 0]
-    updates = sum(1 + 8_000_000 // int(each["update_ns"]) for each in busy)
+    busy = [each["update_ns"] for each in view.learners if each["update_ns"] > 0]
+    updates = sum(1 + 8_000_000 // update_ns for update_ns in busy)
     return int(updates * max(view.horizon.batch_size, 1))
 
 
@@ -100,7 +102,7 @@ def exploration(updates: int, config: Mapping[str, Any]) -> float:
 
 def applied_at(witness: Witness, at: float) -> int:
     """Updates that were seen before this moment, less those that nobody has published."""
-    seen = [int(applied.sum()) for when, applied in witness.applied if when <= at]
+    seen = [sum(applied) for when, applied in witness.applied if when <= at]
     return seen[-1] if seen else 0
 
 
@@ -119,7 +121,7 @@ def update_rate(witness: Witness, now: float, learners: int) -> Between | None:
 
 def learner_rates(witness: Witness, now: float, index: int) -> list[float]:
     """Of one learner, for every moment since which it may have counted."""
-    looks = [(at, int(applied[index])) for at, applied in witness.applied if at <= now]
+    looks = [(at, applied[index]) for at, applied in witness.applied if at <= now]
     begun, updates = witness.since["learner", index], looks[-1][1]
     first, last = now - RATE_S - NOTED_S, now - RATE_S + NOTED_S
     if last < begun + NOTED_S:
@@ -166,7 +168,7 @@ def r3(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
         "r3.horizons.missed": kinds.count("missed") if known else None,
         "r3.early_exits": kinds.count("early-exit") if known else None,
         "r3.decisions": len(kinds),
-        "r3.oom_events": int(view.learners["out_of_memory"].sum()),
+        "r3.oom_events": sum(each["out_of_memory"] for each in view.learners),
         "r3.memory_budget_bytes": None if budget is None else budget << 20,
     }
     if used:
@@ -182,7 +184,7 @@ def horizon(view: View, wanted: Mapping[str, Any]) -> Found:
     if not (view.horizon.mode and view.horizon.running):
         return dict.fromkeys((f"r3.{name}" for name in names), None)
     over = [each for each in view.decisions if KINDS[each.kind] in ("met", "missed", "early-exit")]
-    consumed = int(view.learners["samples_consumed"].max()) - ended_samples(view)
+    consumed = max(each["samples_consumed"] for each in view.learners) - ended_samples(view)
     used = Between(max(0, consumed - unaccounted(view)), consumed)
     found: Found = {
         "r3.consumed": used,

@@ -101,7 +101,7 @@ def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> No
     prefer_acting(realtime)
     world = World(handles)
     assignment = Assignment("inference", 0, "", handles, Path(folder))
-    record = world.metrics.record("inference", 0)
+    record = world.metrics.inference[0]
     context = WorkerContext(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
     policy = InstantPolicy()
     weights = Weights(world.weights, 1, policy, context.clock)
@@ -184,7 +184,7 @@ def measure(count: int, realtime: str = "auto") -> Measured:
         frames.put((-1, np.zeros(STACK, np.uint8)))
         actions.get(timeout=60)
         number = 0
-        record = world.metrics.record("inference", 0)
+        record = world.metrics.inference[0]
         for _ in range(BLOCKS):
             found.sleeps_us += bare_sleeps()
             ticks = Ticks()
@@ -193,16 +193,16 @@ def measure(count: int, realtime: str = "auto") -> Measured:
                 took = _ours(world, number, ticks, written)
                 number += 1
                 if index == SKIPPED:
-                    awake_ns -= int(record["awake_ns"][0])
+                    awake_ns -= record.awake_ns
                 if index >= SKIPPED and took is not None:
                     found.ours.append(took)
-            awake_ns += int(record["awake_ns"][0])
+            awake_ns += record.awake_ns
             waited += count // BLOCKS - 1
             for index in range(SKIPPED + count // BLOCKS):
                 took = _over_queues(frames, actions, index, ticks)
                 if index >= SKIPPED and took is not None:
                     found.theirs.append(took)
-        found.ahead_us = int(record["ahead_ns"][0]) / 1e3
+        found.ahead_us = record.ahead_ns / 1e3
         found.share = awake_ns / 1e9 / (waited * PERIOD_S)
         frames.put(None)
         peer.join()
@@ -221,8 +221,8 @@ class Ticks:
 
     def announce(self, environment: Any, number: int) -> None:
         """Put the clock in the metrics: the next tick is due as number `number`."""
-        environment["anchor_tick"] = number
-        environment["anchor_ns"] = round((self.due + PERIOD_S) * 1e9)
+        environment.anchor_tick = number
+        environment.anchor_ns = round((self.due + PERIOD_S) * 1e9)
 
     def wait(self) -> float:
         """Wait for the next tick; the time then, seconds."""
@@ -235,7 +235,7 @@ def _ours(world: World, number: int, ticks: Ticks, written: Any) -> Span | None:
     """Until the action slot is written; takes one tick."""
     frame = np.full(STACK[1:], number % 256, np.uint8)
     start = ticks.wait()
-    world.metrics.environment["behind_ns"] = round((start - ticks.due) * 1e9)
+    world.metrics.environment.behind_ns = round((start - ticks.due) * 1e9)
     world.frames.publish(number, frame, 0)
     published = time.monotonic()
     time.sleep(0.5 * PERIOD_S)

@@ -31,7 +31,6 @@ from rtagent.inference.process import Driver
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.memory.control import DesiredState
-from rtagent.memory.process_metrics import registrations_since
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.policy.networks import ActingPolicy, flatten_into, tensor_specs
@@ -61,7 +60,7 @@ def drive(handles: WorldHandles, folder: str, kind: type[Weights]) -> None:
     torch.set_num_threads(1)
     sharpen_timers()
     world = World(handles)
-    record = world.metrics.record("inference", 0)
+    record = world.metrics.inference[0]
     assignment = Assignment("inference", 0, "", handles, Path(folder))
     context = WorkerContext(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
     policy = acting(handles.config, handles.blueprint)
@@ -69,7 +68,7 @@ def drive(handles: WorldHandles, folder: str, kind: type[Weights]) -> None:
     standby.warm_up()
     weights = kind(world.weights, handles.blueprint.parameters, standby, context.clock)
     weights.take_over()
-    context.record["ready"] = 1
+    context.record.ready = 1
     Driver(context, policy, weights).run()
 
 
@@ -113,8 +112,8 @@ def _block(
         process = context.Process(target=drive, args=(memory.handles, folder, kind), daemon=True)
         process.start()
         try:
-            record = world.metrics.record("inference", 0)
-            while not record["ready"][0]:
+            record = world.metrics.inference[0]
+            while not record.ready:
                 if not process.is_alive():
                     raise RuntimeError("the inference process has died")
                 time.sleep(0.05)
@@ -128,8 +127,8 @@ def _block(
                     world.weights.publish(values, WeightsInfo(number + 1, 0))
                 ticks.wait()
                 world.frames.publish(number, np.zeros(shapes.frame_shape, np.uint8), 0)
-            latencies = registrations_since(record, since)["latency_ns"] / 1e6
-            version = int(record["weights_version"][0])
+            latencies = record.registrations_since(since)["latency_ns"] / 1e6
+            version = record.weights_version
         finally:
             process.kill()
             process.join()

@@ -27,7 +27,7 @@ from benchmarks.raw_ledger import ROW, Ledger, Rows
 from rtagent.config import Config
 from rtagent.memory.control import Control
 from rtagent.memory.horizon import HorizonRecord
-from rtagent.memory.process_metrics import SAMPLES, ProcessMetrics
+from rtagent.memory.process_metrics import ProcessMetrics
 
 REGISTERED = np.dtype(
     [("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8"), ("worker", "<i8")]
@@ -47,7 +47,8 @@ class View:
         at: seconds, monotonic.
         rows: every ledger row since the start.
         registered: every registered action since the start.
-        inference, learners: the records of the processes, without their rings.
+        ready: the inference processes that are, by their own account.
+        learners: their records, a dictionary each.
         horizon: R3's, with `decisions`, oldest first, and `reservations`.
         decisions: every one so far.
         pages: bytes that the kernel holds for each arena.
@@ -57,9 +58,8 @@ class View:
     at: float
     rows: Rows
     registered: npt.NDArray[Any]
-    inference: npt.NDArray[Any]
-    learners: npt.NDArray[Any]
-    environment: npt.NDArray[Any]
+    ready: list[bool]
+    learners: list[dict[str, Any]]
     horizon: Any
     decisions: list[Any]
     pages: dict[str, int]
@@ -101,7 +101,7 @@ class Witness:
         self.lives: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         self.since: defaultdict[tuple[str, int], float] = defaultdict(float)
         self._dismissed: set[int] = set()
-        self.applied: list[tuple[float, npt.NDArray[np.int64]]] = []
+        self.applied: list[tuple[float, list[int]]] = []
         self.memory: list[tuple[float, int]] = []
         self.missed = 0
         self._lock, self._done = threading.Lock(), threading.Event()
@@ -138,16 +138,12 @@ class Witness:
 
     def _view(self) -> View:
         self._look()
-        inference = self._metrics.inference
-        kept = [name for name in inference.dtype.names if name != "recent"]
-        environment = self._metrics.environment
         return View(
             at=time.monotonic(),
             rows=np.concatenate(self._rows) if self._rows else np.zeros(0, ROW),
             registered=np.concatenate(self._registered),
-            inference=inference[kept].copy(),
-            learners=self._metrics.learners.copy(),
-            environment=environment.copy(),
+            ready=[bool(each.ready) for each in self._metrics.inference],
+            learners=[each.values() for each in self._metrics.learners],
             horizon=self._horizon.read(),
             decisions=list(self._decisions),
             pages=self._pages(),
@@ -162,8 +158,8 @@ class Witness:
 
         def watch() -> None:
             while True:
-                newest = int(records["applied_ns"].argmax())
-                loss = float(records["loss"][newest]) if records["applied_ns"][newest] else None
+                newest = max(records, key=lambda each: each.applied_ns)
+                loss = newest.loss if newest.applied_ns else None
                 if not seen or seen[-1] != loss:
                     seen.append(loss)
                 if done.is_set():
@@ -195,29 +191,31 @@ class Witness:
             self._rows.append(rows)
         self._look_at_registrations()
         for role, records in (
-            ("environment", self._metrics.environment), ("inference", self._metrics.inference),
+            ("environment", [self._metrics.environment]), ("inference", self._metrics.inference),
             ("learner", self._metrics.learners),
         ):
-            for index in np.flatnonzero(records["pid"]).tolist():
-                pid, pids = int(records["pid"][index]), self.lives[role, index]
-                if pid in self._dismissed or (pids and pids[-1] == pid):
+            for index, pid in enumerate(each.pid for each in records):
+                pids = self.lives[role, index]
+                if not pid or pid in self._dismissed or (pids and pids[-1] == pid):
                     continue
                 if not pids:
                     self.since[role, index] = now
                 pids.append(pid)
-        self.applied.append((now, self._metrics.learners["applied"].copy()))
+        self.applied.append((now, [each.applied for each in self._metrics.learners]))
         known = self._decisions[-1].number + 1 if self._decisions else 0
         self._decisions += reversed(self._horizon.decisions(since=known))
 
     def _look_at_registrations(self) -> None:
-        records = self._metrics.inference
-        for worker in np.flatnonzero(records["samples"]).tolist():
-            count, seen = int(records["samples"][worker]), self._seen[worker]
-            self.missed += max(0, count - seen - SAMPLES)
-            new = np.arange(max(seen, count - SAMPLES), count) % SAMPLES
+        for worker, record in enumerate(self._metrics.inference):
+            registrations, seen = record.registrations, self._seen[worker]
+            count = -1
+            while count != registrations.count:
+                count = registrations.count
+                new = registrations.newest(count - seen)
+            self.missed += count - seen - len(new)
             found = np.zeros(len(new), REGISTERED)
             for name in ("registered_ns", "latency_ns", "tick"):
-                found[name] = records["recent"][name][worker, new]
+                found[name] = new[name]
             found["worker"] = worker
             self._registered.append(found)
             self._seen[worker] = count

@@ -124,14 +124,14 @@ class Runtime:
     def _applied(self) -> int:
         """Updates applied in this run."""
         world = self._running().world
-        return 0 if world is None else int(world.metrics.learners["applied"].sum())
+        return 0 if world is None else sum(each.applied for each in world.metrics.learners)
 
     def _acting(self) -> bool:
         world = self._running().world
         if world is None or world.ledger.newest < world.first_tick:
             return False
-        acting = world.metrics.inference["deposits"][: world.control.desired.processes] > 0
-        return bool(acting.all())
+        processes = world.control.desired.processes
+        return all(each.deposits for each in world.metrics.inference[:processes])
 
     def set(self, changes: Values, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
         """Change settings, all or none of them; returns when they are in force.

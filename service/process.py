@@ -65,14 +65,14 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
         world = World(handles)
         if world.config.run.realtime != "off":
             prefer_service()
-        record, clock = world.metrics.record("service", 0), MonotonicClock()
-        record["pid"], record["ready"] = os.getpid(), 0
+        record, clock = world.metrics.service, MonotonicClock()
+        record.pid, record.ready = os.getpid(), 0
 
         def beat() -> None:
-            record["heartbeat_ns"][0] = int(clock.now() * 1e9)
-            if not record["ready"][0]:
+            record.heartbeat_ns = int(clock.now() * 1e9)
+            if not record.ready:
                 # The first beat comes before the first request, so nobody else uses the pipe yet.
-                record["ready"] = 1
+                record.ready = 1
                 pipe.send(("ready", {}))
 
         def should_stop() -> bool:

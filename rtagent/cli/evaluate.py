@@ -29,7 +29,7 @@ from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
 from rtagent.evaluation.process import Evaluator, Played, seed_of
 from rtagent.evaluation.trained_policy import FOLDER, TrainedPolicy, playing
-from rtagent.memory.process_metrics import EPISODES, recent_episodes
+from rtagent.memory.process_metrics import EPISODES
 from rtagent.runtime import Runtime
 from rtagent.storage.checkpoint import Checkpoint
 
@@ -141,16 +141,16 @@ def play_live(
         config = playing(Config.model_validate({**config.model_dump(), "run": run}))
         with Runtime(config) as runtime:
             runtime.wait_ready(BOOT_S)
-            metrics, shown = runtime.world.metrics.environment, 0
+            played, shown = runtime.world.metrics.environment.episodes, 0
             while shown < count and not wish.is_set():
                 clock.sleep_until(clock.now() + POLL_S)
                 # Raises what has gone wrong.
                 runtime.status()
-                done = min(count, int(metrics["episodes"][0]))
+                done = min(count, played.count)
                 for _ in range(done - shown):
                     tick()
                 shown = done
-            found = recent_episodes(metrics, EPISODES)[:count]
+            found = played.newest(EPISODES)[:count]
             actions = runtime.stats()["actions"]
     episodes = [Played(float(each["return"]), int(each["length"]), ended=True) for each in found]
     return episodes, {

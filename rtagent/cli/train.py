@@ -251,7 +251,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
             except UserError as error:
                 return Outcome(history, stats, applied, str(error))
             seconds = clock.now() - start
-            applied = int(runtime.world.metrics.learners["applied"].sum())
+            applied = sum(each.applied for each in runtime.world.metrics.learners)
             history.add(seconds, stats)
             done = goal.done(seconds, applied)
             progress.update(task, completed=done, figures=live_figures(stats))

@@ -24,10 +24,10 @@ from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
-from rtagent.memory.process_metrics import Doing, Record, add_episode, add_step, note_doing
+from rtagent.memory.process_metrics import Doing, EnvironmentRecord, FinishedEpisode
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.worker import WorkerContext
-from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice
+from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Source
 
 START_POLL_S = 0.005
 FAULTS_TOLD_EVERY_S = 10.0
@@ -70,7 +70,7 @@ class TickLoop:
         frames: FrameRing,
         ledger: Ledger,
         actions: ActionSlots,
-        record: Record,
+        record: EnvironmentRecord,
         schedule: TickSchedule,
         arbiter: Arbiter,
         clock: Clock,
@@ -99,9 +99,9 @@ class TickLoop:
         now_ns = self._now_ns()
         plan = self._schedule.plan(self.tick, now_ns)
         if plan.slipped_ns:
-            self._record["slips"] += 1
-            self._record["slipped_ns"] += plan.slipped_ns
-            self._record["anchor_ns"] = self._schedule.anchor_ns
+            self._record.slips += 1
+            self._record.slipped_ns += plan.slipped_ns
+            self._record.anchor_ns = self._schedule.anchor_ns
         for _ in range(plan.catch_up):
             self._run(DEFAULT_CHOICE, self._now_ns())
         now_ns = self._now_ns() if plan.catch_up else now_ns
@@ -113,7 +113,7 @@ class TickLoop:
         action = self._chosen_action(choice)
         began_ns = self._note(Doing.STEPPING)
         step = self._adapter.step(action)
-        add_step(self._record, tick, self._note(Doing.WAITING) - began_ns)
+        self._record.add_step(tick, self._note(Doing.WAITING) - began_ns)
         deposit = choice.payload
         self._ledger.write(
             tick,
@@ -130,7 +130,7 @@ class TickLoop:
             action=action,
         )
         # Whoever waits for the next frame wakes up accordingly.
-        self._record["behind_ns"] = self._now_ns() - self._schedule.due_ns(tick)
+        self._record.behind_ns = self._now_ns() - self._schedule.due_ns(tick)
         # After the row: a successor never gives a number again that somebody has seen a frame of.
         self._frames.publish(tick, step.frame, episode.start)
         self._frame, self._action = step.frame, action
@@ -139,7 +139,8 @@ class TickLoop:
         episode.total += step.reward
         if step.terminated or step.truncated:
             length = self.tick - episode.start
-            add_episode(self._record, episode.number, tick, length, episode.total)
+            finished = FinishedEpisode(tick, length, episode.total, episode.number)
+            self._record.episodes.append(finished)
             self._episode = Episode(episode.number + 1, self.tick)
             self._frame = self._reset()
 
@@ -147,13 +148,13 @@ class TickLoop:
         """Begin an episode: right after the tick that ended the last, whose slack it may use."""
         began_ns = self._note(Doing.RESETTING)
         frame = self._adapter.reset(seed)
-        self._record["reset_ns"] = self._note(Doing.WAITING) - began_ns
+        self._record.reset_ns = self._note(Doing.WAITING) - began_ns
         return frame
 
     def _note(self, doing: Doing) -> int:
         """Say what is done from now on; the time, nanoseconds."""
         now_ns = self._now_ns()
-        note_doing(self._record, doing, now_ns)
+        self._record.note_doing(doing, now_ns)
         return now_ns
 
     def _chosen_action(self, choice: Choice) -> Action:
@@ -164,29 +165,34 @@ class TickLoop:
 
     def _count(self, choice: Choice, reward: float) -> None:
         record = self._record
-        record[("default", "agent", "reused")[choice.source]] += 1
-        record["ticks"] += 1
-        record["reward_low"] = min(reward, float(record["reward_low"][0]))
-        record["reward_high"] = max(reward, float(record["reward_high"][0]))
-        record["faults"] += self._adapter.faults - self._faults
+        if choice.source == Source.AGENT:
+            record.agent += 1
+        elif choice.source == Source.REUSED:
+            record.reused += 1
+        else:
+            record.default += 1
+        record.ticks += 1
+        record.reward_low = min(reward, record.reward_low)
+        record.reward_high = max(reward, record.reward_high)
+        record.faults += self._adapter.faults - self._faults
         self._faults = self._adapter.faults
 
     def _now_ns(self) -> int:
         return round(self._clock.now() * NANO)
 
 
-def run(context: WorkerContext) -> None:
+def run(context: WorkerContext[EnvironmentRecord]) -> None:
     """Body of the environment process."""
     config, world, clock = context.config, context.world, context.clock
     adapter = open_environment(config.env)
     adapter.keep_time()
     default = DefaultBehaviour(config.env, adapter)
     realtime = enter_realtime(config.run.realtime)
-    context.record["realtime"] = int(realtime)
+    context.record.realtime = int(realtime)
     ledger, first = world.ledger, world.ledger.newest + 1
     ledger.truncate_episode()
     # What its predecessor was doing when it died is no business of this process.
-    note_doing(context.record, Doing.WAITING, round(clock.now() * NANO))
+    context.record.note_doing(Doing.WAITING, round(clock.now() * NANO))
     context.ready()
     while not context.desired.go and not context.stopping:
         context.beat()
@@ -216,7 +222,7 @@ def run(context: WorkerContext) -> None:
         loop.run_next()
         if adapter.faults > told and clock.now() - told_at >= FAULTS_TOLD_EVERY_S:
             told, told_at = adapter.faults, clock.now()
-            faults = int(context.record["faults"][0])
+            faults = context.record.faults
             context.event("environment_fault", reason=adapter.last_fault, faults=faults)
         for line in adapter.take_news():
             context.event("world", news=line)
@@ -224,14 +230,14 @@ def run(context: WorkerContext) -> None:
     adapter.close()
 
 
-def _note_anchor(record: Record, schedule: TickSchedule) -> None:
+def _note_anchor(record: EnvironmentRecord, schedule: TickSchedule) -> None:
     """Put the clock in the metrics; the time since a predecessor's last tick counts as a slip."""
-    if record["ticks"][0]:
-        moved_ns = schedule.due_ns(int(record["anchor_tick"][0])) - int(record["anchor_ns"][0])
-        record["slips"] += 1
-        record["slipped_ns"] += moved_ns
-    record["anchor_ns"] = schedule.anchor_ns
-    record["anchor_tick"] = schedule.anchor_tick
+    if record.ticks:
+        moved_ns = schedule.due_ns(record.anchor_tick) - record.anchor_ns
+        record.slips += 1
+        record.slipped_ns += moved_ns
+    record.anchor_ns = schedule.anchor_ns
+    record.anchor_tick = schedule.anchor_tick
 
 
 def _last_frame(ledger: Ledger) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.env.adapter import Adapter, open_environment
+from rtagent.memory.process_metrics import EvaluationRecord
 from rtagent.memory.weights import WeightsInfo
 from rtagent.policy.action_selection import greedy_action
 from rtagent.policy.networks import ActingPolicy, head_of
@@ -109,7 +110,9 @@ class Evaluation:
         policy: takes over the published weights.
     """
 
-    def __init__(self, context: WorkerContext, adapter: Adapter, policy: ActingPolicy) -> None:
+    def __init__(
+        self, context: WorkerContext[EvaluationRecord], adapter: Adapter, policy: ActingPolicy
+    ) -> None:
         self._context = context
         self._policy = policy
         self._evaluator = Evaluator(adapter, policy.values, self._go_on)
@@ -134,7 +137,7 @@ class Evaluation:
         if info is None:
             return
         self._policy.load(self._flat)
-        number = int(record["evaluations"][0])
+        number = record.evaluations
         episodes = []
         for index in range(context.config.learning.evaluation_episodes):
             played = self._evaluator.play_episode(seed_of(context.config.run.seed, number, index))
@@ -147,11 +150,11 @@ class Evaluation:
         record = self._context.record
         returns = [each.total for each in episodes]
         mean = float(np.mean(returns))
-        record["mean_return"][0] = mean
-        record["updates"][0] = info.updates
-        record["weights_version"][0] = info.version
-        record["episodes"][0] += len(episodes)
-        record["evaluations"][0] += 1
+        record.mean_return = mean
+        record.updates = info.updates
+        record.weights_version = info.version
+        record.episodes += len(episodes)
+        record.evaluations += 1
         self._context.event(
             "evaluation",
             mean_return=mean,
@@ -167,7 +170,7 @@ class Evaluation:
         return not self._context.stopping
 
 
-def run(context: WorkerContext) -> None:
+def run(context: WorkerContext[EvaluationRecord]) -> None:
     """Body of the evaluation process."""
     context.set_idle_priority()
     blueprint = context.blueprint

@@ -20,7 +20,7 @@ from rtagent.inference.latency import draw
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.memory.actions import NANO
-from rtagent.memory.process_metrics import add_registration
+from rtagent.memory.process_metrics import InferenceRecord, Registration
 from rtagent.policy import exploration
 from rtagent.policy.action_selection import explorer_for
 from rtagent.policy.networks import ActingPolicy, head_of
@@ -59,7 +59,9 @@ class Driver:
         weights: of the policy.
     """
 
-    def __init__(self, context: WorkerContext, policy: ActingPolicy, weights: Weights) -> None:
+    def __init__(
+        self, context: WorkerContext[InferenceRecord], policy: ActingPolicy, weights: Weights
+    ) -> None:
         self._context = context
         self._clock = context.clock
         self._frames = context.world.frames
@@ -85,7 +87,7 @@ class Driver:
         self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
-            [config.run.seed, context.index, int(context.record["inferences"][0])]
+            [config.run.seed, context.index, context.record.inferences]
         )
 
     def run(self) -> None:
@@ -178,12 +180,12 @@ class Driver:
 
     def _expected(self, frame: int) -> float | None:
         """When the frame will come, by the environment's clock; None before that runs."""
-        anchor_ns = int(self._environment["anchor_ns"][0])
+        anchor_ns = self._environment.anchor_ns
         if not anchor_ns:
             return None
-        ticks = frame - int(self._environment["anchor_tick"][0])
+        ticks = frame - self._environment.anchor_tick
         due = anchor_ns / NANO + ticks * self._context.blueprint.tick_seconds
-        return self._forecast.expected(due, int(self._environment["behind_ns"][0]) / NANO)
+        return self._forecast.expected(due, self._environment.behind_ns / NANO)
 
     def _sleep_for(self, frame: int, seconds: float) -> bool:
         """Sleep until the frame is there; False: the time is over."""
@@ -285,18 +287,17 @@ class Driver:
     def _account(self, item: Deposited) -> None:
         """Count the inference just registered: after the action, which is in a hurry."""
         record = self._context.record
-        record["inferences"] += 1
-        record["deposits"] += 1
-        record["weights_version"] = self._weights.version
-        record["epsilon"] = self._epsilon
-        record["ahead_ns"] = round(self._ahead.seconds * NANO)
-        record["awake_ns"] = round(self._ahead.awake_s * NANO)
-        add_registration(
-            record, round(item.registered_at * NANO), round(self._latency * NANO), item.tick
-        )
+        record.inferences += 1
+        record.deposits += 1
+        record.weights_version = self._weights.version
+        record.epsilon = self._epsilon
+        record.ahead_ns = round(self._ahead.seconds * NANO)
+        record.awake_ns = round(self._ahead.awake_s * NANO)
+        registered_ns, latency_ns = round(item.registered_at * NANO), round(self._latency * NANO)
+        record.registrations.append(Registration(registered_ns, latency_ns, item.tick))
 
 
-def run(context: WorkerContext) -> None:
+def run(context: WorkerContext[InferenceRecord]) -> None:
     """Body of an inference process."""
     blueprint = context.blueprint
     prefer_acting(context.config.run.realtime)
@@ -316,12 +317,12 @@ def run(context: WorkerContext) -> None:
             return
         context.clock.sleep_until(context.clock.now() + 0.01)
     measured = _forward_time(context, policy)
-    context.record["estimate_s"] = measured
+    context.record.estimate_s = measured
     context.ready()
     Driver(context, policy, weights).run()
 
 
-def _forward_time(context: WorkerContext, policy: ActingPolicy) -> float:
+def _forward_time(context: WorkerContext[InferenceRecord], policy: ActingPolicy) -> float:
     """Seconds of one steady forward pass: what the supervisor judges a hung process by."""
     observation = np.zeros(context.blueprint.observation_space.shape, context.blueprint.frame_dtype)
     start = context.clock.now()

@@ -10,6 +10,7 @@ from rtagent.learning import state as states
 from rtagent.learning.out_of_memory import ask_for
 from rtagent.learning.score import score
 from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry import run_record
@@ -31,7 +32,9 @@ class CheckpointWriter:
         turns: the way to the apply lock.
     """
 
-    def __init__(self, context: WorkerContext, update: SharedUpdate, turns: TurnTaker) -> None:
+    def __init__(
+        self, context: WorkerContext[LearnerRecord], update: SharedUpdate, turns: TurnTaker
+    ) -> None:
         self._context, self._update, self._turns = context, update, turns
         self._signature = checkpoints.signature(context.config, context.blueprint)
         self._every_s = context.config.run.checkpoint_every_s
@@ -56,20 +59,20 @@ class CheckpointWriter:
         try:
             path, updates = self._save()
         except (checkpoints.CheckpointError, MemoryError) as error:
-            record["checkpoint_failures"][0] += 1
+            record.checkpoint_failures += 1
             # Python's own MemoryError has no text.
             reason = str(error) or "out of memory"
             context.event("checkpoint_failed", reason=reason, request=asked)
         else:
             seconds = context.clock.now() - started
-            record["checkpoints"][0] += 1
-            record["checkpoint_ns"][0] = int(seconds * NANO)
+            record.checkpoints += 1
+            record.checkpoint_ns = int(seconds * NANO)
             context.event(
                 "checkpoint", file=path.name, updates=updates, request=asked,
                 seconds=round(seconds, 3),
             )
         finally:
-            record["writing"][0] = 0
+            record.writing = 0
         self._update.state.served[0] = asked
         context.beat()
 
@@ -83,7 +86,7 @@ class CheckpointWriter:
             snapshot = states.take(update.state)
         progress, version = snapshot.progress, note_version(context)
         context.beat()
-        context.record["writing"][0] = 1
+        context.record.writing = 1
         arrays = states.to_arrays(
             snapshot, context.blueprint.learned_tensors, update.algorithm.network
         )
@@ -104,9 +107,9 @@ class CheckpointWriter:
         return path, progress.updates
 
 
-def note_version(context: WorkerContext) -> int:
+def note_version(context: WorkerContext[LearnerRecord]) -> int:
     """Put the version of the published weights in the metrics."""
     info = context.world.weights.info()
     version = 0 if info is None else info.version
-    context.record["weights_version"][0] = version
+    context.record.weights_version = version
     return version

@@ -26,7 +26,7 @@ from rtagent.learning.replay.batch_memory import BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
-from rtagent.memory.process_metrics import add_mark
+from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.r3.controller import HorizonKeeper
 
@@ -43,7 +43,7 @@ STREAM = 0x74643321
 """Keeps the noise of target actions apart from the choice of transitions."""
 
 
-def run(context: WorkerContext) -> None:
+def run(context: WorkerContext[LearnerRecord]) -> None:
     """The body of a learner process; returns when it is told to stop."""
     # Acting waits for the first weights, and need not wait for the rest of this.
     if not context.world.weights.number:
@@ -61,7 +61,7 @@ class Learner:
         context: of the worker process.
     """
 
-    def __init__(self, context: WorkerContext) -> None:
+    def __init__(self, context: WorkerContext[LearnerRecord]) -> None:
         world, config = context.world, context.config
         self._context = context
         self._record = context.record
@@ -78,7 +78,7 @@ class Learner:
             ring=self._ring,
             order=lambda: context.desired.learning.order,
             lease_s=self._lease_s,
-            progress_ns=lambda index: int(world.metrics.learners["heartbeat_ns"][index]),
+            progress_ns=lambda index: world.metrics.learners[index].heartbeat_ns,
             beat=self._beat,
         )
         self._pace = Pace(max(0, world.ledger.newest + 1))
@@ -94,7 +94,7 @@ class Learner:
         """Take over the shared state, then learn until told to stop."""
         context, clock = self._context, self._context.clock
         # A predecessor may have been killed while it wrote.
-        self._record["writing"][0] = 0
+        self._record.writing = 0
         self._take_over()
         self._warm_up()
         self._prefetcher = self._new_prefetcher()
@@ -121,8 +121,8 @@ class Learner:
                 begun = first_state(network, context.world, context.config, context.resume)
                 states.put(begun, state)
         progress = state.progress
-        self._record["updates"][0] = progress.updates
-        self._record["samples_consumed"][0] = progress.samples
+        self._record.updates = progress.updates
+        self._record.samples_consumed = progress.samples
         note_version(context)
 
     def _new_prefetcher(self) -> Prefetcher:
@@ -135,7 +135,7 @@ class Learner:
         return torch.Generator().manual_seed(int(drawn[0]))
 
     def _seeds(self) -> list[int]:
-        return [self._context.config.run.seed, self._context.index, int(self._record["updates"][0])]
+        return [self._context.config.run.seed, self._context.index, self._record.updates]
 
     def _warm_up(self) -> None:
         """Compute a gradient without applying it: first calls are slow, and memory is measured."""
@@ -194,7 +194,7 @@ class Learner:
             self._finish(gradient)
         finally:
             self._turns.leave()
-        self._record["update_ns"][0] = int((computed - started + clock.now() - entered) * NANO)
+        self._record.update_ns = int((computed - started + clock.now() - entered) * NANO)
         self._pace.spend()
         if gradient.finite:
             self._replay.update_priorities(batch, gradient.errors)
@@ -209,7 +209,7 @@ class Learner:
         return due and self._replay.ticks >= learning.learning_starts
 
     def _take(self, size: int) -> Batch | None:
-        learning, updates = self._learning, int(self._record["updates"][0])
+        learning, updates = self._learning, self._record.updates
         done = min(1.0, updates / learning.importance_steps)
         beta = learning.importance_exponent + done * (1.0 - learning.importance_exponent)
         return self._prefetcher.take(size, IDLE_S, beta)
@@ -223,25 +223,25 @@ class Learner:
             return
         self._bad_burst = False
         if stale > STALEST_IN_ROUNDS * max(1, len(context.desired.learner_ring)):
-            record["dropped"][0] += 1
+            record.dropped += 1
             return
         update.learning = self._learning
         after = update.apply(gradient)
-        record["applied"][0] += 1
-        record["staleness_sum"][0] += stale
-        record["staleness_max"][0] = max(stale, int(record["staleness_max"][0]))
-        record["loss"][0] = gradient.loss
-        record["applied_ns"][0] = int(context.clock.now() * NANO)
-        record["updates"][0] = after.updates
-        record["samples_consumed"][0] = after.samples
+        record.applied += 1
+        record.staleness_sum += stale
+        record.staleness_max = max(stale, record.staleness_max)
+        record.loss = gradient.loss
+        record.applied_ns = int(context.clock.now() * NANO)
+        record.updates = after.updates
+        record.samples_consumed = after.samples
         note_version(context)
         metrics = context.world.metrics.environment
         started_ns = int(context.clock.now() * NANO)
         self._keeper.advance(started_ns, gradient.samples, after.updates, metrics, context.desired)
-        record["control_ns"][0] += int(context.clock.now() * NANO) - started_ns
+        record.control_ns += int(context.clock.now() * NANO) - started_ns
 
     def _count_skipped(self, gradient: Gradient) -> None:
-        self._record["skipped"][0] += 1
+        self._record.skipped += 1
         if not self._bad_burst:
             self._bad_burst = True
             self._context.event(
@@ -260,7 +260,7 @@ class Learner:
         release()
         with self._turns.hold():
             self._keeper.note_out_of_memory(size)
-        self._record["out_of_memory"][0] += 1
+        self._record.out_of_memory += 1
         self._context.event("out_of_memory", batch_size=size, next_batch_size=max(1, size // 2))
 
     # ---- being one of several
@@ -273,15 +273,16 @@ class Learner:
 
     def _ring(self) -> list[int]:
         """The learners that take turns now; one that writes a checkpoint holds nobody up."""
-        writing = self._context.world.metrics.learners["writing"]
-        return [index for index in self._context.desired.learner_ring if not writing[index]]
+        learners = self._context.world.metrics.learners
+        ring = self._context.desired.learner_ring
+        return [index for index in ring if not learners[index].writing]
 
     def _lease_s(self, index: int) -> float:
-        update_s = float(self._context.world.metrics.learners["update_ns"][index]) / NANO
+        update_s = self._context.world.metrics.learners[index].update_ns / NANO
         return max(self._learning.lease_s, LEASE_UPDATES * update_s)
 
     def _note_rate(self) -> None:
         now = self._context.clock.now()
         if now - self._marked_at >= MARK_EVERY_S:
-            add_mark(self._record, int(now * NANO))
+            self._record.add_mark(int(now * NANO))
             self._marked_at = now

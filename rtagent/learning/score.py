@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rtagent.memory.process_metrics import ProcessMetrics, recent_episodes
+from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.storage.checkpoint import Score
 
 LIVE_EPISODES = 20
@@ -20,11 +20,11 @@ def score(metrics: ProcessMetrics) -> Score | None:
     Returns:
         None while there have been too few episodes.
     """
-    evaluation = metrics.evaluation[0]
-    if evaluation["evaluations"]:
-        each = int(evaluation["episodes"]) // int(evaluation["evaluations"])
-        return Score(float(evaluation["mean_return"]), each, "evaluation")
-    returns = recent_episodes(metrics.environment, LIVE_EPISODES)["return"]
+    evaluation = metrics.evaluation
+    if evaluation.evaluations:
+        each = evaluation.episodes // evaluation.evaluations
+        return Score(evaluation.mean_return, each, "evaluation")
+    returns = metrics.environment.episodes.newest(LIVE_EPISODES)["return"]
     if len(returns) < LIVE_EPISODES or not np.isfinite(returns).all():
         return None
     return Score(float(returns.mean()), len(returns), "live")

@@ -13,11 +13,9 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from rtagent.memory.double_buffer import RecordDoubleBuffer
 from rtagent.memory.records import Layout
-from rtagent.memory.ring import append, newest_entries
+from rtagent.memory.ring import EntryList
 
 UNKNOWN = math.nan
 DECISIONS = 1024
@@ -28,7 +26,6 @@ KINDS = (
     "early-exit",
 )
 OUTCOMES = frozenset({"met", "missed", "early-exit"})
-WORD = 8
 
 
 @dataclass(slots=True)
@@ -196,15 +193,14 @@ class HorizonRecord:
         second = first + RecordDoubleBuffer.size(Reservations)
         self._horizon = RecordDoubleBuffer(buffer[:first], Horizon)
         self._reservations = RecordDoubleBuffer(buffer[first:second], Reservations)
-        self._count = np.frombuffer(buffer, "<i8", 1, second)
-        self._decisions = np.frombuffer(buffer, _DECISION.dtype, DECISIONS, second + WORD)
+        self._decisions = EntryList(buffer[second:], _DECISION, DECISIONS)
         self._last, self._last_reservations = Horizon(), Reservations()
 
     @staticmethod
     def size() -> int:
         """Bytes of everything; zeroed: the first horizon, nothing reserved, and no decision."""
         buffers = RecordDoubleBuffer.size(Horizon) + RecordDoubleBuffer.size(Reservations)
-        return buffers + WORD + DECISIONS * _DECISION.size
+        return buffers + EntryList.size(_DECISION, DECISIONS)
 
     @property
     def number(self) -> int:
@@ -242,12 +238,12 @@ class HorizonRecord:
     @property
     def count(self) -> int:
         """Decisions so far."""
-        return int(self._count[0])
+        return self._decisions.count
 
     def add(self, decision: Decision) -> None:
         """Append a decision. Under the apply lock only."""
         decision.number = self.count
-        append(self._count, self._decisions, _DECISION.values(decision))
+        self._decisions.append(decision)
 
     def decisions(self, most: int = DECISIONS, since: int = 0) -> list[Decision]:
         """The newest decisions, newest first.
@@ -256,5 +252,5 @@ class HorizonRecord:
             most: how many at most.
             since: number of the oldest that is wanted.
         """
-        found = newest_entries(self._count, self._decisions, most)[::-1]
+        found = self._decisions.newest(most)[::-1]
         return [Decision(*entry) for entry in found[found["number"] >= since].tolist()]

@@ -1,16 +1,22 @@
-"""Dataclasses of integers and floats in shared memory: 8 bytes for each field, in order."""
+"""Records of integers and floats in shared memory: 8 bytes for each field, in order.
+
+`Layout` stores a record whole, for a structure that says when it is; the fields of a `SharedRecord`
+are loaded and stored one by one.
+"""
 
 from __future__ import annotations
 
+import inspect
 import struct
 from collections.abc import Callable
-from dataclasses import fields
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 Record = TypeVar("Record")
+WORD = 8
+_FLOATS = (float, "float")
 
 
 class Layout(Generic[Record]):
@@ -22,18 +28,17 @@ class Layout(Generic[Record]):
     Attributes:
         size: bytes of a record.
         values: of a record's fields, in order.
-        dtype: of an array of records.
+        dtype: of an array of records; `return_` is called `return` there.
     """
 
     def __init__(self, kind: type[Record]) -> None:
-        declared = fields(kind)  # type: ignore[arg-type]
-        codes = ["d" if field.type in (float, "float") else "q" for field in declared]
+        declared = kind.__annotations__
+        codes = ["d" if each in _FLOATS else "q" for each in declared.values()]
         self._struct = struct.Struct("<" + "".join(codes))
-        names = [field.name for field in declared]
-        self.values: Callable[[Record], tuple[Any, ...]] = attrgetter(*names)
+        self.values: Callable[[Record], tuple[Any, ...]] = attrgetter(*declared)
         self._kind = kind
-        kinds = {"d": "<f8", "q": "<i8"}
-        self.dtype = np.dtype([(n, kinds[code]) for n, code in zip(names, codes, strict=True)])
+        names = [name.rstrip("_") for name in declared]
+        self.dtype = np.dtype(list(zip(names, codes, strict=True)))
         self.size = self._struct.size
 
     def store(self, buffer: memoryview, at: int, record: Record) -> None:
@@ -43,3 +48,46 @@ class Layout(Generic[Record]):
     def load(self, buffer: memoryview, at: int) -> Record:
         """The record that begins at byte `at`."""
         return self._kind(*self._struct.unpack_from(buffer, at))
+
+
+class SharedRecord:
+    """A record in shared memory, of which each field is an attribute.
+
+    A subclass declares its fields, `int` or `float`, behind those of its base. To get or set one is
+    one aligned 8-byte load or store, so a reader finds no half of a value.
+
+    Args:
+        buffer: `size()` bytes or more, aligned to 8; writable for who sets attributes.
+    """
+
+    _names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        declared = inspect.get_annotations(cls)
+        for at, (name, kind) in enumerate(declared.items(), len(cls._names)):
+            setattr(cls, name, _word(at, "_floats" if kind in _FLOATS else "_integers"))
+        cls._names += tuple(declared)
+
+    def __init__(self, buffer: memoryview) -> None:
+        # An item store of a memoryview is one 8-byte store; `struct.pack_into` would zero it first.
+        words = buffer[: len(self._names) * WORD]
+        self._integers, self._floats = words.cast("q"), words.cast("d")
+
+    @classmethod
+    def size(cls) -> int:
+        """Bytes of a record."""
+        return len(cls._names) * WORD
+
+    def values(self) -> dict[str, Any]:
+        """The fields as they are now."""
+        return {name: getattr(self, name) for name in self._names}
+
+
+def _word(at: int, view: str) -> property:
+    def load(record: SharedRecord) -> Any:
+        return getattr(record, view)[at]
+
+    def store(record: SharedRecord, value: float) -> None:
+        getattr(record, view)[at] = value
+
+    return property(load, store)

@@ -20,19 +20,20 @@ afterwards, so a reader that has copied a hole finds, when it looks at the floor
 that its items lie below. A reader looks before its copy too, because the page of a hole comes back,
 zeroed, as soon as it is read.
 
-A list to which one process appends needs no stamps (`append`, `newest_entries`): entry k is written
-before the count that announces it, after a fence as well. A reader that looks at the count once
-more, after its copy, knows which slot the writer may have reached meanwhile, and leaves it out.
+A list to which one process appends needs no stamps (`EntryList`): entry k is written before the
+count that announces it, after a fence as well. A reader that looks at the count once more, after
+its copy, knows which slot the writer may have reached meanwhile, and leaves it out.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import numpy.typing as npt
 
 from rtagent.memory import ordering
+from rtagent.memory.records import WORD, Layout, Record
 
 CONTROL_BYTES = 64
 """Before the slots: `newest`, the bell of the frames, `floor`."""
@@ -158,39 +159,59 @@ class StampedRing(RingBounds):
         self._newest[0] = number
 
 
-def append(count: Ints, entries: Entries, entry: tuple[float, ...]) -> None:
-    """Append to a list that keeps its newest entries. Only the writer.
+class EntryList(Generic[Record]):
+    """A list to which one process appends, and which keeps its newest entries.
 
     Args:
-        count: (1,) entries so far.
-        entries: (most,) of a structured type.
-        entry: its fields.
+        buffer: `EntryList.size(layout, kept)` bytes or more, aligned to 8; zeroed, it is empty.
+        layout: of an entry.
+        kept: how many are kept.
     """
-    number = int(count[0])
-    # Whoever sees the old entry go sees the count that says so.
-    ordering.fence()
-    entries[number % len(entries)] = entry
-    ordering.fence()
-    count[0] = number + 1
 
+    def __init__(self, buffer: memoryview, layout: Layout[Record], kept: int) -> None:
+        self._layout = layout
+        self._count = buffer[:WORD].cast("q")
+        self._bytes = buffer[WORD : self.size(layout, kept)]
+        self._entries: Entries = np.frombuffer(self._bytes, layout.dtype)
 
-def newest_entries(count: Ints, entries: Entries, most: int) -> Entries:
-    """Copies of the newest entries, oldest first; fewer if the writer goes on meanwhile.
+    @staticmethod
+    def size(layout: Layout[Record], kept: int) -> int:
+        """Bytes of the list."""
+        return WORD + kept * layout.size
 
-    Args:
-        count: as in `append`.
-        entries: as in `append`.
-        most: how many at most.
-    """
-    before, kept = int(count[0]), len(entries)
-    ordering.fence()
-    first = max(0, before - min(most, kept))
-    begin, end = first % kept, before % kept
-    # Slices, for a list of their places takes five times as long to copy them.
-    if begin < end or first == before:
-        found: Entries = entries[begin:end].copy()
-    else:
-        found = np.concatenate([entries[begin:], entries[:end]])
-    ordering.fence()
-    gone = int(count[0]) - kept + 1 - first
-    return found[max(0, gone) :]
+    @property
+    def count(self) -> int:
+        """Entries so far, those included that are no longer kept."""
+        return self._count[0]
+
+    def append(self, entry: Record) -> None:
+        """Append an entry. Only the writer."""
+        number, layout = self._count[0], self._layout
+        # Whoever sees the old entry go sees the count that says so.
+        ordering.fence()
+        layout.store(self._bytes, number % len(self._entries) * layout.size, entry)
+        ordering.fence()
+        self._count[0] = number + 1
+
+    def newest(self, most: int | None = None) -> Entries:
+        """Copies of the newest entries, oldest first; fewer if the writer goes on meanwhile.
+
+        Args:
+            most: how many at most. If None, all that are kept.
+
+        Returns:
+            A structured array with the names of the entry's fields.
+        """
+        entries, before = self._entries, self._count[0]
+        kept = len(entries)
+        ordering.fence()
+        first = max(0, before - (kept if most is None else min(most, kept)))
+        begin, end = first % kept, before % kept
+        # Slices, for a list of their places takes five times as long to copy them.
+        if begin < end or first == before:
+            found: Entries = entries[begin:end].copy()
+        else:
+            found = np.concatenate([entries[begin:], entries[:end]])
+        ordering.fence()
+        gone = self._count[0] - kept + 1 - first
+        return found[max(0, gone) :]

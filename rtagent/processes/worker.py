@@ -18,7 +18,7 @@ import signal
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
@@ -26,7 +26,7 @@ from rtagent.errors import UserError
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
-from rtagent.memory.process_metrics import Record
+from rtagent.memory.process_metrics import Own
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
 from rtagent.processes.scheduling import (
@@ -76,27 +76,24 @@ class Assignment:
 
 
 @dataclass
-class WorkerContext:
+class WorkerContext(Generic[Own]):
     """What a worker's body may use.
 
     Attributes:
         assignment: which worker it is.
         world: the shared memory.
-        record: the worker's own record in the metrics, an array of one element.
+        record: the worker's own record in the metrics.
         clock: monotonic time.
     """
 
     assignment: Assignment
     world: World
-    record: Record
+    record: Own
     clock: Clock
     pipe: Pipe
     terminated: bool = field(default=False, init=False)
     unheard: int = field(default=0, init=False)
     """Events that were dropped since the last that was not."""
-
-    def __post_init__(self) -> None:
-        self._heartbeat = self.record["heartbeat_ns"]
 
     @property
     def config(self) -> Config:
@@ -140,12 +137,12 @@ class WorkerContext:
 
     def beat(self) -> None:
         """Stamp the heartbeat. Called in every cycle of the work loop."""
-        self._heartbeat[0] = int(self.clock.now() * 1e9)
+        self.record.heartbeat_ns = int(self.clock.now() * 1e9)
 
     def ready(self) -> None:
         """Say that the work loop is about to start."""
         self.beat()
-        self.record["ready"][0] = 1
+        self.record.ready = 1
         self.pipe.send(("ready", {}), LAST_WORDS_S)
 
     def set_idle_priority(self) -> None:
@@ -195,8 +192,8 @@ def run_worker(assignment: Assignment, pipe: Pipe) -> None:
     try:
         world = World(assignment.handles)
         record = world.metrics.record(assignment.role, assignment.index)
-        record["pid"] = os.getpid()
-        record["ready"] = 0
+        record.pid = os.getpid()
+        record.ready = 0
         paced = assignment.role == "environment"
         clock = MonotonicClock(WakeAhead(world.blueprint.tick_seconds) if paced else None)
         context = WorkerContext(assignment, world, record, clock, pipe)

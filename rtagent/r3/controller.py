@@ -22,7 +22,7 @@ from __future__ import annotations
 from rtagent.config import R3Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, UNKNOWN, Decision, Horizon, HorizonRecord
-from rtagent.memory.process_metrics import Record, recent_episodes
+from rtagent.memory.process_metrics import EnvironmentRecord
 from rtagent.r3.equations import (
     LARGEST_IN_SMALLEST,
     clamp_batch_size,
@@ -105,7 +105,12 @@ class HorizonKeeper:
         self._write(horizon)
 
     def advance(
-        self, now_ns: int, samples: int, updates: int, environment: Record, desired: DesiredState
+        self,
+        now_ns: int,
+        samples: int,
+        updates: int,
+        environment: EnvironmentRecord,
+        desired: DesiredState,
     ) -> str | None:
         """Account for time, and for an applied update if there was one.
 
@@ -131,7 +136,7 @@ class HorizonKeeper:
         self._recover(horizon)
         if not horizon.running and samples:
             horizon.running, passed_ns = 1, 0
-            horizon.episode = int(environment["episodes"][0])
+            horizon.episode = environment.episodes.count
         outcome = None
         if horizon.running:
             idle = not samples and (desired.learning.paused or not desired.learner_ring)
@@ -174,17 +179,17 @@ class HorizonKeeper:
             horizon.safe_size = 0
         self._note(horizon, "recovery", horizon.batch_size)
 
-    def _judge_episodes(self, horizon: Horizon, environment: Record) -> None:
+    def _judge_episodes(self, horizon: Horizon, environment: EnvironmentRecord) -> None:
         """Compare the episodes finished since the last look with their deadline.
 
         Several are judged as one: their share is the samples of all of them.
         """
-        count = int(environment["episodes"][0])
+        count = environment.episodes.count
         new = count - horizon.episode
         if new <= 0:
             return
         if self._r3.target_return is not None:
-            returns = recent_episodes(environment, new)["return"].tolist()
+            returns = environment.episodes.newest(new)["return"].tolist()
             horizon.good_episodes = good_in_a_row(
                 horizon.good_episodes, returns, self._r3.target_return
             )

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from rtagent.config import R3Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import UNKNOWN
-from rtagent.memory.process_metrics import Record, recent_episodes
+from rtagent.memory.process_metrics import EnvironmentRecord
 from rtagent.r3 import equations
 from rtagent.r3.budget import AIM, ReplaySizes
 from rtagent.r3.memory_usage import MemoryUsage
@@ -40,7 +40,7 @@ class EpisodeScales:
         scales: by how much the reservations of batches and replay exceed the configured ones.
     """
 
-    def __init__(self, environment: Record, tick_seconds: float, window: int) -> None:
+    def __init__(self, environment: EnvironmentRecord, tick_seconds: float, window: int) -> None:
         self._environment = environment
         self._tick_seconds = tick_seconds
         self._window = window
@@ -52,10 +52,10 @@ class EpisodeScales:
 
     def update(self) -> bool:
         """Take in the episodes that have finished; whether any have."""
-        count = int(self._environment["episodes"][0])
+        count = self._environment.episodes.count
         if count == self._seen:
             return False
-        for episode in recent_episodes(self._environment, count - self._seen):
+        for episode in self._environment.episodes.newest(count - self._seen):
             self._add(float(episode["length"]) * self._tick_seconds, float(episode["return"]))
         self._seen = count
         return True

@@ -86,12 +86,9 @@ class MemoryUsage:
 
     def _ready(self, desired: DesiredState) -> bool:
         metrics = self._world.metrics
-        ready = [
-            metrics.environment["ready"],
-            metrics.learners["ready"][: desired.learning.processes],
-            metrics.inference["ready"][: desired.processes],
-        ]
-        return all(bool(each.all()) for each in ready)
+        learners = metrics.learners[: desired.learning.processes]
+        inference = metrics.inference[: desired.processes]
+        return all(each.ready for each in (metrics.environment, *learners, *inference))
 
     def replay(self) -> int:
         """What the rings have now."""

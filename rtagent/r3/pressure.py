@@ -64,7 +64,7 @@ class Pressure:
         return self._calm and now - self._noticed_at >= CALM_S
 
     def _batch_refused(self) -> Shortage | None:
-        failures = int(self._metrics.learners["out_of_memory"].sum())
+        failures = sum(each.out_of_memory for each in self._metrics.learners)
         if failures <= self._failures:
             return None
         self._failures = failures

@@ -19,7 +19,7 @@ from multiprocess import connection
 from rtagent.clock import MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.memory.actions import NANO
-from rtagent.memory.process_metrics import Doing, ProcessMetrics, doing_since
+from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.processes.pipe import MOST_AT_ONCE
 from rtagent.processes.systemd import Heartbeat, every_role_fresh
 from rtagent.supervisor.child import Child, Starter, State
@@ -243,20 +243,16 @@ class Children:
                 child.misunderstood = True
                 self._report.event("not_understood", source=child.name, message=message)
 
-    def _record(self, child: Child) -> Any:
-        return self._metrics.record(child.role, child.index)
-
     def _silent_for(self, child: Child, now: float) -> float:
         """Seconds since the process of this child last beat, or was started."""
-        record = self._record(child)
-        heard_ns = int(record["heartbeat_ns"][0])
+        heard_ns = self._metrics.record(child.role, child.index).heartbeat_ns
         if child.role == "environment":
-            heard_ns = max(heard_ns, doing_since(record)[1])
+            heard_ns = max(heard_ns, self._metrics.environment.doing[1])
         return now - max(heard_ns / NANO, child.since, self._awake_since)
 
     def _busy(self, child: Child, now: float) -> str | None:
         """What the environment has been doing for long; None: it waits for the clock."""
-        doing, since_ns = doing_since(self._record(child))
+        doing, since_ns = self._metrics.environment.doing
         long = now - max(since_ns / NANO, child.since) > BUSY_S
         return doing.name.lower() if doing is not Doing.WAITING and long else None
 
@@ -264,7 +260,7 @@ class Children:
         """Why a process counts as hung."""
         doing = Doing.WAITING
         if child.role == "environment":
-            doing, _ = doing_since(self._record(child))
+            doing, _ = self._metrics.environment.doing
         if doing is Doing.STEPPING and limit == self._env.step_limit_s:
             return f"a step has not come back for {limit:g} s (env.step_limit_s)"
         if doing is Doing.RESETTING and limit == self._env.reset_limit_s:
@@ -288,13 +284,13 @@ class Children:
             overdue = self._silent_for(child, now) > STOPPED_INFERENCE_LIMIT_S
             if overdue and is_stopped(child.pid):
                 return STOPPED_INFERENCE_LIMIT_S
-            return 2.0 + 8.0 * float(self._record(child)["estimate_s"][0])
+            return 2.0 + 8.0 * self._metrics.inference[child.index].estimate_s
         return self._environment_limit(child, now)
 
     def _environment_limit(self, child: Child, now: float) -> float:
         """A world may take long; a process that a signal has stopped will not come back."""
         limit = 2.0 + 2.0 * self._tick_seconds
-        doing, _ = doing_since(self._record(child))
+        doing, _ = self._metrics.environment.doing
         overdue = self._silent_for(child, now) > limit
         if doing is Doing.WAITING or (overdue and is_stopped(child.pid)):
             return limit

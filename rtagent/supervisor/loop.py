@@ -191,9 +191,9 @@ class Loop:
     def _note_slips(self) -> None:
         """Tell that the clock gave up on catching up."""
         environment = self._world.metrics.environment
-        slips = int(environment["slips"][0])
+        slips = environment.slips
         if slips != self._slips:
-            behind_ms = round(int(environment["slipped_ns"][0]) / 1e6, 1)
+            behind_ms = round(environment.slipped_ns / 1e6, 1)
             self._report.event("slip", source="environment", slips=slips, slipped_ms=behind_ms)
         self._slips = slips
 

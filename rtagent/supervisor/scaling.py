@@ -14,7 +14,6 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.config import MAX_INFERENCE_PROCESSES, InferenceConfig
-from rtagent.memory.process_metrics import registrations_since
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
@@ -111,11 +110,11 @@ class Scaling:
 
     def _measure(self, now: float, running: Iterable[int]) -> Measured | None:
         """How acting has gone lately; None if nobody has acted."""
-        records = [self._world.metrics.record("inference", index) for index in running]
-        estimate_s = max(float(record["estimate_s"][0]) for record in records)
+        records = [self._world.metrics.inference[index] for index in running]
+        estimate_s = max(record.estimate_s for record in records)
         since = max(now - max(WINDOW_S, WINDOW_INFERENCES * estimate_s), self._changed_at)
         latencies = np.concatenate(
-            [registrations_since(record, int(since * NANO)) for record in records]
+            [record.registrations_since(int(since * NANO)) for record in records]
         )["latency_ns"]
         if not len(latencies):
             return None

@@ -20,7 +20,8 @@ from rtagent.clock import Clock
 from rtagent.files.append import append_whole
 from rtagent.files.pruning import MIB, newest_first, prune
 from rtagent.memory.horizon import Decision
-from rtagent.memory.process_metrics import EPISODES, Record, recent_episodes
+from rtagent.memory.process_metrics import EPISODES, RecorderRecord
+from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.telemetry.stats import StatsReader
 from rtagent.telemetry.tensorboard import scalar_record, version_record
@@ -42,7 +43,7 @@ PARTS = 4
 NANO = 1e9
 
 
-def run(context: WorkerContext) -> None:
+def run(context: WorkerContext[RecorderRecord]) -> None:
     """The body of the recorder process; returns when it is told to stop."""
     context.set_idle_priority()
     clock = context.clock
@@ -62,7 +63,7 @@ def run(context: WorkerContext) -> None:
         context.beat()
         if clock.now() >= due:
             recorder.record()
-            context.record["rows"][0] = recorder.rows
+            context.record.rows = recorder.rows
             due = clock.now() + PERIOD_S
         clock.sleep_until(min(due, clock.now() + BEAT_S))
     recorder.record()
@@ -187,29 +188,28 @@ class Recorder:
         name = f"{EVENT_FILE}.{self._wall_time():.0f}.{os.getpid()}"
         self._events, self._written = self._folder / name, 0
 
-    def _finished_since(self, tick: int) -> Record:
-        recent = recent_episodes(self._world.metrics.environment, EPISODES)
-        episodes: Record = recent[recent["end_tick"] > tick]
-        return episodes
+    def _finished_since(self, tick: int) -> Entries:
+        recent = self._world.metrics.environment.episodes.newest(EPISODES)
+        return recent[recent["end_tick"] > tick]
 
     # ---- ticks and times
 
     def _ns_of(self, tick: int) -> float:
         """When a tick was due, on the monotonic clock."""
-        record = self._world.metrics.environment[0]
-        since = (tick - int(record["anchor_tick"])) / self._world.blueprint.rate_hz
-        return float(record["anchor_ns"]) + since * NANO
+        record = self._world.metrics.environment
+        since = (tick - record.anchor_tick) / self._world.blueprint.rate_hz
+        return record.anchor_ns + since * NANO
 
     def _tick_at(self, ns: float) -> int:
         """The tick that was due last; before the world's clock starts, the newest there is."""
-        record = self._world.metrics.environment[0]
-        since = (ns - float(record["anchor_ns"])) / NANO * self._world.blueprint.rate_hz
-        tick = int(record["anchor_tick"]) + floor(since)
+        record = self._world.metrics.environment
+        since = (ns - record.anchor_ns) / NANO * self._world.blueprint.rate_hz
+        tick = record.anchor_tick + floor(since)
         return max(0, min(tick, self._world.ledger.newest))
 
     def _seconds(self, episode: Any) -> float:
         """Seconds from the first tick of the run to the end of an episode."""
-        slipped = float(self._world.metrics.environment["slipped_ns"][0]) / NANO
+        slipped = self._world.metrics.environment.slipped_ns / NANO
         ticks = int(episode["end_tick"]) - self._world.first_tick
         return slipped + ticks / self._world.blueprint.rate_hz
 

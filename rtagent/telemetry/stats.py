@@ -18,14 +18,7 @@ import numpy.typing as npt
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.memory.actions import NANO
 from rtagent.memory.ledger import Rows
-from rtagent.memory.process_metrics import (
-    SAMPLES,
-    Record,
-    applied_rate,
-    recent_episodes,
-    registrations_since,
-    step_lengths,
-)
+from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
 from rtagent.staggering.arbiter import Source
@@ -88,17 +81,17 @@ class StatsReader:
         return self._recent.since(round(since * NANO), most)
 
     def _clock_figures(self, rows: Rows, now: float, since: float) -> acting.Clock:
-        record = self._world.metrics.environment[0]
+        record = self._world.metrics.environment
         target = self._world.blueprint.rate_hz
-        ticks = int(record["ticks"])
+        ticks = record.ticks
         rate = drift_ms = None
         if len(rows) > 1:
             span = int(rows["time_ns"][-1] - rows["time_ns"][0]) / NANO
             rate = int(rows["tick"][-1] - rows["tick"][0]) / span if span > 0 else None
         if len(rows):
-            drift_ms = (int(record["slipped_ns"]) + int(rows["lateness_ns"][-1])) / 1e6
-        started = int(record["anchor_ns"]) - int(record["slipped_ns"])
-        before = int(record["anchor_tick"]) - self._world.first_tick
+            drift_ms = (record.slipped_ns + int(rows["lateness_ns"][-1])) / 1e6
+        started = record.anchor_ns - record.slipped_ns
+        before = record.anchor_tick - self._world.first_tick
         first = started - round(before * NANO / target)
         return acting.Clock(
             window_s=now - since,
@@ -107,25 +100,25 @@ class StatsReader:
             rate_hz=rate,
             target_rate_hz=target,
             drift_ms=drift_ms,
-            slips=int(record["slips"]),
-            realtime=bool(record["realtime"]),
+            slips=record.slips,
+            realtime=bool(record.realtime),
             lateness_us=acting.FineSpread(*_spread(rows["lateness_ns"] / 1e3, 50, 99, 99.9)),
             step_us=acting.Spread(*_spread(self._step_lengths(rows) / 1e3, 50, 99)),
-            reset_ms=int(record["reset_ns"]) / 1e6 if ticks else None,
+            reset_ms=record.reset_ns / 1e6 if ticks else None,
         )
 
     def _step_lengths(self, rows: Rows) -> npt.NDArray[np.int64]:
         """How long the environment took for the ticks of these rows, nanoseconds."""
-        return step_lengths(self._world.metrics.environment, rows["tick"])
+        return self._world.metrics.environment.step_lengths(rows["tick"])
 
     def _action_figures(
-        self, rows: Rows, minute: Rows, registered: list[Record]
+        self, rows: Rows, minute: Rows, registered: list[Entries]
     ) -> acting.Actions:
-        record = self._world.metrics.environment[0]
-        agent, reused = int(record["agent"]), int(record["reused"])
-        default = int(record["default"])
+        record = self._world.metrics.environment
+        agent, reused = record.agent, record.reused
+        default = record.default
         ticks = agent + reused + default
-        deposits = int(self._world.metrics.inference["deposits"].sum())
+        deposits = sum(each.deposits for each in self._world.metrics.inference)
         newest = self._world.ledger.newest
         pending = sum(int((each["tick"] > newest).sum()) for each in registered)
         acted = rows["source"] != Source.DEFAULT
@@ -144,21 +137,21 @@ class StatsReader:
             disagreement=_disagreement(rows),
         )
 
-    def _registered(self, status: dict[str, Any], since_ns: int) -> list[Record]:
+    def _registered(self, status: dict[str, Any], since_ns: int) -> list[Entries]:
         """What each inference process has registered since then, whether executed or not."""
         indices = [role["index"] for role in _inference_roles(status)]
         records = self._world.metrics.inference
         count = max([self._world.control.desired.rows, *(index + 1 for index in indices)])
-        return [registrations_since(records[i : i + 1], since_ns) for i in range(count)]
+        return [record.registrations_since(since_ns) for record in records[:count]]
 
     def _inference_figures(
-        self, status: dict[str, Any], registered: list[Record], since_s: float
+        self, status: dict[str, Any], registered: list[Entries], since_s: float
     ) -> acting.Inference:
         desired, blueprint = self._world.control.desired, self._world.blueprint
         since = round(since_s * NANO)
         workers, taus = [], []
         for role in _inference_roles(status):
-            record = self._world.metrics.record("inference", role["index"])
+            record = self._world.metrics.inference[role["index"]]
             samples = registered[role["index"]]
             latencies = samples["latency_ns"][samples["registered_ns"] >= since] / 1e6
             taus.append(latencies)
@@ -167,9 +160,9 @@ class StatsReader:
                     id=role["index"],
                     pid=role["pid"],
                     state=role["state"],
-                    inferences=int(record["inferences"][0]),
+                    inferences=record.inferences,
                     latency_ms=acting.Spread(*_spread(latencies, 50, 99)),
-                    weights_version=int(record["weights_version"][0]),
+                    weights_version=record.weights_version,
                     restarts=role["restarts"],
                 )
             )
@@ -199,10 +192,11 @@ class StatsReader:
         records = self._world.metrics.learners
         desired = self._world.control.desired
         info = self._world.weights.info()
-        updates, applied = int(records["updates"].max()), int(records["applied"].sum())
+        updates = max(each.updates for each in records)
+        applied = sum(each.applied for each in records)
         roles = [role for role in status.get("roles", []) if role["role"] == "learner"]
         learned = applied > 0
-        newest = int(records["applied_ns"].argmax())
+        newest = max(records, key=lambda each: each.applied_ns)
         return learning.Learning(
             processes=desired.learning.processes,
             order=desired.learning.order,
@@ -210,29 +204,29 @@ class StatsReader:
             # Before a learner has taken over a resumed run, its weights say how far it is.
             updates=max(updates, info.updates if info else 0),
             updates_per_s=self._update_rate(now),
-            samples_consumed=int(records["samples_consumed"].max()),
+            samples_consumed=max(each.samples_consumed for each in records),
             batch_size=batch_in_force(self._world.horizon.read(), desired),
-            loss=float(records["loss"][newest]) if learned else None,
+            loss=newest.loss if learned else None,
             epsilon=self._exploration_rate(),
             staleness=learning.Staleness(
-                mean=float(records["staleness_sum"].sum()) / applied if learned else None,
-                max=int(records["staleness_max"].max()) if learned else None,
+                mean=sum(each.staleness_sum for each in records) / applied if learned else None,
+                max=max(each.staleness_max for each in records) if learned else None,
             ),
             weights_version=info.version if info else None,
-            skipped=int(records["skipped"].sum()),
-            dropped=int(records["dropped"].sum()),
+            skipped=sum(each.skipped for each in records),
+            dropped=sum(each.dropped for each in records),
             turns_expired=self._world.turns.expired,
             evaluation=self._evaluation_figures(),
-            checkpoints=int(records["checkpoints"].sum()),
-            checkpoint_failures=int(records["checkpoint_failures"].sum()),
+            checkpoints=sum(each.checkpoints for each in records),
+            checkpoint_failures=sum(each.checkpoint_failures for each in records),
             workers=[
                 learning.LearnerWorker(
                     index=role["index"],
                     pid=role["pid"],
                     state=role["state"],
                     restarts=role["restarts"],
-                    update_ms=int(records["update_ns"][role["index"]]) / 1e6,
-                    applied=int(records["applied"][role["index"]]),
+                    update_ms=records[role["index"]].update_ns / 1e6,
+                    applied=records[role["index"]].applied,
                 )
                 for role in roles
             ],
@@ -242,9 +236,9 @@ class StatsReader:
         """Of the learners that are not silent, over the last seconds; None: there is none."""
         records = self._world.metrics.learners
         rates = [
-            applied_rate(records[index : index + 1], round(now * NANO), RATE_OVER_NS)
-            for index in range(self._world.control.desired.learning.processes)
-            if now * NANO - records["heartbeat_ns"][index] <= SILENT_S * NANO
+            record.applied_rate(round(now * NANO), RATE_OVER_NS)
+            for record in records[: self._world.control.desired.learning.processes]
+            if now * NANO - record.heartbeat_ns <= SILENT_S * NANO
         ]
         known = [rate for rate in rates if rate is not None]
         return sum(known) if known else None
@@ -252,23 +246,23 @@ class StatsReader:
     def _exploration_rate(self) -> float | None:
         """The rate of the newest registered action; unknown before the first."""
         records = self._world.metrics.inference[: self._world.control.desired.rows]
-        acted = np.flatnonzero(records["samples"])
-        if not len(acted):
-            return None
-        at = (records["samples"][acted] - 1) % SAMPLES
-        newest = acted[records["recent"]["registered_ns"][acted, at].argmax()]
-        return float(records["epsilon"][newest])
+        newest = [
+            (int(each["registered_ns"]), record.epsilon)
+            for record in records
+            for each in record.registrations.newest(1)
+        ]
+        return max(newest)[1] if newest else None
 
     def _evaluation_figures(self) -> learning.Evaluation:
         """Of the greedy policy in a paused world; unknown before the first evaluation."""
-        record = self._world.metrics.evaluation[0]
-        known = int(record["evaluations"]) > 0
+        record = self._world.metrics.evaluation
+        known = record.evaluations > 0
         return learning.Evaluation(
-            evaluations=int(record["evaluations"]),
-            episodes=int(record["episodes"]),
-            mean_return=float(record["mean_return"]) if known else None,
-            updates=int(record["updates"]) if known else None,
-            weights_version=int(record["weights_version"]) if known else None,
+            evaluations=record.evaluations,
+            episodes=record.episodes,
+            mean_return=record.mean_return if known else None,
+            updates=record.updates if known else None,
+            weights_version=record.weights_version if known else None,
         )
 
     def _replay_figures(self) -> learning.Replay:
@@ -314,7 +308,7 @@ class StatsReader:
             used_bytes=_bytes(reserved.used_bytes),
             baseline_bytes=_bytes(reserved.baseline_bytes),
             memory_budget_bytes=_bytes(reserved.budget_bytes),
-            oom_events=int(self._world.metrics.learners["out_of_memory"].sum()),
+            oom_events=sum(each.out_of_memory for each in self._world.metrics.learners),
             pressure_events=reserved.pressure_events,
             decisions=self._world.horizon.count,
         )
@@ -326,23 +320,23 @@ class StatsReader:
         (r_max where the least is 0, as there). The range includes 0, which is what a world pays
         that is over. Of delay and learning no more is known than that they cost something.
         """
-        record, declared = self._world.metrics.environment[0], self._world.blueprint.reward_range
-        low, high = float(record["reward_low"]), float(record["reward_high"])
+        record, declared = self._world.metrics.environment, self._world.blueprint.reward_range
+        low, high = record.reward_low, record.reward_high
         kind = "estimate"
         if declared is not None and declared[0] <= low <= high <= declared[1]:
             (low, high), kind = declared, "bound"
         inaction = UNKNOWN_REGRET
-        if record["ticks"] and high > low:
-            inaction = replace(inaction, value=int(record["default"]) * (high - low), kind=kind)
+        if record.ticks and high > low:
+            inaction = replace(inaction, value=record.default * (high - low), kind=kind)
         return acting.Regrets(inaction, delay=UNKNOWN_REGRET, learning=UNKNOWN_REGRET)
 
     def _episode_figures(self) -> learning.Episodes:
         record = self._world.metrics.environment
-        newest = recent_episodes(record, EPISODES)
+        newest = record.episodes.newest(EPISODES)
         recent, found = newest[-100:], trend(newest["return"])
         return learning.Episodes(
-            count=int(record["episodes"][0]),
-            faults=int(record["faults"][0]),
+            count=record.episodes.count,
+            faults=record.faults,
             last_return=float(recent["return"][-1]) if len(recent) else None,
             mean_return_100=_mean(recent["return"]),
             mean_length_100=_mean(recent["length"]),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rtagent.memory.actions import NANO
 from rtagent.memory.ledger import Rows
-from rtagent.memory.process_metrics import Record
+from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 
@@ -61,9 +61,9 @@ def _start_ns(world: World, status: dict[str, Any], now: float) -> int:
     """When the daemon started; while it has not said so: when its clock did."""
     if "started_s" in status:
         return round(float(status["started_s"]) * NANO)
-    record = world.metrics.environment[0]
-    anchor_ns = int(record["anchor_ns"])
-    return anchor_ns - int(record["slipped_ns"]) if anchor_ns else round(now * NANO)
+    record = world.metrics.environment
+    anchor_ns = record.anchor_ns
+    return anchor_ns - record.slipped_ns if anchor_ns else round(now * NANO)
 
 
 def _rows(world: World, seconds: float, since_ns: int) -> Rows:
@@ -90,9 +90,10 @@ def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, li
 
 
 def _bars(world: World, since_ns: int, start_ns: int) -> dict[str, list[Any]]:
-    recent: Record = world.metrics.inference["recent"][: world.control.desired.rows]
-    workers, places = np.nonzero(recent["registered_ns"] >= since_ns)
-    samples = recent[workers, places]
+    records = world.metrics.inference[: world.control.desired.rows]
+    registered = [record.registrations_since(since_ns) for record in records]
+    workers = np.repeat(np.arange(len(records)), [len(each) for each in registered])
+    samples = np.concatenate(registered)
     ends = samples["registered_ns"]
     # By process and time, so that each bar comes after the one before it of the same process.
     order = np.lexsort((ends, workers))
@@ -109,7 +110,7 @@ def _bars(world: World, since_ns: int, start_ns: int) -> dict[str, list[Any]]:
     }
 
 
-def _published_ns(world: World, workers: npt.NDArray[np.intp], samples: Record) -> Times:
+def _published_ns(world: World, workers: npt.NDArray[np.intp], samples: Entries) -> Times:
     """When the frames of registered actions were published; else when inference began."""
     frames = world.actions.frames_of(workers, samples["tick"], samples["registered_ns"])
     rows, whole = world.ledger.at(frames)

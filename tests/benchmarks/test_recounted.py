@@ -28,9 +28,8 @@ def view(*ticks: tuple[int, int, int], registered: Any = ()) -> View:
     actions = np.zeros(len(registered), REGISTERED)
     for each, (worker, tick, at) in zip(actions, registered, strict=True):
         each["worker"], each["tick"], each["registered_ns"] = worker, tick, at
-    nothing = np.zeros(0)
     horizon = SimpleNamespace()
-    return View(1.0, rows, actions, nothing, nothing, nothing, horizon, [], {})
+    return View(1.0, rows, actions, [], [], horizon, [], {})
 
 
 def test_what_was_executed() -> None:

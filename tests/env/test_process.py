@@ -24,10 +24,6 @@ from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
 from rtagent.memory.process_metrics import (
     Doing,
     ProcessMetrics,
-    doing_since,
-    note_doing,
-    recent_episodes,
-    step_lengths,
 )
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from tests.conftest import make_blueprint
@@ -75,7 +71,7 @@ class StubWorld:
 
     def note(self, call: str) -> None:
         """What the metrics say while the world is called, and for how long it has said so."""
-        doing, since_ns = doing_since(self.record)
+        doing, since_ns = self.record.doing
         self.doing.append((call, doing, self.clock.now() - since_ns / NANO))
 
     def accept(self, value: Any, *, strict: bool = False) -> Any:
@@ -159,9 +155,9 @@ def test_ticks_are_due_for_ever_without_drift(run: Run) -> None:
     assert rows["tick"].tolist() == list(range(200))
     assert rows["time_ns"].tolist() == [round((ANCHOR_S + k * PERIOD_S) * NANO) for k in range(200)]
     assert (rows["lateness_ns"] == 0).all()
-    assert run.memory.record["slips"][0] == 0
-    assert run.memory.record["ticks"][0] == 200
-    assert step_lengths(run.memory.record, rows["tick"]) == pytest.approx(0.013 * NANO, abs=2)
+    assert run.memory.record.slips == 0
+    assert run.memory.record.ticks == 200
+    assert run.memory.record.step_lengths(rows["tick"]) == pytest.approx(0.013 * NANO, abs=2)
 
 
 def test_without_actions_the_default_behaviour_runs(run: Run) -> None:
@@ -172,7 +168,7 @@ def test_without_actions_the_default_behaviour_runs(run: Run) -> None:
     for field in ("observed", "worker", "weights_version"):
         assert rows[field].tolist() == [-1, -1, -1]
     assert rows["registered_ns"].tolist() == [0, 0, 0]
-    assert run.memory.record["default"][0] == 3
+    assert run.memory.record.default == 3
 
 
 def test_rows_tell_what_was_executed(run: Run) -> None:
@@ -199,10 +195,10 @@ def test_the_board_holds_the_range_of_rewards_with_nought_in_it(memory: Memory) 
     run = Run(memory)
     run.ticks(1)
     record = run.memory.record
-    assert (record["reward_low"][0], record["reward_high"][0]) == (0.0, 0.0)
+    assert (record.reward_low, record.reward_high) == (0.0, 0.0)
     run.ticks(4)
-    assert run.rows()["reward"].max() == record["reward_high"][0] > 0.0
-    assert record["reward_low"][0] == 0.0
+    assert run.rows()["reward"].max() == record.reward_high > 0.0
+    assert record.reward_low == 0.0
 
 
 def test_strictly_one_action_per_tick(memory: Memory) -> None:
@@ -242,7 +238,7 @@ def test_hold_up_is_caught_up_with_the_default_behaviour(run: Run) -> None:
     assert rows["source"].tolist() == [DEFAULT, DEFAULT, DEFAULT, DEFAULT, AGENT]
     late = [0.0, 3.5, 2.5, 1.5, 0.5]
     assert rows["lateness_ns"].tolist() == [round(each * PERIOD_S * NANO) for each in late]
-    assert run.memory.record["slips"][0] == 0
+    assert run.memory.record.slips == 0
     run.ticks(1)
     # Back on the old clock.
     assert run.clock.now() == pytest.approx(ANCHOR_S + 5 * PERIOD_S)
@@ -256,16 +252,16 @@ def test_longer_hold_up_is_a_slip(run: Run, missed: int, slips: int) -> None:
     run.deposit(1)
     run.loop.run_next()
     rows, record = run.rows(), run.memory.record
-    assert record["slips"][0] == slips
+    assert record.slips == slips
     assert len(rows) == (2 if slips else missed + 2)
     if slips:
         slipped_ns = round((missed + 0.25) * PERIOD_S * NANO)
         assert rows["source"][-1] == AGENT
         assert rows["lateness_ns"][-1] == 0
         assert rows["time_ns"][-1] == round(now_s * NANO)
-        assert record["slipped_ns"][0] == slipped_ns
-        assert record["anchor_ns"][0] == run.schedule.anchor_ns
-        assert record["anchor_ns"][0] == round(ANCHOR_S * NANO) + slipped_ns
+        assert record.slipped_ns == slipped_ns
+        assert record.anchor_ns == run.schedule.anchor_ns
+        assert record.anchor_ns == round(ANCHOR_S * NANO) + slipped_ns
         run.ticks(1)
         assert run.clock.now() == pytest.approx(now_s + PERIOD_S)
 
@@ -275,8 +271,8 @@ def test_slips_add_up(run: Run) -> None:
         run.clock.advance(1.0)
         run.ticks(2)
     record = run.memory.record
-    assert record["slips"][0] == 2
-    assert record["slipped_ns"][0] == run.schedule.anchor_ns - round(ANCHOR_S * NANO)
+    assert record.slips == 2
+    assert record.slipped_ns == run.schedule.anchor_ns - round(ANCHOR_S * NANO)
 
 
 def test_slow_world_is_caught_up_within_bounds(run: Run) -> None:
@@ -286,7 +282,7 @@ def test_slow_world_is_caught_up_within_bounds(run: Run) -> None:
         before = run.loop.tick
         run.loop.run_next()
         assert 1 <= run.loop.tick - before <= 6
-    assert run.memory.record["ticks"][0] == run.loop.tick
+    assert run.memory.record.ticks == run.loop.tick
 
 
 @pytest.mark.parametrize("flags", [TERMINATED, TRUNCATED])
@@ -300,7 +296,7 @@ def test_episodes(run: Run, flags: int) -> None:
     assert run.world.resets == [11, None, None]
     starts = run.memory.frames.episode_starts[:8].tolist()
     assert starts == [0, 0, 0, 0, 4, 4, 6, 6]
-    episodes = recent_episodes(run.memory.record, 10)
+    episodes = run.memory.record.episodes.newest(10)
     assert episodes["episode"].tolist() == [0, 1]
     assert episodes["end_tick"].tolist() == [3, 5]
     assert episodes["length"].tolist() == [4, 2]
@@ -315,7 +311,7 @@ def test_the_board_says_what_the_environment_is_doing(run: Run) -> None:
         ("reset", Doing.RESETTING), ("step", Doing.STEPPING),
     ]
     assert all(age_s == pytest.approx(0.0, abs=1e-6) for *_, age_s in run.world.doing)
-    assert doing_since(run.memory.record) == (Doing.WAITING, round(run.clock.now() * NANO))
+    assert run.memory.record.doing == (Doing.WAITING, round(run.clock.now() * NANO))
 
 
 @pytest.mark.parametrize(("reset_s", "slips"), [(0.5 * PERIOD_S, 0), (4.0, 1)])
@@ -328,15 +324,15 @@ def test_a_reset_uses_the_slack_of_its_tick_and_a_long_one_is_a_slip(
     ended_s = run.clock.now()
     run.ticks(2)
     rows, record = run.rows(), run.memory.record
-    assert record["reset_ns"][0] == pytest.approx(reset_s * NANO, abs=2)
-    assert record["slips"][0] == slips
+    assert record.reset_ns == pytest.approx(reset_s * NANO, abs=2)
+    assert record.slips == slips
     # The first tick of the episode happens when the world is there, and says so.
     begins_s = ended_s if slips else ANCHOR_S + 2 * PERIOD_S
     assert rows["time_ns"][2] == pytest.approx(begins_s * NANO, abs=2)
     assert rows["lateness_ns"][2] == 0
     assert rows["time_ns"][3] - rows["time_ns"][2] == pytest.approx(PERIOD_S * NANO, abs=2)
     # No step was as long as the reset.
-    assert step_lengths(record, rows["tick"]).tolist() == [0] * 4
+    assert record.step_lengths(rows["tick"]).tolist() == [0] * 4
 
 
 def test_a_long_step_is_a_slip(run: Run) -> None:
@@ -346,9 +342,9 @@ def test_a_long_step_is_a_slip(run: Run) -> None:
     run.world.step_s = 0.0
     run.ticks(2)
     rows, record = run.rows(), run.memory.record
-    assert record["slips"][0] == 1
+    assert record.slips == 1
     assert (rows["lateness_ns"] == 0).all()
-    lengths = step_lengths(record, rows["tick"])
+    lengths = record.step_lengths(rows["tick"])
     assert lengths.tolist() == pytest.approx([0, 7 * NANO, 0, 0], abs=2)
 
 
@@ -380,7 +376,7 @@ def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:
     assert rows["flags"].tolist() == [0] * 4 + [TRUNCATED] + [0] * 3
     assert memory.frames.episode_starts[:8].tolist() == [0] * 5 + [5] * 3
     assert rows["time_ns"][5] == 51 * NANO
-    assert memory.record["ticks"][0] == 8
+    assert memory.record.ticks == 8
 
 
 def test_faults_of_the_world_add_up(memory: Memory) -> None:
@@ -390,7 +386,7 @@ def test_faults_of_the_world_add_up(memory: Memory) -> None:
         run.ticks(1)
         run.world.faults = faults
         run.ticks(2)
-    assert memory.record["faults"][0] == 5
+    assert memory.record.faults == 5
 
 
 # ---- the whole body
@@ -436,8 +432,8 @@ def test_body_forgets_what_its_predecessor_was_doing(
 ) -> None:
     seen: list[Doing] = []
     record = body.memory.record  # type: ignore[attr-defined]
-    note_doing(record, Doing.RESETTING, 3 * NANO)
-    body(1, start_s=5.0, ready=lambda: seen.append(doing_since(record)[0]))
+    record.note_doing(Doing.RESETTING, 3 * NANO)
+    body(1, start_s=5.0, ready=lambda: seen.append(record.doing[0]))
     assert seen == [Doing.WAITING]
 
 
@@ -447,8 +443,8 @@ def test_body_marks_its_end_as_truncated(body: Callable[..., SimpleNamespace]) -
     assert rows["flags"].tolist() == [0] * 29 + [TRUNCATED]
     assert context.beats >= 30
     record = context.record
-    assert record["anchor_ns"][0] == round(5.1 * NANO)
-    assert (record["anchor_tick"][0], record["slips"][0]) == (0, 0)
+    assert record.anchor_ns == round(5.1 * NANO)
+    assert (record.anchor_tick, record.slips) == (0, 0)
 
 
 def test_faults_of_the_world_are_told_now_and_then(
@@ -480,20 +476,20 @@ def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) 
     assert rows["tick"].tolist() == list(range(40))
     assert rows["episode"].tolist() == [0] * 30 + [1] * 10
     assert rows["flags"][29] == TRUNCATED
-    assert (record["anchor_tick"][0], record["slips"][0]) == (30, 1)
+    assert (record.anchor_tick, record.slips) == (30, 1)
     # Tick 30 would have been due 1.5 s after the first anchor.
-    assert record["slipped_ns"][0] == round((100.1 - 5.1 - 1.5) * NANO)
+    assert record.slipped_ns == round((100.1 - 5.1 - 1.5) * NANO)
 
 
 def test_slip_of_a_restart_is_exact_after_a_day() -> None:
     """A period is no whole number of nanoseconds; rounding it would cost 2 ms a day."""
     memory = memoryview(np.zeros(ProcessMetrics.size() // 8 + 1, np.int64)).cast("B")
     metrics = ProcessMetrics(memory).environment
-    metrics["ticks"], metrics["anchor_ns"] = 1, 7 * NANO
+    metrics.ticks, metrics.anchor_ns = 1, 7 * NANO
     ticks = 5_160_456
     due_ns = TickSchedule(59.7275, 7 * NANO, 0, 5).due_ns(ticks)
     process._note_anchor(metrics, TickSchedule(59.7275, due_ns + 3 * NANO, ticks, 5))
-    assert abs(int(metrics["slipped_ns"][0]) - 3 * NANO) <= 1
+    assert abs(metrics.slipped_ns - 3 * NANO) <= 1
 
 
 def test_last_frame_survives_a_restart(body: Callable[..., SimpleNamespace]) -> None:

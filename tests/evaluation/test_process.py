@@ -168,7 +168,7 @@ class FakeContext:
         self.world = SimpleNamespace(weights=weights)
         self.blueprint = SimpleNamespace(parameters=parameters)
         self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-        self.record = self.metrics.record("evaluation", 0)
+        self.record = self.metrics.evaluation
         self.clock = VirtualClock(1000.0)
         self.until = float("inf")
         self.beats = 0
@@ -239,11 +239,11 @@ def test_the_newest_weights_are_evaluated_every_so_often() -> None:
 def test_a_successor_goes_on_with_other_seeds() -> None:
     context = make_context(evaluation_episodes=1)
     publish(context, [1, 0, 0], 0, 0)
-    context.record["evaluations"][0] = 9
+    context.record.evaluations = 9
     walk = Walk()
     make_evaluation(context, walk)[0].evaluate()
     assert walk.seeds == [seed_of(5, 9, 0)]
-    assert context.record["evaluations"][0] == 10
+    assert context.record.evaluations == 10
 
 
 def test_without_weights_there_is_nothing_to_evaluate() -> None:
@@ -280,7 +280,7 @@ def test_stopped_in_the_middle_nothing_is_reported() -> None:
     evaluations.run()
     assert len(walk.seeds) == 2
     assert context.events == []
-    assert context.record["evaluations"][0] == 0
+    assert context.record.evaluations == 0
 
 
 def test_the_whole_process_with_a_real_network(tmp_path: Path) -> None:

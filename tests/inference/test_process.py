@@ -22,7 +22,7 @@ from rtagent.memory.actions import NANO, ActionSlots
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.control import DesiredState
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.process_metrics import ProcessMetrics, registrations_since
+from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy.exploration import explores, smooth_noise
 from rtagent.staggering.arbiter import Deposited
@@ -119,7 +119,7 @@ class Bench:
         self.frames.bell = self.bell = ImpatientBell(self.clock)  # type: ignore[assignment]
         self.slots = ActionSlots(slots, blueprint)
         self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
-        self.record = self.metrics.record("inference", INDEX)
+        self.record = self.metrics.inference[INDEX]
         self.desired = make_desired(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
         self.beats = 0
         self.stopping = False
@@ -253,9 +253,9 @@ def test_action_is_deposited(bench: Bench) -> None:
     (found,) = bench.slots.at(9)
     assert found == Deposited(INDEX, 2, 9, 2, 7, found.registered_at)
     assert found.registered_at == pytest.approx(replies[1].now, abs=1e-3)
-    assert bench.record["deposits"][0] == bench.record["inferences"][0] == 1
-    assert bench.record["weights_version"][0] == 7
-    (sample,) = registrations_since(bench.record, 0)
+    assert bench.record.deposits == bench.record.inferences == 1
+    assert bench.record.weights_version == 7
+    (sample,) = bench.record.registrations_since(0)
     assert sample["tick"] == 9
     assert sample["registered_ns"] / NANO == pytest.approx(found.registered_at, abs=1e-6)
     assert sample["latency_ns"] / NANO == pytest.approx(TAU_S, rel=0.01)
@@ -292,7 +292,7 @@ def test_continuous_actions_explore_alike_in_every_process(
     wanted = np.clip(np.array(smooth_noise(0, 4, 8, 3)), -2.0, 2.0)
     np.testing.assert_allclose(actions[0], wanted, rtol=1e-5)
     assert actions[0] == actions[1]
-    assert bench.record["epsilon"][0] == 0.5
+    assert bench.record.epsilon == 0.5
 
 
 def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> None:
@@ -309,7 +309,7 @@ def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> Non
         bench.stopping = False
         bench.follow(Infer(number), Deposit(number + 1, number))
         rate = 1.0 - version / 10
-        assert bench.record["epsilon"][0] == pytest.approx(rate)
+        assert bench.record.epsilon == pytest.approx(rate)
         random = explores(0, number, 1, rate, PARAMETERS)
         (deposited,) = bench.slots.at(number + 1)
         assert deposited.frame == number
@@ -322,10 +322,10 @@ def test_a_run_explores_by_schedule_once_it_has_learners(bench: Bench) -> None:
     )
     bench.show(0, 1)
     bench.follow(Infer(0), Deposit(1, 0))
-    assert bench.record["epsilon"][0] == 0.5
+    assert bench.record.epsilon == 0.5
     bench.desired = with_changes(bench.desired, learning={"processes": 1})
     bench.follow(Infer(1), Deposit(2, 1))
-    assert bench.record["epsilon"][0] == 1.0
+    assert bench.record.epsilon == 1.0
 
 
 def test_weights_are_switched_between_inferences_only(bench: Bench) -> None:
@@ -353,7 +353,7 @@ def latencies_s(bench: Bench, publishing: bool, idle_s: float = IDLE_S) -> list[
     wait = [WaitUntil(START_S + k * (TAU_S + idle_s)) for k in range(1, 51)]
     script = [each for due in wait for each in (Infer(0), Deposit(1, 0), due)]
     taus = [reply.tau for reply in bench.follow(*script) if isinstance(reply, Inferred)]
-    samples = registrations_since(bench.record, 0)["latency_ns"] / NANO
+    samples = bench.record.registrations_since(0)["latency_ns"] / NANO
     np.testing.assert_allclose(samples, taus, atol=1e-4)
     return taus
 
@@ -389,7 +389,7 @@ def test_waiting_for_frames_is_idle_time(bench: Bench) -> None:
     tick_s = bench.context.blueprint.tick_seconds
     bench.policy.pieces, bench.policy.piece_s = 10, 1e-3
     bench.show(0)
-    bench.metrics.environment["anchor_ns"] = round(START_S * NANO)
+    bench.metrics.environment.anchor_ns = round(START_S * NANO)
     bench.bell.during = lambda: bench.show(bench.frames.newest + 1)
     beat = bench.context.beat
 
@@ -413,7 +413,7 @@ class World:
         bench.frames.bell = self  # type: ignore[assignment]
         self.tick_s = bench.context.blueprint.tick_seconds
         self.start_s = START_S + 0.001
-        bench.metrics.environment["anchor_ns"] = round(self.start_s * NANO)
+        bench.metrics.environment.anchor_ns = round(self.start_s * NANO)
         look = bench.clock.now
         bench.clock.now = lambda: self._show(look())  # type: ignore[method-assign]
 

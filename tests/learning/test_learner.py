@@ -25,7 +25,7 @@ from rtagent.memory.control import DesiredState
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
-from rtagent.memory.process_metrics import ProcessMetrics, applied_rate
+from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
@@ -56,7 +56,7 @@ class FakeContext:
         self.world, self.config, self.blueprint = world, world.config, world.blueprint
         self.index = 0
         self.clock: Clock = VirtualClock(100.0)
-        self.record = world.metrics.record("learner", 0)
+        self.record = world.metrics.learners[0]
         self.checkpoint_dir, self.resume, self.run_dir = folder, resume, folder
         self.desired = DesiredState(world.config, learner_ring=[0])
         self.order(learning={"processes": 1})
@@ -84,7 +84,7 @@ class FakeContext:
 
     @property
     def updates(self) -> int:
-        return int(self.record["updates"][0])
+        return self.record.updates
 
 
 @pytest.fixture
@@ -167,9 +167,9 @@ def test_it_learns_publishes_and_leaves_a_checkpoint(
     assert context.ready_after == (1, 100.0)
     assert world.weights.info() == WeightsInfo(version=6, updates=23)
     record = context.record
-    assert int(record["samples_consumed"][0]) == 23 * 4
-    assert int(record["weights_version"][0]) == 6
-    assert 0.0 < float(record["loss"][0]) < 10.0
+    assert record.samples_consumed == 23 * 4
+    assert record.weights_version == 6
+    assert 0.0 < float(record.loss) < 10.0
     newest = checkpoints.newest(tmp_path)
     assert newest is not None
     written = checkpoints.load(newest)
@@ -274,8 +274,8 @@ def test_a_gradient_may_be_stale_by_two_rounds(
         update.refresh()
         one._finish(update.compute(batch, update.state.progress.updates - stale))
     record = context.record
-    assert (int(record["dropped"][0]), int(record["applied"][0])) == (1, 1)
-    assert int(record["staleness_max"][0]) == int(record["staleness_sum"][0]) == 2 * learners
+    assert (record.dropped, record.applied) == (1, 1)
+    assert record.staleness_max == record.staleness_sum == 2 * learners
     assert update.state.progress.updates == 1
 
 
@@ -332,8 +332,8 @@ def test_what_a_batch_needs_is_noted_with_its_size(
 def test_a_lease_lasts_for_four_updates_of_its_holder(make_world: Any, tmp_path: Path) -> None:
     context = FakeContext(make_world(lease_s=2.0), tmp_path)
     one = learner.Learner(context)
-    times = context.world.metrics.learners["update_ns"]
-    times[1], times[2] = 0.3e9, 0.7e9
+    _, second, third, *_ = context.world.metrics.learners
+    second.update_ns, third.update_ns = 300_000_000, 700_000_000
     assert [one._lease_s(index) for index in (0, 1, 2)] == pytest.approx([2.0, 2.0, 2.8])
 
 
@@ -360,7 +360,7 @@ def test_errors_become_priorities_unless_the_gradient_is_no_number(
     stop_at(context, 10)
     learner.run(context)
     finite = [gradient.errors for gradient in gradients if gradient.finite]
-    assert int(context.record["skipped"][0]) > 3
+    assert context.record.skipped > 3
     assert len(told) == 10
     assert all(mine is theirs for mine, theirs in zip(told, finite[-10:], strict=True))
 
@@ -404,7 +404,7 @@ def test_bad_rewards_are_never_learned_from(
     monkeypatch.setattr(learner.Replay, "sample", poison)
     stop_at(context, 30)
     learner.run(context)
-    assert int(context.record["skipped"][0]) == 4
+    assert context.record.skipped == 4
     bursts = [details for kind, details in context.events if kind == "update_skipped"]
     assert [each["updates"] for each in bursts] == [10, 16]
     flat = np.empty(world.blueprint.parameters, np.float32)
@@ -435,11 +435,11 @@ def test_a_batch_that_does_not_fit_is_halved(
 
     context.on_beat = on_beat
     learner.run(context)
-    assert int(context.record["out_of_memory"][0]) == 3
+    assert context.record.out_of_memory == 3
     sizes = [each["next_batch_size"] for kind, each in context.events if kind == "out_of_memory"]
     assert sizes == [8, 4, 2]
     # What is safe grows again, slowly.
-    assert 10 * 4 + 10 * 2 <= int(context.record["samples_consumed"][0]) <= 10 * 5 + 10 * 2
+    assert 10 * 4 + 10 * 2 <= context.record.samples_consumed <= 10 * 5 + 10 * 2
 
 
 def test_checkpoints_come_in_their_period(make_world: Any, play: Any, tmp_path: Path) -> None:
@@ -447,7 +447,7 @@ def test_checkpoints_come_in_their_period(make_world: Any, play: Any, tmp_path: 
     context = FakeContext(world, tmp_path)
     context.on_beat = lambda _: setattr(context, "stopping", context.clock.now() > 350.0)
     learner.run(context)
-    assert int(context.record["checkpoints"][0]) == 3
+    assert context.record.checkpoints == 3
 
 
 def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
@@ -458,7 +458,7 @@ def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
     context = FakeContext(world, tmp_path / "file")
     context.on_beat = lambda _: setattr(context, "stopping", context.clock.now() > 350.0)
     learner.run(context)
-    assert int(context.record["checkpoint_failures"][0]) == 3
+    assert context.record.checkpoint_failures == 3
     assert {kind for kind, _ in context.events} == {"checkpoint_failed"}
 
 
@@ -468,7 +468,7 @@ def test_who_writes_a_checkpoint_holds_no_turn(
     world = make_world()
     play(world, 60)
     writer, other = FakeContext(world, tmp_path), FakeContext(world, tmp_path)
-    other.index, other.record = 1, world.metrics.record("learner", 1)
+    other.index, other.record = 1, world.metrics.learners[1]
     writer.desired = other.desired = with_changes(
         other.desired, learner_ring=[0, 1], learning={"processes": 2}
     )
@@ -487,7 +487,7 @@ def test_who_writes_a_checkpoint_holds_no_turn(
     stop_at(writer, 0)
     learner.run(writer)
     assert (entered, world.turns.expired) == ([True] * 3, 0)
-    assert not world.metrics.learners["writing"].any()
+    assert not any(each.writing for each in world.metrics.learners)
     # It takes turns again.
     assert second._ring() == [0, 1]
 
@@ -508,7 +508,7 @@ def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
     context.on_beat = lambda _: setattr(context, "stopping", context.clock.now() > 350.0)
     learner.run(context)
     record = context.record
-    assert (int(record["checkpoint_failures"][0]), int(record["checkpoints"][0])) == (2, 1)
+    assert (record.checkpoint_failures, record.checkpoints) == (2, 1)
     reasons = [details["reason"] for kind, details in context.events if kind != "checkpoint"]
     assert reasons == ["not so many bytes", "out of memory"]
     # Weights, target network, both moments; once as copied, twice as written.
@@ -562,8 +562,8 @@ def test_the_rate_of_updates_is_measured(make_world: Any, play: Any, tmp_path: P
 
     def on_beat(count: int) -> None:
         now, record = context.clock.now(), context.record
-        rate = applied_rate(record, round(now * 1e9), 5_000_000_000)
-        looks.append((now, int(record["applied"][0]), rate))
+        rate = record.applied_rate(round(now * 1e9), 5_000_000_000)
+        looks.append((now, record.applied, rate))
         context.clock.advance(0.1)
         context.stopping = context.updates >= 120
 
@@ -591,7 +591,7 @@ def test_a_new_run_resumes_from_the_checkpoint(
     old, info = world.weights.info(), new.weights.info()
     assert info.updates == 20
     assert info.version > old.version
-    assert int(second.record["samples_consumed"][0]) == 80
+    assert second.record.samples_consumed == 80
 
 
 def test_a_restarted_learner_goes_on_from_the_shared_weights(
@@ -612,7 +612,7 @@ def test_a_restarted_learner_goes_on_from_the_shared_weights(
     np.testing.assert_array_equal(published(world), before)
     assert world.weights.info().updates == 30
     assert world.weights.info().version > info.version
-    assert int(second.record["samples_consumed"][0]) == 120
+    assert second.record.samples_consumed == 120
     left = checkpoints.newest(tmp_path / "b")
     assert left is not None
     tensors, earlier = checkpoints.load(left).tensors, checkpoints.newest(tmp_path / "later")
@@ -663,7 +663,7 @@ def test_an_actor_and_its_critics_learn_and_resume(
     context = FakeContext(world, tmp_path)
     stop_at(context, 21)
     learner.run(context)
-    assert int(context.record["skipped"][0]) == 0
+    assert context.record.skipped == 0
     assert world.weights.info() == WeightsInfo(version=6, updates=21)
     state = world.learner
     assert (state.progress.steps, state.progress.followed) == (21, 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rtagent.learning.score import LIVE_EPISODES, score
-from rtagent.memory.process_metrics import ProcessMetrics, add_episode
+from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.storage.checkpoint import Score
 
 
@@ -16,8 +16,8 @@ def metrics() -> ProcessMetrics:
 
 def finish(metrics: ProcessMetrics, *returns: float) -> None:
     for value in returns:
-        count = int(metrics.environment["episodes"][0])
-        add_episode(metrics.environment, count, 0, 10, value)
+        count = metrics.environment.episodes.count
+        metrics.environment.episodes.append(FinishedEpisode(0, 10, value, count))
 
 
 def test_a_few_episodes_say_nothing(metrics: ProcessMetrics) -> None:
@@ -38,5 +38,5 @@ def test_a_return_that_is_no_number_is_no_score(metrics: ProcessMetrics) -> None
 def test_an_evaluation_counts_more(metrics: ProcessMetrics) -> None:
     finish(metrics, *range(LIVE_EPISODES))
     record = metrics.evaluation[0]
-    record["evaluations"], record["episodes"], record["mean_return"] = 2, 10, 7.5
+    record.evaluations, record.episodes, record.mean_return = 2, 10, 7.5
     assert score(metrics) == Score(7.5, 5, "evaluation")

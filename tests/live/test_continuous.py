@@ -40,7 +40,7 @@ def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
         assert 0 <= progress.steps - progress.followed <= 8
         assert runtime.stats()["learning"]["epsilon"] == pytest.approx(0.05)
         eventually(
-            lambda: int(world.metrics.evaluation["evaluations"][0]) > 0, 40, "it is evaluated"
+            lambda: world.metrics.evaluation.evaluations > 0, 40, "it is evaluated"
         )
         answer = runtime.checkpoint()
     saved = checkpoint.load(tmp_path / "state" / "checkpoints" / answer["file"])

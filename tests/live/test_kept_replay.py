@@ -62,7 +62,7 @@ def test_the_policy_is_evaluated_beside_the_run_which_is_recorded(run: Runtimes)
         eventually(lambda: runtime.stats()["episodes"]["count"] > 3, 30, "episodes end")
         learns(runtime)
         count, record = runtime.stats()["episodes"]["count"], runtime.world.metrics.recorder
-        eventually(lambda: record["rows"][0] > count, 20, "they are recorded")
+        eventually(lambda: record.rows > count, 20, "they are recorded")
         folder = runtime.run_dir
     with open(folder / "episodes.csv", newline="") as file:
         episodes = list(csv.DictReader(file))

@@ -28,7 +28,7 @@ def updates(runtime: Runtime) -> int:
 
 
 def applied(runtime: Runtime) -> list[int]:
-    return [int(each) for each in runtime.world.metrics.learners["applied"][:4]]
+    return [each.applied for each in runtime.world.metrics.learners[:4]]
 
 
 def learns(runtime: Runtime, most_s: float = 20.0, count: int = 20) -> float:
@@ -175,9 +175,9 @@ def test_new_weights_act_and_the_learners_state_survives_a_restart(
     settings = (*POLE, "learning.processes=2", "run.seed=3", "run.checkpoint_every_s=2")
     with run(*settings) as runtime:
         learns(runtime)
-        seen = runtime.world.metrics.inference["weights_version"]
-        version = int(seen[0])
-        eventually(lambda: seen[0] > version, 10, "new weights act")
+        seen = runtime.world.metrics.inference[0]
+        version = seen.weights_version
+        eventually(lambda: seen.weights_version > version, 10, "new weights act")
         eventually(lambda: runtime.stats()["learning"]["checkpoints"] >= 1, 20, "a checkpoint")
     with run(*settings, "learning.learning_starts=9000") as runtime:
         assert runtime.stats()["learning"]["weights_version"] > version

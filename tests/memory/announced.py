@@ -20,7 +20,8 @@ from rtagent.memory.double_buffer import JsonDoubleBuffer, RecordDoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import NumpyGather
 from rtagent.memory.ledger import Ledger
-from rtagent.memory.ring import append, newest_entries
+from rtagent.memory.records import Layout
+from rtagent.memory.ring import EntryList
 from rtagent.memory.wakeup import Doorbell
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
@@ -412,28 +413,39 @@ class Documents(Plain):
         assert found == {} or found["b"] == [found["a"]] * 5
 
 
+@dataclass
+class Entry:
+    """An entry whose fields are equal."""
+
+    a: int
+    b: int
+    c: int
+    d: int
+
+
+ENTRY = Layout(Entry)
+
+
 class Entries(Plain):
     """A list of its newest entries."""
 
-    size = staticmethod(lambda: 64 + 32 * CAPACITY)
+    size = staticmethod(lambda: EntryList.size(ENTRY, CAPACITY))
 
     def __init__(self, memory: memoryview) -> None:
-        self.count = np.frombuffer(memory, np.int64, 1)
-        fields = [(name, np.int64) for name in "abcd"]
-        self.entries = np.frombuffer(memory, fields, CAPACITY, 64)
+        self.entries = EntryList(memory, ENTRY, CAPACITY)
 
     def write(self, number: int) -> None:
-        append(self.count, self.entries, (number,) * 4)
+        self.entries.append(Entry(number, number, number, number))
 
     def check(self, rng: random.Random) -> None:
         for most in (3, CAPACITY):
-            found = newest_entries(self.count, self.entries, most)
+            found = self.entries.newest(most)
             for name in "bcd":
                 assert (found[name] == found["a"]).all()
             assert (np.diff(found["a"]) == 1).all()
 
     def announced(self) -> None:
-        assert newest_entries(self.count, self.entries, 1)["a"] in (self.history - 1, self.history)
+        assert self.entries.newest(1)["a"] in (self.history - 1, self.history)
 
 
 class Memberships(Plain):

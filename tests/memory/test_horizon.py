@@ -11,7 +11,7 @@ import pytest
 
 from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.horizon import DECISIONS, Decision, Horizon, HorizonRecord, Reservations
-from rtagent.memory.ring import append
+from rtagent.memory.ring import EntryList
 from tests.forked import Forked, eventually
 
 RECORDS = 20_000
@@ -74,7 +74,7 @@ def test_a_writer_killed_in_the_middle_of_a_decision_leaves_no_half_decision(
     record = HorizonRecord(memory)
     for number in range(DECISIONS):
         record.add(numbered(Decision, number))
-    add = append.__code__
+    add = EntryList.append.__code__
     for image in images(memory, lambda: record.add(numbered(Decision, DECISIONS)), add):
         decisions = HorizonRecord(memoryview(bytearray(image))).decisions()
         assert len(decisions) >= DECISIONS - 1

@@ -10,7 +10,7 @@ import pytest
 from rtagent.config import R3Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
-from rtagent.memory.process_metrics import ProcessMetrics, add_episode
+from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.r3.controller import (
     DEAD_BAND,
     NANO,
@@ -71,7 +71,7 @@ class Life:
 
     def finish_episode(self, value: float = 0.0) -> None:
         self.ended += 1
-        add_episode(self.environment, self.ended, 10 * self.ended, 10, value)
+        self.environment.episodes.append(FinishedEpisode(10 * self.ended, 10, value, self.ended))
 
     @property
     def horizon(self) -> Horizon:

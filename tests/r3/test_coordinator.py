@@ -22,7 +22,7 @@ from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import HorizonRecord
-from rtagent.memory.process_metrics import ProcessMetrics, add_episode
+from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.memory.usage import Level, memory_levels
 from rtagent.r3.budget import AIM
 from rtagent.r3.coordinator import Coordinator
@@ -83,9 +83,9 @@ class Daemon:
         record = memoryview(bytearray(HorizonRecord.size()))
         self.horizon = HorizonRecord(record)
         self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-        self.metrics.environment["ready"] = 1
-        self.metrics.inference["ready"][:2] = 1
-        self.metrics.learners["ready"][:learners] = 1
+        self.metrics.environment.ready = 1
+        for record in (*self.metrics.inference[:2], *self.metrics.learners[:learners]):
+            record.ready = 1
         self.lock = FreeLock()
         self.world = SimpleNamespace(
             metrics=self.metrics, horizon=self.horizon, blueprint=make_blueprint(),
@@ -123,8 +123,8 @@ class Daemon:
         return last
 
     def finish_episode(self, length: int, value: float) -> None:
-        count = int(self.metrics.environment["episodes"][0])
-        add_episode(self.metrics.environment, count, 0, length, value)
+        count = self.metrics.environment.episodes.count
+        self.metrics.environment.episodes.append(FinishedEpisode(0, length, value, count))
 
     @property
     def used(self) -> int:
@@ -150,23 +150,23 @@ def test_without_a_budget_nothing_is_limited() -> None:
 
 def test_nothing_is_measured_before_every_worker_is_ready() -> None:
     daemon = Daemon(memory_budget_mb=10)
-    daemon.metrics.inference["ready"][1] = 0
+    daemon.metrics.inference[1].ready = 0
     daemon.run(5)
     assert daemon.horizon.reservations.used_bytes == -1
-    daemon.metrics.inference["ready"][1] = 1
+    daemon.metrics.inference[1].ready = 1
     with pytest.raises(UserError):
         daemon.run(5)
 
 
 def test_a_measurement_counts_if_every_worker_was_ready_all_along() -> None:
     daemon = Daemon()
-    daemon.metrics.inference["ready"][1] = 0
+    daemon.metrics.inference[1].ready = 0
     answers: list[int | None] = [None, None, 1, None, 2]
     usage = MemoryUsage(
         daemon.rings, daemon.world, lambda: [1], lambda pids: answers.pop(0),  # type: ignore[arg-type]
     )
     assert not usage.measure(0.0, daemon.desired)
-    daemon.metrics.inference["ready"][1] = 1
+    daemon.metrics.inference[1].ready = 1
     assert [usage.measure(now, daemon.desired) for now in (0.1, 0.2)] == [False, False]
     assert usage.total() == -1
     assert [usage.measure(now, daemon.desired) for now in (1.2, 1.3)] == [False, True]
@@ -456,7 +456,7 @@ def test_a_batch_that_did_not_fit_halves_both_reservations(r3: dict[str, Any]) -
     daemon.run(60, ticks_per_s=500)
     before = daemon.coordinator.ticks_limit
     held = min(before, daemon.rings.ticks)
-    daemon.metrics.learners["out_of_memory"][0] += 1
+    daemon.metrics.learners[0].out_of_memory += 1
     changes = daemon.run(0.1)
     assert changes is not None
     assert changes.ticks_limit <= 0.52 * held + RESERVE_TICKS

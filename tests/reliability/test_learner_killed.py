@@ -200,9 +200,10 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
             took_s.append(victims.kill(pid))
             machine.measure()
         eventually(victims.hurry, 60, "all of them are back")
-        before = world.metrics.learners["applied"][:LEARNERS].copy()
+        learners = world.metrics.learners[:LEARNERS]
+        before = {each: each.applied for each in learners}
         eventually(
-            lambda: (world.metrics.learners["applied"][:LEARNERS] > before + 3).all(), 30,
+            lambda: all(each.applied > before[each] + 3 for each in learners), 30,
             "all of them apply",
         )
         eventually(lambda: min(readers.reads) > 100, 30, "the readers have read")

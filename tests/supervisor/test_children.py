@@ -9,12 +9,11 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rtagent.clock import VirtualClock
 from rtagent.config import EnvConfig
-from rtagent.memory.process_metrics import Doing, ProcessMetrics, note_doing
+from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.processes.pipe import MOST_AT_ONCE, Pipe
 from rtagent.supervisor.child import State
 from rtagent.supervisor.children import BOOT_LIMIT_S, BUSY_S, SERVICE_LIMIT_S, Children, is_stopped
@@ -66,7 +65,7 @@ class Ward:
         self.record = self.metrics.record(role, 0)
 
     def beat(self, at: float) -> None:
-        self.record["heartbeat_ns"] = np.int64(at * 1e9)
+        self.record.heartbeat_ns = int(at * 1e9)
 
     def look(self, now: float) -> None:
         list(self.children.check(self.child, now, stopping=False))
@@ -89,7 +88,7 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     assert not children.fresh(101.0 + BOOT_LIMIT_S)
 
     def beat(role: str, index: int, at: float) -> None:
-        metrics.record(role, index)["heartbeat_ns"] = np.int64(at * 1e9)
+        metrics.record(role, index).heartbeat_ns = int(at * 1e9)
 
     for child in children:
         child.mark_ready(100.0)
@@ -120,7 +119,7 @@ def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
     ward.stopped = stopped
     ward.child.mark_ready(100.0)
     ward.beat(200.0)
-    ward.metrics.inference["estimate_s"][0] = 0.5
+    ward.metrics.inference[0].estimate_s = 0.5
     ward.look(200.0 + silent_s - 0.1)
     assert ward.signals == []
     ward.look(200.0 + silent_s + 0.1)
@@ -134,7 +133,7 @@ def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
     ward = Ward(monkeypatch, role)
     ward.child.mark_ready(100.0)
     ward.beat(110.0)
-    note_doing(ward.metrics.environment, Doing.RESETTING, 110_000_000_000)
+    ward.metrics.environment.note_doing(Doing.RESETTING, 110_000_000_000)
     ward.process.exitcode = 1
     ward.look(111.0)
     assert ward.child.state is State.BACKOFF
@@ -166,7 +165,7 @@ def test_a_world_may_take_its_time(
     ward = Ward(monkeypatch, "environment")
     ward.child.mark_ready(100.0)
     ward.beat(199.0)
-    note_doing(ward.record, doing, 200_000_000_000)
+    ward.metrics.environment.note_doing(doing, 200_000_000_000)
     ward.look(200.0 + BUSY_S - 0.1)
     assert ward.child.busy is None
     ward.look(200.0 + limit_s - 0.1)
@@ -187,7 +186,7 @@ def test_a_stopped_environment_is_given_up_whatever_it_was_doing(
 ) -> None:
     ward = Ward(monkeypatch, "environment")
     ward.child.mark_ready(100.0)
-    note_doing(ward.record, Doing.RESETTING, 200_000_000_000)
+    ward.metrics.environment.note_doing(Doing.RESETTING, 200_000_000_000)
     ward.stopped = True
     ward.look(202.0)
     assert ward.signals == []

@@ -18,7 +18,7 @@ from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, Decision
-from rtagent.memory.process_metrics import add_episode
+from rtagent.memory.process_metrics import FinishedEpisode
 from rtagent.memory.world import World, WorldMemory
 from rtagent.telemetry import process as recorders
 from rtagent.telemetry.process import PERIOD_S, Recorder, mend_table, scalars
@@ -38,7 +38,7 @@ class Run:
         self.world.control.write(DesiredState(config))
         self.world.status.write({"config": config.model_dump(mode="json"), "roles": []})
         record = self.world.metrics.environment
-        record["anchor_ns"] = int(100e9)
+        record.anchor_ns = int(100e9)
         self.world.ledger.begin(10_000, 10_001)
         self.folder = folder
         self.clock = VirtualClock(100.0)
@@ -55,7 +55,7 @@ class Run:
 
     def episode(self, end_tick: int, total: float) -> None:
         record = self.world.metrics.environment
-        add_episode(record, int(record["episodes"][0]), end_tick, 60, total)
+        record.episodes.append(FinishedEpisode(end_tick, 60, total, record.episodes.count))
 
     @property
     def table(self) -> list[dict[str, str]]:
@@ -94,18 +94,18 @@ def test_every_finished_episode_is_written_once(run: Run) -> None:
 
 
 def test_seconds_count_what_the_clock_slipped(run: Run) -> None:
-    run.world.metrics.environment["slipped_ns"] = int(4e9)
+    run.world.metrics.environment.slipped_ns = int(4e9)
     run.episode(60, 0.0)
     run.recorder.record()
     assert float(run.table[0]["seconds"]) == pytest.approx(5.0)
 
 
 def test_figures_are_written_where_they_have_changed(run: Run) -> None:
-    run.world.metrics.learners["applied"][0] = 1
-    run.world.metrics.learners["loss"][0] = 0.5
-    run.world.metrics.learners["updates"][0] = 10
+    run.world.metrics.learners[0].applied = 1
+    run.world.metrics.learners[0].loss = 0.5
+    run.world.metrics.learners[0].updates = 10
     run.recorder.record()
-    run.world.metrics.learners["updates"][0] = 20
+    run.world.metrics.learners[0].updates = 20
     run.recorder.record()
     updates = run.scalars("learning/updates")
     assert [value for _, value in updates] == [10, 20]
@@ -138,7 +138,7 @@ def test_decisions_of_the_deadline_controller(run: Run) -> None:
 
 
 def test_a_decision_before_the_world_s_clock_starts_lies_at_its_newest_tick(run: Run) -> None:
-    run.world.metrics.environment["anchor_ns"] = 0
+    run.world.metrics.environment.anchor_ns = 0
     run.world.ledger.begin(-1, 0)
     run.world.horizon.add(Decision(time_ns=int(101e9), after=32))
     run.recorder.record()
@@ -202,8 +202,8 @@ def test_what_cannot_be_written_is_reported_once_and_made_up_for(run: Run) -> No
 def test_the_files_for_tensorboard_are_bounded(run: Run) -> None:
     run.recorder._most_bytes = 4000
     for number in range(1, 201):
-        run.world.metrics.learners["updates"][0] = number
-        run.world.metrics.learners["applied"][0] = 1
+        run.world.metrics.learners[0].updates = number
+        run.world.metrics.learners[0].applied = 1
         run.clock.advance(5.0)
         run.recorder.record()
     files = list((run.folder / "tensorboard").iterdir())
@@ -219,7 +219,7 @@ class Context:
 
     def __init__(self, run: Run, beats: int) -> None:
         self.world, self.clock, self.run_dir = run.world, run.clock, run.folder
-        self.record = run.world.metrics.record("recorder", 0)
+        self.record = run.world.metrics.recorder
         self.event = run._event
         self.calls: list[str] = []
         self.beats = 0
@@ -253,7 +253,7 @@ def test_the_loop_beats_often_and_records_seldom(
     assert len(recorded) == 4
     assert recorded[-1] == clock.now(), "what is new at the end is written too"
     assert clock.now() - 100.0 == pytest.approx(12.5)
-    assert context.record["rows"][0] == 3
+    assert context.record.rows == 3
 
 
 def test_the_loop_on_real_memory(run: Run) -> None:

@@ -19,11 +19,9 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import Horizon, HorizonRecord, Reservations
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.process_metrics import (
+    FinishedEpisode,
     ProcessMetrics,
-    add_episode,
-    add_mark,
-    add_registration,
-    add_step,
+    Registration,
 )
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
@@ -110,16 +108,16 @@ class Run:
         self.status.write({"roles": list(roles), "config": self.config.model_dump(mode="json")})
 
     def begin(self) -> None:
-        self.metrics.environment["anchor_ns"] = START_NS
+        self.metrics.environment.anchor_ns = START_NS
 
     def tick(
         self, tick: int, source: Source = DEFAULT, observed: int = -1, late_ns: int = 0,
         action: int = 0, slipped_ns: int = 0, reward: float = 0.0,
     ) -> None:
         """One tick, as the environment process runs it."""
-        name = ("default", "agent", "reused")[source]
-        self.metrics.environment[name] += 1
-        self.metrics.environment["ticks"] += 1
+        record, name = self.metrics.environment, source.name.lower()
+        setattr(record, name, getattr(record, name) + 1)
+        record.ticks += 1
         time_ns = START_NS + tick * PERIOD_NS + slipped_ns + late_ns
         self.ledger.write(
             tick, observed=observed, time_ns=time_ns, registered_ns=0, lateness_ns=late_ns,
@@ -129,10 +127,10 @@ class Run:
         self.clock.sleep_until(time_ns / NANO)
 
     def deposit(self, tick: int, at_s: float, worker: int = 0) -> None:
-        self.metrics.inference["deposits"][worker] += 1
+        self.metrics.inference[worker].deposits += 1
         self.actions.deposit(Deposited(worker, tick - 5, tick, 0, 0, START_NS / NANO + at_s))
-        record = self.metrics.record("inference", worker)
-        add_registration(record, START_NS + round(at_s * NANO), NANO // 100, tick)
+        record = self.metrics.inference[worker]
+        record.registrations.append(Registration(START_NS + round(at_s * NANO), NANO // 100, tick))
 
     def figures(self) -> SimpleNamespace:
         return SimpleNamespace(**self.reader.collect())
@@ -169,7 +167,7 @@ def test_every_figure_is_there_while_it_runs(run: Run) -> None:
     for tick in range(9):
         run.deposit(tick, tick * 0.02)
         run.tick(tick, AGENT, tick - 1)
-    add_registration(run.metrics.record("inference", 0), START_NS, NANO, 0)
+    run.metrics.inference[0].registrations.append(Registration(START_NS, NANO, 0))
     figures = run.reader.collect()
     assert names_missing(figures, CONTRACT) == []
     assert set(figures["inference"]["workers"][0]) >= WORKER
@@ -220,11 +218,11 @@ def test_clock(run: Run) -> None:
 
 def test_steps_of_the_last_minute(run: Run) -> None:
     run.begin()
-    run.metrics.environment["reset_ns"] = 12_000_000
+    run.metrics.environment.reset_ns = 12_000_000
     # 3001 ticks are in the window; the slow steps before it are not.
     for tick in range(4000):
         length_us = 200_000 if tick < 900 else tick % 100
-        add_step(run.metrics.environment, tick, 1000 * length_us)
+        run.metrics.environment.add_step(tick, 1000 * length_us)
         run.tick(tick)
     clock = run.figures().clock
     lengths = np.arange(999, 4000) % 100
@@ -238,8 +236,8 @@ def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
     run.begin()
     run.tick(0)
     record = run.metrics.environment
-    record["slips"], record["slipped_ns"] = 2, 300_000_000
-    record["anchor_ns"] += 300_000_000
+    record.slips, record.slipped_ns = 2, 300_000_000
+    record.anchor_ns += 300_000_000
     run.tick(1, late_ns=2000, slipped_ns=300_000_000)
     clock = run.figures().clock
     assert clock["slips"] == 2
@@ -250,8 +248,8 @@ def test_slip_is_drift_and_no_loss_of_uptime(run: Run) -> None:
 def test_uptime_survives_a_restart_of_the_environment(run: Run) -> None:
     record = run.metrics.environment
     # Tick 100 runs 5 s later than the first clock had it.
-    record["anchor_ns"], record["anchor_tick"] = START_NS + 100 * PERIOD_NS + 5 * NANO, 100
-    record["slipped_ns"], record["ticks"] = 5 * NANO, 101
+    record.anchor_ns, record.anchor_tick = START_NS + 100 * PERIOD_NS + 5 * NANO, 100
+    record.slipped_ns, record.ticks = 5 * NANO, 101
     run.clock.advance(7.5)
     assert run.figures().clock["uptime_s"] == pytest.approx(7.5)
 
@@ -333,11 +331,11 @@ def test_processes_in_step_do_not_act_five_times_as_often_as_one(run: Run) -> No
 
 def test_inference(run: Run) -> None:
     for index, times_ms in ((0, (80, 82)), (1, (84, 86))):
-        record = run.metrics.record("inference", index)
-        record["inferences"], record["weights_version"] = 2, 40 + index
-        add_registration(record, START_NS - 61 * NANO, 5 * NANO, 0)
+        record = run.metrics.inference[index]
+        record.inferences, record.weights_version = 2, 40 + index
+        record.registrations.append(Registration(START_NS - 61 * NANO, 5 * NANO, 0))
         for time_ms in times_ms:
-            add_registration(record, START_NS, time_ms * 1_000_000, 0)
+            record.registrations.append(Registration(START_NS, time_ms * 1_000_000, 0))
     run.roles(
         {"role": "environment", "index": 0, "pid": 1, "state": "running", "restarts": 0},
         {"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 3},
@@ -365,7 +363,7 @@ def test_recommended_processes(
 ) -> None:
     run = Run(inference={"action_deadline_ms": deadline_ms})
     run.order(algorithm)
-    add_registration(run.metrics.record("inference", 0), START_NS, 83_000_000, 0)
+    run.metrics.inference[0].registrations.append(Registration(START_NS, 83_000_000, 0))
     run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
     assert run.figures().inference["recommended_processes"] == processes
 
@@ -373,17 +371,17 @@ def test_recommended_processes(
 def test_learning() -> None:
     run = Run(policy={"epsilon_start": 1.0, "epsilon_end": 0.0, "epsilon_steps": 1000})
     run.figures()
-    record = run.metrics.learners[0:1]
-    record["updates"], record["samples_consumed"], record["loss"] = 400, 12_800, 0.25
-    record["applied"] = 400
-    record["staleness_sum"], record["staleness_max"], record["update_ns"] = 800, 9, 12_500_000
+    record = run.metrics.learners[0]
+    record.updates, record.samples_consumed, record.loss = 400, 12_800, 0.25
+    record.applied = 400
+    record.staleness_sum, record.staleness_max, record.update_ns = 800, 9, 12_500_000
     run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
-    record["pid"] = 5
-    record["heartbeat_ns"] = record["applied_ns"] = START_NS
+    record.pid = 5
+    record.heartbeat_ns = record.applied_ns = START_NS
     for at_s, applied in ((1.0, 0), (3.0, 150), (4.0, 390)):
-        record["applied"] = applied
-        add_mark(record, START_NS + round(at_s * NANO))
-    record["applied"] = 400
+        record.applied = applied
+        record.add_mark(START_NS + round(at_s * NANO))
+    record.applied = 400
     run.weights.publish(np.zeros(PARAMETERS, np.float32), WeightsInfo(41, 250))
     run.roles({"role": "learner", "index": 0, "pid": 5, "state": "running", "restarts": 1})
     run.clock.advance(8.0)
@@ -406,26 +404,28 @@ def test_the_exploration_rate_is_that_of_the_newest_action(run: Run) -> None:
     assert run.figures().learning["epsilon"] is None
     for worker, at_s, rate in ((0, 0.01, 0.3), (1, 0.03, 0.1), (0, 0.02, 0.2)):
         run.deposit(1, at_s, worker)
-        run.metrics.inference["epsilon"][worker] = rate
+        run.metrics.inference[worker].epsilon = rate
     assert run.figures().learning["epsilon"] == 0.1
 
 
 def test_the_loss_is_that_of_the_newest_update(run: Run) -> None:
     """A learner that waits beats, too; one that has just come has no loss yet."""
     records = run.metrics.learners
-    records["applied"][:2], records["loss"][:3] = (5, 4), (0.5, 0.25, 0.0)
-    records["applied_ns"][:2] = START_NS - 2, START_NS - 1
-    records["heartbeat_ns"][:3] = START_NS + 3, START_NS + 1, START_NS + 4
+    for record, applied, loss, before_ns, beat_ns in (
+        (records[0], 5, 0.5, 2, 3), (records[1], 4, 0.25, 1, 1), (records[2], 0, 0.0, START_NS, 4),
+    ):
+        record.applied, record.loss = applied, loss
+        record.applied_ns, record.heartbeat_ns = START_NS - before_ns, START_NS + beat_ns
     assert run.figures().learning["loss"] == 0.25
 
 
 def test_the_rate_of_updates_leaves_out_learners_that_were_sent_away(run: Run) -> None:
     run.control.write(with_changes(run.control.desired, learning={"processes": 1}))
     records = run.metrics.learners
-    for record, applied in ((records[:1], 60), (records[1:2], 40)):
-        record["heartbeat_ns"] = START_NS
-        add_mark(record, START_NS)
-        record["applied"] = applied
+    for record, applied in ((records[0], 60), (records[1], 40)):
+        record.heartbeat_ns = START_NS
+        record.add_mark(START_NS)
+        record.applied = applied
     run.clock.advance(2.0)
     assert run.figures().learning["updates_per_s"] == 30.0
 
@@ -490,7 +490,7 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
     assert run.figures().regret == dict.fromkeys(("inaction", "delay", "learning"), unknown)
     run.tick(1, DEFAULT)
     run.tick(2, AGENT, 0)
-    run.metrics.environment["reward_low"], run.metrics.environment["reward_high"] = -0.5, 2.0
+    run.metrics.environment.reward_low, run.metrics.environment.reward_high = -0.5, 2.0
     seen = {"value": 5.0, "kind": "estimate", "unit": "reward"}
     assert run.figures().regret["inaction"] == seen
     run.blueprint = replace(run.blueprint, reward_range=(-1.0, 2.0))
@@ -503,7 +503,7 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
 
 def test_episodes(run: Run) -> None:
     for number in range(150):
-        add_episode(run.metrics.environment, number, number, length=number, total=number / 2)
+        run.metrics.environment.episodes.append(FinishedEpisode(number, number, number / 2, number))
     found = run.figures().episodes
     trend = found.pop("trend")
     assert (trend["direction"], trend["episodes"], trend["change"]) == ("rising", 150, 37.5)
@@ -516,16 +516,16 @@ def test_episodes(run: Run) -> None:
 
 
 def test_a_few_episodes_have_no_trend(run: Run) -> None:
-    add_episode(run.metrics.environment, 0, 9, length=9, total=1.0)
+    run.metrics.environment.episodes.append(FinishedEpisode(9, 9, 1.0, 0))
     assert run.figures().episodes["trend"] == dict.fromkeys(
         ("direction", "change", "episodes", "p_value")
     )
 
 
 def test_figures_begin_anew_when_the_inference_settings_have_changed(run: Run) -> None:
-    record = run.metrics.record("inference", 0)
-    add_registration(record, START_NS - 5 * NANO, 90 * 1_000_000, 0)
-    add_registration(record, START_NS, 10 * 1_000_000, 0)
+    record = run.metrics.inference[0]
+    record.registrations.append(Registration(START_NS - 5 * NANO, 90 * 1_000_000, 0))
+    record.registrations.append(Registration(START_NS, 10 * 1_000_000, 0))
     run.roles({"role": "inference", "index": 0, "pid": 2, "state": "running", "restarts": 0})
     now = run.figures()
     assert now.inference["estimate_ms"] == 50.0
@@ -561,7 +561,7 @@ def test_r3_figures_of_a_running_horizon(run: Run) -> None:
             replay_bytes=400, ticks_limit=77, alpha=1.5, beta=-1.0, pressure_events=6,
         )
     )
-    run.metrics.learners["out_of_memory"][:2] = (1, 2)
+    run.metrics.learners[0].out_of_memory, run.metrics.learners[1].out_of_memory = 1, 2
     figures = run.figures()
     assert figures.learning["batch_size"] == 48
     assert figures.replay["memory_budget_bytes"] == 900

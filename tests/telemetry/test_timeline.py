@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rtagent.memory.actions import NANO, SLOTS
-from rtagent.memory.process_metrics import add_registration
+from rtagent.memory.process_metrics import Registration
 from rtagent.staggering.arbiter import Deposited
 from rtagent.telemetry.timeline import read_timeline
 from tests.desired import make_desired
@@ -37,9 +37,8 @@ def register(run: Run, worker: int, frame: int, tick: int, at_ms: float, took_ms
     """As an inference process does it; times count from the first tick."""
     registered_ns = START_NS + round(at_ms * 1e6)
     run.actions.deposit(Deposited(worker, frame, tick, 0, 0, registered_ns / NANO))
-    add_registration(
-        run.metrics.record("inference", worker), registered_ns, round(took_ms * 1e6), tick
-    )
+    registration = Registration(registered_ns, round(took_ms * 1e6), tick)
+    run.metrics.inference[worker].registrations.append(registration)
 
 
 def test_ticks_say_what_was_executed_and_when(run: Run) -> None:
