@@ -187,7 +187,7 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     assert rows["registered_ns"].tolist() == [round(t / 8 * NANO) for t in (0, 2, 2, 4, 4)]
     assert rows["reward"].tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
     assert [checksum(row) for row in rows] == rows["crc"].tolist()
-    counts = [int(run.memory.record[name][0]) for name in ("agent", "reused", "default")]
+    counts = [run.memory.record.agent, run.memory.record.reused, run.memory.record.default]
     assert counts == [3, 2, 0]
 
 

@@ -231,7 +231,7 @@ def test_the_newest_weights_are_evaluated_every_so_often() -> None:
     assert (second["mean_return"], second["updates"]) == (10.0, 80)
     record = context.metrics.evaluation
     names = ("evaluations", "episodes", "mean_return", "updates", "weights_version")
-    assert [record[name][0].item() for name in names] == [2, 4, 10.0, 80, 8]
+    assert [getattr(record, name) for name in names] == [2, 4, 10.0, 80, 8]
     assert walk.seeds == [seed_of(5, number, episode) for number in (0, 1) for episode in (0, 1)]
     assert context.beats > 2 * 2 * 4
 

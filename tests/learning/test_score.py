@@ -37,6 +37,6 @@ def test_a_return_that_is_no_number_is_no_score(metrics: ProcessMetrics) -> None
 
 def test_an_evaluation_counts_more(metrics: ProcessMetrics) -> None:
     finish(metrics, *range(LIVE_EPISODES))
-    record = metrics.evaluation[0]
+    record = metrics.evaluation
     record.evaluations, record.episodes, record.mean_return = 2, 10, 7.5
     assert score(metrics) == Score(7.5, 5, "evaluation")
