@@ -5,7 +5,8 @@ They draw what `exploration.py` says, which every process computes alike.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +18,20 @@ from rtagent.policy import exploration
 Floats = npt.NDArray[np.float32]
 
 
-class Explorer(Protocol):
+class Explorer(ABC):
     """Makes actions of the network's answers, exploring as its tick demands.
 
-    Attributes:
+    Args:
         outputs: length of an answer.
+        seed: of the run.
+        policy: how long a draw is held.
     """
 
-    outputs: int
+    def __init__(self, outputs: int, seed: int, policy: PolicyConfig) -> None:
+        self.outputs = outputs
+        self._seed, self._hold_ticks = seed, policy.exploration_hold_ticks
 
+    @abstractmethod
     def decide(self, tick: int, rate: float) -> None:
         """Draw what the tick explores with; the answer need not be known yet.
 
@@ -33,63 +39,47 @@ class Explorer(Protocol):
             tick: whose action is decided.
             rate: the exploration rate, see `exploration.epsilon`.
         """
-        ...
 
+    @abstractmethod
     def action(self, answer: Floats) -> Any:
         """The action of the tick decided last: an index, or (n,) float32.
 
         Args:
             answer: (outputs,) of the network.
         """
-        ...
 
 
-class DiscreteExplorer:
-    """Epsilon-greedy: the best action, or a random one.
+class DiscreteExplorer(Explorer):
+    """Epsilon-greedy: the best action, or a random one."""
 
-    Args:
-        seed: of the run.
-        policy: how long a draw is held.
-        actions: their number.
-    """
-
-    def __init__(self, seed: int, policy: PolicyConfig, actions: int) -> None:
-        self.outputs = actions
-        self._seed = seed
-        self._hold_ticks = policy.exploration_hold_ticks
-        self._explored: int | None = None
+    _explored: int | None = None
 
     def decide(self, tick: int, rate: float) -> None:
-        """See `Explorer`."""
         self._explored = exploration.explores(
             self._seed, tick, self._hold_ticks, rate, self.outputs
         )
 
     def action(self, answer: Floats) -> int:
-        """See `Explorer`."""
         return int(answer.argmax()) if self._explored is None else self._explored
 
 
-class ContinuousExplorer:
+class ContinuousExplorer(Explorer):
     """The policy's action and smooth noise, within the bounds; at rate 1 a random action alone.
 
     Args:
+        space: a flat Box with bounds.
         seed: of the run.
         policy: how fast the noise changes.
-        space: a flat Box with bounds.
     """
 
-    def __init__(self, seed: int, policy: PolicyConfig, space: spaces.Box) -> None:
+    def __init__(self, space: spaces.Box, seed: int, policy: PolicyConfig) -> None:
         self._low: Floats = np.asarray(space.low, np.float32)
         self._high: Floats = np.asarray(space.high, np.float32)
-        self.outputs = len(self._low)
-        self._seed = seed
-        self._hold_ticks = policy.exploration_hold_ticks
+        super().__init__(len(self._low), seed, policy)
         self._random: Floats | None = None
         self._moved: Floats = np.zeros(self.outputs, np.float32)
 
     def decide(self, tick: int, rate: float) -> None:
-        """See `Explorer`."""
         noise = exploration.smooth_noise(self._seed, tick, self._hold_ticks, self.outputs)
         span = self._high - self._low
         self._random = None
@@ -99,10 +89,7 @@ class ContinuousExplorer:
         self._moved = np.float32(rate / 2.0) * np.array(noise, np.float32) * span
 
     def action(self, answer: Floats) -> Floats:
-        """See `Explorer`."""
-        if self._random is not None:
-            return self._random
-        return self._within(answer + self._moved)
+        return self._within(answer + self._moved) if self._random is None else self._random
 
     def _within(self, action: Floats) -> Floats:
         clipped: Floats = np.clip(action, self._low, self._high)
@@ -110,17 +97,11 @@ class ContinuousExplorer:
 
 
 def explorer_for(space: spaces.Space[Any], seed: int, policy: PolicyConfig) -> Explorer:
-    """The explorer of an action space.
-
-    Args:
-        space: Discrete, or a flat Box with bounds.
-        seed: of the run.
-        policy: how exploratory choices are held.
-    """
+    """The explorer of an action space: Discrete, or a flat Box with bounds."""
     if isinstance(space, spaces.Box):
-        return ContinuousExplorer(seed, policy, space)
+        return ContinuousExplorer(space, seed, policy)
     assert isinstance(space, spaces.Discrete)
-    return DiscreteExplorer(seed, policy, int(space.n))
+    return DiscreteExplorer(int(space.n), seed, policy)
 
 
 def greedy_action(answer: Floats, space: spaces.Space[Any]) -> Any:

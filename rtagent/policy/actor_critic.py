@@ -44,11 +44,8 @@ class Critics(nn.Module):
         self.encoder = encoder
         self.heads = nn.ModuleList(
             nn.Sequential(
-                nn.Linear(features + len(bounds.low), hidden),
-                nn.ReLU(),
-                nn.Linear(hidden, hidden),
-                nn.ReLU(),
-                nn.Linear(hidden, 1),
+                nn.Linear(features + len(bounds.low), hidden), nn.ReLU(),
+                nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1),
             )
             for _ in range(CRITICS)
         )
@@ -75,11 +72,7 @@ class Critics(nn.Module):
 
 
 class Flatten(nn.Module):
-    """Observations as they are, side by side, pixels in [0, 1].
-
-    Args:
-        scale: factor from observations to [0, 1].
-    """
+    """Observations as they are, side by side, times a scale."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -93,22 +86,15 @@ class Flatten(nn.Module):
 class ActorCritic(nn.Module):
     """An actor and its critics; the actor's state comes first.
 
-    Args:
+    Attributes:
         actor: from observations to actions; its encoder is its own.
         critics: from observations and actions to values.
         bounds: of the actions.
-
-    Attributes:
-        actor: as given.
-        critics: as given.
-        bounds: as given.
     """
 
     def __init__(self, actor: nn.Module, critics: Critics, bounds: Bounds) -> None:
         super().__init__()
-        self.actor = actor
-        self.critics = critics
-        self.bounds = bounds
+        self.actor, self.critics, self.bounds = actor, critics, bounds
 
     def values(self, observations: Tensor, actions: Tensor) -> Tensor:
         """What each critic says: (critics, B)."""
@@ -116,9 +102,7 @@ class ActorCritic(nn.Module):
 
 
 def build_learned(
-    policy: PolicyConfig,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
+    policy: PolicyConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
     learning: LearningConfig,
 ) -> nn.Module:
     """Build what learners train, in float32.

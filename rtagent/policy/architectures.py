@@ -25,9 +25,8 @@ class TooSmall(ValueError):
 class PolicyModule(nn.Module):
     """What the built-in networks share: how they begin and how they end.
 
-    Args:
-        scale: factor from observations to [0, 1].
-        image: whether observations are pictures.
+    Each takes the shape of an observation, (stack, height, width) where it is an image; the number
+    of actions, or of the components of one; the factor from observations to [0, 1]; and a head.
 
     Attributes:
         values: the head; it always computes in float32, whatever the layers before it do, for
@@ -83,13 +82,6 @@ class ResNet(PolicyModule):
     without padding and two residual blocks; ReLU, flatten, linear 512 per stream of the head,
     ReLU, head.
 
-    Args:
-        shape: of an observation, (stack, height, width).
-        actions: number of actions, or of the components of one.
-        width: k.
-        scale: factor from observations to [0, 1].
-        head: plain if not given.
-
     Raises:
         TooSmall: the frames are.
     """
@@ -102,10 +94,8 @@ class ResNet(PolicyModule):
         layers: list[nn.Module] = []
         for wanted in (16 * width, 32 * width, 32 * width):
             layers += [
-                nn.Conv2d(channels, wanted, 3),
-                nn.MaxPool2d(3, stride=2),
-                ResidualBlock(wanted),
-                ResidualBlock(wanted),
+                nn.Conv2d(channels, wanted, 3), nn.MaxPool2d(3, stride=2),
+                ResidualBlock(wanted), ResidualBlock(wanted),
             ]
             channels, height, breadth = wanted, (height - 5) // 2 + 1, (breadth - 5) // 2 + 1
         if min(height, breadth) < 1:
@@ -122,12 +112,6 @@ class ResNet(PolicyModule):
 
 class NatureCnn(PolicyModule):
     """The convolutional network of the DQN paper (Mnih et al., 2015).
-
-    Args:
-        shape: of an observation, (stack, height, width).
-        actions: number of actions, or of the components of one.
-        scale: factor from observations to [0, 1].
-        head: plain if not given.
 
     Raises:
         TooSmall: the frames are.
@@ -157,12 +141,7 @@ class NatureCnn(PolicyModule):
 class Mlp(PolicyModule):
     """Two hidden layers over the flattened observation.
 
-    Args:
-        shape: of an observation.
-        actions: number of actions, or of the components of one.
-        hidden: units per hidden layer; the second has as many for each stream of the head.
-        scale: factor from observations to [0, 1].
-        head: plain if not given.
+    Each has `hidden` units, the second as many for each stream of the head.
     """
 
     def __init__(
@@ -170,10 +149,8 @@ class Mlp(PolicyModule):
     ) -> None:
         super().__init__(scale, image=False)
         self.layers = nn.Sequential(
-            nn.Linear(prod(shape), hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, head.streams * hidden),
-            nn.ReLU(),
+            nn.Linear(prod(shape), hidden), nn.ReLU(),
+            nn.Linear(hidden, head.streams * hidden), nn.ReLU(),
         )
         self.values = head.layer(hidden, actions)
 

@@ -44,14 +44,7 @@ def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int
 
     One draw serves a block of `hold_ticks` ticks, so that exploration at a high tick rate still
     goes somewhere. A tick that explores at some rate also explores, with the same action, at
-    every higher rate.
-
-    Args:
-        seed: of the run.
-        tick: the tick whose action is decided.
-        hold_ticks: ticks per block.
-        epsilon: probability of exploring.
-        actions: number of actions.
+    every higher rate, epsilon.
 
     Returns:
         The random action, or none where the policy decides.
@@ -72,12 +65,6 @@ def smooth_noise(seed: int, tick: int, hold_ticks: int, components: int) -> list
 
     Every `hold_ticks` ticks there is a standard normal draw; in between, two of them are mixed as
     cos(x) g_0 + sin(x) g_1, where x grows from 0 to pi/2. So the variance is 1 on every tick.
-
-    Args:
-        seed: of the run.
-        tick: whose action is decided.
-        hold_ticks: ticks from draw to draw; 1: an independent one on every tick.
-        components: of an action.
 
     Returns:
         A standard normal number for each component.

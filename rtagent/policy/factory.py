@@ -16,12 +16,7 @@ from rtagent.errors import UserError
 def from_factory(
     path: str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> nn.Module:
-    """Import the factory and call it.
-
-    Args:
-        path: `package.module:callable`.
-        observation_space: of a stacked observation.
-        action_space: of an action.
+    """Import the factory, `package.module:callable`, and call it with both spaces.
 
     Raises:
         UserError: it is not there, fails, or returns something else than a module.

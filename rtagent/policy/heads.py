@@ -54,21 +54,11 @@ class Head:
         return 2 if self.dueling else 1
 
     def layer(self, features: int, actions: int) -> nn.Module:
-        """The last layer.
-
-        Args:
-            features: of one stream.
-            actions: number of actions.
-
-        Returns:
-            A module from (B, streams * features) to (B, *output_shape(actions)).
-        """
+        """The last layer, from (B, streams * features) to (B, *output_shape(actions))."""
         width = 1 if self.support is None else self.support.atoms
-        last: nn.Module = (
-            Dueling(features, actions, width)
-            if self.dueling
-            else nn.Linear(features, actions * width)
-        )
+        last: nn.Module = nn.Linear(features, actions * width)
+        if self.dueling:
+            last = Dueling(features, actions, width)
         if self.support is None:
             return last
         return nn.Sequential(last, nn.Unflatten(1, (actions, width)))
@@ -104,15 +94,12 @@ class ActionHead:
     streams = 1
 
     def layer(self, features: int, actions: int) -> nn.Module:
-        """A module from (B, features) to (B, actions), the components of an action."""
         return nn.Sequential(nn.Linear(features, actions), Squash(self.low, self.high))
 
     def output_shape(self, actions: int) -> tuple[int, ...]:
-        """Shape of the answer to one observation: (actions,)."""
         return (actions,)
 
     def describe(self) -> str:
-        """What to add to a network's name."""
         return ", td3"
 
 
@@ -123,7 +110,6 @@ class FeatureHead:
     streams = 1
 
     def layer(self, features: int, actions: int) -> nn.Module:
-        """A module from (B, features) to the same."""
         return nn.Identity()
 
 
@@ -139,10 +125,6 @@ class Bounds:
     """The range of each component of an action, as tensors.
 
     They are no part of a module's state, and keep float32 whatever the module computes in.
-
-    Args:
-        low: smallest values, (n,).
-        high: largest values, (n,).
     """
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
@@ -193,12 +175,7 @@ class Tanh(torch.autograd.Function):
 
 
 class Squash(nn.Module):
-    """The middle of the bounds + half their distance * tanh(x), see `Tanh`.
-
-    Args:
-        low: smallest values, (n,).
-        high: largest values, (n,).
-    """
+    """The middle of the bounds, (n,) each, + half their distance * tanh(x), see `Tanh`."""
 
     def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
         super().__init__()
@@ -211,14 +188,11 @@ class Squash(nn.Module):
 
 
 def expected_values(logits: Tensor, support: Tensor) -> Tensor:
-    """The means of value distributions: Q(s, a) = sum_i z_i p_i(s, a).
+    """The means (...) float32 of value distributions: Q(s, a) = sum_i z_i p_i(s, a).
 
     Args:
         logits: (..., atoms).
         support: (atoms,) float32, z.
-
-    Returns:
-        (...) float32.
     """
     return logits.float().softmax(dim=-1) @ support
 
@@ -232,12 +206,8 @@ class Dueling(nn.Module):
     """Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a') (Wang et al., 2016, Eq. 9).
 
     Each stream has the features of a hidden layer of its own: the first half goes to V, the second
-    to A. With distributions the equation holds for the logits of each atom.
-
-    Args:
-        features: of one stream.
-        actions: number of actions.
-        width: outputs per action.
+    to A. With distributions the equation holds for the logits of each atom; `width` is their
+    number, the outputs per action.
     """
 
     def __init__(self, features: int, actions: int, width: int) -> None:

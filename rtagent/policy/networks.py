@@ -110,9 +110,7 @@ def describe(
 
 
 def build(
-    policy: PolicyConfig,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
+    policy: PolicyConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
     head: OutputHead = PLAIN,
 ) -> nn.Module:
     """Build the policy network in float32.
@@ -150,22 +148,10 @@ def build(
 
 
 def build_convolutional(
-    name: Literal["resnet", "nature"],
-    shape: tuple[int, ...],
-    actions: int,
-    width: int,
-    scale: float,
-    head: AnyHead,
+    name: Literal["resnet", "nature"], shape: tuple[int, ...], actions: int, width: int,
+    scale: float, head: AnyHead,
 ) -> PolicyModule:
-    """Build one of the networks for images.
-
-    Args:
-        name: which.
-        shape: of an observation.
-        actions: as the head counts them.
-        width: k of the resnet.
-        scale: see `observation_scale`.
-        head: its last layers.
+    """Build one of the networks for images, see `PolicyModule`; the width is k of the resnet.
 
     Raises:
         UserError: the observations are no images, or too small.
@@ -274,11 +260,8 @@ class ActingPolicy:
     """
 
     def __init__(
-        self,
-        policy: PolicyConfig,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        head: OutputHead = PLAIN,
+        self, policy: PolicyConfig, observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any], head: OutputHead = PLAIN,
     ) -> None:
         self.device = inference_device(policy)
         dtype = inference_precision(policy, resolved_name(policy, observation_space))
@@ -291,11 +274,7 @@ class ActingPolicy:
         self._zeros = _zeros(observation_space, 1)[0]
 
     def load(self, values: Floats) -> None:
-        """Take over published weights, in place.
-
-        Args:
-            values: (parameters,) float32.
-        """
+        """Take over published weights, (parameters,) float32, in place."""
         load_flat(self.module, values)
 
     def warm_up(self) -> None:

@@ -7,41 +7,42 @@ elsewhere, for several learners share both.
 
 from __future__ import annotations
 
-from typing import Protocol
+import copy
+from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from rtagent.config import LearningConfig
+from rtagent.learning.precision import uses_bfloat16
 from rtagent.learning.replay.batch import Batch
+from rtagent.policy.networks import channels_last
 
 
-class Algorithm(Protocol):
-    """What an update needs to know of an algorithm."""
+class Algorithm(ABC):
+    """Gradients of one algorithm.
 
-    @property
-    def network(self) -> nn.Module:
-        """What learns; gradients are left in its parameters."""
-        ...
+    Args:
+        network: float32.
+        learning: of the run.
 
-    @property
-    def target(self) -> nn.Module:
-        """Its delayed copy."""
-        ...
+    Attributes:
+        network: what learns; gradients are left in its parameters.
+        target: its delayed copy.
+        acting: the part of the network that acts, which comes first in its flat state; or all.
+        delay: updates for one of the acting part; above 1 only if there is another part.
+        target_tau: how far the target moves at every `delay`-th update. If None, its period counts.
+    """
 
-    @property
-    def acting(self) -> nn.Module:
-        """The part of the network that acts, which comes first in its flat state; or all of it."""
-        ...
+    acting: nn.Module
+    delay = 1
 
-    @property
-    def delay(self) -> int:
-        """Updates for one of the acting part; above 1 only if there is another part."""
-        ...
+    def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+        self.network = self.acting = channels_last(network)
+        self.target = copy.deepcopy(network).requires_grad_(False)
+        self.target_tau = learning.target_tau
+        self._bfloat16 = uses_bfloat16(network, learning)
 
-    @property
-    def target_tau(self) -> float | None:
-        """How far the target moves at every `delay`-th update; None if its period counts."""
-        ...
-
+    @abstractmethod
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
         """Put the gradient of the batch into the network's parameters.
 
@@ -52,4 +53,3 @@ class Algorithm(Protocol):
         Returns:
             The loss, and how far off each sample was (B,), not negative.
         """
-        ...

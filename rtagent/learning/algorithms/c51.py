@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from rtagent.learning.replay.batch import Batch
 from rtagent.policy.heads import expected_values, of_actions
-
-
-@dataclass(frozen=True)
-class C51:
-    """C51.
-
-    Attributes:
-        support: (atoms,) float32, evenly spaced.
-    """
-
-    support: Tensor
-    double: ClassVar[bool] = False
-
-    def loss(
-        self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """As `ValueLoss.loss`; the errors are Kullback-Leibler divergences."""
-        masses = c51_targets(
-            batch.rewards, batch.discounts, next_output, batch.terminals, self.support
-        )
-        return c51_loss(output, batch.actions, masses, batch.weights)
-
-    def values(self, output: Tensor) -> Tensor:
-        """As `ValueLoss.values`: the means, whose gradient vanishes with a variance."""
-        return expected_values(output, self.support)
 
 
 def c51_targets(

@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rtagent.learning.replay.batch import Batch
 from rtagent.policy.heads import of_actions
-
-
-@dataclass(frozen=True)
-class DQN:
-    """DQN, or Double DQN.
-
-    Attributes:
-        double: the network that learns chooses the successor's action; the target values it.
-    """
-
-    double: bool = False
-
-    def loss(
-        self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """As `ValueLoss.loss`; the errors are absolute temporal-difference errors."""
-        rewards, discounts, terminals = batch.rewards, batch.discounts, batch.terminals
-        if chosen_by is None:
-            targets = dqn_targets(rewards, discounts, next_output, terminals)
-        else:
-            targets = double_dqn_targets(rewards, discounts, chosen_by, next_output, terminals)
-        return huber_loss(output, batch.actions, targets, batch.weights)
-
-    def values(self, output: Tensor) -> Tensor:
-        """As `ValueLoss.values`."""
-        return output
 
 
 def dqn_targets(
@@ -67,15 +38,8 @@ def double_dqn_targets(
     y = R + gamma**n * Q_target(s', argmax_a Q(s', a)), their Eq. 4 with the target network as the
     second set of weights.
 
-    Args:
-        rewards: (B,).
-        discounts: (B,).
-        chosen_by: (B, actions) values of the successors by the network that learns.
-        next_values: (B, actions) of the target network.
-        terminals: (B,) bool.
-
-    Returns:
-        (B,) float32, without gradient.
+    Args are those of `dqn_targets`, and `chosen_by` (B, actions): values of the successors by the
+    network that learns.
     """
     with torch.no_grad():
         best = of_actions(next_values.float(), chosen_by.argmax(dim=1))

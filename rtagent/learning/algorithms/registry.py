@@ -1,4 +1,4 @@
-"""The algorithms by their names in the configuration."""
+"""The algorithm that trains a network."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from torch import nn
 
 from rtagent.config import LearningConfig
 from rtagent.learning.algorithms.algorithm import Algorithm
-from rtagent.learning.algorithms.c51 import C51
-from rtagent.learning.algorithms.dqn import DQN
 from rtagent.learning.algorithms.td3 import TD3
-from rtagent.learning.algorithms.value_learning import ValueLearning, ValueLoss
+from rtagent.learning.algorithms.value_learning import ValueLearning
 from rtagent.policy.actor_critic import ActorCritic
-from rtagent.policy.networks import support_of
 
 
 def algorithm_for(
@@ -27,12 +24,4 @@ def algorithm_for(
     """
     if isinstance(network, ActorCritic):
         return TD3(network, learning, generator)
-    return ValueLearning(network, learning, value_loss(learning))
-
-
-def value_loss(learning: LearningConfig) -> ValueLoss:
-    """What a network of action values, or of their distributions, learns by."""
-    support = support_of(learning)
-    if support is not None:
-        return C51(support.values())
-    return DQN(double=learning.algorithm == "double-dqn")
+    return ValueLearning(network, learning)

@@ -7,22 +7,19 @@ critics. The targets follow with it.
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor
 
 from rtagent.config import LearningConfig
-from rtagent.learning.precision import uses_bfloat16
+from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
-from rtagent.policy.networks import channels_last
 
 TARGET_TAU = 0.005
 
 
-class TD3:
-    """Gradients of TD3, for `SharedUpdate` to apply.
+class TD3(Algorithm):
+    """Gradients of TD3; the errors are those of the critics.
 
     Actor and critics get theirs at the same weights, so that one array is one update; the paper's
     code takes the actor's after the critics' step.
@@ -30,42 +27,23 @@ class TD3:
     Args:
         network: float32.
         learning: noise, delay, precision.
-        generator: of the noise of the target actions; torch's own if none.
-
-    Attributes:
-        network: what learns; gradients are left in its parameters.
-        target: its delayed copy.
-        acting: the actor.
-        delay: updates of the critics for one of the actor.
-        target_tau: how far the target moves each time.
+        generator: of the noise of the target actions. If None, torch's own.
     """
 
+    network: ActorCritic
+    target: ActorCritic
+
     def __init__(
-        self,
-        network: ActorCritic,
-        learning: LearningConfig,
+        self, network: ActorCritic, learning: LearningConfig,
         generator: torch.Generator | None = None,
     ) -> None:
-        channels_last(network)
-        self.network = network
-        self.target = copy.deepcopy(network).requires_grad_(False)
+        super().__init__(network, learning)
         self.acting = network.actor
         self.delay = learning.policy_delay
         self.target_tau = learning.target_tau or TARGET_TAU
-        self._learning = learning
-        self._generator = generator
-        self._bfloat16 = uses_bfloat16(network, learning)
+        self._learning, self._generator = learning, generator
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
-        """Put the gradient of the batch into the network's parameters.
-
-        Args:
-            batch: transitions.
-            acting: whether the actor gets one, too; otherwise it has none.
-
-        Returns:
-            The critics' loss, and their absolute errors (B,).
-        """
         self.network.zero_grad(set_to_none=True)
         # All passes with gradient come first, see `ValueLearning.compute_gradient`.
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
@@ -96,9 +74,8 @@ class TD3:
             actions = self.target.actor(batch.next_observations).float()
             noise = torch.empty_like(actions)
             noise.normal_(0.0, learning.target_noise, generator=self._generator)
-            actions = smoothed_actions(
-                actions, noise, learning.target_noise_clip, bounds.low, bounds.high
-            )
+            limit = learning.target_noise_clip
+            actions = smoothed_actions(actions, noise, limit, bounds.low, bounds.high)
             next_values = self.target.values(batch.next_observations, actions)
         return td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
 

@@ -2,93 +2,61 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Protocol
-
 import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
+from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.demonstrations import margin_loss
-from rtagent.learning.precision import uses_bfloat16
+from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.replay.batch import Batch
-from rtagent.policy.networks import channels_last
+from rtagent.policy.heads import expected_values
+from rtagent.policy.networks import support_of
 
 
-class ValueLoss(Protocol):
-    """Where the algorithms differ."""
-
-    @property
-    def double(self) -> bool:
-        """Whether the network that learns is asked about the successors, too."""
-        ...
-
-    def loss(
-        self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The loss, and how far off each sample was.
-
-        Args:
-            batch: transitions.
-            output: (B, actions, ...) of the network that learns, for the states.
-            next_output: (B, actions, ...) of the target network, for the successors.
-            chosen_by: as `output`, for the successors; None unless `double`.
-
-        Returns:
-            A scalar, and (B,), not negative, without gradient.
-        """
-        ...
-
-    def values(self, output: Tensor) -> Tensor:
-        """The values (B, actions) of an output."""
-        ...
-
-
-class ValueLearning:
-    """Gradients of one value-learning algorithm.
+class ValueLearning(Algorithm):
+    """Gradients of the value-learning algorithms; the errors are theirs, without the margin's.
 
     Args:
         network: float32, with the head that `networks.head_of` gives.
-        learning: precision, margin of demonstrations.
-        loss: of the algorithm.
-
-    Attributes:
-        network: the network that learns; gradients are left in its parameters.
-        target: its delayed copy.
-        acting: the same network.
-        delay: 1, all is updated together.
-        target_tau: as configured.
+        learning: algorithm, precision, margin of demonstrations.
     """
 
-    delay = 1
-
-    def __init__(self, network: nn.Module, learning: LearningConfig, loss: ValueLoss) -> None:
-        self.network = channels_last(network)
-        self.target = copy.deepcopy(self.network).requires_grad_(False)
-        self.acting = self.network
-        self.target_tau = learning.target_tau
-        self._loss = loss
+    def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+        super().__init__(network, learning)
+        support = support_of(learning)
+        self._support = None if support is None else support.values()
+        self._double = learning.algorithm == "double-dqn"
         self._margin = learning.demonstration_margin
-        self._bfloat16 = uses_bfloat16(network, learning)
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
-        """Put the gradient of the batch into the network's parameters.
-
-        Returns:
-            The loss, and how far off each sample was (B,). The loss of the margin is part of the
-            first only.
-        """
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             output = self.network(batch.observations)
             with torch.no_grad():
                 next_output = self.target(batch.next_observations)
                 # After the pass with gradient: autocast keeps the weights it has cast, and in older
                 # versions of torch those cast here would cut that pass off from its parameters.
-                chosen_by = self.network(batch.next_observations) if self._loss.double else None
-        loss, errors = self._loss.loss(batch, output, next_output, chosen_by)
+                chosen_by = self.network(batch.next_observations) if self._double else None
+        loss, errors = self._loss(batch, output, next_output, chosen_by)
         if self._margin > 0.0:
-            values = self._loss.values(output)
+            # The gradient of C51's means vanishes with their variance.
+            support = self._support
+            values = output if support is None else expected_values(output, support)
             loss = loss + margin_loss(values, batch.actions, batch.demonstrated, self._margin)
         self.network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), errors
+
+    def _loss(
+        self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        rewards, discounts, terminals = batch.rewards, batch.discounts, batch.terminals
+        if self._support is not None:
+            masses = c51_targets(rewards, discounts, next_output, terminals, self._support)
+            return c51_loss(output, batch.actions, masses, batch.weights)
+        if chosen_by is None:
+            targets = dqn_targets(rewards, discounts, next_output, terminals)
+        else:
+            targets = double_dqn_targets(rewards, discounts, chosen_by, next_output, terminals)
+        return huber_loss(output, batch.actions, targets, batch.weights)

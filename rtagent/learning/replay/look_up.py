@@ -7,7 +7,7 @@ one pass over the rows where NumPy takes half a dozen small steps.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,36 +79,20 @@ class Columns(NamedTuple):
     rows: npt.NDArray[Any]
 
 
-class LookUp(Protocol):
-    """A copy of transitions, prepared once and made often."""
-
-    def run(self) -> int:
-        """Copy; frames from state to successor if that is the same for all, else 0."""
-        ...
-
-
-def prepare_look_up(columns: Columns, serials: Ints, out: Transitions) -> LookUp:
-    """A copy of the transitions with these serial numbers.
+class LookUp:
+    """A copy of transitions, column by column; prepared once and made often.
 
     Args:
         columns: what to copy from.
         serials: (n,), contiguous, looked at when it runs; they must be held then.
         out: of n transitions, filled when it runs.
     """
-    function = compiled("rtagent_look_up")
-    if function is None:
-        return NumpyLookUp(columns, serials, out)
-    return CompiledLookUp(function, columns, serials, out)
-
-
-class NumpyLookUp:
-    """Column by column; see `prepare_look_up`."""
 
     def __init__(self, columns: Columns, serials: Ints, out: Transitions) -> None:
         self._columns, self._serials, self._out = columns, serials, out
 
     def run(self) -> int:
-        """As `LookUp` says."""
+        """Copy; frames from state to successor if that is the same for all, else 0."""
         columns, out = self._columns, self._out
         slots = self._serials % len(columns.frames)
         columns.frames.take(slots, out=out.frame, mode="clip")
@@ -116,6 +100,14 @@ class NumpyLookUp:
         np.add(out.frame, out.shift, out=out.next_frame)
         shift = int(out.shift[0]) if len(out) else 0
         return shift if np.count_nonzero(out.shift == shift) == len(out) else 0
+
+
+def prepare_look_up(columns: Columns, serials: Ints, out: Transitions) -> LookUp:
+    """A `LookUp`, compiled where that is possible."""
+    function = compiled("rtagent_look_up")
+    if function is None:
+        return LookUp(columns, serials, out)
+    return _CompiledLookUp(function, columns, serials, out)
 
 
 class _Job(ctypes.Structure):
@@ -129,12 +121,14 @@ class _Job(ctypes.Structure):
     )
 
 
-class CompiledLookUp:
-    """Row by row; see `prepare_look_up`."""
+class _CompiledLookUp(LookUp):
+    """Row by row."""
 
     def __init__(
         self, function: Function, columns: Columns, serials: Ints, out: Transitions
     ) -> None:
+        # As long as this object lives, so does the memory that the job points to.
+        super().__init__(columns, serials, out)
         self._function = function
         arrays = (columns.frames, columns.rows, serials, out.frame, out.next_frame, out.rows)
         fields = columns.rows.dtype.fields
@@ -144,9 +138,6 @@ class CompiledLookUp:
             fields["shift"][1], len(serials),
         )
         self._address = ctypes.addressof(self._job)
-        # As long as this object lives, so does the memory that the job points to.
-        self._arrays = arrays
 
     def run(self) -> int:
-        """As `LookUp` says."""
         return self._function(self._address)

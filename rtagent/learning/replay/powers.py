@@ -7,7 +7,7 @@ microseconds; compiled, it is one call.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,13 @@ SMALLEST_ERROR = 1e-6
 """Added to each error, so that no transition is given up for ever."""
 
 
-class Powers(Protocol):
+class Powers:
     """What is computed is valid until the next call. One thread at a time."""
 
     def priorities(self, errors: Floats, exponent: float) -> Doubles:
         """(|error| + `SMALLEST_ERROR`)^exponent of errors (n,)."""
-        ...
+        found: Doubles = (np.abs(errors).astype(np.float64) + SMALLEST_ERROR) ** exponent
+        return found
 
     def weights(self, priorities: Doubles, beta: float) -> Doubles:
         """Importance weights (n,) of priorities (n,) > 0, the largest of them 1.
@@ -34,29 +35,16 @@ class Powers(Protocol):
         w_i = (N P(i))^-beta / max_j w_j (Schaul et al., 2016, Sec. 3.4). N and the sum of all
         priorities cancel, which leaves (min_j p_j / p_i)^beta.
         """
-        ...
+        found: Doubles = (priorities.min() / priorities) ** beta
+        return found
 
 
 def prepare_powers() -> Powers:
-    """Powers for one thread."""
+    """Powers for one thread, compiled where that is possible."""
     priorities, weights = compiled("rtagent_priorities"), compiled("rtagent_weights")
     if priorities is None or weights is None:
-        return NumpyPowers()
-    return CompiledPowers(priorities, weights)
-
-
-class NumpyPowers:
-    """See `prepare_powers`."""
-
-    def priorities(self, errors: Floats, exponent: float) -> Doubles:
-        """As `Powers` says."""
-        found: Doubles = (np.abs(errors).astype(np.float64) + SMALLEST_ERROR) ** exponent
-        return found
-
-    def weights(self, priorities: Doubles, beta: float) -> Doubles:
-        """As `Powers` says."""
-        found: Doubles = (priorities.min() / priorities) ** beta
-        return found
+        return Powers()
+    return _CompiledPowers(priorities, weights)
 
 
 class _Job(ctypes.Structure):
@@ -69,8 +57,8 @@ class _Job(ctypes.Structure):
     )
 
 
-class CompiledPowers:
-    """In one pass; see `prepare_powers`."""
+class _CompiledPowers(Powers):
+    """In one pass."""
 
     def __init__(self, priorities: Function, weights: Function) -> None:
         self._priorities, self._weights = priorities, weights
@@ -79,11 +67,9 @@ class CompiledPowers:
         self._address = ctypes.addressof(self._job)
 
     def priorities(self, errors: Floats, exponent: float) -> Doubles:
-        """As `Powers` says."""
         return self._run(self._priorities, errors, exponent)
 
     def weights(self, priorities: Doubles, beta: float) -> Doubles:
-        """As `Powers` says."""
         return self._run(self._weights, priorities, beta)
 
     def _run(self, function: Function, numbers: Floats, exponent: float) -> Doubles:

@@ -38,14 +38,12 @@ class Prefetcher:
     """
 
     def __init__(self, replay: Replay, rng: np.random.Generator, depth: int) -> None:
-        self._replay = replay
-        self._rng = rng
+        self._replay, self._rng = replay, rng
         self._changed = threading.Condition()
         self._free = [replay.new_buffer() for _ in range(depth + 1)]
         self._ready: deque[tuple[Batch, BatchBuffer]] = deque()
         self._held: BatchBuffer | None = None
-        self._asked = 0
-        self._beta = 1.0
+        self._asked, self._beta = 0, 1.0
         self._error: BaseException | None = None
         self._closing = False
         self._thread: threading.Thread | None = None

@@ -19,7 +19,7 @@ from torch import Tensor
 from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.look_up import Flags, Ints
-from rtagent.learning.replay.sampling import Drawn, Prioritized, Sampler, Uniform
+from rtagent.learning.replay.sampling import Drawn, Prioritized, Sampler
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.gather import prepare_gather
@@ -41,26 +41,17 @@ class Replay:
     """
 
     def __init__(
-        self,
-        frames: FrameRing,
-        ledger: Ledger,
-        learning: LearningConfig,
+        self, frames: FrameRing, ledger: Ledger, learning: LearningConfig,
         priorities: Priorities | None = None,
     ) -> None:
-        self._ring = frames
-        self._ledger = ledger
-        self._sampler: Sampler = (
-            Uniform() if priorities is None
-            else Prioritized(priorities, learning.priority_exponent)
-        )
+        self._ring, self._ledger = frames, ledger
+        self._sampler = Sampler()
+        if priorities is not None:
+            self._sampler = Prioritized(priorities, learning.priority_exponent)
         self._next_tick = 0
         self.index = DecisionIndex(
-            frames.capacity,
-            ledger.dtype["action"],
-            learning.gamma,
-            learning.n_step,
-            learning.transitions,
-            learning.discount,
+            frames.capacity, ledger.dtype["action"], learning.gamma, learning.n_step,
+            learning.transitions, learning.discount,
         )
         self._buffer = self.new_buffer()
 
@@ -96,10 +87,7 @@ class Replay:
         return taken
 
     def sample(
-        self,
-        count: int,
-        rng: np.random.Generator,
-        beta: float = 1.0,
+        self, count: int, rng: np.random.Generator, beta: float = 1.0,
         out: BatchBuffer | None = None,
     ) -> Batch | None:
         """Draw a batch.
@@ -144,14 +132,7 @@ class Replay:
     def _replace(
         self, drawn: Drawn, lost: Ints, rng: np.random.Generator, out: BatchBuffer
     ) -> bool:
-        """Draw anew what is lost, until the batch is whole; whether it is.
-
-        Args:
-            drawn: (B,) transitions, changed.
-            lost: positions in it of those whose frames are not there.
-            rng: source of randomness.
-            out: holds the batch; filled anew.
-        """
+        """Draw what is lost (positions in `drawn`) anew, until all is whole; whether it is."""
         observations, following = out.apart()
         pending = np.arange(len(drawn.serials))
         for _ in range(REDRAWS):
@@ -178,15 +159,10 @@ class Replay:
         return oldest
 
     def _draw(self, count: int, rng: np.random.Generator) -> Drawn | None:
-        """Choose transitions.
-
-        What is lost is forgotten just before: to read a frame whose memory has been returned would
-        take that memory back.
-        """
+        """Choose transitions."""
+        # To read a frame whose memory has been returned would take that memory back.
         self._forget()
-        if not len(self.index):
-            return None
-        return self._sampler.draw(count, self.index, rng)
+        return self._sampler.draw(count, self.index, rng) if len(self.index) else None
 
     def _copy(self, numbers: Ints, out: Frames, positions: Ints) -> Flags:
         """Copy stacks (n,) to positions (n,) of `out`; which are whole."""

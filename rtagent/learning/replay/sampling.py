@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -40,37 +39,14 @@ class Drawn:
             self.priorities[positions] = other.priorities
 
 
-class Sampler(Protocol):
-    """Chooses transitions."""
+class Sampler:
+    """Chooses transitions, each with the same probability."""
 
     def follow(self, index: DecisionIndex, oldest: int) -> None:
         """Take notice of new transitions, and of the loss of those of frames below `oldest`."""
-        ...
 
     def draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
         """Choose `count` transitions; none if that is not possible now. The index is not empty."""
-        ...
-
-    def weights(self, drawn: Drawn, beta: float) -> Doubles | None:
-        """Importance weights (n,), valid until the next call; none if all are the same."""
-        ...
-
-    def update(self, frames: Ints, errors: Floats) -> None:
-        """Take notice of the errors (n,) of the transitions that begin with these frames (n,)."""
-        ...
-
-    def discard(self, frames: Ints) -> None:
-        """Choose the transitions that begin with these frames (n,) no more: they are incomplete."""
-        ...
-
-
-class Uniform:
-    """Every transition with the same probability."""
-
-    def follow(self, index: DecisionIndex, oldest: int) -> None:
-        """Nothing to do: the index is all that matters."""
-
-    def draw(self, count: int, index: DecisionIndex, rng: np.random.Generator) -> Drawn | None:
         first, end = index.span
         # Sooner than `rng.integers`; rounding makes no serial likelier by more than 2**-53.
         serials = (rng.random(count) * (end - first)).astype(np.int64)
@@ -79,17 +55,21 @@ class Uniform:
         serials.sort()
         return Drawn(serials)
 
-    def weights(self, drawn: Drawn, beta: float) -> None:
-        """None: all are the same."""
+    def weights(self, drawn: Drawn, beta: float) -> Doubles | None:
+        """Importance weights (n,), valid until the next call; none if all are the same."""
+        return None
 
     def update(self, frames: Ints, errors: Floats) -> None:
-        """Nothing to do: errors do not matter."""
+        """Take notice of the errors (n,) of the transitions that begin with these frames (n,)."""
 
     def discard(self, frames: Ints) -> None:
-        """Nothing to do: drawing one for nothing is rare, and costs little."""
+        """Choose the transitions that begin with these frames (n,) no more: they are incomplete.
+
+        To draw one for nothing is rare, and costs little.
+        """
 
 
-class Prioritized:
+class Prioritized(Sampler):
     """Proportional prioritization: P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et al., 2016, Eq. 1).
 
     p_i^alpha and the weights are those of `powers.py`. A batch is drawn by strata: one transition

@@ -7,7 +7,6 @@ says. NumPy halves, half a dozen calls for a batch.
 from __future__ import annotations
 
 import ctypes
-from typing import Protocol
 
 import numpy as np
 
@@ -15,8 +14,15 @@ from rtagent.learning.replay.look_up import Ints
 from rtagent.memory.compiled import Function, compiled
 
 
-class Search(Protocol):
-    """Finds transitions in a column of frames."""
+class Search:
+    """Finds transitions in a column of frames, all at a time.
+
+    Args:
+        column: (capacity,) frames; that of serial number s lies in slot s mod capacity.
+    """
+
+    def __init__(self, column: Ints) -> None:
+        self._column = column
 
     def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
         """Look for frames.
@@ -29,17 +35,15 @@ class Search(Protocol):
         Returns:
             Their serial numbers (n,), -1 for those that are not there; and whether all are.
         """
-        ...
+        serials = np.minimum(first + older_than(self._column, first, end, frames), end - 1)
+        there = self._column.take(serials % len(self._column)) == frames
+        return np.where(there, serials, -1), bool(there.all())
 
 
 def prepare_search(column: Ints) -> Search:
-    """A search in a column.
-
-    Args:
-        column: (capacity,) frames; that of serial number s lies in slot s mod capacity.
-    """
+    """A search in a column, compiled where that is possible."""
     function = compiled("rtagent_search")
-    return NumpySearch(column) if function is None else CompiledSearch(function, column)
+    return Search(column) if function is None else _CompiledSearch(function, column)
 
 
 def older_than(column: Ints, first: int, end: int, frames: Ints) -> Ints:
@@ -49,19 +53,6 @@ def older_than(column: Ints, first: int, end: int, frames: Ints) -> Ints:
         return np.searchsorted(column[start:stop], frames)
     # They run past the end of the ring: two parts, each in ascending order.
     return np.searchsorted(column[start:], frames) + np.searchsorted(column[:stop], frames)
-
-
-class NumpySearch:
-    """All frames at a time; see `prepare_search`."""
-
-    def __init__(self, column: Ints) -> None:
-        self._column = column
-
-    def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
-        """As `Search` says."""
-        serials = np.minimum(first + older_than(self._column, first, end, frames), end - 1)
-        there = self._column.take(serials % len(self._column)) == frames
-        return np.where(there, serials, -1), bool(there.all())
 
 
 class _Job(ctypes.Structure):
@@ -74,19 +65,18 @@ class _Job(ctypes.Structure):
     )
 
 
-class CompiledSearch:
-    """One frame after the other; see `prepare_search`."""
+class _CompiledSearch(Search):
+    """One frame after the other."""
 
     def __init__(self, function: Function, column: Ints) -> None:
-        self._function = function
         # As long as this object lives, so does the memory that the job points to.
-        self._column = column
+        super().__init__(column)
+        self._function = function
         self._job = _Job(column=column.ctypes.data, capacity=len(column))
         self._address = ctypes.addressof(self._job)
         self._make_room(64)
 
     def find(self, first: int, end: int, frames: Ints) -> tuple[Ints, bool]:
-        """As `Search` says."""
         job, count = self._job, len(frames)
         if count > len(self._frames):
             self._make_room(2 * count)

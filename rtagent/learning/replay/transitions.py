@@ -42,7 +42,6 @@ from rtagent.learning.replay.look_up import (
     Flags,
     Ints,
     LookUp,
-    NumpyLookUp,
     Transitions,
     prepare_look_up,
     row_dtype,
@@ -105,11 +104,7 @@ class DecisionIndex:
     """
 
     def __init__(
-        self,
-        capacity: int,
-        action: np.dtype[Any],
-        gamma: float,
-        n_step: int,
+        self, capacity: int, action: np.dtype[Any], gamma: float, n_step: int,
         state: Literal["decision", "executed"] = "decision",
         discount: Literal["ticks", "decisions"] = "ticks",
     ) -> None:
@@ -145,16 +140,11 @@ class DecisionIndex:
     def get(self, serials: Ints) -> Transitions:
         """Copies of the transitions with these serial numbers, which must lie in `span`."""
         found = self.room(len(serials))
-        NumpyLookUp(self._columns, serials, found).run()
+        LookUp(self._columns, serials, found).run()
         return found
 
     def prepare(self, serials: Ints, out: Transitions) -> LookUp:
-        """A copy like that of `get`, which can be made again and again.
-
-        Args:
-            serials: (n,), contiguous, looked at when it is made.
-            out: `room(n)`, filled when it is made.
-        """
+        """A copy like that of `get` into `room(n)`, which can be made again; see `LookUp`."""
         return prepare_look_up(self._columns, serials, out)
 
     def frames(self, start: int, stop: int) -> Ints:
@@ -186,17 +176,11 @@ class DecisionIndex:
             return
         before = self._last_row
         starts = np.ones(len(rows), bool)
-        starts[1:] = (
-            (np.diff(rows["tick"]) != 1)
-            | (np.diff(rows["episode"]) != 0)
-            | (rows["flags"][:-1] != 0)
-        )
+        ticks, episodes, flags = rows["tick"], rows["episode"], rows["flags"]
+        starts[1:] = (np.diff(ticks) != 1) | (np.diff(episodes) != 0) | (flags[:-1] != 0)
         if before is not None:
-            starts[0] = (
-                rows["tick"][0] != before["tick"] + 1
-                or rows["episode"][0] != before["episode"]
-                or before["flags"] != 0
-            )
+            continued = ticks[0] == before["tick"] + 1 and episodes[0] == before["episode"]
+            starts[0] = not continued or before["flags"] != 0
         edges = [*np.flatnonzero(starts).tolist(), len(rows)]
         if edges[0] > 0:
             self._extend(rows[: edges[0]])
@@ -224,7 +208,8 @@ class DecisionIndex:
         added["began"] = clocks[begins]
         added["reward"] = 0.0
         added["action"] = first["action"]
-        added["demonstrated"] = _demonstrated(first)
+        # It was chosen, but not by a worker.
+        added["demonstrated"] = (first["source"] == Source.AGENT) & (first["worker"] < 0)
         decisions = np.concatenate([chain.decisions, added])
         _earn(decisions, len(chain.decisions) - 1 + numbers, clocks, rows["reward"], self._gamma)
         self._chain = _Chain(int(newest[-1]), decisions, int(clocks[-1]))
@@ -258,13 +243,10 @@ class DecisionIndex:
         self._chain = _Chain(-1, self._no_decisions)
 
     def _emit(self, count: int, frames: Ints, began: Ints, *, terminal: bool) -> None:
-        """Append the first of the chain's decisions as transitions.
+        """Append the chain's first decisions as transitions.
 
-        Args:
-            count: how many.
-            frames: (k,) where each decision leads from, and the one before it to; k > count.
-            began: (k,) when that is.
-            terminal: the last of the frames has no value.
+        `frames` (k,), k > count, are where each decision leads from, and the one before it to;
+        `began` (k,) is when. Terminal: the last of the frames has no value.
         """
         chosen = self._chain.decisions[:count]
         firsts, starts = np.arange(count), began[:count]
@@ -303,23 +285,12 @@ class DecisionIndex:
         self._first = max(self._first, self._end - self._capacity)
 
 
-def _demonstrated(rows: Rows) -> Flags:
-    """Which of these rows executed an action that was chosen, but not by a worker."""
-    found: Flags = (rows["source"] == Source.AGENT) & (rows["worker"] < 0)
-    return found
-
-
 def _earn(
     decisions: npt.NDArray[Any], owners: Ints, clocks: Ints, rewards: npt.NDArray[Any], gamma: float
 ) -> None:
-    """Add rewards (n,) to their decisions, discounted by the time since the decision began.
+    """Add rewards (n,) to the decisions that own them, discounted by the time since they began.
 
-    Args:
-        decisions: whose rewards grow.
-        owners: (n,) which decision each reward belongs to, never decreasing; -1: none.
-        clocks: (n,) when it came.
-        rewards: (n,).
-        gamma: discount per unit of the clock.
+    Owners never decrease; -1 is none. Clocks (n,) say when a reward came.
     """
     unowned = int(np.searchsorted(owners, 0))
     owners, clocks = owners[unowned:], clocks[unowned:]
