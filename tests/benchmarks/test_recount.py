@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.recount import CONFIGURATIONS, Line, leaves, measure
+from benchmarks import recount
+from benchmarks.recount import CONFIGURATIONS, LOSS_TRIALS, TRIALS, Line, leaves, measure
 from benchmarks.recounted import NOT_RECOUNTED
 from tests.telemetry.test_stats import Run
 
@@ -57,9 +58,34 @@ def test_every_figure_has_a_path() -> None:
     assert dict(leaves(figures)) == paths
 
 
-def test_an_untruth_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from benchmarks import recount
+@pytest.mark.parametrize(
+    ("wrong", "looks"),
+    [
+        ([], 1), (["a"], TRIALS), (["learning.loss"], LOSS_TRIALS),
+        (["a", "learning.loss"], LOSS_TRIALS),
+    ],
+)
+def test_only_a_loss_is_looked_at_more_often(
+    monkeypatch: pytest.MonkeyPatch, wrong: list[str], looks: int
+) -> None:
+    run, looked = recount.Run.__new__(recount.Run), []
 
+    def compare(_: recount.Run) -> list[Line]:
+        looked.append(1)
+        # From the fourth look on, "a" is right: too late.
+        right = [] if len(looked) <= TRIALS else ["a"]
+        return [
+            Line(each, 1, 2, "differs" if each in wrong and each not in right else "same")
+            for each in ("a", "learning.loss")
+        ]
+
+    monkeypatch.setattr(recount.Run, "_compare", compare)
+    lines = run.compare()
+    assert len(looked) == looks
+    assert [line.figure for line in lines if line.verdict == "differs"] == wrong
+
+
+def test_an_untruth_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(recount, "measure", lambda name: [[Line("x", 1, 2, "differs")]])
     monkeypatch.setattr(sys, "argv", ["recount", "--json", "steady"])
     assert recount.main() == 1
