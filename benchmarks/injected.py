@@ -22,8 +22,8 @@ from rtagent.processes.worker import WorkerContext
 
 def run_injected(role: str) -> None:
     """Run the code that waits for this role, if any."""
-    with suppress(FileNotFoundError):
-        path = Path(os.environ["INJECTED"], role)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path = Path(os.environ.get("INJECTED", os.devnull), role)
         code = path.read_text()
         path.unlink()
         exec(compile(code, str(path), "exec"), globals())

@@ -48,7 +48,7 @@ def deaf(pid: int) -> bool:
 
 def test_deaf_processes_and_open_streams(tmp_path: Path, machine: Machine) -> None:
     switch = tmp_path / "switch"
-    environ = {"PYTHONPATH": str(FAULTY), "FAULTY_SWITCH": str(switch)}
+    environ = {"PYTHONPATH": f"{FAULTY}:{FAULTY.parents[1]}", "FAULTY_SWITCH": str(switch)}
     options = [word for each in SETTINGS for word in ("--set", each)]
     with (
         RunningDaemon(*options, state_dir=tmp_path / "state", environ=environ) as daemon,
