@@ -347,7 +347,8 @@ def write_results(
         folder.mkdir(parents=True, exist_ok=True)
         if out is not None:
             with suppress(FileNotFoundError):
-                shutil.copy2(run_dir / EPISODES_FILE, out)
+                for table in run_dir.glob(f"{EPISODES_FILE}*"):
+                    shutil.copy2(table, out)
                 shutil.copytree(run_dir / TENSORBOARD_DIR, out / TENSORBOARD_DIR)
             saved = None if saved is None else Path(shutil.copy2(saved, out))
         episodes = learning_curve.read_episodes(folder / EPISODES_FILE)

@@ -1,8 +1,9 @@
-"""Files that grow by whole pieces."""
+"""Files that grow by whole pieces, and the file before each, which was full."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -26,3 +27,24 @@ def append_whole(path: Path, data: bytes) -> None:
         except OSError:
             os.ftruncate(file.fileno(), size)
             raise
+
+
+def make_room(path: Path, more: int, most_bytes: int) -> None:
+    """Rename a file to `older(path)` if it cannot take more bytes.
+
+    Args:
+        path: of the file, which may be missing.
+        more: bytes that are to be appended.
+        most_bytes: of the file and the one before it, together.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    with suppress(FileNotFoundError):
+        if path.stat().st_size + more > most_bytes // 2:
+            os.replace(path, older(path))
+
+
+def older(path: Path) -> Path:
+    """The name of the file before this one."""
+    return path.with_name(f"{path.name}.1")

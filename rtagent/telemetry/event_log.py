@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
-from rtagent.files.append import append_whole
+from rtagent.files.append import append_whole, make_room, older
 from rtagent.files.pruning import MIB
 from rtagent.files.regular_file import open_regular
 
@@ -70,7 +70,7 @@ class EventLog:
     ) -> None:
         self._path = path
         self._on_failure = on_failure
-        self._file_bytes = most_bytes // 2
+        self._most_bytes = most_bytes
         self._retry_s = retry_s
         self._clock = clock or MonotonicClock()
         self._changed = threading.Condition()
@@ -153,9 +153,7 @@ class EventLog:
         return True
 
     def _append(self, data: bytes) -> None:
-        with suppress(FileNotFoundError):
-            if self._path.stat().st_size + len(data) > self._file_bytes:
-                os.replace(self._path, _older(self._path))
+        make_room(self._path, len(data), self._most_bytes)
         append_whole(self._path, data)
 
     def _forget(self, batch: Sequence[dict[str, Any]]) -> None:
@@ -194,7 +192,7 @@ def read_events(
     events: list[dict[str, Any]] = []
     below = inf if before is None else before
     try:
-        for each in (path, _older(path)):
+        for each in (path, older(path)):
             with suppress(FileNotFoundError, NotADirectoryError), open_regular(each) as file:
                 for event in filter(None, map(_parsed, _lines_backwards(file))):
                     if event["id"] < below:
@@ -206,11 +204,6 @@ def read_events(
     except OSError as error:
         raise UserError(f"cannot read the events in {path}: {_reason(error)}") from None
     return events
-
-
-def _older(path: Path) -> Path:
-    """The name of the file before this one."""
-    return path.with_name(f"{path.name}.1")
 
 
 def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rtagent.files.append import older
 
 Floats = npt.NDArray[np.float64]
 
@@ -92,15 +95,14 @@ class History:
 
 
 def read_episodes(path: Path) -> Episodes:
-    """What the recorder wrote; none if there is no such file."""
-    try:
-        with open(path, newline="") as file:
-            rows = [
+    """What the recorder wrote, into the file and the one before it; none if there is no file."""
+    rows: list[tuple[float, float, float]] = []
+    for each in (older(path), path):
+        with suppress(FileNotFoundError), open(each, newline="") as file:
+            rows += (
                 (float(row["seconds"]), float(row["return"]), float(row["length"]))
                 for row in csv.DictReader(file)
-            ]
-    except FileNotFoundError:
-        rows = []
+            )
     columns = np.array(rows, np.float64).reshape(-1, 3).T
     return Episodes(*columns)
 

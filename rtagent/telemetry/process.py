@@ -2,8 +2,8 @@
 
 Into the folder of the run go `tensorboard/` (every figure every few seconds where it has changed,
 every finished episode, the decisions of the deadline controller; the tick is the step) and
-`episodes.csv`. Everything is read from shared memory, so nobody waits for the recorder; where it
-cannot write, it says so once and goes on trying.
+`episodes.csv`, with the one before it when that was full. Everything is read from shared memory, so
+nobody waits for the recorder; where it cannot write, it says so once and goes on trying.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtagent.clock import Clock
-from rtagent.files.append import append_whole
+from rtagent.files.append import append_whole, make_room, older
 from rtagent.files.pruning import MIB, newest_first, prune
 from rtagent.memory.horizon import Decision
 from rtagent.memory.process_metrics import EPISODES, RecorderRecord
@@ -102,10 +102,12 @@ class Recorder:
         self._table = run_dir / EPISODES_FILE
         self._folder = run_dir / TENSORBOARD_DIR
         self._most_bytes = world.config.run.tensorboard_mb * MIB
+        self._table_bytes = world.config.run.events_mb * MIB
         self._begin_file()
         self._failing = False
         self._shown: dict[str, float] = {}
-        self._table_tick = self._events_tick = mend_table(self._table)
+        tick = max(map(mend_table, (self._table, older(self._table))))
+        self._table_tick = self._events_tick = tick
         self._decisions = world.horizon.count
         self.rows = 0
 
@@ -125,14 +127,15 @@ class Recorder:
 
     def _write_table(self) -> None:
         episodes = self._finished_since(self._table_tick)
-        begun = self._table.exists() and self._table.stat().st_size
-        head = "" if begun else EPISODES_HEAD
-        lines = [
+        lines = "".join(
             f"{each['end_tick']},{each['length']},{each['return']!s},{self._seconds(each):.3f}\n"
             for each in episodes
-        ]
+        )
+        make_room(self._table, len(lines), self._table_bytes)
+        begun = self._table.exists() and self._table.stat().st_size
+        head = "" if begun else EPISODES_HEAD
         if head or lines:
-            append_whole(self._table, (head + "".join(lines)).encode())
+            append_whole(self._table, (head + lines).encode())
         if len(episodes):
             self._table_tick = int(episodes["end_tick"][-1])
 

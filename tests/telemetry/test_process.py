@@ -16,12 +16,14 @@ from tensorboard.backend.event_processing import event_accumulator as accumulato
 
 from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
+from rtagent.files.append import older
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, Decision
 from rtagent.memory.process_metrics import FinishedEpisode
 from rtagent.memory.world import World, WorldMemory
 from rtagent.telemetry import process as recorders
-from rtagent.telemetry.process import PERIOD_S, Recorder, mend_table, scalars
+from rtagent.telemetry.learning_curve import read_episodes
+from rtagent.telemetry.process import EPISODES_HEAD, PERIOD_S, Recorder, mend_table, scalars
 from tests.conftest import make_blueprint
 
 NOON = 1_700_000_000.0
@@ -178,6 +180,26 @@ def test_mending_the_table(tmp_path: Path, content: bytes, tick: int, left: byte
     path.write_bytes(content)
     assert mend_table(path) == tick
     assert path.read_bytes() == left
+
+
+def test_the_oldest_episodes_go_when_their_files_are_full(run: Run) -> None:
+    run.recorder._table_bytes = 400
+    ticks = [60 * number - 1 for number in range(1, 61)]
+    for tick in ticks:
+        run.episode(tick, 1.0)
+        run.recorder.record()
+    table = run.folder / "episodes.csv"
+    files = [older(table), table]
+    assert sorted(run.folder.glob("episodes.csv*")) == [table, older(table)]
+    assert all(file.read_text().startswith(EPISODES_HEAD) for file in files)
+    assert 200 < sum(file.stat().st_size for file in files) <= 400 + 2 * len(EPISODES_HEAD)
+    kept = read_episodes(table).seconds
+    assert list(kept) == pytest.approx([(tick + 1) / 60 for tick in ticks[-len(kept) :]], abs=0.1)
+    # Who takes over goes on behind the last episode, even where the new file is not begun yet.
+    table.rename(older(table))
+    run.recorder = run.start()
+    run.recorder.record()
+    assert table.read_text() == EPISODES_HEAD
 
 
 def test_what_cannot_be_written_is_reported_once_and_made_up_for(run: Run) -> None:
