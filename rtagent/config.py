@@ -19,6 +19,8 @@ MAX_LEARNERS = 64
 MOST_PROCESSES = MAX_INFERENCE_PROCESSES + MAX_LEARNERS
 LONGEST_DEADLINE_S = 366 * 86_400.0
 MOST_SAMPLES = 10**15
+MOST_ACTION = 3.4e38
+"""Of a continuous action: the largest float32."""
 MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
 
 Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
@@ -29,6 +31,7 @@ R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
 Host = Annotated[
     str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")
 ]
+ActionValue = Annotated[float, Field(ge=-MOST_ACTION, le=MOST_ACTION)]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
 
 
@@ -60,10 +63,16 @@ class EnvConfig(Section):
         description="Ticks per second of wall-clock time; auto: the environment's own rate "
         "(59.7275 for a Game Boy, `metadata['render_fps']` of a Gymnasium environment).",
     )
-    default_action: str | int | list[float] = Field(
-        "noop",
+    default_action: (
+        Annotated[str, Field(max_length=256)]
+        | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+        | Annotated[list[ActionValue], Field(max_length=256)]
+    ) = Field(
+        "noop", json_schema_extra=live("at the next tick"),
         description="Default behaviour when no action is ready: `noop`, `repeat`, an action, or "
-        "`package.module:callable`, called with the newest frame.",
+        "`package.module:callable`, called with the newest frame, which can be set before the "
+        "start only. An action that the environment does not have is reported as an event while "
+        "the daemon runs, and the default behaviour stays as it was.",
     )
     frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = Field(
         "auto", description="Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."
@@ -159,7 +168,7 @@ class InferenceConfig(Section):
     )
     action_deadline_ms: float | None = Field(
         None, gt=0.0, le=60_000.0, json_schema_extra=live("within a second"),
-        description="Wanted interaction time, ms; none: one tick.",
+        description="Wanted interaction time, ms. If it is not set, one tick.",
     )
     fill: int = Field(
         2, ge=0, le=2, json_schema_extra=live("at the next tick"),
@@ -213,7 +222,8 @@ class LearningConfig(Section):
         description="Transitions per update; with r3.mode, of the smallest one.",
     )
     prefetch: int = Field(
-        2, ge=0, le=16, description="Batches that a background thread keeps ready; 0: none."
+        2, ge=0, le=16, description="Batches that a background thread keeps ready; with 0 there is "
+        "no such thread."
     )
     learning_rate: float = Field(
         5e-4, gt=0.0, le=1.0, json_schema_extra=live("at the next update"),
@@ -238,8 +248,8 @@ class LearningConfig(Section):
     )
     target_tau: float | None = Field(
         None, gt=0.0, le=1.0, description="Soft update: the target network moves by this fraction "
-        "towards the weights at every update, and target_period is not used; none: by period, but "
-        "td3: 0.005, at every policy_delay-th update.",
+        "towards the weights at every update, and target_period is not used. If it is not set, "
+        "target_period holds; td3 moves its target by 0.005 at every policy_delay-th update.",
     )
     prioritized: bool = Field(
         False, description="Sample transitions with large errors more often (Schaul et al., 2016)."
@@ -311,7 +321,8 @@ class LearningConfig(Section):
     )
     evaluation_every_s: float = Field(
         0.0, ge=0.0, description="Seconds between two evaluations of the newest weights, without "
-        "exploration, by a process of its own with an environment of its own; 0: none.",
+        "exploration, by a process of its own with an environment of its own; with 0 there are "
+        "none.",
     )
     evaluation_episodes: int = Field(5, ge=1, le=1000, description="Episodes per evaluation.")
 
@@ -345,8 +356,8 @@ class R3Config(Section):
     )
     memory_budget_mb: int | None = Field(
         None, gt=0, le=MOST_MEMORY_MB, json_schema_extra=live("within a second"),
-        description="MiB for all processes, batches and replay "
-        "together; none: the replay grows to replay.capacity. It holds in every mode.",
+        description="MiB for all processes, batches and replay together, in every mode. If it is "
+        "not set, the replay grows to replay.capacity.",
     )
     factor: float = Field(
         2.0, gt=1.0, le=16.0, description="c: the batch size is multiplied or divided by it."
@@ -363,7 +374,8 @@ class R3Config(Section):
         "replay have together, at the start.",
     )
     target_return: float | None = Field(
-        None, description="R*: a horizon ends early once enough episodes reach it; none: never."
+        None, description="R*: a horizon ends early once enough episodes reach it. If it is "
+        "not set, no horizon does."
     )
     target_episodes: int = Field(
         10, ge=1, le=1000, description="K: consecutive episodes that must reach target_return."
@@ -380,11 +392,11 @@ class ServiceConfig(Section):
     )
     certificate: Path | None = Field(
         None, description="PEM file with a certificate and its chain: the service then speaks TLS "
-        "alone; none: without TLS. It is read again when the service is restarted.",
+        "alone. It is read again when the service is restarted.",
     )
     private_key: Path | None = Field(
-        None, description="PEM file with the certificate's key, without a passphrase; none: it is "
-        "in the certificate's file.",
+        None, description="PEM file with the certificate's key, without a passphrase. If it is "
+        "not set, the key is in the certificate's file.",
     )
     allowed_hosts: list[Host] = Field(
         default_factory=list, description="Further names under which browsers and programs may "
@@ -418,7 +430,8 @@ class RunConfig(Section):
         4096, ge=1, le=MOST_DISK_MB, description="MiB of the runs' folders that are kept."
     )
     events_mb: int = Field(
-        16, ge=1, le=1024, description="MiB of events that a run keeps; then the oldest go."
+        16, ge=1, le=1024, description="MiB of events that a run keeps, and of finished episodes "
+        "(`episodes.csv`); then the oldest go."
     )
     tensorboard_mb: int = Field(
         1024, ge=1, le=MOST_DISK_MB, description="The same of its figures for TensorBoard."

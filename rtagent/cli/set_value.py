@@ -86,7 +86,7 @@ def _value(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, int | float | str) else text
+    return value if isinstance(value, int | float | str | list) else text
 
 
 def _shown(value: Any) -> str:

@@ -21,6 +21,7 @@ from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.errors import UserError
 from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
@@ -77,7 +78,7 @@ class TickLoop:
         seed: int,
     ) -> None:
         self._adapter = adapter
-        self._default = default
+        self.default = default
         self._frames = frames
         self._ledger = ledger
         self._actions = actions
@@ -161,7 +162,7 @@ class TickLoop:
         if choice.payload is not None:
             action: Action = choice.payload.action
             return action
-        return self._default.action(self._frame, self._action)
+        return self.default.action(self._frame, self._action)
 
     def _count(self, choice: Choice, reward: float) -> None:
         record = self._record
@@ -199,25 +200,27 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
         clock.sleep_until(clock.now() + START_POLL_S)
     schedule = TickSchedule(adapter.rate_hz, 0, first, config.env.max_catch_up_ticks)
     loop = TickLoop(
-        adapter,
-        default,
-        frames=world.frames,
-        ledger=ledger,
-        actions=world.actions,
-        record=context.record,
-        schedule=schedule,
-        arbiter=Arbiter(last_frame=_last_frame(ledger)),
-        clock=clock,
-        seed=config.run.seed + first,
+        adapter, default, frames=world.frames, ledger=ledger, actions=world.actions,
+        record=context.record, schedule=schedule, arbiter=Arbiter(last_frame=_last_frame(ledger)),
+        clock=clock, seed=config.run.seed + first,
     )
     gc.collect()
     gc.freeze()
     schedule.anchor_ns = round((clock.now() + 2.0 / adapter.rate_hz) * NANO)
     _note_anchor(context.record, schedule)
     told, told_at = 0, -FAULTS_TOLD_EVERY_S
+    behaviour = config.env.default_action
     while not context.stopping:
-        world.actions.limit(context.desired.rows)
-        loop.arbiter.fill = context.desired.inference.fill
+        desired = context.desired
+        world.actions.limit(desired.rows)
+        loop.arbiter.fill = desired.inference.fill
+        if desired.env.default_action != behaviour:
+            behaviour = desired.env.default_action
+            try:
+                loop.default = DefaultBehaviour(desired.env, adapter)
+            except UserError as error:
+                faults = int(context.record["faults"][0])
+                context.event("environment_fault", reason=str(error), faults=faults)
         context.beat()
         loop.run_next()
         if adapter.faults > told and clock.now() - told_at >= FAULTS_TOLD_EVERY_S:

@@ -16,7 +16,7 @@ from rtagent.config import Config, EnvConfig, InferenceConfig, LearningConfig, R
 from rtagent.live_config import live_values, with_values
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 
-CAPACITY = 8192
+CAPACITY = 16 << 10
 
 
 @dataclass(frozen=True)

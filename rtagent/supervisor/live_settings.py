@@ -45,6 +45,13 @@ def change(desired: DesiredState, changes: Values) -> DesiredState:
     Raises:
         UserError: names what cannot be changed, or the value that is not acceptable.
     """
+    default = changes.get("env", {}).get("default_action")
+    if isinstance(default, str) and default not in ("noop", "repeat"):
+        # Whoever may change settings must not be able to have code imported.
+        raise UserError(
+            f"env.default_action = {default!r}: noop, repeat or an action; a function can be set "
+            "before the start only"
+        )
     return _counted(replace(desired, config=changed(desired.config, changes)))
 
 

@@ -399,8 +399,8 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
     monkeypatch.setattr(process, "gc", SimpleNamespace(collect=int, freeze=int))
     memory = Memory(make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=1))
 
-    def live(
-        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None, fill: int = 2
+    def run(
+        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None, **live: Any
     ) -> SimpleNamespace:
         last = memory.ledger.newest + ticks
 
@@ -417,14 +417,14 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
         context = Context(
             config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
             world=memory, clock=VirtualClock(start_s), record=memory.record,
-            desired=make_desired(go=True, inference={"fill": fill}), ready=ready, events=[],
+            desired=make_desired(go=True, **live), ready=ready, events=[],
         )
         context.event = lambda kind, **said: context.events.append((kind, said))
         process.run(context)  # type: ignore[arg-type]
         return context
 
-    live.memory = memory  # type: ignore[attr-defined]
-    return live
+    run.memory = memory  # type: ignore[attr-defined]
+    return run
 
 
 def test_body_forgets_what_its_predecessor_was_doing(
@@ -512,6 +512,15 @@ def test_fill_follows_the_desired_state(
         return choose(arbiter, *arguments)
 
     monkeypatch.setattr(process.Arbiter, "choose", chosen)
-    body(1, start_s=5.0, fill=0)
-    body(1, start_s=6.0, fill=1)
+    body(1, start_s=5.0, inference={"fill": 0})
+    body(1, start_s=6.0, inference={"fill": 1})
     assert seen == [0, 1]
+
+
+def test_default_action_follows_the_desired_state(body: Callable[..., SimpleNamespace]) -> None:
+    changed, refused = (body(2, start_s=s, env={"default_action": a}) for s, a in ((5, 1), (6, 9)))
+    assert changed.world.ledger.read(0, 4)["action"].tolist() == [1, 1, 0, 0]
+    assert changed.events == []
+    ((kind, said),) = refused.events
+    assert kind == "environment_fault"
+    assert "env.default_action = 9" in said["reason"]

@@ -41,6 +41,7 @@ def test_the_longest_state_fits(memory: memoryview) -> None:
     longest = with_changes(
         DESIRED, processes=256, rows=256, learner_ring=list(range(MAX_LEARNERS)),
         inference={"injected_latency_ms": 1 / 3 * 1e5},
+        env={"default_action": [-1 / 3 * 1e-300] * 256},
     )
     Control(memory, CONFIG).write(longest)
     assert Control(memory, CONFIG).desired == longest

@@ -39,6 +39,8 @@ def test_the_first_state_follows_the_configuration() -> None:
         ("learning", "processes", 5),
         ("learning", "paused", True),
         ("r3", "data_budget", 999),
+        ("env", "default_action", [0.5, -1.0]),
+        ("env", "default_action", "repeat"),
     ],
 )
 def test_a_change_reaches_the_state(
@@ -88,12 +90,14 @@ def test_rows_never_shrink(desired: DesiredState) -> None:
         ("r3", {"mode": "step"}, "needs r3.data_budget"),
         ("r3", {"memory_budget_mb": 0}, "r3.memory_budget_mb = 0"),
         ("inference", {"processes": 0}, "inference.processes = 0"),
+        ("env", {"default_action": "os:abort"}, "env.default_action = 'os:abort'"),
+        ("env", {"rate_hz": 5}, "env.rate_hz: cannot be changed"),
     ],
 )
 def test_a_bad_change_is_refused_whole(
     desired: DesiredState, section: str, arguments: dict[str, Any], reason: str
 ) -> None:
-    good = {"processes": 2} if section != "r3" else {"deadline_s": 5.0}
+    good = {"r3": {"deadline_s": 5.0}, "env": {}}.get(section, {"processes": 2})
     with pytest.raises(UserError, match=reason):
         change(desired, {section: good | arguments})
     assert desired == first_state(desired.config)
