@@ -29,8 +29,8 @@ class MonotonicClock:
 
     Args:
         ahead: how long before the end of a wait the sleep ends; the rest is spun. Only the
-            environment process, which has a core's attention, should. None: no spinning, and waits
-            end as late as sleeps do.
+            environment process, which has a core's attention, should. If None, nothing is spun, and
+            waits end as late as sleeps do.
     """
 
     def __init__(self, ahead: WakeAhead | None = None) -> None:

@@ -32,9 +32,9 @@ def load_config(
     Args:
         path: a TOML file, or what would stand in one, `{"env": {"id": ...}}`; `env.id`,
             `env.default_action` and `policy.factory` may be the class or function itself, if it can
-            be imported. None: the defaults, which fit the built-in game.
+            be imported. If None, the defaults, which fit the built-in game.
         overrides: `SECTION.KEY=VALUE` strings, the strongest source.
-        environ: where `RTAGENT_SECTION__KEY` is looked up; the process's environment if none.
+        environ: where `RTAGENT_SECTION__KEY` is looked up; the process's environment if None.
 
     Returns:
         The validated configuration.

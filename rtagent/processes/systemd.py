@@ -55,8 +55,8 @@ class Notifier:
     Args:
         address: a path, or a name in the abstract namespace that begins with `@`. If None, nobody
             listens.
-        watchdog_s: seconds without `watchdog` after which the service manager ends this process;
-            none: it does not watch.
+        watchdog_s: seconds without `watchdog` after which the service manager ends this process. If
+            None, it does not watch.
     """
 
     def __init__(self, address: str | None, watchdog_s: float | None = None) -> None:

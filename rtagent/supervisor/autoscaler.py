@@ -44,8 +44,8 @@ class Measured:
         mean_s: inference time.
         longest_s: inference time but for a few hold-ups.
         samples: inferences behind these figures.
-        interaction_s: mean time between two new actions being executed; None: unknown.
-        inaction: share of default ticks; None: unknown.
+        interaction_s: mean time between two new actions being executed, if known.
+        inaction: share of default ticks, if known.
     """
 
     mean_s: float
@@ -144,7 +144,7 @@ class AutoScaler:
     def step(
         self, now: float, current: int, measured: Measured | None, limits: Limits
     ) -> Move | None:
-        """What to change now; None: nothing. Not asked for a while means: changed by hand.
+        """What to change now, if anything. Not asked for a while means: changed by hand.
 
         Args:
             now: seconds.

@@ -251,7 +251,7 @@ class Children:
         return now - max(heard_ns / NANO, child.since, self._awake_since)
 
     def _busy(self, child: Child, now: float) -> str | None:
-        """What the environment has been doing for long; None: it waits for the clock."""
+        """What the environment has been doing for long; None while it waits for the clock."""
         doing, since_ns = self._metrics.environment.doing
         long = now - max(since_ns / NANO, child.since) > BUSY_S
         return doing.name.lower() if doing is not Doing.WAITING and long else None

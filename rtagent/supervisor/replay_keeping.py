@@ -68,7 +68,7 @@ class ReplayKeeping:
         return self._process is not None
 
     def find(self, config: Config, blueprint: Blueprint) -> Past | None:
-        """What a run begins with: its saved replay, or else demonstrations; None: nothing.
+        """What a run begins with: its saved replay, or else demonstrations, if any.
 
         Raises:
             UserError: it does not belong to this run.

@@ -30,7 +30,7 @@ class Found:
 
     Attributes:
         blueprint: the shapes of the run.
-        resume: the checkpoint to go on from; None: none.
+        resume: the checkpoint to go on from, if there is one.
         events: what is worth telling: kind and details.
     """
 
@@ -56,7 +56,7 @@ def find_shapes(
         stopping: asked again and again; ends the wait.
 
     Returns:
-        What was found; none if it was told to stop.
+        What was found; None if it was told to stop.
 
     Raises:
         UserError: something cannot be built or used as configured.
@@ -98,18 +98,14 @@ def _ask(
     body: Callable[..., None],
     *args: Any,
 ) -> Any:
-    """What a child answers through its pipe, the last of its arguments.
+    """The tuple that a child answers through a pipe, its last argument; None if told to stop.
 
     Args:
         fork_server: starts it.
         stopping: asked again and again; ends the wait.
         name: of the process.
         ended: the error if it ends without an answer; has a place for `code`.
-        body: what it runs.
-        args: of the body.
-
-    Returns:
-        The answer, a tuple; none if it was told to stop.
+        body: what it runs, with `args`.
 
     Raises:
         UserError: it says so, ends without an answer, or cannot be started.

@@ -87,7 +87,7 @@ class StateDir:
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether a daemon holds a state directory, however it was started; None: that is not known."""
+    """Whether a daemon holds a state directory, however it was started; None if not known."""
     try:
         descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -144,7 +144,7 @@ class Report:
         self._lines.close(CLOSE_LIMIT_S)
 
     def _note_loss(self, reason: str | None) -> None:
-        """Why events do not reach the disk; None: they do again. From the log's thread."""
+        """Why events do not reach the disk; None once they do again. From the log's thread."""
         self._lost = reason
 
 

@@ -80,7 +80,7 @@ class Selection(BaseModel):
         examples=[57],
     )
     kind: list[Kind] = Field(
-        [], max_length=20, description="Only events of these kinds, at most 20; none: all.",
+        [], max_length=20, description="Only events of these kinds, at most 20; all if left out.",
         examples=[["set", "restarted"]],
     )
 

@@ -128,7 +128,7 @@ ACTING = (
     Shown(
         ("Age of the executed actions, in ticks", "Delays", "none", "no action"),
         "How many of the newest ticks, at most 4,096, executed an action whose observation was so "
-        "many ticks old; none: the default behaviour.",
+        "many ticks old. The bar named none counts those of the default behaviour.",
         "/v1/timeline",
     ),
 )

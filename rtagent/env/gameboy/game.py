@@ -74,8 +74,8 @@ class Game(GameBoyEnv):
             rewards: reward file, see `rewards.py`; only `rtagent rom record --states` needs none.
             start: file of the state in which every episode begins, as `save_state` or the backend's
                 own tools write it, or a script of keys, whose name ends in `.keys`, that leads to
-                it (see `key_script.py`); or a folder of such files, among which `reset` picks;
-                none: after `boot_frames`.
+                it (see `key_script.py`); or a folder of such files, among which `reset` picks.
+                If None, after `boot_frames`.
             actions: for each action its buttons, such as `A`, `RIGHT+A` or `NOOP`.
             max_ticks: length at which an episode is truncated; 0: never.
             boot_frames: frames that the cartridge runs, untouched, before the start is taken.

@@ -35,7 +35,7 @@ class Figure:
             what was asked for; estimate: worked out by a model or a test; bound: it is not more.
         names: what the dashboard calls it; a small label stands after the large one of its group
             and a comma.
-        none: when the value is None; empty: it never is.
+        none: when the value is None; empty if it never is.
         labels: in Prometheus, that set it apart from other figures of the same metric.
         family: what the figures of one metric have in common, one sentence; empty: `meaning`.
         parts: for a group, the dashboard's names of its parts.
