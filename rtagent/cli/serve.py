@@ -18,9 +18,8 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.logs.log_format import FORMATS, log_to_stderr
-from rtagent.logs.log_lines import open_standard_streams
 from rtagent.processes.scheduling import spare_or_sacrifice
-from rtagent.processes.systemd import Notifier, Systemd
+from rtagent.processes.systemd import Systemd
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
 from service.http.binding import bind, is_loopback
@@ -80,7 +79,6 @@ def serve(config: Config, *, quiet: bool, log_format: str) -> int:
         quiet: log warnings and errors alone.
         log_format: one of `log_format.FORMATS`.
     """
-    open_standard_streams()
     log_to_stderr(log_format, logging.WARNING if quiet else logging.INFO)
     # Whatever the daemon writes is for its user alone.
     os.umask(0o077)
@@ -133,7 +131,7 @@ def _supervise(
         service=partial(_run_service, settings, sock, log_format),
         url=settings.url,
         preload=(SERVICE_MODULE,),
-        systemd=Systemd(Notifier.from_environment(os.environ)),
+        systemd=Systemd(os.environ),
         # An address behind which nothing can start would be a false promise.
         probed=lambda: print(address, flush=True),
     )

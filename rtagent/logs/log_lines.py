@@ -94,19 +94,3 @@ class StderrHandler(logging.Handler):
         room = select.poll()
         room.register(self._descriptor, select.POLLOUT)
         return any(event & select.POLLOUT for _, event in room.poll(1000.0 * self._wait_s))
-
-
-def open_standard_streams() -> None:
-    """Put /dev/null where stdin, stdout or stderr are closed.
-
-    Else the first files that are opened get their numbers, and are written to in their place.
-    """
-    for descriptor in (0, 1, STDERR):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            null = os.open(os.devnull, os.O_RDWR)
-            if null != descriptor:
-                os.dup2(null, descriptor)
-                os.close(null)
-            os.set_inheritable(descriptor, True)

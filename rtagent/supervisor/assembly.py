@@ -29,8 +29,8 @@ from rtagent.supervisor.live_settings import check_size
 from rtagent.supervisor.memory_keeping import MemoryKeeping
 from rtagent.supervisor.replay_keeping import Past, ReplayKeeping
 from rtagent.supervisor.scaling import Scaling, first_number
-from rtagent.supervisor.staffing import Staffing
-from rtagent.supervisor.startup import Found, find_shapes, publish_first_weights
+from rtagent.supervisor.staffing import starter_of
+from rtagent.supervisor.startup import find_shapes, publish_first_weights
 from rtagent.supervisor.status import Report
 
 
@@ -40,11 +40,9 @@ class Setup:
 
     Attributes:
         desired: the settings.
-        clock: time.
         inbox: where commands and the wish to stop wait.
-        report: told what happens.
         run_dir: where the records of the run are written.
-        service: body of the HTTP service's process. If None, there is no service.
+        service: body of the HTTP service's process, if there is one.
         preload: further modules for the fork server.
         probed: called once environment and network have been built as configured, and there is
             memory for them.
@@ -74,19 +72,11 @@ class Run:
     """What a run consists of.
 
     Attributes:
-        setup: what it was made from.
         most_processes: inference processes and learners that the machine has room for.
-        fork_server: starts every process.
-        memory: the shared memory's owner.
-        world: the shared memory.
         resume: the checkpoint to go on from.
-        children: the processes.
         saving: saves and restores the replay.
         checkpoints: what has been asked of the learners.
         pending: changes that are not in force yet.
-        memory_keeping: keeps memory within its budget.
-        commands: carries out what is asked for.
-        scaling: the automatic number of inference processes.
     """
 
     setup: Setup
@@ -110,11 +100,7 @@ class Run:
 
 
 def assemble(setup: Setup, opened: ExitStack) -> Run | None:
-    """Make what a run consists of.
-
-    Args:
-        setup: what from.
-        opened: closes what was opened, in the end.
+    """Make what a run consists of; `opened` closes it in the end.
 
     Returns:
         The run; None if it was told to stop meanwhile.
@@ -134,9 +120,7 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
     processes.callback(fork_server.stop)
     saving = ReplayKeeping(config.state_dir / "replay", setup.report, setup.clock, fork_server)
     processes.callback(saving.abort)
-    found = find_shapes(
-        fork_server, config, setup.checkpoint_dir, setup.run_dir, setup.stopping
-    )
+    found = find_shapes(fork_server, config, setup.checkpoint_dir, setup.run_dir, setup.stopping)
     if found is None:
         return None
     past = saving.find(config, found.blueprint)
@@ -148,37 +132,23 @@ def assemble(setup: Setup, opened: ExitStack) -> Run | None:
     setup.probed()
     for kind, details in found.events:
         setup.report.event(kind, source="probe", **details)
-    children = _children(setup, fork_server, memory, world, found)
+    starter = starter_of(
+        fork_server, memory.handles, setup.service, setup.checkpoint_dir, found.resume,
+        setup.run_dir,
+    )
+    children = Children(
+        world.metrics, starter, setup.report, found.blueprint.tick_seconds, config.run.seed,
+        config.env,
+    )
     processes.callback(children.kill_all)
-    run = _connect(setup, most, fork_server, memory, world, found, children, saving, held)
+    run = _connect(setup, most, fork_server, memory, world, found.resume, children, saving, held)
     _fill(run, past)
     return None if setup.stopping() else run
 
 
-def _children(
-    setup: Setup, fork_server: ForkServer, memory: WorldMemory, world: World, found: Found
-) -> Children:
-    config = setup.desired.config
-    staffing = Staffing(
-        fork_server, memory.handles, setup.service, setup.checkpoint_dir, found.resume,
-        setup.run_dir,
-    )
-    return Children(
-        world.metrics, staffing.starter, setup.report, found.blueprint.tick_seconds,
-        config.run.seed, config.env,
-    )
-
-
 def _connect(
-    setup: Setup,
-    most: int,
-    fork_server: ForkServer,
-    memory: WorldMemory,
-    world: World,
-    found: Found,
-    children: Children,
-    saving: ReplayKeeping,
-    held: ExitStack,
+    setup: Setup, most: int, fork_server: ForkServer, memory: WorldMemory, world: World,
+    resume: Path | None, children: Children, saving: ReplayKeeping, held: ExitStack,
 ) -> Run:
     """Make what watches and changes the run."""
     desired, report, clock = setup.desired, setup.report, setup.clock
@@ -200,7 +170,7 @@ def _connect(
         report, clock,
     )
     return Run(
-        setup, most, fork_server, memory, world, found.resume, children, saving, checkpoints,
+        setup, most, fork_server, memory, world, resume, children, saving, checkpoints,
         pending, MemoryKeeping(memory, world, coordinator, report), commands,
         Scaling(world, clock),
     )

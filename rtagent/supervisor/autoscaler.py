@@ -72,14 +72,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Move:
-    """A change of the number of processes.
-
-    Attributes:
-        before: processes.
-        after: processes.
-        why: one sentence with the figures.
-        inputs: the figures.
-    """
+    """A change of the number of processes: why in one sentence, with the figures in `inputs`."""
 
     before: int
     after: int
@@ -128,11 +121,7 @@ class AutoScaler:
         self._shrunk_at = -math.inf
 
     def reset(self, now: float) -> None:
-        """Settings were changed by hand: what was learned before counts no more.
-
-        Args:
-            now: seconds.
-        """
+        """Settings were changed by hand: what was learned before counts no more."""
         self._limits = None
         self._since, self._wait_s = now, REACT_S
         self._at_once = True
@@ -219,7 +208,8 @@ class AutoScaler:
         at_once, self._at_once = self._at_once, False
         last, newest = self._last(GROW_S), self._seen[-1]
         if at_once and newest.roomy < current:
-            return self._follow(now, current, newest.roomy, measured, limits)
+            why = _reason(measured, limits, newest.roomy)
+            return self._move(now, current, newest.roomy, why, measured)
         if not at_once and not (last and all(seen.needed > current for seen in last)):
             return None
         most = limits.most if self._ceiling is None else self._ceiling.processes
@@ -229,7 +219,7 @@ class AutoScaler:
         if now - self._shrunk_at < 2 * SHRINK_S:
             # Having to grow so soon means that it was wrong to shrink.
             self._floor, self._floor_until = after, now + REMEMBERED_S
-        move = self._follow(now, current, after, measured, limits)
+        move = self._move(now, current, after, _reason(measured, limits, after), measured)
         self._growth = _Growth(current, measured)
         return move
 
@@ -245,13 +235,8 @@ class AutoScaler:
         if enough >= current:
             return None
         self._shrunk_at = now
-        return self._follow(now, current, enough, measured, limits, f", for {SHRINK_S:g} s now")
-
-    def _follow(
-        self, now: float, before: int, after: int, measured: Measured, limits: Limits,
-        since: str = "",
-    ) -> Move:
-        return self._move(now, before, after, _reason(measured, limits, after) + since, measured)
+        why = f"{_reason(measured, limits, enough)}, for {SHRINK_S:g} s now"
+        return self._move(now, current, enough, why, measured)
 
     def _move(
         self, now: float, before: int, after: int, why: str, measured: Measured | None
@@ -280,11 +265,7 @@ class AutoScaler:
 
 
 def first_guess(limits: Limits) -> int:
-    """Processes to start with, before anything is measured: `adaptive` seldom needs less than two.
-
-    Args:
-        limits: to be kept to.
-    """
+    """Processes to start with, unmeasured: `adaptive` seldom needs less than two."""
     return min(limits.most, 2 if limits.algorithm in PROMISING else 1)
 
 

@@ -19,26 +19,19 @@ LIMIT_S = 600.0
 
 
 class CheckpointRequests:
-    """What has been asked for, and what became of it.
-
-    Args:
-        saving: saves the replay.
-    """
+    """What has been asked for, and what became of it; `saving` saves the replay."""
 
     def __init__(self, saving: ReplayKeeping) -> None:
         self._saving = saving
         self._written: dict[int, dict[str, Any]] = {}
 
     def begin(self, number: int, arguments: dict[str, Any], handles: WorldHandles) -> InForce:
-        """Take in a request.
+        """Take in a request; what is returned says when it is written.
 
         Args:
             number: of the request.
             arguments: `replay`: save it, too.
             handles: of the shared memory.
-
-        Returns:
-            Says when it is written.
 
         Raises:
             UserError: it cannot be done now; nothing has been begun.
@@ -46,9 +39,9 @@ class CheckpointRequests:
         if unknown := set(arguments) - {"replay"}:
             raise UserError(f"checkpoint: unknown argument {sorted(unknown)[0]!r}")
         replay = bool(arguments.get("replay", False))
-        if replay and self._saving.busy:
-            raise UserError("the replay is being saved already")
         if replay:
+            if self._saving.busy:
+                raise UserError("the replay is being saved already")
             self._saving.start_save(handles)
         return lambda: self._outcome(number, replay)
 

@@ -21,10 +21,11 @@ from rtagent.config import EnvConfig
 from rtagent.memory.actions import NANO
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.processes.pipe import MOST_AT_ONCE
-from rtagent.processes.systemd import Heartbeat, every_role_fresh
 from rtagent.supervisor.child import Child, Starter, State
 from rtagent.supervisor.status import Report
 
+NEEDED_ROLES = frozenset({"environment", "inference", "learner", "service"})
+"""What a run cannot do without. Evaluation and recorder only watch."""
 BOOT_LIMIT_S = 60.0
 SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
@@ -184,16 +185,17 @@ class Children:
             self._report.event(kind, source=child.name, error="".join(error), **again)
 
     def fresh(self, now: float) -> bool:
-        """Whether every role that a run needs has a process that beats."""
-        return every_role_fresh(
-            Heartbeat(
-                child.role,
-                self._silent_for(child, now) if child.alive else math.inf,
-                self._silence_limit(child, now),
-            )
-            for child in self
-            if child.state not in (State.STOPPING, State.STOPPED)
-        )
+        """Whether every role that a run needs has a process that beats.
+
+        One that hangs beside others of its role is replaced. A role of which nobody is left is what
+        only a new start of the daemon can mend.
+        """
+        beats: dict[str, bool] = {}
+        for child in self:
+            if child.role in NEEDED_ROLES and child.state not in (State.STOPPING, State.STOPPED):
+                silent = self._silent_for(child, now) > self._silence_limit(child, now)
+                beats[child.role] = beats.get(child.role, False) or (child.alive and not silent)
+        return all(beats.values())
 
     def stop(self, now: float) -> None:
         """Expect everybody to leave."""

@@ -35,9 +35,6 @@ ROLES = {"inference": "inference", "learning": "learner"}
 class Desired:
     """The desired state with every change so far, and the control cell that tells the workers.
 
-    Args:
-        config: what the run starts with.
-
     Attributes:
         current: what the workers are told.
     """
@@ -91,18 +88,9 @@ class CommandHandler:
     """
 
     def __init__(
-        self,
-        desired: Desired,
-        inbox: Inbox,
-        pending: PendingChanges,
-        checkpoints: CheckpointRequests,
-        memory: WorldMemory,
-        world: World,
-        children: Children,
-        coordinator: Coordinator,
-        most_processes: int,
-        report: Report,
-        clock: Clock,
+        self, desired: Desired, inbox: Inbox, pending: PendingChanges,
+        checkpoints: CheckpointRequests, memory: WorldMemory, world: World, children: Children,
+        coordinator: Coordinator, most_processes: int, report: Report, clock: Clock,
     ) -> None:
         self._desired = desired
         self._inbox = inbox

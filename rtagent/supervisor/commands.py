@@ -30,18 +30,12 @@ class NotInForce(UserError):
 
 
 InForce = Callable[[], dict[str, Any] | None]
+"""The answer once a change is in force, None before; raises `UserError` if it never will be."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """Something to be done.
-
-    Attributes:
-        name: what.
-        arguments: with what.
-        by: who asks.
-        result: resolved when it is in force, or with a `UserError`.
-    """
+    """Something to be done; `result` is resolved when it is in force, or with a `UserError`."""
 
     name: str
     arguments: dict[str, Any]
@@ -124,8 +118,8 @@ class Inbox:
         self._closed = True
         self._refuse_rest()
         wake_writer, self._wake_writer = self._wake_writer, -1
-        os.close(self.wake_reader)
-        os.close(wake_writer)
+        for each in (self.wake_reader, wake_writer):
+            os.close(each)
 
     def _refuse_rest(self) -> None:
         for command in self.take():
@@ -141,15 +135,7 @@ class PendingChanges:
     def add(
         self, result: Result, in_force: InForce, now: float, limit: float = CHANGE_LIMIT_S
     ) -> None:
-        """Expect a change to be in force soon.
-
-        Args:
-            result: resolved then.
-            in_force: the answer, once it is in force; None before; raises `UserError` if it
-                never will be.
-            now: seconds.
-            limit: seconds to wait at most.
-        """
+        """Expect a change to be in force within a limit, seconds; `result` is resolved then."""
         self._pending.append((result, in_force, now + limit))
 
     def postpone(self, seconds: float) -> None:
@@ -159,11 +145,7 @@ class PendingChanges:
         ]
 
     def settle(self, now: float) -> None:
-        """Resolve what has come into force, failed, or taken too long.
-
-        Args:
-            now: seconds.
-        """
+        """Resolve what has come into force, failed, or taken too long."""
         for entry in list(self._pending):
             result, in_force, deadline = entry
             try:
@@ -186,11 +168,7 @@ class PendingChanges:
 
 
 def running(workers: Sequence[Child], count: int) -> bool:
-    """Whether as many processes of a role run as are wanted, and none is on its way.
-
-    Args:
-        workers: every process of the role.
-        count: how many of them should run.
+    """Whether as many of a role's processes run as are wanted, and none is on its way.
 
     Raises:
         UserError: one of them has failed.

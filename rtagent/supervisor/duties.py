@@ -19,12 +19,7 @@ TOLD_EVERY_S = 30.0
 
 
 class Duties:
-    """Does duties, and tells of those that fail.
-
-    Args:
-        report: told.
-        clock: time.
-    """
+    """Does duties, and tells of those that fail."""
 
     def __init__(self, report: Report, clock: Clock) -> None:
         self._report = report
@@ -33,12 +28,7 @@ class Duties:
         self._told_at: dict[str, float] = {}
 
     def do(self, name: str, duty: Callable[[], object]) -> bool:
-        """Do a duty; whether it could be done.
-
-        Args:
-            name: in the event.
-            duty: what to do.
-        """
+        """Do a duty; whether it could be done. An event would call it by its name."""
         try:
             duty()
         except Exception:

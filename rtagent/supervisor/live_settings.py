@@ -36,11 +36,7 @@ def check_size(config: Config) -> None:
 
 
 def change(desired: DesiredState, changes: Values) -> DesiredState:
-    """The desired state after a change.
-
-    Args:
-        desired: in force.
-        changes: new values of live settings; what is absent stays.
+    """The desired state after a change of live settings; what is absent stays.
 
     Raises:
         UserError: names what cannot be changed, or the value that is not acceptable.

@@ -45,14 +45,6 @@ def update_members(
 
 
 def learner_ring(learners: Iterable[Child], desired: DesiredState) -> list[int]:
-    """The learners that take turns: a dead one loses its turn at once.
-
-    Args:
-        learners: the learner processes.
-        desired: names the number of learners.
-    """
-    return sorted(
-        child.index
-        for child in learners
-        if child.state is State.RUNNING and child.index < desired.learning.processes
-    )
+    """The learners that take turns: a dead one loses its turn at once."""
+    running = (child.index for child in learners if child.state is State.RUNNING)
+    return sorted(index for index in running if index < desired.learning.processes)

@@ -11,14 +11,7 @@ from rtagent.supervisor.status import Report
 
 
 class MemoryKeeping:
-    """Keeps memory within its budget, and the rings reserved ahead of the writer.
-
-    Args:
-        memory: the owner of the shared memory.
-        world: the shared memory.
-        coordinator: decides.
-        report: told when memory is short.
-    """
+    """Keeps memory within its budget, and the rings reserved ahead of the writer."""
 
     def __init__(
         self, memory: WorldMemory, world: World, coordinator: Coordinator, report: Report
@@ -36,10 +29,6 @@ class MemoryKeeping:
 
     def step(self, now: float, desired: DesiredState) -> Changes | None:
         """Look at everything once; what is to be put in force, if anything.
-
-        Args:
-            now: seconds.
-            desired: in force.
 
         Raises:
             UserError: the budget is below what the workers need.

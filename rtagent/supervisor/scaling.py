@@ -59,12 +59,7 @@ def first_number(
 
 
 class Scaling:
-    """Chooses the number of inference processes while the run goes on.
-
-    Args:
-        world: the shared memory.
-        clock: time.
-    """
+    """Chooses the number of inference processes while the run goes on."""
 
     def __init__(self, world: World, clock: Clock) -> None:
         self._world = world
@@ -78,11 +73,7 @@ class Scaling:
         self._known = None
 
     def step(
-        self,
-        now: float,
-        inference: InferenceConfig,
-        current: int,
-        workers: Iterable[Child],
+        self, now: float, inference: InferenceConfig, current: int, workers: Iterable[Child],
         room: int = MAX_INFERENCE_PROCESSES,
     ) -> Move | None:
         """What to change now, if anything.
@@ -90,7 +81,7 @@ class Scaling:
         Args:
             now: seconds.
             inference: in force.
-            current: processes ordered.
+            current: number of processes that is wanted.
             workers: the inference processes.
             room: inference processes that the machine has room for.
         """
@@ -122,10 +113,5 @@ class Scaling:
         rows = self._reader.rows_since(since)
         interaction_s = interaction(rows["time_ns"][rows["source"] == Source.AGENT] / NANO).mean
         inaction = float((rows["source"] == Source.DEFAULT).mean()) if len(rows) else None
-        return Measured(
-            mean_s=min(float(latencies.mean()) / NANO, longest),
-            longest_s=longest,
-            samples=len(latencies),
-            interaction_s=interaction_s,
-            inaction=inaction,
-        )
+        mean = min(float(latencies.mean()) / NANO, longest)
+        return Measured(mean, longest, len(latencies), interaction_s, inaction)

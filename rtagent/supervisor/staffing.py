@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,7 @@ ENTRIES = {
 
 
 def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[Key]:
-    """The processes that should exist now, in the order of their start.
-
-    Args:
-        config: in force.
-        desired: in force.
-        service: whether there is an HTTP service.
-    """
+    """The processes that should exist now, in the order of their start."""
     if service:
         yield "service", 0
     yield "environment", 0
@@ -44,33 +37,27 @@ def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[
         yield "recorder", 0
 
 
-@dataclass(frozen=True)
-class Staffing:
-    """Makes what starts a process.
+def starter_of(
+    fork_server: ForkServer, handles: WorldHandles, service: Any, checkpoint_dir: Path,
+    resume: Path | None, run_dir: Path,
+) -> Callable[[str, int], Starter]:
+    """What starts the process of a role and an index.
 
-    Attributes:
+    Args:
         fork_server: forks it.
         handles: of the shared memory.
-        service: body of the HTTP service's process. If None, no service.
+        service: body of the HTTP service's process, if there is one.
         checkpoint_dir: where learners write.
         resume: checkpoint to start from.
         run_dir: where the records of this run are written.
     """
 
-    fork_server: ForkServer
-    handles: WorldHandles
-    service: Any
-    checkpoint_dir: Path
-    resume: Path | None
-    run_dir: Path
-
-    def starter(self, role: str, index: int) -> Starter:
-        """What starts the process of a role and an index."""
-        spawn = self.fork_server.spawn
+    def starter(role: str, index: int) -> Starter:
         if role == "service":
-            return partial(spawn, self.service, self.handles, name=role)
+            return partial(fork_server.spawn, service, handles, name=role)
         assignment = Assignment(
-            role, index, ENTRIES[role], self.handles, self.checkpoint_dir, self.resume,
-            self.run_dir,
+            role, index, ENTRIES[role], handles, checkpoint_dir, resume, run_dir
         )
-        return partial(spawn, run_worker, assignment, name=f"{role}-{index}")
+        return partial(fork_server.spawn, run_worker, assignment, name=f"{role}-{index}")
+
+    return starter

@@ -26,13 +26,7 @@ KILL_LIMIT_S = 2.0
 
 @dataclass(frozen=True)
 class Found:
-    """What is known before the workers start.
-
-    Attributes:
-        blueprint: the shapes of the run.
-        resume: the checkpoint to go on from, if there is one.
-        events: what is worth telling: kind and details.
-    """
+    """What is known before the workers start: `events` are kinds and details worth telling."""
 
     blueprint: Blueprint
     resume: Path | None
@@ -40,10 +34,7 @@ class Found:
 
 
 def find_shapes(
-    fork_server: ForkServer,
-    config: Config,
-    checkpoint_dir: Path,
-    run_dir: Path,
+    fork_server: ForkServer, config: Config, checkpoint_dir: Path, run_dir: Path,
     stopping: Callable[[], bool],
 ) -> Found | None:
     """Build environment and network once, check the checkpoints, and write the run's record.
@@ -70,17 +61,15 @@ def find_shapes(
 
 
 def publish_first_weights(
-    fork_server: ForkServer,
-    handles: WorldHandles,
-    resume: Path | None,
+    fork_server: ForkServer, handles: WorldHandles, resume: Path | None,
     stopping: Callable[[], bool],
 ) -> None:
-    """Publish weights to act with in a run where nobody learns.
+    """Publish weights to act with in a run where nobody learns: of a checkpoint, or random ones.
 
     Args:
         fork_server: starts the process.
         handles: of the shared memory.
-        resume: a checkpoint. If None, random weights.
+        resume: the checkpoint, if there is one.
         stopping: asked again and again; ends the wait.
 
     Raises:
@@ -91,21 +80,12 @@ def publish_first_weights(
 
 
 def _ask(
-    fork_server: ForkServer,
-    stopping: Callable[[], bool],
-    name: str,
-    ended: str,
-    body: Callable[..., None],
-    *args: Any,
+    fork_server: ForkServer, stopping: Callable[[], bool], name: str, ended: str,
+    body: Callable[..., None], *args: Any,
 ) -> Any:
     """The tuple that a child answers through a pipe, its last argument; None if told to stop.
 
-    Args:
-        fork_server: starts it.
-        stopping: asked again and again; ends the wait.
-        name: of the process.
-        ended: the error if it ends without an answer; has a place for `code`.
-        body: what it runs, with `args`.
+    `ended` is the error if it ends without an answer; it has a place for `code`.
 
     Raises:
         UserError: it says so, ends without an answer, or cannot be started.

@@ -15,7 +15,7 @@ from rtagent.clock import Clock
 from rtagent.config import Config
 from rtagent.files.pruning import MIB
 from rtagent.memory.world import World
-from rtagent.processes.systemd import Notifier, Systemd
+from rtagent.processes.systemd import Systemd
 from rtagent.supervisor.assembly import Setup, assemble
 from rtagent.supervisor.command_handler import Desired
 from rtagent.supervisor.commands import Inbox, Result
@@ -57,7 +57,7 @@ class Supervisor:
         probed: Callable[[], None] = lambda: None,
     ) -> None:
         self._inbox = Inbox()
-        self._systemd = systemd or Systemd(Notifier(None))
+        self._systemd = systemd or Systemd({})
         self.run_dir = config.state_dir / "runs" / run_id
         events = self.run_dir / EVENTS_FILE
         self._report = Report(run_id, clock, url, events, config.run.events_mb * MIB)

@@ -128,8 +128,8 @@ def test_a_program_ends_although_its_log_is_stuck(full_pipe: tuple[int, int]) ->
 def test_no_file_takes_the_place_of_a_closed_stream(closed: tuple[int, ...]) -> None:
     program = (
         "import os\n"
-        "from rtagent.logs.log_lines import open_standard_streams\n"
-        "open_standard_streams()\n"
+        "from rtagent.processes.interrupts import hold_standard_streams\n"
+        "hold_standard_streams()\n"
         f"assert all(os.path.samefile('/dev/null', f'/proc/self/fd/{{n}}') for n in {closed})\n"
         f"assert all(os.get_inheritable(n) for n in {closed})\n"
         "assert os.open('/dev/zero', os.O_RDONLY) > 2\n"

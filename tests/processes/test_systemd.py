@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.clock import VirtualClock
-from rtagent.processes.systemd import Heartbeat, Notifier, Systemd, every_role_fresh
+from rtagent.processes.systemd import Systemd
 
 
 class Manager:
@@ -52,32 +51,15 @@ def at_path(tmp_path: Path) -> Iterator[Manager]:
     manager.close()
 
 
-def systemd(manager: Manager, watchdog_s: float | None = None) -> Systemd:
-    environ = {"NOTIFY_SOCKET": manager.address}
+def systemd(address: str, watchdog_s: float | None = None) -> Systemd:
+    environ = {"NOTIFY_SOCKET": address}
     if watchdog_s is not None:
         environ |= {"WATCHDOG_USEC": f"{watchdog_s * 1e6:.0f}", "WATCHDOG_PID": str(os.getpid())}
-    return Systemd(Notifier.from_environment(environ))
+    return Systemd(environ)
 
 
 def always(now: float) -> bool:
     return True
-
-
-# ---- the protocol
-
-
-def test_what_is_said(manager: Manager) -> None:
-    notifier = Notifier.from_environment({"NOTIFY_SOCKET": manager.address})
-    assert notifier.ready("running\nREADY=0")
-    assert notifier.status("degraded")
-    assert notifier.watchdog()
-    assert notifier.stopping()
-    assert manager.heard == [
-        "READY=1\nSTATUS=running READY=0", "STATUS=degraded", "WATCHDOG=1",
-        "STOPPING=1\nSTATUS=stopping",
-    ]
-    notifier.close()
-    assert not notifier.status("afterwards")
 
 
 @pytest.mark.parametrize(
@@ -92,72 +74,58 @@ def test_what_is_said(manager: Manager) -> None:
     ],
 )
 def test_watchdog_of_this_process(environ: dict[str, str], watchdog_s: float | None) -> None:
-    environ = {"NOTIFY_SOCKET": "/run/systemd/notify", **environ}
-    assert Notifier.from_environment(environ).watchdog_s == watchdog_s
+    assert Systemd({"NOTIFY_SOCKET": "/run/systemd/notify", **environ}).watchdog_s == watchdog_s
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1234", "relative"])
 def test_nothing_is_said_where_nobody_listens(address: str | None) -> None:
-    environ = {"WATCHDOG_USEC": "30000000"}
-    if address is not None:
-        environ["NOTIFY_SOCKET"] = address
-    notifier = Notifier.from_environment(environ)
-    assert notifier.watchdog_s is None
-    assert not notifier.ready("running")
-    notifier.close()
+    listens = {} if address is None else {"NOTIFY_SOCKET": address}
+    told = Systemd({"WATCHDOG_USEC": "30000000", **listens})
+    assert told.watchdog_s is None
+    told.step(0.0, "running", always)
+    told.close()
 
 
 def test_a_full_socket_is_not_waited_for(at_path: Manager) -> None:
-    notifier = Notifier.from_environment({"NOTIFY_SOCKET": at_path.address})
-    sent = 0
-    while notifier.status("x" * 1000):
-        sent += 1
-        assert sent < 100_000
-    assert len(at_path.heard) == sent
-    assert notifier.status("again")
+    told = systemd(at_path.address)
+    for now in range(10_000):
+        told.step(float(now), ("running", "degraded")[now % 2], always)
+    assert 1 <= len(at_path.heard) < 10_000
+    told.step(1e6, "stopping", always)
+    assert at_path.heard == ["STOPPING=1\nSTATUS=stopping"]
 
 
 def test_a_socket_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     first = Manager(str(tmp_path / "notify"))
-    notifier = Notifier.from_environment({"NOTIFY_SOCKET": first.address})
+    told = systemd(first.address, 3.0)
     first.close()
-    assert not notifier.watchdog()
+    told.step(0.0, "running", always)
     Path(first.address).unlink()
-    assert not notifier.watchdog()
+    told.step(0.1, "running", always)
     second = Manager(first.address)
-    assert notifier.watchdog()
-    assert second.heard == ["WATCHDOG=1"]
+    told.step(0.2, "running", always)
+    told.step(0.3, "running", always)
+    assert second.heard == ["READY=1\nSTATUS=running", "WATCHDOG=1"]
     second.close()
 
 
-# ---- step by step
-
-
-def test_ready_once_and_the_status_when_it_changes(at_path: Manager) -> None:
-    told = systemd(at_path)
+def test_ready_once_and_the_status_when_it_changes(manager: Manager) -> None:
+    told = systemd(manager.address)
     states = ["starting", "starting", "running", "running", "degraded", "running", "stopping",
               "stopping"]
     for now, state in enumerate(states):
         told.step(float(now), state, always)
-    assert at_path.heard == [
+    assert manager.heard == [
         "STATUS=starting", "READY=1\nSTATUS=running", "STATUS=degraded", "STATUS=running",
         "STOPPING=1\nSTATUS=stopping",
     ]
-
-
-def test_what_could_not_be_said_is_said_later(tmp_path: Path) -> None:
-    address = str(tmp_path / "notify")
-    told = Systemd(Notifier.from_environment({"NOTIFY_SOCKET": address}))
-    told.step(0.0, "running", always)
-    manager = Manager(address)
-    told.step(0.1, "running", always)
-    told.step(0.2, "running", always)
-    assert manager.heard == ["READY=1\nSTATUS=running"]
-    manager.close()
+    told.close()
+    told.step(9.0, "running", always)
+    assert manager.heard == []
 
 
 def test_a_third_of_the_limit_between_signs_of_life(at_path: Manager) -> None:
-    clock, told, pings = VirtualClock(1000.0), systemd(at_path, 30.0), []
+    clock, told, pings = VirtualClock(1000.0), systemd(at_path.address, 30.0), []
     for _ in range(600):
         told.step(clock.now(), "running", always)
         pings += [clock.now()] * at_path.heard.count("WATCHDOG=1")
@@ -169,7 +137,7 @@ def test_a_third_of_the_limit_between_signs_of_life(at_path: Manager) -> None:
 
 
 def test_no_sign_of_life_while_a_role_is_silent(at_path: Manager) -> None:
-    clock, told, pings, asked = VirtualClock(0.0), systemd(at_path, 30.0), [], []
+    clock, told, pings, asked = VirtualClock(0.0), systemd(at_path.address, 30.0), [], []
 
     def fresh(now: float) -> bool:
         asked.append(now)
@@ -189,25 +157,4 @@ def test_heartbeats_are_not_looked_at_without_a_watchdog(at_path: Manager) -> No
     def never(now: float) -> bool:
         raise AssertionError
 
-    systemd(at_path).step(0.0, "running", never)
-
-
-# ---- heartbeats
-
-
-@pytest.mark.parametrize(
-    ("heartbeats", "fresh"),
-    [
-        ([], True),
-        ([("environment", 0.1), ("inference", 0.1), ("learner", 1.9), ("service", 2.0)], True),
-        ([("environment", 2.1), ("inference", 0.1)], False),
-        # One of several that hangs is replaced; all of them are not.
-        ([("environment", 0.1), ("inference", 0.1), ("inference", math.inf)], True),
-        ([("environment", 0.1), ("inference", 9.0), ("inference", math.inf)], False),
-        ([("environment", 0.1), ("learner", math.inf)], False),
-        ([("environment", 0.1), ("recorder", math.inf), ("evaluation", math.inf)], True),
-    ],
-)
-def test_every_role_fresh(heartbeats: list[tuple[str, float]], fresh: bool) -> None:
-    beats = [Heartbeat(role, age_s, 2.0) for role, age_s in heartbeats]
-    assert every_role_fresh(beats) is fresh
+    systemd(at_path.address).step(0.0, "running", never)

@@ -98,7 +98,10 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     beat("environment", 0, 209.0)
     beat("inference", 1, 209.0)
     assert children.fresh(210.0)
-    second = children.of("inference")[1]
+    # Whoever only watches is not missed.
+    recorder, second = children.of("recorder")[0], children.of("inference")[1]
+    recorder.state = State.FAILED
+    assert children.fresh(210.0)
     for state, fresh in ((State.FAILED, False), (State.BACKOFF, False), (State.RUNNING, True)):
         second.state = state
         assert children.fresh(210.0) is fresh
