@@ -219,7 +219,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
             try:
                 loop.default = DefaultBehaviour(desired.env, adapter)
             except UserError as error:
-                faults = int(context.record["faults"][0])
+                faults = context.record.faults
                 context.event("environment_fault", reason=str(error), faults=faults)
         context.beat()
         loop.run_next()
