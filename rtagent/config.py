@@ -19,6 +19,8 @@ MAX_LEARNERS = 64
 MOST_PROCESSES = MAX_INFERENCE_PROCESSES + MAX_LEARNERS
 LONGEST_DEADLINE_S = 366 * 86_400.0
 MOST_SAMPLES = 10**15
+MOST_INDEX = 2**53
+"""Of a discrete action: JSON numbers are exact so far."""
 MOST_ACTION = 3.4e38
 """Of a continuous action: the largest float32."""
 MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
@@ -65,7 +67,7 @@ class EnvConfig(Section):
     )
     default_action: (
         Annotated[str, Field(max_length=256)]
-        | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+        | Annotated[int, Field(ge=-MOST_INDEX, le=MOST_INDEX)]
         | Annotated[list[ActionValue], Field(max_length=256)]
     ) = Field(
         "noop", json_schema_extra=live("at the next tick"),
