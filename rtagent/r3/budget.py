@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from rtagent.config import Config
@@ -23,11 +22,9 @@ class ReplayMemory(Protocol):
 
     def pages(self) -> dict[str, int]:
         """Bytes held by each arena."""
-        ...
 
     def ticks_in(self, size: int) -> int:
         """The limit that keeps the rings within so many bytes."""
-        ...
 
 
 class ReplaySizes:
@@ -48,8 +45,7 @@ class ReplaySizes:
     def __init__(self, memory: ReplayMemory, blueprint: Blueprint, config: Config) -> None:
         learning = config.learning
         enough = 2 * max(learning.learning_starts, learning.n_step, LEAST_TICKS)
-        self._memory = memory
-        self._blueprint = blueprint
+        self._memory, self._blueprint = memory, blueprint
         self.most_ticks = config.replay.capacity
         self.most_bytes = self.most_ticks * memory.bytes_per_tick
         self.least_ticks = min(self.most_ticks, enough)
@@ -58,53 +54,32 @@ class ReplaySizes:
             self.least_bytes += missing * memory.bytes_per_tick
 
     def ticks_in(self, size: float) -> int:
-        """The replay that fits (Eq. 3), less what the rings keep reserved for the writer.
+        """The ticks that fit into bytes (Eq. 3), less what the rings keep reserved for the writer.
 
-        Consecutive frames need no links to one another.
-
-        Args:
-            size: bytes.
-
-        Returns:
-            Ticks, from the smallest replay to the capacity.
+        At least the smallest replay, at most the capacity.
         """
         frame, whole = self._blueprint.frame_bytes, self._memory.bytes_per_tick
-        ticks = replay_ticks(size, self._blueprint.frame_stack, frame, 0, whole - frame)
+        ticks = replay_ticks(size, self._blueprint.frame_stack, frame, whole - frame)
         return min(max(self._memory.ticks_in(ticks * whole), self.least_ticks), self.most_ticks)
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What cannot be done without, in bytes.
-
-    Attributes:
-        workers: processes and shared memory, without replay and batches; measured.
-        batches: one of the smallest for each learner.
-        replay: the smallest from which learning can go on.
-        replay_ticks: its ticks.
-    """
-
-    workers: int
-    batches: int
-    replay: int
-    replay_ticks: int
-
-
-def check_budget(budget: int, needs: Needs) -> None:
+def check_budget(budget: int, workers: int, batches: int, sizes: ReplaySizes) -> None:
     """Refuse a memory budget that leaves no room to learn.
 
     Args:
         budget: bytes.
-        needs: what it must hold.
+        workers: processes and shared memory, without replay and batches; measured bytes.
+        batches: bytes of one of the smallest for each learner.
+        sizes: of the replay.
 
     Raises:
         UserError: names every figure.
     """
-    total = needs.workers + needs.batches + needs.replay
+    total = workers + batches + sizes.least_bytes
     if total > AIM * budget:
         raise UserError(
             f"r3.memory_budget_mb = {budget // _MIB} is too little: the processes need "
-            f"{needs.workers / _MIB:.1f} MiB, one batch per learner {needs.batches / _MIB:.1f} "
-            f"MiB and the smallest replay, of {needs.replay_ticks} ticks, "
-            f"{needs.replay / _MIB:.1f} MiB; give it {int(total / AIM / _MIB) + 1} or more"
+            f"{workers / _MIB:.1f} MiB, one batch per learner {batches / _MIB:.1f} MiB and the "
+            f"smallest replay, of {sizes.least_ticks} ticks, {sizes.least_bytes / _MIB:.1f} MiB; "
+            f"give it {int(total / AIM / _MIB) + 1} or more"
         )

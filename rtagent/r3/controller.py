@@ -54,8 +54,7 @@ class HorizonKeeper:
     """
 
     def __init__(self, record: HorizonRecord, r3: R3Config) -> None:
-        self._record = record
-        self._r3 = r3
+        self._record, self._r3 = record, r3
         self._number, self._horizon = -1, Horizon()
         self._collected, self._advanced_ns = 0, 0
 
@@ -67,8 +66,7 @@ class HorizonKeeper:
         """The horizon; decoded only if somebody else has written it."""
         number = self._record.number
         if number != self._number:
-            self._horizon = self._record.read()
-            self._number = number
+            self._horizon, self._number = self._record.read(), number
         return self._horizon
 
     def _begin_change(self) -> Horizon:
@@ -83,12 +81,7 @@ class HorizonKeeper:
     # ---- under the apply lock
 
     def note_base(self, peak: int, size: int) -> None:
-        """Remember how much memory a batch needs.
-
-        Args:
-            peak: M_base, bytes, measured.
-            size: b_base, its transitions.
-        """
+        """Remember M_base, the bytes measured with a batch of b_base transitions."""
         horizon = self._begin_change()
         horizon.base_bytes, horizon.base_size = max(1, peak), size
         self._write(horizon)
@@ -189,14 +182,10 @@ class HorizonKeeper:
         if new <= 0:
             return
         if self._r3.target_return is not None:
-            returns = environment.episodes.newest(new)["return"].tolist()
-            horizon.good_episodes = good_in_a_row(
-                horizon.good_episodes, returns, self._r3.target_return
-            )
-        if horizon.episode_samples:
-            allowed_s = episode_deadline(
-                horizon.deadline_s, horizon.episode_samples, horizon.data_budget
-            )
+            returns, target = environment.episodes.newest(new)["return"], self._r3.target_return
+            horizon.good_episodes = good_in_a_row(horizon.good_episodes, returns.tolist(), target)
+        if samples := horizon.episode_samples:
+            allowed_s = episode_deadline(horizon.deadline_s, samples, horizon.data_budget)
             in_time = horizon.episode_ns <= allowed_s * NANO
             horizon.episode_met += in_time
             horizon.episode_missed += not in_time
@@ -274,23 +263,12 @@ class HorizonKeeper:
         a, b = ratios or (horizon.time_ratio, horizon.data_ratio)
         self._record.add(
             Decision(
-                time_ns=horizon.seen_ns,
-                kind=KINDS.index(kind),
-                mode=horizon.mode,
-                horizon=horizon.number,
-                episode=horizon.episode,
-                updates=horizon.updates,
-                elapsed_s=horizon.elapsed_ns / NANO,
-                deadline_s=horizon.deadline_s,
-                consumed=horizon.consumed,
-                data_budget=horizon.data_budget,
-                time_ratio=a,
-                data_ratio=b,
-                samples_per_s=horizon.samples_per_s,
-                b_min=horizon.b_min,
-                cap=horizon.batch_cap,
-                before=before,
-                after=horizon.batch_size,
+                time_ns=horizon.seen_ns, kind=KINDS.index(kind), mode=horizon.mode,
+                horizon=horizon.number, episode=horizon.episode, updates=horizon.updates,
+                elapsed_s=horizon.elapsed_ns / NANO, deadline_s=horizon.deadline_s,
+                consumed=horizon.consumed, data_budget=horizon.data_budget, time_ratio=a,
+                data_ratio=b, samples_per_s=horizon.samples_per_s, b_min=horizon.b_min,
+                cap=horizon.batch_cap, before=before, after=horizon.batch_size,
             )
         )
 

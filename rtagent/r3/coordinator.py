@@ -22,7 +22,7 @@ from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import Reservations
 from rtagent.memory.usage import Level, memory_levels, private_bytes
 from rtagent.memory.world import World
-from rtagent.r3.budget import Needs, ReplayMemory, ReplaySizes, check_budget
+from rtagent.r3.budget import ReplayMemory, ReplaySizes, check_budget
 from rtagent.r3.controller import HorizonKeeper
 from rtagent.r3.division import Division, EpisodeScales
 from rtagent.r3.events import DecisionEvents
@@ -48,19 +48,12 @@ class Coordinator:
     """
 
     def __init__(
-        self,
-        memory: ReplayMemory,
-        world: World,
-        config: Config,
-        clock: Clock,
-        event: Callable[..., None],
-        pids: Callable[[], Iterable[int]],
+        self, memory: ReplayMemory, world: World, config: Config, clock: Clock,
+        event: Callable[..., None], pids: Callable[[], Iterable[int]],
         levels: Callable[[], Sequence[Level]] = memory_levels,
         private: Callable[[Iterable[int]], int | None] = private_bytes,
     ) -> None:
-        self._world = world
-        self._clock = clock
-        self._event = event
+        self._world, self._clock, self._event = world, clock, event
         self._keeper = HorizonKeeper(world.horizon, config.r3)
         self._decisions = DecisionEvents(world.horizon, clock, event)
         self._sizes = ReplaySizes(memory, world.blueprint, config)
@@ -133,13 +126,8 @@ class Coordinator:
     def _accept(self, budget: int | None, desired: DesiredState) -> None:
         """Count on a budget from now on, unless it is below what the workers need."""
         if budget is not None:
-            needs = Needs(
-                workers=self._usage.baseline(desired),
-                batches=int(self._usage.batch(desired, desired.learning.batch_size)),
-                replay=self._sizes.least_bytes,
-                replay_ticks=self._sizes.least_ticks,
-            )
-            check_budget(budget, needs)
+            batches = int(self._usage.batch(desired, desired.learning.batch_size))
+            check_budget(budget, self._usage.baseline(desired), batches, self._sizes)
         self._budget, self._accepted = budget, True
 
     def _advance_horizon(self, desired: DesiredState) -> None:

@@ -41,9 +41,7 @@ class EpisodeScales:
     """
 
     def __init__(self, environment: EnvironmentRecord, tick_seconds: float, window: int) -> None:
-        self._environment = environment
-        self._tick_seconds = tick_seconds
-        self._window = window
+        self._environment, self._tick_seconds, self._window = environment, tick_seconds, window
         self._seconds: deque[float] = deque(maxlen=window)
         self._returns: deque[float] = deque(maxlen=window)
         self._seen = 0
@@ -88,16 +86,10 @@ class Division:
     """
 
     def __init__(
-        self,
-        usage: MemoryUsage,
-        sizes: ReplaySizes,
-        r3: R3Config,
-        budget: int | None,
-        now: float,
+        self, usage: MemoryUsage, sizes: ReplaySizes, r3: R3Config, budget: int | None, now: float,
         recovered: Callable[[float], None],
     ) -> None:
-        self._usage = usage
-        self._sizes = sizes
+        self._usage, self._sizes = usage, sizes
         self._share = r3.batch_share
         self._recovered = recovered
         self._divided_at = now
@@ -117,13 +109,8 @@ class Division:
         self.ticks_limit = min(self.ticks_limit, self._sizes.ticks_in(self.replay))
 
     def divide(
-        self,
-        now: float,
-        desired: DesiredState,
-        budget: int | None,
-        scales: tuple[float, float],
-        *,
-        recover: bool,
+        self, now: float, desired: DesiredState, budget: int | None, scales: tuple[float, float],
+        *, recover: bool,
     ) -> None:
         """Eq. 6, its bounds, and Eq. 3.
 

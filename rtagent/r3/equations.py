@@ -65,36 +65,24 @@ def batch_memory(size: int, b_base: int, base_bytes: float) -> float:
     return base_bytes * size / b_base if b_base else 0.0
 
 
-def replay_ticks(
-    replay_bytes: float, frames: int, state_bytes: int, link_bytes: int, metadata_bytes: int
-) -> int:
+def replay_ticks(replay_bytes: float, frames: int, state_bytes: int, metadata_bytes: int) -> int:
     """The largest replay that fits into its reservation (Eq. 3, read as a budget).
 
-    The largest r >= 0 with (frames + r - 1) state_bytes + (frames - 1) r link_bytes +
-    r metadata_bytes <= replay_bytes; 0 if there is none above it.
+    The largest r >= 0 with (frames + r - 1) state_bytes + r metadata_bytes <= replay_bytes; 0 if
+    there is none above it. Consecutive frames need no links to one another: S_link is 0.
 
     Args:
         replay_bytes: M_replay.
         frames: N_frames, frames of one observation.
         state_bytes: S_state, of one frame.
-        link_bytes: S_link, of a reference to an older frame.
         metadata_bytes: S_metadata, of everything else that belongs to one tick.
     """
-    older = frames - 1
-    each = state_bytes + older * link_bytes + metadata_bytes
-    return max(0, int((replay_bytes - older * state_bytes) // each))
+    older = (frames - 1) * state_bytes
+    return max(0, int((replay_bytes - older) // (state_bytes + metadata_bytes)))
 
 
 def alpha(seconds: float, window: Sequence[float]) -> float:
-    """How long an episode took against those before it (Eq. 4).
-
-    Args:
-        seconds: t_i, runtime of the episode.
-        window: runtimes of the gamma episodes before it, or of as many as there are.
-
-    Returns:
-        1 if there is nothing to compare with.
-    """
+    """How long an episode took, t_i, against the gamma before it (Eq. 4); 1 if there are none."""
     total = math.fsum(window)
     return len(window) * seconds / total if total > 0.0 else 1.0
 
@@ -127,18 +115,11 @@ def beta(value: float, window: Sequence[float]) -> float:
 def reserve(batch: float, replay: float, alpha: float, beta: float) -> tuple[float, float]:
     """The wanted reservations after an episode (Eq. 5).
 
-    As printed: nothing grows for beta >= 1, although the prose says otherwise.
-
-    Args:
-        batch: M_batch, bytes.
-        replay: M_replay, bytes.
-        alpha: of the episode.
-        beta: of the episode.
+    As printed: nothing grows for beta >= 1, although the prose says otherwise. Batch and replay are
+    M_batch and M_replay, bytes.
     """
-    return (
-        batch * (1.0 + max(alpha - 1.0, 0.0) * (1.0 - min(beta, 1.0))),
-        replay * (1.0 + min(alpha, 1.0) * max(1.0 - beta, 0.0)),
-    )
+    grown = batch * (1.0 + max(alpha - 1.0, 0.0) * (1.0 - min(beta, 1.0)))
+    return grown, replay * (1.0 + min(alpha, 1.0) * max(1.0 - beta, 0.0))
 
 
 def scale_reservations(
@@ -163,35 +144,20 @@ def scale_reservations(
 
 
 def fit(batch: float, replay: float, total: float) -> tuple[float, float]:
-    """Both reservations in the same proportion, together exactly the memory there is (Eq. 6).
-
-    Args:
-        batch: wanted bytes, not negative.
-        replay: wanted bytes, positive.
-        total: M.
-    """
+    """Both wanted reservations in proportion, together exactly the memory there is, M (Eq. 6)."""
     share = batch / (batch + replay)
     return total * share, total * (1.0 - share)
 
 
 def episode_deadline(deadline_s: float, samples: int, data_budget: int) -> float:
-    """The share of the deadline that belongs to an episode (Sec. III-B).
-
-    Args:
-        deadline_s: D.
-        samples: consumed in the episode.
-        data_budget: B.
-    """
+    """The share of the deadline D that belongs to an episode of so many samples (Sec. III-B)."""
     return deadline_s * samples / data_budget
 
 
 def good_in_a_row(before: int, returns: Sequence[float], target: float | None) -> int:
     """Consecutive episodes that reached the target R* (Sec. III-E); 0 without a target.
 
-    Args:
-        before: how many they were.
-        returns: of the episodes since, oldest first.
-        target: R*.
+    `before` counts those until the returns given, which come oldest first.
     """
     if target is None:
         return 0

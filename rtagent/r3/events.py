@@ -26,9 +26,7 @@ class DecisionEvents:
     """
 
     def __init__(self, record: HorizonRecord, clock: Clock, event: Callable[..., None]) -> None:
-        self._record = record
-        self._clock = clock
-        self._event = event
+        self._record, self._clock, self._event = record, clock, event
         self._seen = 0
         self._told_at = -math.inf
         self._untold = 0

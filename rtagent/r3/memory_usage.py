@@ -31,16 +31,11 @@ class MemoryUsage:
     """
 
     def __init__(
-        self,
-        memory: ReplayMemory,
-        world: World,
-        pids: Callable[[], Iterable[int]],
+        self, memory: ReplayMemory, world: World, pids: Callable[[], Iterable[int]],
         private: Callable[[Iterable[int]], int | None],
     ) -> None:
-        self._memory = memory
-        self._world = world
-        self._pids = pids
-        self._measure_private = private
+        self._memory, self._world = memory, world
+        self._pids, self._measure_private = pids, private
         self._newest: int | None = None
         self._private: int | None = None
         self._next = -math.inf

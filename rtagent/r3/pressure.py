@@ -39,8 +39,7 @@ class Pressure:
     """
 
     def __init__(self, metrics: ProcessMetrics, levels: Callable[[], Sequence[Level]]) -> None:
-        self._metrics = metrics
-        self._levels = levels
+        self._metrics, self._levels = metrics, levels
         self._failures = 0
         self._noticed_at = -math.inf
         self._calm = True
@@ -75,10 +74,7 @@ class Pressure:
         if not short or now - self._noticed_at < (SHRINK_EVERY_S if settled else PUNCHING_S):
             return None
         level = min(short, key=lambda level: level.available)
-        return Shortage(
-            "memory_pressure",
-            {
-                "where": level.name, "available_bytes": level.available,
-                "floor_bytes": level.floor, "stalled_percent": level.stalled_percent,
-            },
-        )
+        return Shortage("memory_pressure", {
+            "where": level.name, "available_bytes": level.available,
+            "floor_bytes": level.floor, "stalled_percent": level.stalled_percent,
+        })

@@ -38,8 +38,7 @@ class Publication:
     """
 
     def __init__(self, record: HorizonRecord, event: Callable[..., None], first: Changes) -> None:
-        self._record = record
-        self._event = event
+        self._record, self._event = record, event
         self._published = Reservations()
         self._told = first
         self._exceeded = False
@@ -58,9 +57,8 @@ class Publication:
             least_ticks: of the replay, below which nothing can be given back.
         """
         shown, told = self._published, self._told
-        if _differ(order.ticks_limit, told.ticks_limit) or _differ(
-            order.batch_bytes, told.batch_bytes
-        ):
+        ticks = _differ(order.ticks_limit, told.ticks_limit)
+        if ticks or _differ(order.batch_bytes, told.batch_bytes):
             self._event("memory_division", **asdict(shown))
             self._told = order
         budget, used = shown.budget_bytes, shown.used_bytes

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
-from rtagent.r3.budget import Needs, ReplaySizes, check_budget
+from rtagent.r3.budget import ReplaySizes, check_budget
 from tests.conftest import make_blueprint
 
 MIB = 1 << 20
@@ -68,10 +68,11 @@ def test_a_replay_stays_within_its_bytes_and_its_bounds(size: int, capacity: int
 
 
 def test_a_budget_that_just_suffices_is_accepted_and_one_below_refused() -> None:
-    needs = Needs(workers=300 * MIB, batches=5 * MIB, replay=20 * MIB, replay_ticks=2000)
+    needs = 300 * MIB, 5 * MIB, sizes(100_000, 1000)
     with pytest.raises(UserError) as caught:
-        check_budget(300 * MIB, needs)
+        check_budget(300 * MIB, *needs)
     least = int(str(caught.value).split()[-3])
-    check_budget(least * MIB, needs)
-    with pytest.raises(UserError, match=r"300.0 MiB.*5.0 MiB.*2000 ticks, 20.0 MiB"):
-        check_budget((least - 1) * MIB, needs)
+    check_budget(least * MIB, *needs)
+    replay = f"{needs[-1].least_bytes / MIB:.1f}"
+    with pytest.raises(UserError, match=rf"300.0 MiB.*5.0 MiB.*2000 ticks, {replay} MiB"):
+        check_budget((least - 1) * MIB, *needs)
