@@ -81,14 +81,7 @@ def adaptive(
 
 
 def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float) -> Ticket:
-    """Take the next frame that needs an action; the claim lock is held.
-
-    Args:
-        state: shared.
-        processes: N.
-        newest: number of the newest published frame.
-        tick_seconds: tau_M.
-    """
+    """Take the next frame that needs an action, the newest being known; the claim lock is held."""
     plan = state.load()
     gap = 1.0
     if plan.held:
@@ -105,14 +98,9 @@ def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float)
 def complete(
     state: StaggerState, processes: int, tau: float, late: bool, tick_seconds: float
 ) -> None:
-    """Account for a finished inference; the claim lock is held.
+    """Account for an inference of `tau` seconds; the claim lock is held.
 
-    Args:
-        state: shared.
-        processes: N.
-        tau: inference time in seconds.
-        late: whether the tick it was promised for has passed.
-        tick_seconds: tau_M.
+    Late says whether the tick it was promised for has passed.
     """
     plan = state.load()
     _notice_steps(state, plan, tau)

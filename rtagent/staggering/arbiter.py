@@ -58,11 +58,9 @@ class Lookup(Protocol):
 
     def at(self, tick: int) -> Sequence[Deposited]:
         """The deposits meant for exactly `tick`."""
-        ...
 
     def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
         """Of the deposits with target < `tick` and frame > `newer_than_frame`, the newest."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

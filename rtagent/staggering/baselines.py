@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 
 from rtagent.staggering.instructions import (
     Algorithm,
     Deposit,
+    Factory,
     Now,
     WaitFrame,
     WaitUntil,
@@ -16,26 +18,10 @@ from rtagent.staggering.instructions import (
 from rtagent.staggering.state import StaggerState
 
 
-def unstaggered(
-    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
+def _at_once(
+    name: str, worker: int, state: StaggerState, lock: AbstractContextManager[object],
+    tick_seconds: float,
 ) -> Algorithm:
-    """Everybody acts on the newest frame at once, whenever free; see `instructions.Factory`."""
-    return _at_once("unstaggered", worker, state, tick_seconds)
-
-
-def sequential(
-    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
-) -> Algorithm:
-    """One process acts on the newest frame whenever free: inaction 1 - 1/x.
-
-    Riemer et al., Remark 1.
-
-    `StaggerState.reset` forces N to 1. For the arguments see `instructions.Factory`.
-    """
-    return _at_once("sequential", worker, state, tick_seconds)
-
-
-def _at_once(name: str, worker: int, state: StaggerState, tick_seconds: float) -> Algorithm:
     at = yield from moment(Now())
     acted_on = -1
     while (members := state.membership).algorithm == name:
@@ -51,3 +37,12 @@ def _at_once(name: str, worker: int, state: StaggerState, tick_seconds: float) -
         answer = yield from infer(None)
         acted_on = answer.frame
         at = yield from moment(Deposit(answer.newest + 1, answer.frame))
+
+
+unstaggered: Factory = partial(_at_once, "unstaggered")
+"""Everybody acts on the newest frame at once, whenever free."""
+sequential: Factory = partial(_at_once, "sequential")
+"""One process acts on the newest frame whenever free: inaction 1 - 1/x (Riemer et al., Remark 1).
+
+`StaggerState.reset` forces N to 1.
+"""

@@ -91,11 +91,6 @@ def inaction_fraction(ticks: Sequence[TickRecord], strict: bool = False) -> floa
     return sum(tick.source == Source.DEFAULT for tick in ticks) / len(ticks)
 
 
-def delays(ticks: Sequence[TickRecord]) -> list[int]:
-    """The delays, in ticks, of all executed actions."""
-    return [tick.delay for tick in ticks if tick.source != Source.DEFAULT]
-
-
 def interaction(times: npt.ArrayLike) -> Interaction:
     """Time between two new actions of the agent reaching the environment, whatever the algorithm.
 
@@ -112,13 +107,6 @@ def interaction(times: npt.ArrayLike) -> Interaction:
     return Interaction(mean, float(gaps.std()) / mean if len(gaps) > 1 and mean > 0.0 else None)
 
 
-def overwritten_fraction(actions: Sequence[ActionRecord]) -> float | None:
-    """Fraction of registered actions that no tick used."""
-    if not actions:
-        return None
-    return sum(not action.executed for action in actions) / len(actions)
-
-
 def converged_s(ticks: Sequence[TickRecord], tick_seconds: float) -> float | None:
     """Seconds from the first record to the first whole second without inaction; None if never."""
     needed = max(1, round(CONVERGED_SECONDS / tick_seconds))
@@ -131,10 +119,8 @@ def converged_s(ticks: Sequence[TickRecord], tick_seconds: float) -> float | Non
 
 
 def figures(
-    ticks: Sequence[TickRecord],
-    actions: Sequence[ActionRecord],
-    tick_seconds: float,
-    whole_run: Sequence[TickRecord] | None = None,
+    ticks: Sequence[TickRecord], actions: Sequence[ActionRecord], tick_seconds: float,
+    whole_run: Sequence[TickRecord],
 ) -> Figures:
     """All figures over one stretch of a run.
 
@@ -142,9 +128,10 @@ def figures(
         ticks: executed in the stretch, in order.
         actions: registered in the stretch.
         tick_seconds: tau_M.
-        whole_run: ticks from the start, for `converged_s`; `ticks` if absent.
+        whole_run: ticks from the start, for `converged_s`.
     """
-    delayed = delays(ticks)
+    delayed = [tick.delay for tick in ticks if tick.source != Source.DEFAULT]
+    unused = sum(not action.executed for action in actions)
     between = interaction([tick.at / tick_seconds for tick in ticks if tick.source == Source.AGENT])
     return Figures(
         inaction_fraction=inaction_fraction(ticks),
@@ -153,8 +140,8 @@ def figures(
         gap_cv=between.cv,
         delay_mean=float(np.mean(delayed)) if delayed else None,
         delay_p99=float(np.percentile(delayed, 99)) if delayed else None,
-        overwritten_fraction=overwritten_fraction(actions),
-        converged_s=converged_s(ticks if whole_run is None else whole_run, tick_seconds),
+        overwritten_fraction=unused / len(actions) if actions else None,
+        converged_s=converged_s(whole_run, tick_seconds),
     )
 
 

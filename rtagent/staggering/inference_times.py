@@ -68,13 +68,8 @@ class InferenceTimes:
     """
 
     def __init__(
-        self,
-        mean: float,
-        distribution: str,
-        spread: float,
-        seconds: float,
-        slowdowns: Sequence[Slowdown],
-        rng: np.random.Generator,
+        self, mean: float, distribution: str, spread: float, seconds: float,
+        slowdowns: Sequence[Slowdown], rng: np.random.Generator,
     ) -> None:
         if distribution not in DISTRIBUTIONS:
             raise ValueError(
@@ -82,11 +77,8 @@ class InferenceTimes:
             )
         if spread < 0.0:
             raise ValueError("spread: must not be negative")
-        self._mean = mean
-        self._distribution = distribution
-        self._spread = spread
-        self._seconds = seconds
-        self._slowdowns = slowdowns
+        self._mean, self._distribution, self._spread = mean, distribution, spread
+        self._seconds, self._slowdowns = seconds, slowdowns
         self._factors = self._blocks(rng)
 
     def draw(self, now: float) -> float:

@@ -16,8 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
-from rtagent.staggering.instructions import Algorithm, Deposit, Now, WaitUntil, infer, moment
+from rtagent.staggering.instructions import (
+    Algorithm,
+    Deposit,
+    Factory,
+    Now,
+    WaitUntil,
+    infer,
+    moment,
+)
 from rtagent.staggering.state import MAX_SECONDS, StaggerState
 
 EPSILON = 1e-6
@@ -27,27 +36,9 @@ Account = Callable[[StaggerState, int, float], float]
 """(state, worker, tau) -> seconds to sleep before the action is registered."""
 
 
-def published_maximum_time(
-    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
-) -> Algorithm:
-    """Algorithm 1 as printed (see the module); for the arguments see `instructions.Factory`."""
-    return _printed("published-maximum-time", _account_maximum, worker, state, lock, tick_seconds)
-
-
-def published_expected_time(
-    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
-) -> Algorithm:
-    """Algorithm 2 as printed (see the module); for the arguments see `instructions.Factory`."""
-    return _printed("published-expected-time", _account_expected, worker, state, lock, tick_seconds)
-
-
 def _printed(
-    name: str,
-    account: Account,
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    name: str, account: Account, worker: int, state: StaggerState,
+    lock: AbstractContextManager[object], tick_seconds: float,
 ) -> Algorithm:
     at = yield from moment(Now())
     with lock:
@@ -100,3 +91,9 @@ def _delay_others(state: StaggerState, worker: int, share: float) -> None:
     place = ring.index(worker) if worker in ring else 0
     for distance in range(1, len(ring)):
         state.delays[ring[(place + distance) % len(ring)]] += distance * share
+
+
+published_maximum_time: Factory = partial(_printed, "published-maximum-time", _account_maximum)
+"""Algorithm 1 as printed (see the module)."""
+published_expected_time: Factory = partial(_printed, "published-expected-time", _account_expected)
+"""Algorithm 2 as printed (see the module)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from rtagent.staggering.adaptive import adaptive
 from rtagent.staggering.baselines import sequential, unstaggered
@@ -17,14 +16,12 @@ LIVE = ("adaptive", "maximum-time", "expected-time")
 PROMISING = frozenset({"adaptive"})
 """The algorithms that promise an action for a tick; the others register for the next one."""
 
-ALGORITHMS: Mapping[str, Factory] = MappingProxyType(
-    {
-        "adaptive": adaptive,
-        "maximum-time": maximum_time,
-        "expected-time": expected_time,
-        "published-maximum-time": published_maximum_time,
-        "published-expected-time": published_expected_time,
-        "unstaggered": unstaggered,
-        "sequential": sequential,
-    }
-)
+ALGORITHMS: Mapping[str, Factory] = {
+    "adaptive": adaptive,
+    "maximum-time": maximum_time,
+    "expected-time": expected_time,
+    "published-maximum-time": published_maximum_time,
+    "published-expected-time": published_expected_time,
+    "unstaggered": unstaggered,
+    "sequential": sequential,
+}

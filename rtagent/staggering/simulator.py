@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -226,21 +226,14 @@ class Simulation:
         self.config = config
         self.state = StaggerState(bytearray(StaggerState.nbytes()))
         self.state.reset(config.algorithm, 0.0, config.processes)
-        self._lock: AbstractContextManager[object] = nullcontext()
-        self._now = 0.0
-        self._newest = -1
-        self._order = 0
+        self._now, self._newest, self._order = 0.0, -1, 0
         self._due: list[tuple[float, int, _Worker, _Then]] = []
         self._waiting: defaultdict[int, list[tuple[_Worker, _Then]]] = defaultdict(list)
         self._workers: dict[int, _Worker] = {}
         slowdowns = [event for event in config.events if isinstance(event, Slowdown)]
         self._tau = InferenceTimes(
-            config.inference_ticks * config.tick_seconds,
-            config.distribution,
-            config.spread,
-            config.seconds,
-            slowdowns,
-            rng,
+            config.inference_ticks * config.tick_seconds, config.distribution, config.spread,
+            config.seconds, slowdowns, rng,
         )
         self._script = sorted(
             (event for event in config.events if not isinstance(event, Slowdown)),
@@ -310,10 +303,12 @@ class Simulation:
             self._kill(event.worker)
             self._start(event.worker)
         else:
-            self.state.resize(event.processes, self._now)
-            for worker in self.state.membership.ring:
+            for worker in range(event.processes):
+                self.state.join(worker, self._now)
                 if worker not in self._workers:
                     self._start(worker)
+            for worker in set(self.state.membership.ring) - set(range(event.processes)):
+                self.state.leave(worker, self._now)
 
     def _kill(self, number: int) -> None:
         worker = self._workers.pop(number, None)
@@ -328,7 +323,7 @@ class Simulation:
 
     def _algorithm(self, number: int) -> Algorithm:
         factory = ALGORITHMS[self.state.algorithm]
-        return factory(number, self.state, self._lock, self.config.tick_seconds)
+        return factory(number, self.state, nullcontext(), self.config.tick_seconds)
 
     def _resume(self, worker: _Worker, then: _Then) -> None:
         """A wait or an inference is over."""

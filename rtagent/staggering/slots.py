@@ -13,8 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
-from rtagent.staggering.instructions import Algorithm, Deposit, Now, WaitUntil, infer, moment
+from rtagent.staggering.instructions import (
+    Algorithm,
+    Deposit,
+    Factory,
+    Now,
+    WaitUntil,
+    infer,
+    moment,
+)
 from rtagent.staggering.state import Membership, Plan, StaggerState, anchor
 
 Revise = Callable[[Plan, StaggerState, int], float | None]
@@ -24,30 +33,8 @@ _FAR_AHEAD = 1.0
 """Seconds beyond one T at which an epoch in the future is taken for damage."""
 
 
-def maximum_time(
-    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
-) -> Algorithm:
-    """Maximum time staggering: T is the longest inference time seen (Riemer et al., Algorithm 1).
-
-    An action registers T after its slot, so the spacing is T/N exactly once T has settled.
-    Needs ceil(tau_max / tau_M) processes. For the arguments see `instructions.Factory`.
-    """
-    return _slotted("maximum-time", _longest, True, worker, state, lock, tick_seconds)
-
-
-def expected_time(
-    worker: int, state: StaggerState, lock: AbstractContextManager[object], tick_seconds: float
-) -> Algorithm:
-    """Expected time staggering: T is the mean inference time (Riemer et al., Algorithm 2).
-
-    An action registers as soon as it is computed. Works where the spread of the inference time is
-    well below a tick. For the arguments see `instructions.Factory`.
-    """
-    return _slotted("expected-time", _mean, False, worker, state, lock, tick_seconds)
-
-
 def slot_after(plan: Plan, position: int, processes: int, earliest: float, used: float) -> float:
-    """The smallest slot of a ring position that is not before `earliest` and not used yet.
+    """The smallest slot of a ring position that is not before `earliest` and not used yet, seconds.
 
     Args:
         plan: gives epoch, T and base.
@@ -55,9 +42,6 @@ def slot_after(plan: Plan, position: int, processes: int, earliest: float, used:
         processes: N.
         earliest: seconds.
         used: seconds; this process's last slot, -inf if none.
-
-    Returns:
-        Seconds.
     """
     spacing = plan.period / processes
     own = plan.epoch + ((position - plan.base) % processes) * spacing
@@ -66,16 +50,10 @@ def slot_after(plan: Plan, position: int, processes: int, earliest: float, used:
 
 
 def _slotted(
-    name: str,
-    revise: Revise,
-    hold: bool,
-    worker: int,
-    state: StaggerState,
-    lock: AbstractContextManager[object],
-    tick_seconds: float,
+    name: str, revise: Revise, hold: bool, worker: int, state: StaggerState,
+    lock: AbstractContextManager[object], tick_seconds: float,
 ) -> Algorithm:
-    used = -math.inf
-    settled = -1
+    used, settled = -math.inf, -1
     at = yield from moment(Now())
     while (members := state.membership).algorithm == name:
         if worker not in members.ring:
@@ -83,13 +61,9 @@ def _slotted(
             continue
         with lock:
             plan = _ready(state, at.now, tick_seconds)
-        slot = slot_after(
-            plan,
-            members.ring.index(worker),
-            members.processes,
-            at.now - (_tolerance(plan, members) if settled == members.changes else 0.0),
-            used,
-        )
+        tolerance = _tolerance(plan, members) if settled == members.changes else 0.0
+        position = members.ring.index(worker)
+        slot = slot_after(plan, position, members.processes, at.now - tolerance, used)
         if at.now < slot:
             at = yield from moment(WaitUntil(slot))
             with lock:
@@ -101,15 +75,11 @@ def _slotted(
         with lock:
             plan = _complete(state, revise, answer.tau, answer.now, tick_seconds)
         at = yield from moment(Now())
-        while hold and at.now < slot + plan.period and not _outdated(state, members):
+        while hold and at.now < slot + plan.period and state.algorithm == name:
             at = yield from moment(WaitUntil(slot + plan.period))
             with lock:
                 plan = state.load()
         at = yield from moment(Deposit(at.newest + 1, answer.frame))
-
-
-def _outdated(state: StaggerState, members: Membership) -> bool:
-    return state.algorithm != members.algorithm
 
 
 def _tolerance(plan: Plan, members: Membership) -> float:
@@ -163,3 +133,17 @@ def _mean(plan: Plan, state: StaggerState, ns: int) -> float | None:
     deviation = float(state.tau_ns[: plan.held].std()) * 1e-9
     period = mean + min(deviation, 0.02 * mean)
     return period if abs(period - plan.period) > 0.01 * plan.period else None
+
+
+maximum_time: Factory = partial(_slotted, "maximum-time", _longest, True)
+"""T is the longest inference time seen (Riemer et al., Algorithm 1).
+
+An action registers T after its slot, so the spacing is T/N exactly once T has settled.
+Needs ceil(tau_max / tau_M) processes.
+"""
+expected_time: Factory = partial(_slotted, "expected-time", _mean, False)
+"""T is the mean inference time (Riemer et al., Algorithm 2).
+
+An action registers as soon as it is computed. Works where the spread of the inference time is
+well below a tick.
+"""

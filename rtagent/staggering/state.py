@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -59,6 +60,7 @@ ALGORITHM_NAMES = (
 )
 """The position in this tuple is the number stored in shared memory: append, never reorder."""
 
+Ring = tuple[int, ...]
 _CRC = struct.Struct("<I4x")
 _MEMBERSHIP = struct.Struct(f"<QHH4x{MAX_PROCESSES}H")
 _PLAN = struct.Struct("<QdddqqqqqqqqQd")
@@ -77,7 +79,7 @@ class Membership:
 
     changes: int
     algorithm: str
-    ring: tuple[int, ...]
+    ring: Ring
 
     @property
     def processes(self) -> int:
@@ -185,11 +187,8 @@ class StaggerState:
         if crc != self._known_crc:
             body = bytes(self.memory[_CRC.size : _CRC.size + _MEMBERSHIP.size])
             changes, code, processes, *ring = _MEMBERSHIP.unpack(body)
-            if (
-                zlib.crc32(body) == crc
-                and code < len(ALGORITHM_NAMES)
-                and 1 <= processes <= MAX_PROCESSES
-            ):
+            possible = code < len(ALGORITHM_NAMES) and 1 <= processes <= MAX_PROCESSES
+            if possible and zlib.crc32(body) == crc:
                 self._known = Membership(changes, ALGORITHM_NAMES[code], tuple(ring[:processes]))
                 self._known_crc = crc
         return self._known
@@ -222,7 +221,8 @@ class StaggerState:
         """
         if algorithm not in ALGORITHM_NAMES:
             raise ValueError(f"algorithm: {algorithm!r} is none of {', '.join(ALGORITHM_NAMES)}")
-        _check_processes(processes)
+        if not 1 <= processes <= MAX_PROCESSES:
+            raise ValueError(f"processes: must be 1 to {MAX_PROCESSES}, not {processes}")
         ring = range(1 if algorithm == "sequential" else processes)
         generation = self.generation
         self.delays[:] = 0.0
@@ -231,31 +231,16 @@ class StaggerState:
 
     def join(self, worker: int, now: float) -> None:
         """Let worker `worker` take part from `now` (seconds) on."""
-        ring = self.membership.ring
-        if worker not in ring:
-            self._change_ring(now, ring, (worker,))
+        if not 0 <= worker < MAX_PROCESSES:
+            raise ValueError(f"worker: must be 0 to {MAX_PROCESSES - 1}")
+        if worker not in self.membership.ring:
+            self._change_ring(now, lambda ring: (*ring, worker))
 
     def leave(self, worker: int, now: float) -> None:
         """Let worker `worker` take part no longer; the last one stays."""
         ring = self.membership.ring
         if worker in ring and len(ring) > 1:
-            self._change_ring(now, tuple(w for w in ring if w != worker), ())
-
-    def resize(self, processes: int, now: float) -> None:
-        """Let exactly the workers 0..processes-1 take part, in one step.
-
-        Args:
-            processes: N, 1 to 256; ignored by `sequential`, which has one process.
-            now: seconds on the drivers' clock.
-        """
-        _check_processes(processes)
-        if self.algorithm == "sequential":
-            return
-        ring = self.membership.ring
-        stay = tuple(w for w in ring if w < processes)
-        come = tuple(w for w in range(processes) if w not in ring)
-        if come or len(stay) < len(ring):
-            self._change_ring(now, stay, come)
+            self._change_ring(now, lambda ring: tuple(each for each in ring if each != worker))
 
     def record(self, plan: Plan, tau: float) -> int:
         """Add an inference time to the window and to `plan`, which the caller stores.
@@ -285,22 +270,19 @@ class StaggerState:
         plan.total_ns = int(self.tau_ns[:count].sum())
         plan.above = plan.below = plan.flags = 0
 
-    def _change_ring(self, now: float, stay: tuple[int, ...], come: tuple[int, ...]) -> None:
+    def _change_ring(self, now: float, change: Callable[[Ring], Ring]) -> None:
+        """Change the ring, turned so that the owner of the next slot comes first."""
         old = self.membership
         plan = self.load()
         if plan.period > 0.0:
             anchor(plan, now, plan.period, old.processes)
-        turned = old.ring[plan.base % old.processes :] + old.ring[: plan.base % old.processes]
-        ring = tuple(w for w in turned if w in stay) + come
-        _check_processes(len(ring))
-        if any(not 0 <= worker < MAX_PROCESSES for worker in come):
-            raise ValueError(f"worker: must be 0 to {MAX_PROCESSES - 1}")
-        self._write_membership(old.algorithm, ring)
+        first = plan.base % old.processes
+        self._write_membership(old.algorithm, change(old.ring[first:] + old.ring[:first]))
         plan.base = 0
         plan.generation += 1
         self.store(plan)
 
-    def _write_membership(self, algorithm: str, ring: tuple[int, ...]) -> None:
+    def _write_membership(self, algorithm: str, ring: Ring) -> None:
         padded = ring + (0,) * (MAX_PROCESSES - len(ring))
         changes = (self.membership.changes + 1) & _MASK
         code = ALGORITHM_NAMES.index(algorithm)
@@ -345,8 +327,3 @@ def anchor(plan: Plan, now: float, period: float, processes: int) -> None:
     plan.base = (plan.base + slots) % processes
     plan.period = period
     plan.generation += 1
-
-
-def _check_processes(processes: int) -> None:
-    if not 1 <= processes <= MAX_PROCESSES:
-        raise ValueError(f"processes: must be 1 to {MAX_PROCESSES}, not {processes}")

@@ -227,9 +227,7 @@ def test_inference_reads_the_frame_asked_for(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("asked", [None, 1, 1000])
-def test_frame_that_is_not_there_gives_way_to_the_newest(
-    bench: Bench, asked: int | None
-) -> None:
+def test_frame_that_is_not_there_gives_way_to_the_newest(bench: Bench, asked: int | None) -> None:
     bench.show(*range(CAPACITY + 10))
     (reply,) = bench.follow(Infer(asked))
     assert reply.frame == CAPACITY + 9
@@ -275,9 +273,7 @@ def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) 
         bench.follow(Infer(2))
 
 
-def test_continuous_actions_explore_alike_in_every_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_continuous_actions_explore_alike_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
     box = gymnasium.spaces.Box(-2.0, 2.0, (3,))
     actions = []
     for _ in range(2):
@@ -451,9 +447,7 @@ def test_the_driver_is_awake_when_a_frame_comes(bench: Bench, late_s: float) -> 
 
 @pytest.mark.parametrize("instruction", [Now(), WaitUntil(START_S + 1e6), WaitFrame(9)])
 @pytest.mark.parametrize("processes", [INDEX, 1])
-def test_leaves_when_it_is_one_too_many(
-    bench: Bench, instruction: Any, processes: int
-) -> None:
+def test_leaves_when_it_is_one_too_many(bench: Bench, instruction: Any, processes: int) -> None:
     bench.show(0)
     bench.desired = replace(bench.desired, processes=processes)
     assert bench.follow(instruction) == []

@@ -22,15 +22,11 @@ from rtagent.learning.figures import learners_needed
         (0.1 + 0.2, 0.0, 0.1, 3),
     ],
 )
-def test_learners_needed(
-    gradient: float, apply: float, tick: float, learners: int | None
-) -> None:
+def test_learners_needed(gradient: float, apply: float, tick: float, learners: int | None) -> None:
     assert learners_needed(gradient, apply, tick) == learners
 
 
-@given(
-    gradient=st.floats(1e-4, 2.0), apply=st.floats(1e-5, 0.02), tick=st.floats(1e-3, 0.1)
-)
+@given(gradient=st.floats(1e-4, 2.0), apply=st.floats(1e-5, 0.02), tick=st.floats(1e-3, 0.1))
 def test_it_is_the_smallest_number_that_keeps_up(
     gradient: float, apply: float, tick: float
 ) -> None:

@@ -36,8 +36,7 @@ def test_with_discrete_actions_it_is_the_acting_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "space"),
-    [("resnet", IMAGES), ("nature", IMAGES), ("mlp", VECTORS), ("mlp", IMAGES)],
+    ("name", "space"), [("resnet", IMAGES), ("nature", IMAGES), ("mlp", VECTORS), ("mlp", IMAGES)]
 )
 def test_every_network_has_critics(name: Any, space: spaces.Box) -> None:
     learned = build(space, network=name)

@@ -27,9 +27,7 @@ SECOND = NANO
 
 def of_mode(mode: str = "step", **r3: Any) -> DesiredState:
     wanted = {"mode": mode, "deadline_s": 10.0, "data_budget": 10_000, **r3}
-    return make_desired(
-        learner_ring=[0], learning={"processes": 1, "batch_size": B_MIN}, r3=wanted
-    )
+    return make_desired(learner_ring=[0], learning={"processes": 1, "batch_size": B_MIN}, r3=wanted)
 
 
 class Life:
@@ -473,9 +471,7 @@ def test_deadlines_are_met_wherever_the_largest_batch_meets_them(
 def test_the_margin_absorbs_moments_in_which_others_have_the_processor(mode: str) -> None:
     def met(margin: float) -> float:
         found = [
-            outcomes(
-                mode, 0.7, hog=False, episode_s=0.5, seed=seed, burst_s=0.08, margin=margin
-            )
+            outcomes(mode, 0.7, hog=False, episode_s=0.5, seed=seed, burst_s=0.08, margin=margin)
             for seed in range(2)
         ]
         return float(np.mean(found))

@@ -176,8 +176,7 @@ def test_nothing_grows_while_returns_hold(
 
 
 @given(
-    st.lists(st.tuples(st.floats(0.1, 5.0), st.floats(-2.0, 3.0)), max_size=12),
-    st.integers(1, 8),
+    st.lists(st.tuples(st.floats(0.1, 5.0), st.floats(-2.0, 3.0)), max_size=12), st.integers(1, 8)
 )
 def test_scales_are_the_factors_of_equation_5_each_fading_away(
     episodes: list[tuple[float, float]], window: int

@@ -43,14 +43,8 @@ def test_a_seed_gives_the_same_run_and_another_gives_another(algorithm: str) -> 
 def test_figures_are_json_with_the_promised_keys() -> None:
     found = json.loads(json.dumps(run().figures()))
     assert list(found) == [
-        "inaction_fraction",
-        "strict_inaction_fraction",
-        "interaction_mean",
-        "gap_cv",
-        "delay_mean",
-        "delay_p99",
-        "overwritten_fraction",
-        "converged_s",
+        "inaction_fraction", "strict_inaction_fraction", "interaction_mean", "gap_cv",
+        "delay_mean", "delay_p99", "overwritten_fraction", "converged_s",
     ]
 
 

@@ -10,14 +10,7 @@ import pytest
 from rtagent.staggering.adaptive import claim, complete
 from rtagent.staggering.register import LIVE
 from rtagent.staggering.simulator import Disturb, SimulationConfig, simulate
-from rtagent.staggering.state import (
-    BOUNDS,
-    MAX_PROCESSES,
-    WINDOW,
-    Plan,
-    StaggerState,
-    anchor,
-)
+from rtagent.staggering.state import BOUNDS, MAX_PROCESSES, WINDOW, Plan, StaggerState, anchor
 
 TICK = 1.0 / 59.7275
 
@@ -51,8 +44,8 @@ def test_impossible_process_counts_are_refused(processes: int) -> None:
     state = fresh()
     with pytest.raises(ValueError, match="processes"):
         state.reset("adaptive", 0.0, processes)
-    with pytest.raises(ValueError, match="processes"):
-        state.resize(processes, 0.0)
+    with pytest.raises(ValueError, match="worker"):
+        state.join(processes or MAX_PROCESSES, 0.0)
     assert state.processes == 6
 
 
@@ -64,8 +57,6 @@ def test_unknown_algorithms_are_refused_by_name() -> None:
 def test_sequential_has_one_process_whatever_is_asked() -> None:
     state = fresh("sequential", 8)
     assert state.processes == 1
-    state.resize(5, 0.0)
-    assert state.processes == 1
 
 
 def test_the_generation_changes_with_every_decision_of_the_owner() -> None:
@@ -75,12 +66,11 @@ def test_the_generation_changes_with_every_decision_of_the_owner() -> None:
         lambda: state.reset("maximum-time", 0.0, 6),
         lambda: state.leave(2, 1.0),
         lambda: state.join(2, 2.0),
-        lambda: state.resize(3, 3.0),
     ):
         decide()
         seen.append(state.generation)
     assert seen == sorted(set(seen))
-    state.resize(3, 4.0)
+    state.leave(9, 4.0)
     state.join(1, 4.0)
     assert state.generation == seen[-1]
 

@@ -179,9 +179,7 @@ def test_c51_targets_are_the_algorithm(
     for i in range(COUNT):
         each = [softmax(logits[i][action]) for action in range(KINDS)]
         best = first_best([float(np.dot(masses, support)) for masses in each])
-        wanted.append(
-            slow_projection(rewards[i], discounts[i], terminals[i], each[best], support)
-        )
+        wanted.append(slow_projection(rewards[i], discounts[i], terminals[i], each[best], support))
     found = c51_targets(*tensors(rewards, discounts, logits, terminals), atoms)
     np.testing.assert_allclose(found.numpy(), wanted, atol=2e-5)
 
@@ -192,9 +190,7 @@ def test_c51_targets_are_the_algorithm(
     atoms=st.integers(2, 60), seed=st.integers(0, 1000),
 )
 @example(reward=3.0, discount=0.0, atoms=22, seed=0)  # rounded to beyond the last atom
-def test_a_projection_keeps_all_mass(
-    reward: float, discount: float, atoms: int, seed: int
-) -> None:
+def test_a_projection_keeps_all_mass(reward: float, discount: float, atoms: int, seed: int) -> None:
     support = torch.linspace(-2.0, 3.0, atoms)
     logits = torch.randn(1, 1, atoms, generator=torch.Generator().manual_seed(seed))
     target = c51_targets(
@@ -208,9 +204,7 @@ def test_a_projection_keeps_all_mass(
 def test_a_projection_within_the_support_keeps_the_mean(reward: float) -> None:
     logits = torch.randn(1, 1, 11, generator=torch.Generator().manual_seed(3))
     mean = float(logits[0, 0].softmax(0) @ SUPPORT)
-    target = c51_targets(
-        torch.tensor([reward]), torch.tensor([0.8]), logits, NO_TERMINAL, SUPPORT
-    )
+    target = c51_targets(torch.tensor([reward]), torch.tensor([0.8]), logits, NO_TERMINAL, SUPPORT)
     assert float(target[0] @ SUPPORT) == pytest.approx(reward + 0.8 * mean, abs=1e-5)
 
 

@@ -103,9 +103,7 @@ def test_batches_are_what_the_ring_holds(
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_no_more_is_made_ready_than_was_agreed(
-    depth: int, replay: StubReplay, start: Any
-) -> None:
+def test_no_more_is_made_ready_than_was_agreed(depth: int, replay: StubReplay, start: Any) -> None:
     prefetcher = start(replay, depth)
     assert not replay.sampled
     for taken in range(1, 6):

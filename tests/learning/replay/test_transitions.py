@@ -99,9 +99,7 @@ def slow(
             power = decisions[to].executed - decision.executed if unit == "ticks" else to - j
             frames = [d.observed if state == "decision" else d.executed - 1 for d in decisions]
             terminal = to == len(decisions) - 1 and bool(chain[-1]["flags"] & TERMINATED)
-            found.append(
-                (frames[j], decision.action, reward, gamma**power, frames[to], terminal)
-            )
+            found.append((frames[j], decision.action, reward, gamma**power, frames[to], terminal))
     return found
 
 
@@ -332,9 +330,7 @@ def test_an_action_from_an_older_frame_is_no_new_decision(dtype: np.dtype[Any]) 
 
 
 @pytest.mark.parametrize("pieces", [1, 6])
-def test_an_end_counts_even_if_the_episode_number_stays(
-    pieces: int, dtype: np.dtype[Any]
-) -> None:
+def test_an_end_counts_even_if_the_episode_number_stays(pieces: int, dtype: np.dtype[Any]) -> None:
     rows = ledger(
         dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 0, TERMINATED), (3, 2, 1, 0, 0),
         (4, 3, 1, 0, 0), (5, 4, 1, 0, 0),
@@ -396,8 +392,7 @@ def test_a_ring_that_wraps_round_and_shrinks(
         index.forget(floor)
         seen.extend(part)
         at = stop
-    wanted = [each for each in slow(np.array(seen, dtype), 0.9, n_step)
-              if each[0] >= floor]
+    wanted = [each for each in slow(np.array(seen, dtype), 0.9, n_step) if each[0] >= floor]
     assert_same(contents(index), wanted)
     numbers = np.arange(-1, 301)
     serials = {each[0]: index.span[0] + i for i, each in enumerate(wanted)}
