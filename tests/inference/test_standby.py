@@ -13,7 +13,7 @@ from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
 from rtagent.inference import standby as standby_module
 from rtagent.inference.standby import Standby
-from rtagent.policy.networks import ActingPolicy, flatten_into, load_flat, tensor_specs
+from rtagent.policy.networks import ActingPolicy, flattened, load_flat
 
 PICTURES = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 VECTORS = gymnasium.spaces.Box(-1.0, 1.0, (1, 6), np.float32)
@@ -21,14 +21,8 @@ ACTIONS = gymnasium.spaces.Discrete(3)
 
 
 def new_weights(policy: ActingPolicy) -> np.ndarray:
-    size = sum(spec.elements for spec in tensor_specs(policy.module))
+    size = len(flattened(policy.module))
     return np.random.default_rng(0).normal(size=size).astype(np.float32)
-
-
-def flat(policy: ActingPolicy) -> np.ndarray:
-    values = np.zeros_like(new_weights(policy))
-    flatten_into(policy.module, values)
-    return values
 
 
 @pytest.mark.parametrize("piece", [5_000, 65_536])
@@ -47,23 +41,22 @@ def test_the_pieces_make_the_whole(
     policy = ActingPolicy(PolicyConfig(network=network, precision=precision), space, ACTIONS)
     standby = Standby(policy)
     first, values = policy.module, new_weights(policy)
-    before = flat(policy)
+    before = flattened(policy.module)
     for index in range(standby.pieces):
         standby.fill(index, values)
         assert policy.module is first
-    np.testing.assert_array_equal(flat(policy), before)
+    np.testing.assert_array_equal(flattened(policy.module), before)
     standby.swap()
-    after = flat(policy)
+    after = flattened(policy.module)
     load_flat(first, values)
-    expected = np.zeros_like(values)
-    flatten_into(first, expected)
+    expected = flattened(first)
     np.testing.assert_array_equal(after, expected)
     # The other way round, too: what acted before is now filled.
     for index in range(standby.pieces):
         standby.fill(index, -values)
     standby.swap()
     assert policy.module is first
-    np.testing.assert_array_equal(flat(policy), -expected)
+    np.testing.assert_array_equal(flattened(policy.module), -expected)
 
 
 def test_pieces_are_small() -> None:

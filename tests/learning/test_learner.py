@@ -154,7 +154,7 @@ def make_world(
             )
         network = build_network(config, shapes)
         tensors, acting = (networks.tensor_specs(each) for each in (network, acting_part(network)))
-        shapes = replace(shapes, tensors=acting, critics=tensors[len(acting) :])
+        shapes = replace(shapes, tensors=tensors[: len(acting)], critics=tensors[len(acting) :])
         frames, ledger = make_rings(shapes, CAPACITY)
         parameters, learned = shapes.parameters, shapes.learned_parameters
         arenas.append(Arena("apply", 1))
@@ -361,9 +361,7 @@ def test_a_long_pause_saves_up_few_updates(start: Start) -> None:
     assert run.updates == CREDIT_TICKS * 0.5
 
 
-def test_bad_rewards_are_never_learned_from(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_rewards_are_never_learned_from(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(gradient_clip=0.0)
     sample, calls = learner.Replay.sample, itertools.count(1)
 
@@ -380,9 +378,7 @@ def test_bad_rewards_are_never_learned_from(
     assert np.isfinite(run.published()).all()
 
 
-def test_a_batch_that_does_not_fit_is_halved(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(batch_size=16)
     compute = learner.SharedUpdate.compute
 

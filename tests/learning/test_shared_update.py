@@ -15,8 +15,8 @@ from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate, soft_update
-from rtagent.memory.learner_state import LearnerState, Progress
-from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.memory.learner_state import Progress
+from rtagent.memory.weights import WeightsInfo
 from rtagent.policy import networks
 
 B = 8
@@ -40,28 +40,18 @@ def batch(seed: int) -> Batch:
     )
 
 
-Make = Callable[..., list[SharedUpdate]]
-
-
-@pytest.fixture
-def make(shared_bytes: Any) -> Make:
-    def learners(count: int, module: Callable[[], torch.nn.Module] = network,
-                 **settings: Any) -> list[SharedUpdate]:
-        learning = LearningConfig(precision="float32", publish_every=3, **settings)
-        flat = networks.flattened(module())
-        sizes = LearnerState.size(len(flat)), WeightBuffers.size(len(flat))
-        buffers = [shared_bytes(size) for size in sizes]
-        WeightBuffers(buffers[1], len(flat)).publish(flat, WeightsInfo(5, 0))
-        states.put(states.begin(flat, 0), LearnerState(buffers[0], len(flat)))
-        return [
-            SharedUpdate(
-                algorithm_for(module(), learning), LearnerState(buffers[0], len(flat)),
-                WeightBuffers(buffers[1], len(flat)), learning,
-            )
-            for _ in range(count)
-        ]
-
-    return learners
+def make(
+    count: int, module: Callable[[], torch.nn.Module] = network, **settings: Any
+) -> list[SharedUpdate]:
+    """Learners that share what they learn."""
+    learning = LearningConfig(precision="float32", publish_every=3, **settings)
+    first = SharedUpdate.private(module(), learning)
+    first.weights.publish(networks.flattened(module()), WeightsInfo(5, 0))
+    others = [
+        SharedUpdate(algorithm_for(module(), learning), first.state, first.weights, learning)
+        for _ in range(count - 1)
+    ]
+    return [first, *others]
 
 
 def turn(update: SharedUpdate, seed: int) -> None:
@@ -73,7 +63,7 @@ def turn(update: SharedUpdate, seed: int) -> None:
 @pytest.mark.parametrize(
     "settings", [{"target_period": 4}, {"target_tau": 0.1}, {"gradient_clip": 0.05}]
 )
-def test_learners_in_turn_learn_what_one_alone_learns(make: Make, settings: dict[str, Any]) -> None:
+def test_learners_in_turn_learn_what_one_alone_learns(settings: dict[str, Any]) -> None:
     updates = make(3, **settings)
     private = SharedUpdate.private(network(), updates[0].learning)
     alone = LocalUpdate(network(), updates[0].learning)
@@ -92,7 +82,7 @@ def test_learners_in_turn_learn_what_one_alone_learns(make: Make, settings: dict
         assert update.state.progress == Progress(20, 20, 20 * B)
 
 
-def test_moments_that_begin_anew_are_corrected_for_that(make: Make) -> None:
+def test_moments_that_begin_anew_are_corrected_for_that() -> None:
     """Weights that others have trained come without moments: the first step is one of alpha."""
     (update,) = make(1)
     before = update.state.current.weights.copy()
@@ -107,7 +97,7 @@ def test_moments_that_begin_anew_are_corrected_for_that(make: Make) -> None:
     np.testing.assert_allclose(np.abs(moved), update.learning.learning_rate, rtol=1e-2)
 
 
-def test_staleness_is_what_others_applied_meanwhile(make: Make) -> None:
+def test_staleness_is_what_others_applied_meanwhile() -> None:
     first, second = make(2)
     progress = first.refresh()
     assert progress is not None
@@ -118,7 +108,7 @@ def test_staleness_is_what_others_applied_meanwhile(make: Make) -> None:
     assert first.staleness(late) == 3
 
 
-def test_weights_are_published_in_their_period(make: Make) -> None:
+def test_weights_are_published_in_their_period() -> None:
     (update,) = make(1)
     published = []
     for step in range(7):
@@ -132,7 +122,7 @@ def test_weights_are_published_in_their_period(make: Make) -> None:
     np.testing.assert_array_equal(flat, update.state.current.weights)
 
 
-def test_a_target_left_behind_by_a_death_is_brought_up_to_date(make: Make) -> None:
+def test_a_target_left_behind_by_a_death_is_brought_up_to_date() -> None:
     first, second = make(2, target_period=2)
     turn(first, 0)
     # The second update is committed, and its learner dies before the target follows.
@@ -144,7 +134,7 @@ def test_a_target_left_behind_by_a_death_is_brought_up_to_date(make: Make) -> No
     np.testing.assert_array_equal(second.state.target, second.state.current.weights)
 
 
-def test_what_is_not_finite_says_so(make: Make) -> None:
+def test_what_is_not_finite_says_so() -> None:
     (update,) = make(1)
     before = update.state.current.weights.copy()
     bad = batch(0)
@@ -154,7 +144,7 @@ def test_what_is_not_finite_says_so(make: Make) -> None:
     assert update.compute(batch(0), 0).finite
 
 
-def test_averages_of_a_normalisation_travel_with_the_weights(make: Make) -> None:
+def test_averages_of_a_normalisation_travel_with_the_weights() -> None:
     def normalised() -> torch.nn.Module:
         torch.manual_seed(0)
         return torch.nn.Sequential(
@@ -170,7 +160,7 @@ def test_averages_of_a_normalisation_travel_with_the_weights(make: Make) -> None
     assert mine.running_mean.abs().sum() > 0
 
 
-def test_a_frozen_layer_stays_as_it_is(make: Make) -> None:
+def test_a_frozen_layer_stays_as_it_is() -> None:
     def frozen() -> torch.nn.Module:
         module = network()
         module[0].requires_grad_(False)  # type: ignore[index]

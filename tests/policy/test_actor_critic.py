@@ -57,12 +57,7 @@ def test_the_actor_s_state_comes_first() -> None:
     count = len(networks.tensor_specs(learned.actor))
     assert all(name.startswith("actor.") for name in names[:count])
     assert all(name.startswith("critics.") for name in names[count:])
-    flat = np.empty(sum(spec.elements for spec in networks.tensor_specs(learned)), np.float32)
-    networks.flatten_into(learned, flat)
-    acting = np.empty(
-        sum(spec.elements for spec in networks.tensor_specs(learned.actor)), np.float32
-    )
-    networks.flatten_into(learned.actor, acting)
+    flat, acting = networks.flattened(learned), networks.flattened(learned.actor)
     np.testing.assert_array_equal(flat[: len(acting)], acting)
 
 

@@ -94,9 +94,7 @@ def test_an_actor_acts_as_it_has_learned(name: Any, space: spaces.Box) -> None:
     policy = PolicyConfig(network=name)
     learner = networks.build(policy, space, BOX, ACTOR)
     acting = networks.ActingPolicy(policy, space, BOX, ACTOR)
-    flat = np.empty(sum(s.elements for s in networks.tensor_specs(learner)), np.float32)
-    networks.flatten_into(learner, flat)
-    acting.load(flat)
+    acting.load(networks.flattened(learner))
     acting.warm_up()
     observation = space.sample()
     answer = acting.values(observation)
@@ -262,9 +260,7 @@ def test_acting_answers_like_the_network(name: Any, tolerance: float) -> None:
     acting = networks.ActingPolicy(policy, IMAGES, ACTIONS)
     acting.warm_up()
     before = {name: t.data_ptr() for name, t in acting.module.state_dict().items()}
-    flat = np.empty(sum(s.elements for s in networks.tensor_specs(learner)), np.float32)
-    networks.flatten_into(learner, flat)
-    acting.load(flat)
+    acting.load(networks.flattened(learner))
     observation = np.random.default_rng(0).integers(0, 256, IMAGES.shape, np.uint8)
     answer = acting.values(observation)
     with torch.no_grad():
@@ -333,9 +329,7 @@ def test_acting_on_a_gpu_answers_like_the_processor(name: Any) -> None:
     there = networks.ActingPolicy(
         PolicyConfig(network=name, precision="float32", device="cuda"), IMAGES, ACTIONS
     )
-    flat = np.zeros(sum(spec.elements for spec in networks.tensor_specs(here.module)), np.float32)
-    networks.flatten_into(here.module, flat)
-    there.load(flat)
+    there.load(networks.flattened(here.module))
     there.warm_up()
     observation = np.random.default_rng(0).integers(0, 256, IMAGES.shape, np.uint8)
     np.testing.assert_allclose(

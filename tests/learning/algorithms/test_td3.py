@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +13,11 @@ from gymnasium import spaces
 
 from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
-from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.algorithms.td3 import TARGET_TAU, TD3, critics_loss, td3_targets
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
-from rtagent.memory.learner_state import LearnerState, Progress
-from rtagent.memory.weights import WeightBuffers
+from rtagent.memory.learner_state import Progress
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import ActorCritic, build_learned
 
@@ -192,32 +189,16 @@ def test_what_is_not_finite_is_not_applied(bad: float) -> None:
 
 # ---- in turn, on shared weights
 
-Make = Callable[..., list[SharedUpdate]]
 
-
-@pytest.fixture
-def make(shared_bytes: Any) -> Make:
-    def learners(count: int, **settings: Any) -> list[SharedUpdate]:
-        sizes = [
-            sum(spec.elements for spec in networks.tensor_specs(part))
-            for part in (network(), network().actor)
-        ]
-        buffers = shared_bytes(LearnerState.size(sizes[0])), shared_bytes(
-            WeightBuffers.size(sizes[1])
-        )
-        flat = np.empty(sizes[0], np.float32)
-        networks.flatten_into(network(), flat)
-        states.put(states.begin(flat, 0), LearnerState(buffers[0], sizes[0]))
-        config = learning(target_noise=0.0, **settings)
-        return [
-            SharedUpdate(
-                algorithm_for(network(), config), LearnerState(buffers[0], sizes[0]),
-                WeightBuffers(buffers[1], sizes[1]), config,
-            )
-            for _ in range(count)
-        ]
-
-    return learners
+def make(count: int, **settings: Any) -> list[SharedUpdate]:
+    """Learners that share what they learn."""
+    config = learning(target_noise=0.0, **settings)
+    first = SharedUpdate.private(network(), config)
+    others = [
+        SharedUpdate(algorithm_for(network(), config), first.state, first.weights, config)
+        for _ in range(count - 1)
+    ]
+    return [first, *others]
 
 
 def turn(update: SharedUpdate, seed: int) -> bool:
@@ -230,7 +211,7 @@ def turn(update: SharedUpdate, seed: int) -> bool:
 
 
 @pytest.mark.parametrize("settings", [{}, {"policy_delay": 1}, {"gradient_clip": 0.05}])
-def test_learners_in_turn_learn_what_one_alone_learns(make: Make, settings: dict[str, Any]) -> None:
+def test_learners_in_turn_learn_what_one_alone_learns(settings: dict[str, Any]) -> None:
     updates = make(3, **settings)
     alone = LocalUpdate(network(), learning(target_noise=0.0, **settings))
     for step in range(13):
@@ -248,17 +229,14 @@ def test_learners_in_turn_learn_what_one_alone_learns(make: Make, settings: dict
     assert updates[0].state.progress == Progress(13, 13, 13 * B, followed)
 
 
-def test_what_is_published_is_the_actor(make: Make) -> None:
+def test_what_is_published_is_the_actor() -> None:
     (update,) = make(1)
     for step in range(3):
         turn(update, step)
     update.refresh()
     learned = update.algorithm.network
     assert isinstance(learned, ActorCritic)
-    wanted = np.empty(
-        sum(spec.elements for spec in networks.tensor_specs(learned.actor)), np.float32
-    )
-    networks.flatten_into(learned.actor, wanted)
+    wanted = networks.flattened(learned.actor)
     found = np.empty_like(wanted)
     info = update.weights.read(found)
     assert info is not None
@@ -267,7 +245,7 @@ def test_what_is_published_is_the_actor(make: Make) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_late_gradients_keep_the_actor_s_share(make: Make, count: int) -> None:
+def test_late_gradients_keep_the_actor_s_share(count: int) -> None:
     """Each learner reads before the others have applied theirs, as in a live round."""
     updates = make(count)
     waiting = []
@@ -286,7 +264,7 @@ def test_late_gradients_keep_the_actor_s_share(make: Make, count: int) -> None:
     assert 40 - 2 * count <= progress.followed <= 40
 
 
-def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor(make: Make) -> None:
+def test_another_delay_after_a_restart_neither_stops_nor_floods_the_actor() -> None:
     (update,) = make(1, policy_delay=1)
     for step in range(12):
         turn(update, step)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rtagent.config import LearningConfig
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("either_way")
 STACK = 4
 EPISODE = 25
 GAMMA = 0.9
-LEARNING = LearningConfig(n_step=2, gamma=GAMMA)
 
 
 class Passing:
@@ -70,29 +70,52 @@ def numbers_in(stacks: torch.Tensor) -> np.ndarray:
     return words[:, :, 0].astype(np.int64)
 
 
+class World:
+    """A frame ring and a ledger that hold 300 ticks."""
+
+    def __init__(self, make_rings: Any, write_row: Callable[..., None], shapes: Blueprint) -> None:
+        self.frames: FrameRing
+        self.ledger: Ledger
+        self.frames, self.ledger = self.rings = make_rings(shapes, 300)
+        self._write_row = write_row
+
+    def replay(self, **learning: Any) -> Replay:
+        settings = {"n_step": 2, "gamma": GAMMA, **learning}
+        return Replay(*self.rings, LearningConfig.model_validate(settings))
+
+    def tick(self, tick: int, first: int, **row: Any) -> None:
+        self.frames.publish(tick, picture(tick), first)
+        self._write_row(self.ledger, tick, **row)
+
+    def play(self, start: int, stop: int) -> None:
+        """Episodes of 25 ticks, a delay of one; the action tells the observed frame.
+
+        Every third tick is demonstrated.
+        """
+        for tick in range(start, stop):
+            self.tick(
+                tick, tick - tick % EPISODE, action=tick - 1, reward=float(tick),
+                episode=tick // EPISODE,
+                flags=TERMINATED if tick % EPISODE == EPISODE - 1 else 0,
+                worker=0 if tick % 3 else -1,
+            )
+
+
 @pytest.fixture
 def blueprint(make_blueprint: Callable[..., Blueprint]) -> Blueprint:
     return make_blueprint((4, 4), "uint8", STACK)
 
 
 @pytest.fixture
-def play(write_row: Callable[..., None]) -> Callable[..., None]:
-    """Play ticks: episodes of 25 ticks, delay of one tick, the action tells the observed frame.
+def world(blueprint: Blueprint, make_rings: Any, write_row: Callable[..., None]) -> World:
+    return World(make_rings, write_row, blueprint)
 
-    Every third tick is demonstrated.
-    """
 
-    def ticks(frames: FrameRing, ledger: Ledger, start: int, stop: int) -> None:
-        for tick in range(start, stop):
-            first = tick - tick % EPISODE
-            frames.publish(tick, picture(tick), first)
-            write_row(
-                ledger, tick, action=tick - 1, reward=float(tick), episode=tick // EPISODE,
-                flags=TERMINATED if tick % EPISODE == EPISODE - 1 else 0,
-                worker=0 if tick % 3 else -1,
-            )
-
-    return ticks
+def sampled(replay: Replay, count: int, seed: int = 0) -> Batch:
+    """A batch; there is one."""
+    batch = replay.sample(count, np.random.default_rng(seed))
+    assert batch is not None
+    return batch
 
 
 def check(batch: Any, n_step: int = 2) -> None:
@@ -116,15 +139,12 @@ def check(batch: Any, n_step: int = 2) -> None:
 
 @pytest.mark.parametrize("ticks", [60, 1000])
 @pytest.mark.parametrize("n_step", [1, 2, 4, 7])
-def test_batches_hold_what_happened(
-    ticks: int, n_step: int, blueprint: Blueprint, make_rings: Any, play: Any
-) -> None:
-    frames, ledger = make_rings(blueprint, 300)
-    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+def test_batches_hold_what_happened(ticks: int, n_step: int, world: World) -> None:
+    replay = world.replay(n_step=n_step)
     rng = np.random.default_rng(0)
     drawn: set[int] = set()
     for stop in range(20, ticks + 1, 20):
-        play(frames, ledger, stop - 20, stop)
+        world.play(stop - 20, stop)
         replay.refresh()
         for count in (1, 8, 16, 23):
             batch = replay.sample(count, rng)
@@ -138,25 +158,14 @@ def test_batches_hold_what_happened(
 
 
 @pytest.mark.parametrize(("discount", "power"), [("ticks", 3), ("decisions", 1)])
-def test_what_gamma_counts_is_configured(
-    discount: str, power: int, blueprint: Blueprint, make_rings: Any, write_row: Any
-) -> None:
+def test_what_gamma_counts_is_configured(discount: str, power: int, world: World) -> None:
     """A decision for every third tick, each tick with a reward of 1."""
-    frames, ledger = make_rings(blueprint, 300)
     for tick in range(200):
-        frames.publish(tick, picture(tick), 0)
-        write_row(
-            ledger, tick, action=tick - 1, reward=1.0,
-            source=Source.DEFAULT if tick % 3 else Source.AGENT,
-        )
-    replay = Replay(
-        frames, ledger, LearningConfig.model_validate(
-            {"n_step": 3 if discount == "ticks" else 1, "gamma": GAMMA, "discount": discount}
-        ),
-    )
+        source = Source.DEFAULT if tick % 3 else Source.AGENT
+        world.tick(tick, 0, action=tick - 1, reward=1.0, source=source)
+    replay = world.replay(n_step=3 if discount == "ticks" else 1, discount=discount)
     replay.refresh()
-    batch = replay.sample(40, np.random.default_rng(0))
-    assert batch is not None
+    batch = sampled(replay, 40)
     assert batch.actions.tolist() == batch.frames.tolist()
     assert (numbers_in(batch.next_observations)[:, -1] == batch.frames + 3).all()
     assert batch.discounts.tolist() == pytest.approx([GAMMA**power] * 40)
@@ -164,37 +173,32 @@ def test_what_gamma_counts_is_configured(
     assert batch.rewards.tolist() == pytest.approx([reward] * 40)
 
 
-def test_stacks_that_overlap_are_copied_once(
-    blueprint: Blueprint, make_rings: Any, play: Any
-) -> None:
-    frames, ledger = make_rings(blueprint, 300)
-    play(frames, ledger, 0, 100)
-    replay = Replay(frames, ledger, LearningConfig(n_step=1))
+def test_stacks_that_overlap_are_copied_once(world: World) -> None:
+    world.play(0, 100)
+    replay = world.replay(n_step=1)
     replay.refresh()
-    batch = replay.sample(16, np.random.default_rng(0))
-    assert batch is not None
+    batch = sampled(replay, 16)
     states, successors = batch.observations, batch.next_observations
     assert successors.data_ptr() - states.data_ptr() == states[0, 0].numel()
 
 
-def test_a_buffer_keeps_its_batch(blueprint: Blueprint, make_rings: Any, play: Any) -> None:
-    frames, ledger = make_rings(blueprint, 300)
-    play(frames, ledger, 0, 290)
-    replay, rng = Replay(frames, ledger, LEARNING), np.random.default_rng(0)
+def test_a_buffer_keeps_its_batch(world: World) -> None:
+    world.play(0, 290)
+    replay, rng = world.replay(), np.random.default_rng(0)
     replay.refresh()
     buffers = [replay.new_buffer() for _ in range(3)]
     batches = [replay.sample(16, rng, out=buffer) for buffer in buffers]
     replay.sample(16, rng)
-    play(frames, ledger, 290, 900)
+    world.play(290, 900)
     for batch in batches:
         check(batch)
 
 
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_what_lies_below_the_floor_is_never_sampled(
-    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
+    n_step: int, world: World, during_copies: Any
 ) -> None:
-    frames, ledger = make_rings(blueprint, 300)
+    frames, ledger = world.rings
 
     def shrink() -> None:
         for ring in (ledger, frames):
@@ -202,16 +206,12 @@ def test_what_lies_below_the_floor_is_never_sampled(
         frames.frames[: frames.floor] = 0
 
     during_copies(shrink)
-    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
-    rng = np.random.default_rng(0)
-    play(frames, ledger, 0, 250)
+    replay = world.replay(n_step=n_step)
+    world.play(0, 250)
     replay.refresh()
     while frames.floor < 160:
-        batch = replay.sample(32, rng)
-        assert batch is not None
-        check(batch, n_step)
-    batch = replay.sample(2048, rng)
-    assert batch is not None
+        check(sampled(replay, 32, frames.floor), n_step)
+    batch = sampled(replay, 2048)
     assert batch.frames.min() == 163
     # Nor is it looked at: to read memory that has been returned would take it back.
     assert replay.index.frames(*replay.index.span)[0] == 163
@@ -220,88 +220,72 @@ def test_what_lies_below_the_floor_is_never_sampled(
     assert len(replay) == 0
 
 
-def test_a_row_waits_for_its_frame(
-    blueprint: Blueprint, make_rings: Any, play: Any, write_row: Any
-) -> None:
-    frames, ledger = make_rings(blueprint, 300)
-    play(frames, ledger, 0, 10)
-    replay = Replay(frames, ledger, LEARNING)
-    write_row(ledger, 10, flags=TERMINATED, episode=0)
+def test_a_row_waits_for_its_frame(world: World, write_row: Any) -> None:
+    world.play(0, 10)
+    replay = world.replay()
+    write_row(world.ledger, 10, flags=TERMINATED, episode=0)
     assert replay.refresh() == 10
-    frames.publish(10, picture(10), 0)
+    world.frames.publish(10, picture(10), 0)
     assert replay.refresh() == 1
     assert replay.index.get(np.arange(*replay.index.span)).terminal.tolist()[-1]
 
 
-def test_nothing_to_sample_is_none(blueprint: Blueprint, make_rings: Any, play: Any) -> None:
-    replay = Replay(*make_rings(blueprint, 300), LEARNING)
+def test_nothing_to_sample_is_none(world: World) -> None:
+    replay = world.replay()
     assert replay.refresh() == 0
     assert replay.sample(4, np.random.default_rng(0)) is None
     assert replay.ticks == 0
 
 
-def test_a_slow_learner_never_gets_a_lost_frame(
-    blueprint: Blueprint, make_rings: Any, play: Any
-) -> None:
-    frames, ledger = make_rings(blueprint, 300)
-    replay, rng = Replay(frames, ledger, LEARNING), np.random.default_rng(0)
-    play(frames, ledger, 0, 290)
+def test_a_slow_learner_never_gets_a_lost_frame(world: World) -> None:
+    replay = world.replay()
+    world.play(0, 290)
     replay.refresh()
-    play(frames, ledger, 290, 500)
-    for _ in range(20):
-        batch = replay.sample(16, rng)
-        assert batch is not None
+    world.play(290, 500)
+    for seed in range(20):
+        batch = sampled(replay, 16, seed)
         assert batch.actions.min() >= 500 - 300
         check(batch)
-    play(frames, ledger, 500, 900)
-    assert replay.sample(16, rng) is None
+    world.play(500, 900)
+    assert replay.sample(16, np.random.default_rng(0)) is None
     replay.refresh()
-    batch = replay.sample(16, rng)
-    assert batch is not None
-    check(batch)
+    check(sampled(replay, 16))
 
 
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_samples_torn_during_the_copy_are_drawn_again(
-    n_step: int, blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
+    n_step: int, world: World, during_copies: Any
 ) -> None:
-    frames, ledger = make_rings(blueprint, 300)
     at = [300]
 
     def the_world_goes_on() -> None:
-        play(frames, ledger, at[0], at[0] + 10)
+        world.play(at[0], at[0] + 10)
         at[0] += 10
 
     during_copies(the_world_goes_on)
-    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
-    play(frames, ledger, 0, 300)
+    replay = world.replay(n_step=n_step)
+    world.play(0, 300)
     replay.refresh()
-    batch = replay.sample(64, np.random.default_rng(0))
-    assert batch is not None
+    batch = sampled(replay, 64)
     assert at[0] > 300 + 20
     check(batch, n_step)
 
 
 def test_a_ring_that_is_lost_as_fast_as_it_is_read_gives_nothing(
-    blueprint: Blueprint, make_rings: Any, play: Any, during_copies: Any
+    world: World, during_copies: Any
 ) -> None:
-    frames, ledger = make_rings(blueprint, 300)
-    during_copies(lambda: frames.stamps.fill(-1))
-    replay = Replay(frames, ledger, LEARNING)
-    play(frames, ledger, 0, 300)
+    during_copies(lambda: world.frames.stamps.fill(-1))
+    replay = world.replay()
+    world.play(0, 300)
     replay.refresh()
     assert replay.sample(16, np.random.default_rng(0)) is None
 
 
-def test_a_backlog_is_taken_in_by_pieces(
-    blueprint: Blueprint, make_rings: Any, play: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backlog_is_taken_in_by_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtagent.learning.replay.replay.ROWS_PER_REFRESH", 70)
-    frames, ledger = make_rings(blueprint, 300)
-    play(frames, ledger, 0, 200)
-    replay = Replay(frames, ledger, LEARNING)
+    world.play(0, 200)
+    replay, whole = world.replay(), world.replay()
     assert [replay.refresh() for _ in range(4)] == [70, 70, 60, 0]
-    whole = Replay(frames, ledger, LEARNING)
     monkeypatch.undo()
     whole.refresh()
     assert whole.index.span == replay.index.span
@@ -312,17 +296,16 @@ def test_continuous_actions_come_out_as_they_went_in(
     n_step: int, blueprint: Blueprint, make_rings: Any, write_row: Callable[..., None]
 ) -> None:
     shapes = replace(blueprint, action_shape=(2,), action_dtype="float32")
-    frames, ledger = make_rings(shapes, 300)
+    world = World(make_rings, write_row, shapes)
     for tick in range(400):
-        frames.publish(tick, picture(tick), tick - tick % EPISODE)
-        write_row(
-            ledger, tick, action=[tick - 1 + 0.25, -1.0], episode=tick // EPISODE,
-            flags=TRUNCATED if tick % EPISODE == EPISODE - 1 else 0,
+        flags = TRUNCATED if tick % EPISODE == EPISODE - 1 else 0
+        world.tick(
+            tick, tick - tick % EPISODE, action=[tick - 1 + 0.25, -1.0], episode=tick // EPISODE,
+            flags=flags,
         )
-    replay = Replay(frames, ledger, LearningConfig(n_step=n_step, gamma=GAMMA))
+    replay = world.replay(n_step=n_step)
     replay.refresh()
-    batch = replay.sample(40, np.random.default_rng(1))
-    assert batch is not None
+    batch = sampled(replay, 40, seed=1)
     assert batch.actions.dtype == torch.float32
     wanted = np.stack([batch.frames + 0.25, np.full(40, -1.0)], axis=1)
     np.testing.assert_array_equal(batch.actions.numpy(), wanted.astype(np.float32))
