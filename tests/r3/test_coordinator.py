@@ -173,6 +173,15 @@ def test_a_measurement_counts_if_every_worker_was_ready_all_along() -> None:
     assert usage.total() == 2 + sum(daemon.rings.pages().values())
 
 
+def test_what_a_larger_batch_had_is_no_baseline_until_it_was_given_back() -> None:
+    daemon = Daemon()
+    usage = daemon.coordinator._usage
+    larger = with_changes(daemon.desired, learning={"batch_size": 64})
+    assert usage.batches(larger) == usage.batches(daemon.desired) == 2 * BASE_BYTES
+    usage.forget_largest_batch()
+    assert usage.batches(daemon.desired) == BASE_BYTES
+
+
 # ---- the budget
 
 

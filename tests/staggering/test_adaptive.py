@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtagent.staggering.adaptive import adaptive, claim, complete
+from rtagent.staggering.adaptive import _bound, adaptive, claim, complete
 from rtagent.staggering.instructions import (
     Deposit,
     Infer,
@@ -158,6 +158,14 @@ def test_lateness_while_starting_is_ignored() -> None:
     assert state.load().bound == 6
     feed(state, 5.0, late=True)
     assert state.load().bound == 7
+
+
+@pytest.mark.parametrize(("needed", "bound"), [(16, 20), (15, 15)])
+def test_a_drop_by_15_percent_and_a_tick_forgets_the_peak(needed: int, bound: int) -> None:
+    state, plan = fresh(), Plan()
+    for each in (20, needed):
+        _bound(state, plan, each)
+    assert plan.bound == bound
 
 
 def test_damaged_bounds_are_forgotten() -> None:
