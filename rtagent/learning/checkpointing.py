@@ -43,7 +43,7 @@ class CheckpointWriter:
     def write_if_due(self) -> None:
         """Write one if its period is over, or if somebody asked for one."""
         context = self._context
-        asked = context.desired.checkpoint > int(self._update.state.served[0])
+        asked = context.desired.checkpoint > self._update.state.checkpoints.served
         if asked or context.clock.now() >= self._next:
             self.write()
             self._next = context.clock.now() + self._every_s
@@ -73,7 +73,7 @@ class CheckpointWriter:
             )
         finally:
             record.writing = 0
-        self._update.state.served[0] = asked
+        self._update.state.checkpoints.served = asked
         context.beat()
 
     def _save(self) -> tuple[Path, int]:

@@ -147,10 +147,8 @@ class ActionSlots:
         raw = bytes(self._buffer[at : at + self._end])
         stamped = raw[: _STAMP.size + _BODY.size]
         action = raw[_ACTION_AT:]
-        (crc,) = _CRC.unpack_from(raw, _STAMP.size + _BODY.size)
-        if _STAMP.unpack_from(raw)[0] != tick:
-            return None
-        if zlib.crc32(action, zlib.crc32(stamped)) != crc:
+        (stamp,), (crc,) = _STAMP.unpack_from(raw), _CRC.unpack_from(raw, len(stamped))
+        if stamp != tick or zlib.crc32(action, zlib.crc32(stamped)) != crc:
             return None
         frame, registered_ns, version = _BODY.unpack_from(stamped, _STAMP.size)
         values: npt.NDArray[Any] = np.frombuffer(action, self._action_dtype)
@@ -159,14 +157,9 @@ class ActionSlots:
 
 
 def _slot_dtype(blueprint: Blueprint) -> np.dtype[Any]:
-    return np.dtype(
-        [
-            ("tick", "<i8"),
-            ("frame", "<i8"),
-            ("registered_ns", "<i8"),
-            ("version", "<i4"),
-            ("crc", "<u4"),
-            ("action", np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape),
-        ],
-        align=True,
-    )
+    action = (np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape)
+    fields = [
+        ("tick", "<i8"), ("frame", "<i8"), ("registered_ns", "<i8"), ("version", "<i4"),
+        ("crc", "<u4"), ("action", *action),
+    ]
+    return np.dtype(fields, align=True)

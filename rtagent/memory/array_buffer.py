@@ -55,12 +55,12 @@ class ArrayDoubleBuffer(Generic[Record]):
         self._headers = control[_HEADERS_AT:headers_end]
         self._checksums = np.frombuffer(control, "<u8", copies, headers_end)
         stride = _stride(values)
-        found = [
-            np.frombuffer(payload, np.float32, values, index * stride)
-            for index in range(copies * arrays)
-        ]
         self.copies: list[list[Floats]] = [
-            found[copy * arrays : (copy + 1) * arrays] for copy in range(copies)
+            [
+                np.frombuffer(payload, np.float32, values, (copy * arrays + each) * stride)
+                for each in range(arrays)
+            ]
+            for copy in range(copies)
         ]
 
     @staticmethod
@@ -151,12 +151,7 @@ class Reading(Generic[Record]):
     """
 
     def __init__(
-        self,
-        buffer: DoubleBuffer,
-        number: int,
-        header: Record,
-        rest: int,
-        source: Floats,
+        self, buffer: DoubleBuffer, number: int, header: Record, rest: int, source: Floats,
         out: Floats,
     ) -> None:
         self._buffer, self._source, self._out = buffer, source, out

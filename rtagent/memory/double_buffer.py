@@ -26,6 +26,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Generic, TypeVar
 
 from rtagent.memory import ordering
@@ -120,11 +121,11 @@ class RecordDoubleBuffer(Generic[Record]):
 
     Args:
         buffer: `RecordDoubleBuffer.size(kind)` bytes, aligned to 8; zeroed, there is no record.
-        kind: the dataclass.
+        kind: the dataclass; made without arguments, what a reader has before there is a record.
     """
 
     def __init__(self, buffer: memoryview, kind: type[Record]) -> None:
-        self._layout = Layout(kind)
+        self._layout, self._last = Layout(kind), kind()
         self._buffer = DoubleBuffer(buffer)
         self._records = buffer[DoubleBuffer.size() : self.size(kind)]
 
@@ -143,11 +144,14 @@ class RecordDoubleBuffer(Generic[Record]):
         self._layout.store(self._records, self._buffer.begin() * self._layout.size, record)
         self._buffer.publish()
 
-    def read(self) -> Record | None:
-        """A copy of the newest record; None if there is none, or if each attempt was lapped."""
-        return self._buffer.read(
-            lambda copy: self._layout.load(self._records, copy * self._layout.size)
-        )
+    def read(self) -> Record:
+        """A copy of the newest record, or of the one read before if each attempt was lapped."""
+        size = self._layout.size
+        found = self._buffer.read(lambda at: self._layout.load(self._records, at * size))
+        if found is None:
+            return copy(self._last)
+        self._last = found
+        return found
 
 
 class TooLong(ValueError):

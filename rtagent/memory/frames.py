@@ -37,12 +37,8 @@ class FrameRing(StampedRing):
         self.stack = blueprint.frame_stack
         self.bell = Doorbell(buffer, 8)
         self.episode_starts = np.frombuffer(buffer, "<i8", capacity, CONTROL_BYTES + 8 * capacity)
-        frames = np.frombuffer(
-            buffer,
-            blueprint.frame_dtype,
-            capacity * prod(blueprint.frame_shape),
-            self.header_bytes(capacity),
-        )
+        count, start = capacity * prod(blueprint.frame_shape), self.header_bytes(capacity)
+        frames = np.frombuffer(buffer, blueprint.frame_dtype, count, start)
         # One block without gaps: gathering from a strided view would copy all of it first.
         self.frames: Frames = frames.reshape(capacity, *blueprint.frame_shape)
         self.slot_bytes = 16 + blueprint.frame_bytes

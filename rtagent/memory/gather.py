@@ -14,7 +14,6 @@ next piece in advance. Where there was no C compiler at the installation, NumPy 
 from __future__ import annotations
 
 import ctypes
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +24,6 @@ from rtagent.memory.ring import GUARD_TICKS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-class Gather(Protocol):
-    """A copy of runs of frames out of the ring, prepared once and made often.
-
-    Attributes:
-        right: (B, length) which frames were the wanted ones.
-    """
-
-    right: Flags
-
-    def run(self) -> bool:
-        """Copy, and say whether all frames were the wanted ones."""
-        ...
 
 
 def prepare_gather(ring: FrameRing, numbers: Ints, out: Frames) -> Gather:
@@ -55,15 +40,24 @@ def prepare_gather(ring: FrameRing, numbers: Ints, out: Frames) -> Gather:
     Raises:
         ValueError: the arrays have gaps, or do not go together.
     """
-    _check(ring, numbers, out)
+    whole = numbers.flags.c_contiguous and out.flags.c_contiguous
+    if (
+        not whole or numbers.dtype != np.int64 or out.dtype != ring.frames.dtype
+        or out.shape[:1] != numbers.shape or out.shape[2:] != ring.frames.shape[1:]
+    ):
+        raise ValueError(f"no room for {numbers.shape} runs of frames in {out.shape}, {out.dtype}")
     function = compiled("rtagent_gather")
-    if function is None:
-        return NumpyGather(ring, numbers, out)
-    return CompiledGather(function, ring, numbers, out)
+    return CompiledGather(function, ring, numbers, out) if function else Gather(ring, numbers, out)
 
 
-class NumpyGather:
-    """One frame after the other; see `prepare_gather`."""
+class Gather:
+    """A copy of runs of frames out of the ring, prepared once and made often.
+
+    Made by `prepare_gather`; this one copies one frame after the other.
+
+    Attributes:
+        right: (B, length) which frames were the wanted ones.
+    """
 
     def __init__(self, ring: FrameRing, numbers: Ints, out: Frames) -> None:
         self._ring = ring
@@ -74,7 +68,7 @@ class NumpyGather:
         self.right: Flags = np.empty(out.shape[:2], np.bool_)
 
     def run(self) -> bool:
-        """As `Gather` says."""
+        """Copy, and say whether all frames were the wanted ones."""
         ring, numbers = self._ring, self._numbers
         starts = ring.episode_starts.take(numbers % ring.capacity)
         # The slot of a lost frame has its successor's start, which lies after the frame: then the
@@ -101,35 +95,19 @@ class _Job(ctypes.Structure):
     )
 
 
-class CompiledGather:
+class CompiledGather(Gather):
     """Consecutive frames at once, the next ones on their way; see `prepare_gather`."""
 
-    def __init__(
-        self, function: Function, ring: FrameRing, numbers: Ints, out: Frames
-    ) -> None:
+    def __init__(self, function: Function, ring: FrameRing, numbers: Ints, out: Frames) -> None:
+        super().__init__(ring, numbers, out)
         self._function = function
-        self.right: Flags = np.empty(out.shape[:2], np.bool_)
         self._job = _Job(
             *ring.control_addresses, ring.stamps.ctypes.data, ring.episode_starts.ctypes.data,
             ring.frames.ctypes.data, numbers.ctypes.data, out.ctypes.data, self.right.ctypes.data,
             ring.capacity, ring.frames[0].nbytes, ring.stack, GUARD_TICKS, *out.shape[:2],
         )
         self._address = ctypes.addressof(self._job)
-        # As long as this object lives, so does the memory that the job points to.
-        self._memory = (ring, numbers, out)
 
     def run(self) -> bool:
         """As `Gather` says."""
         return self._function(self._address) == 0
-
-
-def _check(ring: FrameRing, numbers: Ints, out: Frames) -> None:
-    """Raises ValueError unless runs of the ring's frames fit into `out`."""
-    whole = numbers.flags.c_contiguous and out.flags.c_contiguous
-    if (
-        not whole or numbers.dtype != np.int64 or out.dtype != ring.frames.dtype
-        or out.shape[:1] != numbers.shape or out.shape[2:] != ring.frames.shape[1:]
-    ):
-        raise ValueError(
-            f"no room for {numbers.shape} runs of frames in {out.shape}, {out.dtype}"
-        )

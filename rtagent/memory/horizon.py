@@ -10,7 +10,7 @@ counted as met whose samples are still there. Decisions are a list of its newest
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rtagent.memory.double_buffer import RecordDoubleBuffer
@@ -194,7 +194,6 @@ class HorizonRecord:
         self._horizon = RecordDoubleBuffer(buffer[:first], Horizon)
         self._reservations = RecordDoubleBuffer(buffer[first:second], Reservations)
         self._decisions = EntryList(buffer[second:], _DECISION, DECISIONS)
-        self._last, self._last_reservations = Horizon(), Reservations()
 
     @staticmethod
     def size() -> int:
@@ -212,11 +211,7 @@ class HorizonRecord:
 
         Without it, the one read before if each attempt was lapped.
         """
-        found = self._horizon.read()
-        if found is None:
-            return replace(self._last)
-        self._last = found
-        return found
+        return self._horizon.read()
 
     def write(self, horizon: Horizon) -> None:
         """Replace the horizon. Under the apply lock only."""
@@ -225,11 +220,7 @@ class HorizonRecord:
     @property
     def reservations(self) -> Reservations:
         """A copy of the reservations; the one read before if each attempt was lapped."""
-        found = self._reservations.read()
-        if found is None:
-            return replace(self._last_reservations)
-        self._last_reservations = found
-        return found
+        return self._reservations.read()
 
     def reserve(self, reservations: Reservations) -> None:
         """Replace the reservations. Only the supervisor."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rtagent.memory.array_buffer import CONTROL_BYTES, ArrayDoubleBuffer, Floats
+from rtagent.memory.records import SharedRecord
 
 _CONTROL_AT = 64
 _PAYLOAD_AT = _CONTROL_AT + 2 * CONTROL_BYTES
@@ -58,6 +59,12 @@ class Arrays:
         np.copyto(self.square, other.square)
 
 
+class CheckpointRecord(SharedRecord):
+    """How many checkpoints were `served` of those asked for. Writer: the learner that does so."""
+
+    served: int
+
+
 class LearnerState:
     """The shared state of the learners.
 
@@ -67,12 +74,11 @@ class LearnerState:
 
     Attributes:
         copies: both copies; which is current is for `begin` and `commit` to say.
-        served: checkpoints written of those asked for; an array of one. Writer: the learner that
-            writes checkpoints.
+        checkpoints: which have been written.
     """
 
     def __init__(self, buffer: memoryview, parameters: int) -> None:
-        self.served = np.frombuffer(buffer, "<i8", 1)
+        self.checkpoints = CheckpointRecord(buffer)
         # The words of both lie on the first page, which is there also where nobody learns.
         second, payload = _CONTROL_AT + CONTROL_BYTES, buffer[_PAYLOAD_AT:]
         self._state = ArrayDoubleBuffer(

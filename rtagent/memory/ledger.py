@@ -43,26 +43,16 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     No weights and no worker means the default behaviour if `source` says so, and a demonstration
     if `source` is `AGENT`.
     """
-    return np.dtype(
-        [
-            ("tick", "<i8"),
-            ("observed", "<i8"),
-            ("time_ns", "<i8"),
-            ("registered_ns", "<i8"),
-            ("lateness_ns", "<i8"),
-            ("reward", "<f4"),
-            ("weights_version", "<i4"),
-            ("episode", "<i4"),
-            ("worker", "<i2"),
-            ("source", "u1"),
-            ("flags", "u1"),
-            ("crc", "<u4"),
-            ("action", np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape),
-        ],
-        align=True,
-    )
+    action = (np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape)
+    fields = [
+        ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
+        ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
+        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("crc", "<u4"), ("action", *action),
+    ]
+    return np.dtype(fields, align=True)
 
 
+_OWN = frozenset({"tick", "flags", "crc", "action"})
 _STAMP = struct.Struct("<q")
 _BODY = struct.Struct("<qqqqfiihBB")
 _CRC = struct.Struct("<I")
@@ -133,20 +123,8 @@ class Ledger(StampedRing):
         row = self.row(tick) if tick >= 0 else None
         if row is None or row["flags"]:
             return
-        self.write(
-            tick,
-            observed=int(row["observed"]),
-            time_ns=int(row["time_ns"]),
-            registered_ns=int(row["registered_ns"]),
-            lateness_ns=int(row["lateness_ns"]),
-            reward=float(row["reward"]),
-            weights_version=int(row["weights_version"]),
-            episode=int(row["episode"]),
-            worker=int(row["worker"]),
-            source=Source(int(row["source"])),
-            flags=TRUNCATED,
-            action=row["action"],
-        )
+        fields = {name: row[name].item() for name in row.dtype.names or () if name not in _OWN}
+        self.write(tick, **fields, flags=TRUNCATED, action=row["action"])
 
     def row(self, tick: int) -> np.void | None:
         """A copy of one row; none if it is gone or torn."""

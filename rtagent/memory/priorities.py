@@ -27,6 +27,7 @@ from typing import TypeVar, TypeVarTuple
 import numpy as np
 
 from rtagent.clock import Clock
+from rtagent.memory.records import SharedRecord
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.sum_tree import Doubles, Ints, SumTree, sum_tree
 
@@ -42,6 +43,12 @@ AT_ONCE = 4096
 """Leaves inserted or removed while the locks are held once."""
 
 
+class _Words(SharedRecord):
+    inserted: int
+    removed: int
+    largest: float
+
+
 class Priorities:
     """A sum tree with owners, for several processes and their threads.
 
@@ -54,9 +61,7 @@ class Priorities:
     """
 
     def __init__(self, buffer: memoryview, leaves: int, lock: RobustLock, clock: Clock) -> None:
-        words = np.frombuffer(buffer, "<i8", 2)
-        self._inserted, self._removed = words[0:1], words[1:2]
-        self._largest = np.frombuffer(buffer, "<f8", 1, 16)
+        self._words = _Words(buffer)
         self._tree = sum_tree(buffer[CONTROL_BYTES:], leaves)
         self._leaves = leaves
         self._lock = lock
@@ -71,8 +76,8 @@ class Priorities:
     @staticmethod
     def format(buffer: memoryview) -> None:
         """Make zeroed memory an empty tree, in which the first priority is 1."""
-        np.frombuffer(buffer, "<i8", 1)[0] = -1
-        np.frombuffer(buffer, "<f8", 1, 16)[0] = 1.0
+        words = _Words(buffer)
+        words.inserted, words.largest = -1, 1.0
 
     def advance(self, frames: Ints, oldest: int) -> bool:
         """Insert new transitions with the largest priority so far; remove those that are lost.
@@ -84,7 +89,7 @@ class Priorities:
         Returns:
             False if the locks could not be had; then call again with the same.
         """
-        while oldest > self._removed[0] or (len(frames) and frames[-1] >= self._next()):
+        while oldest > self._words.removed or (len(frames) and frames[-1] >= self._next()):
             if not self._alone(self._advance, frames, oldest):
                 return False
         return True
@@ -143,13 +148,13 @@ class Priorities:
             values: (n,), n at most the number of leaves.
         """
         frames = first + np.flatnonzero(values > 0.0)
-        self._removed[0] = first
+        self._words.removed = first
         if len(frames):
             slots = frames % self._leaves
             self._tree.owners[slots] = frames
             self._tree.set(slots, values[frames - first])
-            self._largest[0] = max(self._largest[0], values.max())
-            self._inserted[0] = frames[-1]
+            self._words.largest = max(self._words.largest, values.max())
+            self._words.inserted = frames[-1]
 
     def _alone(self, work: Callable[[*Given], Found], *given: *Given) -> Found | None:
         """Do something under both locks, with sums that are right; none if they cannot be had."""
@@ -180,7 +185,7 @@ class Priorities:
 
     def _next(self) -> int:
         """The oldest frame that may still be inserted."""
-        return int(max(self._inserted[0] + 1, self._removed[0]))
+        return max(self._words.inserted + 1, self._words.removed)
 
     def _advance(self, frames: Ints, oldest: int) -> bool:
         self._remove_below(oldest)
@@ -189,8 +194,7 @@ class Priorities:
 
     def _change(self, frames: Ints, priorities: Doubles) -> bool:
         largest = self._tree.change(frames, priorities)
-        if largest > self._largest[0]:
-            self._largest[0] = largest
+        self._words.largest = max(self._words.largest, largest)
         return True
 
     def _insert(self, frames: Ints) -> None:
@@ -198,14 +202,14 @@ class Priorities:
         if len(new):
             slots = new % self._leaves
             self._tree.owners[slots] = new
-            self._tree.set(slots, float(self._largest[0]))
-            self._inserted[0] = new[-1]
+            self._tree.set(slots, self._words.largest)
+            self._words.inserted = new[-1]
 
     def _remove_below(self, oldest: int) -> None:
-        start = max(int(self._removed[0]), oldest - self._leaves)
+        start = max(self._words.removed, oldest - self._leaves)
         stop = min(oldest, start + AT_ONCE)
         if stop > start:
             slots = np.arange(start, stop) % self._leaves
             lost = (self._tree.leaves[slots] > 0.0) & (self._tree.owners[slots] < stop)
             self._tree.set(slots[lost], 0.0)
-            self._removed[0] = stop
+            self._words.removed = stop

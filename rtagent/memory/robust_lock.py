@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from types import TracebackType
 
 from rtagent.memory.arena import ArenaHandle
 
@@ -33,12 +32,7 @@ class RobustLock:
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.leave()
 
     def leave(self) -> None:

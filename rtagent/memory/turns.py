@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-import numpy as np
-
 from rtagent.clock import Clock
+from rtagent.memory.records import WORD, SharedRecord
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.wakeup import Doorbell
 
@@ -30,42 +29,34 @@ LOOK_S = 0.02
 """Longest sleep of a learner that waits for its turn."""
 RETRY_S = 0.0002
 """Sleep of a learner that finds the lock taken: an update is applied in about a millisecond."""
-BYTES = 64
 
 
-class Turns:
+class Turns(SharedRecord):
     """The words that say whose turn it is.
 
     Args:
         buffer: `Turns.size()` writable bytes.
         lock: the apply lock.
+
+    Attributes:
+        holder: the learner whose turn it is.
+        granted_ns: when it became its turn, monotonic nanoseconds.
+        expired: turns that were handed on because their lease was over.
     """
 
+    holder: int
+    granted_ns: int
+    expired: int
+
     def __init__(self, buffer: memoryview, lock: RobustLock) -> None:
-        words = np.frombuffer(buffer, "<i8", 3)
-        self._holder, self._granted_ns, self._expired = words[0:1], words[1:2], words[2:3]
-        self._bell = Doorbell(buffer, 32)
+        super().__init__(buffer)
+        self._bell = Doorbell(buffer, super().size())
         self.lock = lock
 
-    @staticmethod
-    def size() -> int:
-        """Bytes of the words."""
-        return BYTES
-
-    @property
-    def holder(self) -> int:
-        """The learner whose turn it is."""
-        return int(self._holder[0])
-
-    @property
-    def granted_ns(self) -> int:
-        """When it became its turn, monotonic nanoseconds."""
-        return int(self._granted_ns[0])
-
-    @property
-    def expired(self) -> int:
-        """Turns that were handed on because their lease was over."""
-        return int(self._expired[0])
+    @classmethod
+    def size(cls) -> int:
+        """Bytes of the words and the bell."""
+        return super().size() + WORD
 
     def is_mine(self, me: int, ring: Sequence[int]) -> bool:
         """Whether a learner may enter in round-robin order.
@@ -88,9 +79,9 @@ class Turns:
             now: seconds.
             expired: whether a lease made it so.
         """
-        self._granted_ns[0] = int(now * NANO)
-        self._expired[0] += int(expired)
-        self._holder[0] = successor(after, ring)
+        self.granted_ns = int(now * NANO)
+        self.expired += expired
+        self.holder = successor(after, ring)
         self._bell.ring()
 
     @contextmanager

@@ -106,12 +106,8 @@ class WorldMemory:
             for name, size in _ring_sizes(blueprint, capacity).items():
                 self._arenas[name] = Arena(name, size, sparse=True)
                 self._arenas[name].reserve(0, PAGE)
-            self.handles = WorldHandles(
-                config,
-                blueprint,
-                {name: arena.handle for name, arena in self._arenas.items()},
-                first_tick,
-            )
+            arenas = {name: arena.handle for name, arena in self._arenas.items()}
+            self.handles = WorldHandles(config, blueprint, arenas, first_tick)
             self._format()
             self._ring_memory = self._lay_out_rings(first_tick)
             while not self.maintain(first_tick - 1, limit):
@@ -170,8 +166,7 @@ class WorldMemory:
         return min(max(wanted, LEAST_RESERVE_TICKS, round(self._rate_hz)), self._capacity)
 
     def _lay_out_rings(self, first_tick: int) -> RingMemory:
-        rings = []
-        arrays = []
+        rings, arrays = [], []
         for name, slots in self._slots.items():
             arena = self._arenas[name]
             rings.append(RingBounds(memoryview(arena.handle.map()), self._capacity))

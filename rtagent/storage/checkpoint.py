@@ -165,16 +165,13 @@ def save(
     Raises:
         CheckpointError: it cannot be written; the older ones are as they were.
     """
-    about = json.dumps(
-        {
-            "format": FORMAT,
-            "signature": asdict(checkpoint.signature),
-            "counters": asdict(checkpoint.counters),
-            "score": None if checkpoint.score is None else asdict(checkpoint.score),
-            "run": checkpoint.run,
-        },
-        sort_keys=True,
-    )
+    score = checkpoint.score
+    values = {
+        "format": FORMAT, "signature": asdict(checkpoint.signature),
+        "counters": asdict(checkpoint.counters), "score": score and asdict(score),
+        "run": checkpoint.run,
+    }
+    about = json.dumps(values, sort_keys=True)
     crc = _checksum(about, checkpoint.tensors, progress)
     payload = to_bytes(dict(checkpoint.tensors), {"rtagent": about, "crc32": f"{crc:08x}"})
     progress()
@@ -182,8 +179,12 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max((order for order, _, _ in _numbered(folder)), default=0)
         path = folder / f"checkpoint-{number:06d}-{checkpoint.counters.updates:012d}.safetensors"
-        _write_whole(path, payload, progress)
-        if checkpoint.score is not None and checkpoint.score.beats(_best_score(folder)):
+        with appearing(path, ".checkpoint-") as write:
+            for at in range(0, len(payload), WRITE_STEP):
+                write(memoryview(payload)[at : at + WRITE_STEP])
+                progress()
+        progress()
+        if score is not None and score.beats(_best_score(folder)):
             _name_best(path)
         prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
     except OSError as error:
@@ -204,15 +205,11 @@ def listing(folder: Path) -> list[dict[str, Any]]:
         # The oldest is removed whenever a new one is written.
         with suppress(FileNotFoundError):
             about = path.stat()
-            listed.append(
-                {
-                    "file": path.name,
-                    "updates": updates,
-                    "bytes": about.st_size,
-                    "age_s": max(0.0, now - about.st_mtime),
-                    "best": best.exists() and best.samefile(path),
-                }
-            )
+            listed.append({
+                "file": path.name, "updates": updates, "bytes": about.st_size,
+                "age_s": max(0.0, now - about.st_mtime),
+                "best": best.exists() and best.samefile(path),
+            })
     return listed
 
 
@@ -251,9 +248,6 @@ def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[st
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint and check that it is whole.
 
-    Args:
-        path: the file.
-
     Raises:
         CheckpointError: it is corrupt, or of another version of the format.
     """
@@ -291,9 +285,7 @@ def load(path: Path) -> Checkpoint:
         _check_values(checkpoint)
         return checkpoint
     except _UNEXPECTED as error:
-        raise CorruptCheckpoint(
-            f"the checkpoint {path} is corrupt ({error}); {_ADVICE}"
-        ) from error
+        raise CorruptCheckpoint(f"the checkpoint {path} is corrupt ({error}); {_ADVICE}") from error
 
 
 def _check_values(checkpoint: Checkpoint) -> None:
@@ -318,31 +310,14 @@ def _check_values(checkpoint: Checkpoint) -> None:
 
 
 def check(path: Path, wanted: Signature) -> Checkpoint:
-    """Read a checkpoint that must fit this run.
-
-    Args:
-        path: the file.
-        wanted: of this run.
-
-    Raises:
-        CheckpointError: it is corrupt, or belongs to something else.
-    """
+    """Read a checkpoint that must fit this run; raises as `load` and `match` do."""
     checkpoint = load(path)
     match(checkpoint, wanted, path)
     return checkpoint
 
 
 def match(checkpoint: Checkpoint, wanted: Signature, path: Path) -> None:
-    """Refuse a checkpoint that does not fit.
-
-    Args:
-        checkpoint: read from `path`.
-        wanted: of this run.
-        path: for the error.
-
-    Raises:
-        CheckpointError: it belongs to something else.
-    """
+    """Raise a CheckpointError, which names the path, if a checkpoint does not fit this run."""
     for name, mine in asdict(wanted).items():
         theirs = getattr(checkpoint.signature, name)
         if theirs != mine:
@@ -380,15 +355,6 @@ def _name_best(path: Path) -> None:
     draft.unlink(missing_ok=True)
     os.link(path, draft)
     os.replace(draft, path.with_name(BEST))
-
-
-def _write_whole(path: Path, payload: bytes, progress: Callable[[], None]) -> None:
-    view = memoryview(payload)
-    with appearing(path, ".checkpoint-") as write:
-        for at in range(0, len(view), WRITE_STEP):
-            write(view[at : at + WRITE_STEP])
-            progress()
-    progress()
 
 
 def _checksum(about: str, tensors: Arrays, progress: Callable[[], None] = lambda: None) -> int:

@@ -114,8 +114,7 @@ def load(
     Args:
         past: what with.
         blueprint: of the run.
-        frames: an empty frame ring.
-        ledger: an empty ledger.
+        frames, ledger: the rings, empty.
         delay: ticks from the frame that an action is learned for to its execution.
         time_ns: when; the rows say that they happened then.
         interval: ticks from one decision of the player to the next.
@@ -175,9 +174,7 @@ class _Rows:
         self._episodes = episode + np.unique(numbers, return_inverse=True)[1]
         self.next_episode = int(self._episodes[-1]) + 1
 
-    def write(
-        self, start: int, stop: int, frames: FrameRing, ledger: Ledger, time_ns: int
-    ) -> None:
+    def write(self, start: int, stop: int, frames: FrameRing, ledger: Ledger, time_ns: int) -> None:
         """Write ticks start <= k < stop."""
         demonstration = self._demonstration
         for tick in range(start, stop):

@@ -66,13 +66,9 @@ def restore(
         folder: where the replay was saved.
         manifest: from `find`.
         signature: of this run.
-        frames: an empty frame ring.
-        ledger: an empty ledger.
+        frames, ledger: the rings, empty.
         keep: most ticks. If None, as many as the rings can show.
         progress: told the fraction that is done.
-
-    Returns:
-        What was restored.
     """
     stop = manifest.newest + 1
     most = min(ring.capacity - GUARD_TICKS for ring in (frames, ledger))
@@ -93,24 +89,25 @@ def restore(
     values: Doubles | None = None
     if manifest.priorities is not None:
         try:
-            about = header(signature, manifest.oldest, stop)
-            chunk = manifest.priorities
-            reader = Reader(folder / chunk.file, about, chunk.bytes)
-            values = reader.take("<f8", (stop - manifest.oldest,))[oldest - manifest.oldest :]
-            if not (np.isfinite(values) & (values >= 0.0)).all():
-                values = None
-                raise Corrupt("a priority is negative or not finite")
+            values = _priorities(folder, manifest, manifest.priorities, signature)
+            values = values[oldest - manifest.oldest :]
         except Corrupt as error:
             problem = problem or f"{manifest.priorities.file}: {error}; priorities are left out"
     return RestoreReport(oldest, manifest.newest, problem, values)
 
 
+def _priorities(folder: Path, manifest: Manifest, chunk: Chunk, signature: Signature) -> Doubles:
+    """Of all ticks that were saved."""
+    about = header(signature, manifest.oldest, manifest.newest + 1)
+    reader = Reader(folder / chunk.file, about, chunk.bytes)
+    values: Doubles = reader.take("<f8", (manifest.newest + 1 - manifest.oldest,))
+    if not (np.isfinite(values) & (values >= 0.0)).all():
+        raise Corrupt("a priority is negative or not finite")
+    return values
+
+
 def _fill(
-    folder: Path,
-    chunk: Chunk,
-    signature: Signature,
-    lowest: int,
-    frames: FrameRing,
+    folder: Path, chunk: Chunk, signature: Signature, lowest: int, frames: FrameRing,
     ledger: Ledger,
 ) -> None:
     """Restore the ticks of a chunk from `lowest` on; nothing of it can be read on failure."""

@@ -108,14 +108,10 @@ def save(
     Args:
         folder: made if it is not there.
         signature: of the run.
-        frames: the frame ring.
-        ledger: the tick ledger.
+        frames, ledger: the rings.
         priorities: where sampling is prioritized.
         progress: told the fraction that is done, between pieces.
         stop: asked between pieces; ends the save.
-
-    Returns:
-        What was saved.
 
     Raises:
         ReplayError: it cannot be written, or was ended; the replay saved before is as it was.

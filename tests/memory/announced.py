@@ -18,7 +18,7 @@ from rtagent.memory import array_buffer, double_buffer
 from rtagent.memory.actions import NANO, SLOTS, ActionSlots
 from rtagent.memory.double_buffer import JsonDoubleBuffer, RecordDoubleBuffer
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.gather import NumpyGather
+from rtagent.memory.gather import Gather
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.records import Layout
 from rtagent.memory.ring import EntryList
@@ -170,7 +170,7 @@ class Batches(OfFrames):
     writes = 11
 
     def look(self, number: int) -> bool:
-        gather = NumpyGather(self.ring, np.array([number]), self.out)
+        gather = Gather(self.ring, np.array([number]), self.out)
         if not gather.run():
             return False
         self.right(max(number - 1, number - number % EPISODE), self.out[0, 0])

@@ -72,7 +72,7 @@ def test_the_words_of_both_lie_on_the_first_page(buffer: memoryview) -> None:
     put(state, 1.0, Progress(1))
     state.begin_target()[:] = 1.0
     state.commit_target(1)
-    state.served[0] = 1
+    state.checkpoints.served = 1
     values = np.frombuffer(buffer, np.float32, (len(buffer) - PAGE) // 4, PAGE)
     assert {*values.tolist()} == {0.0, 1.0}
 

@@ -15,7 +15,7 @@ from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
-from rtagent.memory.gather import NumpyGather
+from rtagent.memory.gather import Gather
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.staggering.arbiter import Source
 
@@ -46,8 +46,8 @@ def during_copies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Non
     """In each copy that is prepared from now on, something happens."""
 
     def arrange(happens: Callable[[], None]) -> None:
-        def prepare(*args: Any) -> NumpyGather:
-            gather = NumpyGather(*args)
+        def prepare(*args: Any) -> Gather:
+            gather = Gather(*args)
             gather._frames = Passing(gather._frames, happens)  # type: ignore[assignment]
             return gather
 
