@@ -117,9 +117,7 @@ class ActionSlots:
         return None
 
     def frames_of(
-        self,
-        workers: npt.NDArray[np.intp],
-        ticks: npt.NDArray[np.int64],
+        self, workers: npt.NDArray[np.intp], ticks: npt.NDArray[np.int64],
         registered_ns: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
         """The frames that registered actions were computed from; -1 where a slot is used again.

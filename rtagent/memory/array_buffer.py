@@ -41,13 +41,8 @@ class ArrayDoubleBuffer(Generic[Record]):
     """
 
     def __init__(
-        self,
-        control: memoryview,
-        payload: memoryview,
-        header: type[Record],
-        values: int,
-        arrays: int = 1,
-        copies: int = COPIES,
+        self, control: memoryview, payload: memoryview, header: type[Record], values: int,
+        arrays: int = 1, copies: int = COPIES,
     ) -> None:
         self._buffer = DoubleBuffer(control, copies)
         self._layout = Layout(header)

@@ -172,9 +172,7 @@ class Decision:
 
     def describe(self) -> dict[str, Any]:
         """With names instead of indices, and None for what is unknown."""
-        values = {
-            name: None if value != value else value for name, value in asdict(self).items()
-        }
+        values = {name: None if value != value else value for name, value in asdict(self).items()}
         return values | {"kind": KINDS[self.kind], "mode": MODES[self.mode]}
 
 

@@ -85,10 +85,8 @@ class LearnerState:
             buffer[_CONTROL_AT:second], payload, Progress, parameters, arrays=3
         )
         self._target = ArrayDoubleBuffer(
-            buffer[second:_PAYLOAD_AT],
-            payload[ArrayDoubleBuffer.payload_bytes(parameters, 3) :],
-            Progress,
-            parameters,
+            buffer[second:_PAYLOAD_AT], payload[ArrayDoubleBuffer.payload_bytes(parameters, 3) :],
+            Progress, parameters,
         )
         self.copies = [Arrays(*arrays) for arrays in self._state.copies]
 

@@ -87,19 +87,8 @@ class Ledger(StampedRing):
         return [(CONTROL_BYTES, row_dtype(blueprint).itemsize)]
 
     def write(
-        self,
-        tick: int,
-        *,
-        observed: int,
-        time_ns: int,
-        registered_ns: int,
-        lateness_ns: int,
-        reward: float,
-        weights_version: int,
-        episode: int,
-        worker: int,
-        source: Source,
-        flags: int,
+        self, tick: int, *, observed: int, time_ns: int, registered_ns: int, lateness_ns: int,
+        reward: float, weights_version: int, episode: int, worker: int, source: Source, flags: int,
         action: Any,
     ) -> None:
         """Write the row of one tick. Only the environment process."""

@@ -295,9 +295,7 @@ class ProcessMetrics:
     @cached_property
     def inference(self) -> list[InferenceRecord]:
         """The records of `MAX_INFERENCE_PROCESSES` inference processes."""
-        return [
-            self._own(InferenceRecord, "inference", i) for i in range(MAX_INFERENCE_PROCESSES)
-        ]
+        return [self._own(InferenceRecord, "inference", i) for i in range(MAX_INFERENCE_PROCESSES)]
 
     def record(self, role: str, index: int) -> WorkerRecord:
         """The record of one process, made for the caller alone.

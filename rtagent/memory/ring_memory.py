@@ -60,10 +60,7 @@ class RingMemory:
     """
 
     def __init__(
-        self,
-        rings: Sequence[RingBounds],
-        arrays: Sequence[SlotArray],
-        capacity: int,
+        self, rings: Sequence[RingBounds], arrays: Sequence[SlotArray], capacity: int,
         first_tick: int,
     ) -> None:
         self._rings = rings

@@ -120,16 +120,9 @@ class TurnTaker:
     """
 
     def __init__(
-        self,
-        turns: Turns,
-        me: int,
-        clock: Clock,
-        *,
-        ring: Callable[[], Sequence[int]],
-        order: Callable[[], str],
-        lease_s: Callable[[int], float],
-        progress_ns: Callable[[int], int],
-        beat: Callable[[], bool],
+        self, turns: Turns, me: int, clock: Clock, *, ring: Callable[[], Sequence[int]],
+        order: Callable[[], str], lease_s: Callable[[int], float],
+        progress_ns: Callable[[int], int], beat: Callable[[], bool],
     ) -> None:
         self._turns = turns
         self._me = me

@@ -135,19 +135,13 @@ def signature(config: Config, blueprint: Blueprint) -> Signature:
     """What the weights of this run fit."""
     shape = (blueprint.frame_stack, *blueprint.frame_shape)
     return Signature(
-        config.env.id,
-        blueprint.network,
-        f"{'x'.join(map(str, shape))} {blueprint.frame_dtype}",
+        config.env.id, blueprint.network, f"{'x'.join(map(str, shape))} {blueprint.frame_dtype}",
         " ".join(str(blueprint.action_space).split()),
     )
 
 
 def save(
-    folder: Path,
-    checkpoint: Checkpoint,
-    *,
-    keep: int = KEEP,
-    most_bytes: int = sys.maxsize,
+    folder: Path, checkpoint: Checkpoint, *, keep: int = KEEP, most_bytes: int = sys.maxsize,
     progress: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write a checkpoint and remove the oldest ones, never the new one.

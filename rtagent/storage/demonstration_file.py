@@ -97,10 +97,8 @@ class Demonstration:
     def outline(self) -> Outline:
         """What it is of."""
         return Outline(
-            self.environment, len(self.rewards),
-            self.frames.shape[1:], str(self.frames.dtype),
-            self.actions.shape[1:], str(self.actions.dtype),
-            self.action_meanings,
+            self.environment, len(self.rewards), self.frames.shape[1:], str(self.frames.dtype),
+            self.actions.shape[1:], str(self.actions.dtype), self.action_meanings,
         )
 
 
@@ -164,12 +162,9 @@ class DemonstrationWriter:
         actions, rewards, flags, episodes = zip(*self._rest, strict=True)
         executed = np.stack(actions)
         return Demonstration(
-            self._environment,
-            np.stack(self._frames),
+            self._environment, np.stack(self._frames),
             executed.astype(np.int32 if executed.dtype.kind in "iu" else np.float32),
-            np.array(rewards, np.float32),
-            np.array(flags, np.uint8),
-            np.array(episodes, np.int64),
+            np.array(rewards, np.float32), np.array(flags, np.uint8), np.array(episodes, np.int64),
             self._action_meanings,
         )
 

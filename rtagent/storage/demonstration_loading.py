@@ -98,15 +98,8 @@ def find_demonstrations(source: Path, config: Config, blueprint: Blueprint) -> D
 
 
 def load(
-    past: Demonstrations,
-    blueprint: Blueprint,
-    frames: FrameRing,
-    ledger: Ledger,
-    *,
-    delay: int,
-    time_ns: int,
-    interval: int = 1,
-    keep: int | None = None,
+    past: Demonstrations, blueprint: Blueprint, frames: FrameRing, ledger: Ledger, *, delay: int,
+    time_ns: int, interval: int = 1, keep: int | None = None,
     progress: Callable[[float], None] = lambda done: None,
 ) -> int:
     """Fill empty rings with the newest ticks that fit.
@@ -182,18 +175,12 @@ class _Rows:
             begin, observed = int(self._starts[at]), int(self._observed[at])
             known = observed >= begin and bool(self._decided[at])
             ledger.write(
-                tick,
-                observed=observed if known else -1,
-                time_ns=time_ns,
-                registered_ns=time_ns if known else 0,
-                lateness_ns=0,
-                reward=float(demonstration.rewards[at]),
-                weights_version=-1,
-                episode=int(self._episodes[at]),
-                worker=-1,
+                tick, observed=observed if known else -1, time_ns=time_ns,
+                registered_ns=time_ns if known else 0, lateness_ns=0,
+                reward=float(demonstration.rewards[at]), weights_version=-1,
+                episode=int(self._episodes[at]), worker=-1,
                 source=Source.AGENT if known else Source.DEFAULT,
-                flags=int(demonstration.flags[at]),
-                action=demonstration.actions[at],
+                flags=int(demonstration.flags[at]), action=demonstration.actions[at],
             )
             frames.publish(tick, demonstration.frames[at], begin)
 

@@ -107,9 +107,7 @@ def restore_replay(
         )
         if world.priorities is not None and report.priorities is not None:
             world.priorities.restore(report.oldest, report.priorities)
-        details: Details = {
-            "ticks": report.ticks, "oldest": report.oldest, "newest": report.newest
-        }
+        details: Details = {"ticks": report.ticks, "oldest": report.oldest, "newest": report.newest}
         return details if report.problem is None else details | {"problem": report.problem}
 
     _answer("restored", work, pipe)

@@ -48,14 +48,8 @@ class RestoreReport:
 
 
 def restore(
-    folder: Path,
-    manifest: Manifest,
-    signature: Signature,
-    frames: FrameRing,
-    ledger: Ledger,
-    *,
-    keep: int | None = None,
-    progress: Callable[[float], None] = lambda done: None,
+    folder: Path, manifest: Manifest, signature: Signature, frames: FrameRing, ledger: Ledger, *,
+    keep: int | None = None, progress: Callable[[float], None] = lambda done: None,
 ) -> RestoreReport:
     """Fill empty rings, newest chunks first, before anything else runs.
 

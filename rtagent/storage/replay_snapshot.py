@@ -94,13 +94,8 @@ class SaveReport:
 
 
 def save(
-    folder: Path,
-    signature: Signature,
-    frames: FrameRing,
-    ledger: Ledger,
-    *,
-    priorities: Priorities | None = None,
-    progress: Callable[[float], None] = lambda done: None,
+    folder: Path, signature: Signature, frames: FrameRing, ledger: Ledger, *,
+    priorities: Priorities | None = None, progress: Callable[[float], None] = lambda done: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> SaveReport:
     """Save what the rings hold, while the world goes on.
@@ -249,12 +244,8 @@ class _Saving:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        signature: Signature,
-        window: _Window,
-        progress: Callable[[float], None],
-        stop: Callable[[], bool],
+        self, folder: Path, signature: Signature, window: _Window,
+        progress: Callable[[float], None], stop: Callable[[], bool],
     ) -> None:
         self.written: set[str] = set()
         self._folder, self._signature, self._window = folder, signature, window

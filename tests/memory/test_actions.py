@@ -127,9 +127,7 @@ def test_late_at_the_beginning(slots: ActionSlots) -> None:
     assert slots.late(1, -5) == deposit(0, frame=-1)
 
 
-def test_torn_late_action_gives_way_to_an_older_one(
-    slots: ActionSlots, memory: memoryview
-) -> None:
+def test_torn_late_action_gives_way_to_an_older_one(slots: ActionSlots, memory: memoryview) -> None:
     slots.deposit(deposit(10, worker=0, frame=7))
     slots.deposit(deposit(11, worker=1, frame=8))
     at = (SLOTS + 11) * ActionSlots.size(make_blueprint()) // (SLOTS * MAX_INFERENCE_PROCESSES)
@@ -162,9 +160,7 @@ def test_vectors(shared: Shared) -> None:
     assert found.action.dtype == np.float32
 
 
-def test_writer_killed_anywhere(
-    memory: memoryview, blueprint: Blueprint, images: Images
-) -> None:
+def test_writer_killed_anywhere(memory: memoryview, blueprint: Blueprint, images: Images) -> None:
     slots = ActionSlots(memory, blueprint)
     old, new = deposit(9, frame=3, action=1), deposit(9 + SLOTS, frame=SLOTS, action=2)
     slots.deposit(old)

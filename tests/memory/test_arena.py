@@ -42,9 +42,7 @@ def allocated(arena: Arena) -> int:
 
 
 @pytest.mark.process
-def test_handle_maps_in_another_process(
-    make_arena: Callable[..., Arena], forked: Forked
-) -> None:
+def test_handle_maps_in_another_process(make_arena: Callable[..., Arena], forked: Forked) -> None:
     arena = make_arena(100)
     # As it travels to a worker.
     text = pickle.dumps(arena.handle)
@@ -237,9 +235,7 @@ def test_check_memory_names_the_largest_purpose(monkeypatch: pytest.MonkeyPatch)
     assert "100 MiB are available" in message
 
 
-def test_available_memory_is_that_of_the_fullest_container(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_available_memory_is_that_of_the_fullest_container(monkeypatch: pytest.MonkeyPatch) -> None:
     levels = [Level("machine", 1000, 700), Level("group", 500, 300)]
     monkeypatch.setattr(arena_module, "memory_levels", lambda: levels)
     assert available_memory() == 300

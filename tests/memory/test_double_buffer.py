@@ -155,7 +155,7 @@ class Measured:
 def test_records() -> None:
     memory = private(RecordDoubleBuffer.size(Measured))
     writer, reader = RecordDoubleBuffer(memory, Measured), RecordDoubleBuffer(memory, Measured)
-    assert reader.read() is None
+    assert reader.read() == Measured()
     for count in range(-1, 4):
         writer.write(Measured(count, count / 4))
         assert reader.read() == Measured(count, count / 4)

@@ -166,9 +166,7 @@ def test_a_fence_can_be_called_by_any_thread(fence: Callable[[], object]) -> Non
     assert not failures
 
 
-def test_where_it_is_compiled_the_compiled_fence_is_used(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_it_is_compiled_the_compiled_fence_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (compiled_fence() is None) == (ordering.fence is ordering.fence_by_lock)
     monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
     assert compiled_fence() is None

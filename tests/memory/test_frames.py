@@ -139,9 +139,7 @@ def test_begins_with_restored_frames(ring: FrameRing) -> None:
     assert observe(ring, 110) == [110] * 4
 
 
-def test_another_process_sees_it(
-    ring: FrameRing, memory: memoryview, blueprint: Blueprint
-) -> None:
+def test_another_process_sees_it(ring: FrameRing, memory: memoryview, blueprint: Blueprint) -> None:
     other = FrameRing(memory, blueprint, CAPACITY)
     ring.publish(0, picture(7), 0)
     assert other.newest == 0
@@ -219,9 +217,7 @@ def test_slot_replaced_between_its_number_and_its_start(ring: FrameRing) -> None
     assert observe(ring, 10) is None
 
 
-def test_writer_killed_anywhere(
-    memory: memoryview, blueprint: Blueprint, images: Images
-) -> None:
+def test_writer_killed_anywhere(memory: memoryview, blueprint: Blueprint, images: Images) -> None:
     ring = FrameRing(memory, blueprint, CAPACITY)
     for number in range(CAPACITY):
         ring.publish(number, picture(number), 0)
@@ -250,9 +246,7 @@ def test_arrays_are_where_the_slots_are(memory: memoryview, blueprint: Blueprint
     slot = 9
     before = bytes(memory)
     ring.publish(slot, np.full((6, 5), 255, np.uint8), slot)
-    changed = np.flatnonzero(
-        np.frombuffer(memory, np.uint8) != np.frombuffer(before, np.uint8)
-    )
+    changed = np.flatnonzero(np.frombuffer(memory, np.uint8) != np.frombuffer(before, np.uint8))
     expected = set(range(12))
     for start, size in FrameRing.arrays(blueprint, CAPACITY):
         expected |= set(range(start + slot * size, start + (slot + 1) * size))

@@ -101,9 +101,7 @@ def test_a_frame_whose_slot_begins_another_episode_is_lost(make_ring: Any) -> No
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (9, 11), (84, 84), (200, 150)])
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
-def test_many_runs_of_any_frames(
-    shape: tuple[int, ...], count: int, make_ring: Any
-) -> None:
+def test_many_runs_of_any_frames(shape: tuple[int, ...], count: int, make_ring: Any) -> None:
     """Round the seam of the ring, with episodes of a few frames, holes, and a floor."""
     ring = make_ring(40, shape)
     rng = np.random.default_rng(count)
@@ -159,9 +157,7 @@ def test_memory_that_does_not_fit_is_refused(
 
 
 @pytest.mark.process
-def test_beside_a_writer_nothing_torn_is_told_to_be_right(
-    forked: Forked, make_ring: Any
-) -> None:
+def test_beside_a_writer_nothing_torn_is_told_to_be_right(forked: Forked, make_ring: Any) -> None:
     """A small ring, written as fast as possible; stacks are asked for right where it is written."""
     ring = make_ring(48, (64, 64))
 

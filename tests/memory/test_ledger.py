@@ -117,9 +117,7 @@ def test_empty_ledger_has_nothing(ledger: Ledger) -> None:
         (0, 45, range(0)),
     ],
 )
-def test_ranges_over_the_seam(
-    ledger: Ledger, start: int, stop: int, expected: range
-) -> None:
+def test_ranges_over_the_seam(ledger: Ledger, start: int, stop: int, expected: range) -> None:
     fill(ledger, 77)
     rows = ledger.read(start, stop)
     assert rows["tick"].tolist() == list(expected)
@@ -221,9 +219,7 @@ def test_copies_do_not_change(ledger: Ledger) -> None:
     assert row["tick"] == rows["tick"][2] == 2
 
 
-def test_writer_killed_anywhere(
-    memory: memoryview, blueprint: Blueprint, images: Images
-) -> None:
+def test_writer_killed_anywhere(memory: memoryview, blueprint: Blueprint, images: Images) -> None:
     ledger = Ledger(memory, blueprint, CAPACITY)
     fill(ledger, CAPACITY)
     next_row = values(CAPACITY)

@@ -150,9 +150,7 @@ def test_the_discarded_are_gone(priorities: Priorities) -> None:
 
 
 def test_many_are_inserted_and_removed_in_pieces(
-    shared: Callable[[int], memoryview],
-    lock: RobustLock,
-    clock: VirtualClock,
+    shared: Callable[[int], memoryview], lock: RobustLock, clock: VirtualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leaves = 3 * AT_ONCE
@@ -295,12 +293,8 @@ def states_during(
     ],
 )
 def test_a_killed_learner_leaves_nothing_wrong(
-    code: CodeType,
-    cut_lines: bool,
-    shared: Callable[[int], memoryview],
-    lock: RobustLock,
-    clock: VirtualClock,
-    monkeypatch: pytest.MonkeyPatch,
+    code: CodeType, cut_lines: bool, shared: Callable[[int], memoryview], lock: RobustLock,
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if cut_lines:
         monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
@@ -390,9 +384,7 @@ def test_learners_are_killed_while_they_write(
 
 
 def test_what_is_put_back_is_what_was_there(
-    priorities: Priorities,
-    shared: Callable[[int], memoryview],
-    lock: RobustLock,
+    priorities: Priorities, shared: Callable[[int], memoryview], lock: RobustLock,
     clock: VirtualClock,
 ) -> None:
     priorities.advance(np.arange(250, 330, 2), 250)

@@ -137,9 +137,7 @@ SIZES = st.sampled_from((8, 64, 700, 2048, PAGE, 5000))
     ),
 )
 def test_any_life_of_a_ring(
-    capacity: int,
-    sizes: tuple[int, int, int],
-    first_tick: int,
+    capacity: int, sizes: tuple[int, int, int], first_tick: int,
     steps: list[tuple[float, float, float, bool]],
 ) -> None:
     with machine(capacity, sizes[:2], sizes[2], first_tick) as ring:

@@ -78,9 +78,7 @@ class Stress:
 
     def enough(self) -> bool:
         found = [self.progress(column) for column in range(len(STRUCTURES))]
-        return all(
-            written >= LEAST_WRITES and read >= LEAST_READS for written, read in found
-        )
+        return all(written >= LEAST_WRITES and read >= LEAST_READS for written, read in found)
 
 
 def test_no_torn_reads_while_writers_are_killed(shared: Shared, forked: Forked) -> None:

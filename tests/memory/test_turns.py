@@ -287,9 +287,7 @@ def test_two_processes_alternate_and_never_overlap(shared: Shared, forked: Forke
 
 @pytest.mark.process
 @pytest.mark.parametrize("inside", [True, False])
-def test_one_killed_in_its_turn_stops_nobody(
-    shared: Shared, forked: Forked, inside: bool
-) -> None:
+def test_one_killed_in_its_turn_stops_nobody(shared: Shared, forked: Forked, inside: bool) -> None:
     shared.ring = [0, 1]
     ready, go = os.pipe()
 

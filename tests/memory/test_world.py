@@ -135,9 +135,7 @@ def test_handles_begin_at_tick_zero_unless_told() -> None:
 
 @pytest.mark.parametrize("capacity", [300, 5000, 1_000_000])
 @pytest.mark.parametrize("rate_hz", [5.0, 60.0, 1000.0])
-def test_ticks_in_a_budget(
-    capacity: int, rate_hz: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ticks_in_a_budget(capacity: int, rate_hz: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arena_module, "available_memory", lambda: 1 << 40)
     with laid_out(
         capacity, "r3.memory_budget_mb=64", blueprint=make_blueprint(rate_hz=rate_hz)
@@ -234,9 +232,7 @@ def read_for_ever(memory: WorldMemory, counts: Counts, index: int) -> None:
 
 
 @pytest.mark.process
-def test_resized_under_load(
-    shared: Callable[[int], memoryview], forked: Forked
-) -> None:
+def test_resized_under_load(shared: Callable[[int], memoryview], forked: Forked) -> None:
     counts = np.frombuffer(shared(4096), np.int64)
     rng = random.Random(SEED)
     with laid_out(CAPACITY) as memory:

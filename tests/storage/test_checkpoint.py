@@ -219,9 +219,7 @@ def test_a_checkpoint_that_is_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "other"), [("environment", "Other-v0"), ("network", "mlp k=2"), ("action", "Box(2)")]
 )
-def test_a_checkpoint_of_something_else_is_refused(
-    tmp_path: Path, field: str, other: str
-) -> None:
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, field: str, other: str) -> None:
     path = checkpoints.save(tmp_path, make())
     assert checkpoints.check(path, SIGNATURE).counters.updates == 7
     with pytest.raises(CheckpointError, match=r"belongs to the .*--state-dir") as caught:

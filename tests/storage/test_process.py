@@ -86,9 +86,7 @@ def make_world() -> Iterator[Worlds]:
         memory.close()
 
 
-def start(
-    fork_server: launch.ForkServer, body: Any, *arguments: Any
-) -> tuple[Any, Line]:
+def start(fork_server: launch.ForkServer, body: Any, *arguments: Any) -> tuple[Any, Line]:
     ours, theirs = open_pipe()
     process = fork_server.spawn(body, *arguments, theirs, name="saver")
     theirs.close()

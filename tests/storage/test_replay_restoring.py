@@ -33,9 +33,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("capacity", "keep"), [(40, None), (CAPACITY, 32), (40, 1000), (300, 0)])
-def test_a_smaller_ring_takes_the_newest(
-    tmp_path: Path, capacity: int, keep: int | None
-) -> None:
+def test_a_smaller_ring_takes_the_newest(tmp_path: Path, capacity: int, keep: int | None) -> None:
     saved = Rings().write(250)
     saved.save(tmp_path)
     restored, report = load(tmp_path, capacity=capacity, keep=keep)
