@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import (
@@ -38,6 +39,15 @@ def make(updates: int = 7, size: int = 1000) -> Checkpoint:
     return Checkpoint(SIGNATURE, Counters(updates, updates * 32, updates // 10), tensors)
 
 
+def listed(folder: Path) -> list[int]:
+    """Updates of the checkpoints there, newest first; the newest one is the first of them."""
+    found = [each["updates"] for each in checkpoints.listing(folder)]
+    newest = checkpoints.newest(folder)
+    assert newest is not None
+    assert checkpoints.load(newest).counters.updates == found[0]
+    return found
+
+
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     saved = make(123)
     path = checkpoints.save(tmp_path / "new", saved)
@@ -52,23 +62,19 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_the_last_three_stay(tmp_path: Path) -> None:
     assert checkpoints.newest(tmp_path / "absent") is None
-    for updates in (5, 50, 1_000_000_000_000, 500):
+    # The last one is that of a new start.
+    for updates in (5, 50, 1_000_000_000_000, 10):
         checkpoints.save(tmp_path, make(updates, 10))
-    newest = checkpoints.newest(tmp_path)
-    assert newest is not None
-    assert checkpoints.load(newest).counters.updates == 500
-    found = [each["updates"] for each in checkpoints.listing(tmp_path)]
-    assert found == [500, 1_000_000_000_000, 50]
+    assert listed(tmp_path) == [10, 1_000_000_000_000, 50]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_the_newest_is_the_last_one_written_whatever_the_wall_clock_said(tmp_path: Path) -> None:
     hour = 3600
     for updates, time in ((10, 10 * hour), (20, 11 * hour), (30, 9 * hour), (40, 0)):
         os.utime(checkpoints.save(tmp_path, make(updates, 10)), (time, time))
-        newest = checkpoints.newest(tmp_path)
-        assert newest is not None
-        assert checkpoints.load(newest).counters.updates == updates
-    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [40, 30, 20]
+        assert listed(tmp_path)[0] == updates
+    assert listed(tmp_path) == [40, 30, 20]
 
 
 def test_the_same_updates_twice_are_two_checkpoints(tmp_path: Path) -> None:
@@ -81,18 +87,9 @@ def test_checkpoints_of_an_older_version_come_before_the_numbered_ones(tmp_path:
     for updates in (700, 900):
         saved = checkpoints.save(tmp_path, make(updates, 10))
         saved.rename(tmp_path / f"checkpoint-{updates:012d}.safetensors")
-    old = checkpoints.newest(tmp_path)
-    assert old is not None
-    assert checkpoints.load(old).counters.updates == 900
+    assert listed(tmp_path) == [900, 700]
     checkpoints.save(tmp_path, make(5, 10))
-    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [5, 900, 700]
-
-
-def test_the_first_checkpoint_of_a_new_start_stays(tmp_path: Path) -> None:
-    for updates in (1000, 2000, 3000, 10):
-        last = checkpoints.save(tmp_path, make(updates, 10))
-    assert last.exists()
-    assert len(list(tmp_path.iterdir())) == 3
+    assert listed(tmp_path) == [5, 900, 700]
 
 
 def test_checkpoints_go_by_size_but_never_the_newest(tmp_path: Path) -> None:
@@ -100,9 +97,9 @@ def test_checkpoints_go_by_size_but_never_the_newest(tmp_path: Path) -> None:
     size = first.stat().st_size
     checkpoints.save(tmp_path, make(2, 10), keep=9, most_bytes=2 * size + 100)
     checkpoints.save(tmp_path, make(3, 10), keep=9, most_bytes=2 * size + 100)
-    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [3, 2]
+    assert listed(tmp_path) == [3, 2]
     checkpoints.save(tmp_path, make(4, 10), keep=9, most_bytes=1)
-    assert [each["updates"] for each in checkpoints.listing(tmp_path)] == [4]
+    assert listed(tmp_path) == [4]
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
@@ -194,26 +191,15 @@ def test_a_short_file_is_corrupt(tmp_path: Path, size: int) -> None:
         checkpoints.load(path)
 
 
-def test_a_safetensors_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    path = tmp_path / "checkpoint-000000000001.safetensors"
-    save_file({"a": np.zeros(3)}, str(path))
+def test_files_of_something_else_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(CheckpointError, match="is gone"):
+        checkpoints.load(path)
+    save_file({"a": np.zeros(3)}, path)
     with pytest.raises(CheckpointError, match="is corrupt"):
         checkpoints.load(path)
-
-
-def test_a_later_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "FORMAT", 2)
-    path = checkpoints.save(tmp_path, make())
-    monkeypatch.undo()
     with pytest.raises(CheckpointError, match="has format 2"):
-        checkpoints.load(path)
-
-
-def test_a_checkpoint_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is gone"):
-        checkpoints.load(tmp_path / "checkpoint-000000000001.safetensors")
+        checkpoints.load(written(path, '{"format": 2}', {}))
 
 
 @pytest.mark.parametrize(
@@ -294,21 +280,17 @@ def test_the_best_checkpoint_outlives_its_number(tmp_path: Path) -> None:
     returns = [1.0, 9.0, 3.0, 4.0, 5.0, 6.0]
     for updates, value in enumerate(returns):
         checkpoints.save(tmp_path, replace(make(updates, 10), score=score(value)), keep=2)
-    listed = checkpoints.listing(tmp_path)
-    assert [each["updates"] for each in listed] == [5, 4]
-    assert not any(each["best"] for each in listed)
+    assert listed(tmp_path) == [5, 4]
+    assert not any(each["best"] for each in checkpoints.listing(tmp_path))
     assert checkpoints.load(tmp_path / BEST).counters.updates == 1
     checkpoints.save(tmp_path, replace(make(99, 10), score=score(9.0)), keep=2)
     assert [each["best"] for each in checkpoints.listing(tmp_path)] == [True, False]
     assert checkpoints.load(tmp_path / BEST).counters.updates == 99
 
 
-def test_without_a_score_no_checkpoint_is_the_best(tmp_path: Path) -> None:
-    checkpoints.save(tmp_path, make())
-    assert not (tmp_path / BEST).exists()
-
-
 def test_an_evaluation_says_more_than_live_episodes(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, make())
+    assert not (tmp_path / BEST).exists(), "without a score none is the best"
     for updates, each in enumerate([score(50.0), score(5.0, "evaluation"), score(60.0)]):
         checkpoints.save(tmp_path, replace(make(updates, 10), score=each))
     assert checkpoints.load(tmp_path / BEST).counters.updates == 1

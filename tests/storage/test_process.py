@@ -14,12 +14,12 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.world import World, WorldMemory
+from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes import launch
 from rtagent.processes.pipe import Pipe as Line
 from rtagent.processes.pipe import open_pipe
 from rtagent.staggering.arbiter import Source
-from rtagent.storage.checkpoint import Signature, signature
+from rtagent.storage.checkpoint import signature
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, find
 from tests.conftest import make_blueprint
@@ -56,7 +56,7 @@ def fork_server() -> Iterator[launch.ForkServer]:
         yield fork_server
 
 
-Worlds = Callable[..., World]
+Worlds = Callable[..., tuple[World, WorldHandles]]
 
 
 @pytest.fixture
@@ -64,7 +64,9 @@ def make_world() -> Iterator[Worlds]:
     """Makes worlds whose first ticks are written."""
     memories = []
 
-    def make(blueprint: Blueprint = PICTURES, ticks: int = 0, first_tick: int = 0) -> World:
+    def make(
+        blueprint: Blueprint = PICTURES, ticks: int = 0, first_tick: int = 0
+    ) -> tuple[World, WorldHandles]:
         memories.append(WorldMemory(CONFIG, blueprint, first_tick))
         world = World(memories[-1].handles)
         rng = np.random.default_rng(3)
@@ -76,11 +78,8 @@ def make_world() -> Iterator[Worlds]:
             )
             frame = rng.integers(256, size=blueprint.frame_shape, dtype=np.uint8)
             world.frames.publish(tick, frame, tick // 100 * 100)
-        handles[id(world)] = memories[-1].handles
-        return world
+        return world, memories[-1].handles
 
-    handles: dict[int, Any] = {}
-    make.handles = handles  # type: ignore[attr-defined]
     yield make
     for memory in memories:
         memory.close()
@@ -106,23 +105,17 @@ def answers(process: Any, pipe: Line) -> list[Any]:
     return said
 
 
-def theirs(blueprint: Blueprint) -> Signature:
-    return signature(CONFIG, blueprint)
-
-
 def saved_replay(folder: Path, blueprint: Blueprint = PICTURES) -> Manifest:
-    manifest = find(folder, theirs(blueprint))
+    manifest = find(folder, signature(CONFIG, blueprint))
     assert manifest is not None
     return manifest
 
 
 @pytest.mark.process
-def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: launch.ForkServer) -> None:
-    world = make_world(ticks=5000)
+def test_there_and_back(tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer) -> None:
+    world, handles = make_world(ticks=5000)
     folder = tmp_path / "replay"
-    *_, (kind, details) = answers(
-        *start(fork_server, save_replay, make_world.handles[id(world)], folder)
-    )
+    *_, (kind, details) = answers(*start(fork_server, save_replay, handles, folder))
     assert kind == "saved"
     assert (details["ticks"], details["chunks_written"], details["chunks_kept"]) == (5000, 2, 0)
     assert details["bytes"] > 5000 * 84 * 84 / 2
@@ -130,12 +123,10 @@ def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: launch.For
     manifest = saved_replay(folder)
     assert (manifest.oldest, manifest.newest) == (0, 4999)
 
-    later = make_world(first_tick=5000)
+    later, handles = make_world(first_tick=5000)
     assert later.ledger.newest == 4999
     assert later.ledger.row(4999) is None
-    first, *_, (kind, details) = answers(
-        *start(fork_server, restore_replay, make_world.handles[id(later)], folder)
-    )
+    first, *_, (kind, details) = answers(*start(fork_server, restore_replay, handles, folder))
     assert first[0] == "progress"
     assert kind == "restored"
     assert {name: details[name] for name in ("ticks", "oldest", "newest")} == {
@@ -149,13 +140,13 @@ def test_there_and_back(tmp_path: Path, make_world: Any, fork_server: launch.For
 
 @pytest.mark.process
 def test_termination_ends_a_save_between_pieces(
-    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
+    tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer
 ) -> None:
-    world = make_world(make_blueprint(), ticks=10)
-    answers(*start(fork_server, save_replay, make_world.handles[id(world)], tmp_path))
+    _, handles = make_world(make_blueprint(), ticks=10)
+    answers(*start(fork_server, save_replay, handles, tmp_path))
     before = {path.name for path in tmp_path.iterdir()}
-    world = make_world(ticks=20_000)
-    process, pipe = start(fork_server, save_replay, make_world.handles[id(world)], tmp_path)
+    _, handles = make_world(ticks=20_000)
+    process, pipe = start(fork_server, save_replay, handles, tmp_path)
     assert pipe.poll(LIMIT_S)
     kind, details = pipe.recv()
     assert kind == "progress"
@@ -169,16 +160,14 @@ def test_termination_ends_a_save_between_pieces(
 
 @pytest.mark.process
 def test_a_corrupt_replay_is_said_to_be_one(
-    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
+    tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer
 ) -> None:
-    world = make_world(make_blueprint(), ticks=10)
-    answers(*start(fork_server, save_replay, make_world.handles[id(world)], tmp_path))
+    _, handles = make_world(make_blueprint(), ticks=10)
+    answers(*start(fork_server, save_replay, handles, tmp_path))
     (chunk,) = tmp_path.glob("*.chunk")
     chunk.write_bytes(b"")
-    later = make_world(make_blueprint(), first_tick=10)
-    *_, (kind, details) = answers(
-        *start(fork_server, restore_replay, make_world.handles[id(later)], tmp_path)
-    )
+    later, handles = make_world(make_blueprint(), first_tick=10)
+    *_, (kind, details) = answers(*start(fork_server, restore_replay, handles, tmp_path))
     assert (kind, details["ticks"], details["newest"]) == ("restored", 0, 9)
     assert chunk.name in details["problem"]
     assert (later.ledger.newest, later.ledger.oldest) == (9, 10)
@@ -186,10 +175,9 @@ def test_a_corrupt_replay_is_said_to_be_one(
 
 @pytest.mark.process
 def test_what_cannot_be_done_is_one_line(
-    tmp_path: Path, make_world: Any, fork_server: launch.ForkServer
+    tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer
 ) -> None:
-    world = make_world(make_blueprint(), ticks=10)
-    handles = make_world.handles[id(world)]
+    _, handles = make_world(make_blueprint(), ticks=10)
     assert answers(*start(fork_server, restore_replay, handles, tmp_path / "absent")) == [
         ["failed", f"the replay {tmp_path / 'absent'} has changed since it was found"]
     ]

@@ -376,6 +376,7 @@ def test_only_plain_names_in_the_folder_are_files_of_a_replay(tmp_path: Path, fi
         lambda of: of["chunks"][0].update(first=-(10**30)),
         lambda of: of["chunks"][0].update(stop=10**9),
         lambda of: of["chunks"][0].update(bytes=1.5),
+        lambda of: of["chunks"].append(of["chunks"][-1] | {"first": 20}),
         lambda of: of["chunks"].reverse(), lambda of: of["chunks"].append(of["chunks"][0]),
         lambda of: of["chunks"][0].pop("bytes"), lambda of: of.pop("priorities"),
         lambda of: of.update(priorities=[]), lambda of: of.update(format=[]),
