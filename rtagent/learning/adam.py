@@ -31,38 +31,18 @@ class FlatAdam:
         self._steps = torch.zeros(())
 
     def step(self, gradient: Tensor, steps_before: int, learning_rate: float) -> None:
-        """One step.
-
-        Args:
-            gradient: of the part, float32.
-            steps_before: t - 1, steps behind the moments.
-            learning_rate: alpha.
-        """
+        """One step by the gradient of the part, float32; t - 1 steps lie behind the moments."""
         # The kernel behind torch.optim.Adam(fused=True): one pass over the memory instead of
         # seven. The class around it would import torch's compiler, some 80 MB in every process.
         torch._fused_adam_(
-            [self._weights],
-            [gradient],
-            [self._mean],
-            [self._square],
-            [],
-            [self._steps.fill_(steps_before + 1)],
-            lr=learning_rate,
-            beta1=BETA1,
-            beta2=BETA2,
-            weight_decay=0.0,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
+            [self._weights], [gradient], [self._mean], [self._square], [],
+            [self._steps.fill_(steps_before + 1)], lr=learning_rate, beta1=BETA1, beta2=BETA2,
+            weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False,
         )
 
 
 def clip_(gradient: Tensor, limit: float) -> float:
-    """Scale a gradient down to a largest norm, in place.
-
-    Args:
-        gradient: (n,) float32.
-        limit: largest norm; 0: no limit.
+    """Scale a gradient (n,) down to a largest norm, in place; 0: no limit.
 
     Returns:
         The norm before; not finite if any value is not.

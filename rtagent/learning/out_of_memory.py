@@ -54,11 +54,8 @@ def ask_for(count: int) -> None:
     What is not in use is given back if that is what it takes. A cgroup's limit is met only by using
     memory, and is not seen here: `r3/pressure.py` watches the pressure.
 
-    Args:
-        count: bytes.
-
     Raises:
-        MemoryError: it cannot be had.
+        MemoryError: so many bytes cannot be had.
     """
     try:
         _map(count)

@@ -19,11 +19,7 @@ def uses_bfloat16(network: nn.Module, learning: LearningConfig) -> bool:
 
 
 def has_fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor multiplies bfloat16 itself (x86 and Arm flags).
-
-    Args:
-        cpuinfo: where the kernel lists them.
-    """
+    """Whether the processor multiplies bfloat16 itself (x86 and Arm flags)."""
     try:
         words = set(cpuinfo.read_text().split())
     except OSError:

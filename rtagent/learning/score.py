@@ -14,11 +14,7 @@ LIVE_EPISODES = 20
 def score(metrics: ProcessMetrics) -> Score | None:
     """The mean return of the last evaluation, else of the last `LIVE_EPISODES` on the wall clock.
 
-    Args:
-        metrics: of the run.
-
-    Returns:
-        None while there have been too few episodes.
+    None while there have been too few episodes.
     """
     evaluation = metrics.evaluation
     if evaluation.evaluations:

@@ -70,10 +70,7 @@ class SharedUpdate:
         learning: step size, clipping, target network, how often to publish.
 
     Attributes:
-        algorithm: as given.
-        state: as given.
-        weights: as given.
-        learning: as given; may be replaced by settings that have changed.
+        learning: may be replaced by settings that have changed.
         slope: (parameters,) the gradient computed last, clipped.
     """
 

@@ -37,12 +37,7 @@ class TickRecord(NamedTuple):
 
 
 class ActionRecord(NamedTuple):
-    """One action an inference process has registered.
-
-    Attributes:
-        registered_at: seconds.
-        executed: whether any tick used it.
-    """
+    """One action that was registered, when (seconds), and whether any tick used it."""
 
     registered_at: float
     executed: bool
@@ -51,9 +46,7 @@ class ActionRecord(NamedTuple):
 class Interaction(NamedTuple):
     """The interaction time tau_I, see `interaction`; None where too few actions say.
 
-    Attributes:
-        mean: in the unit of the times.
-        cv: coefficient of variation, standard deviation over mean; 0: perfectly even.
+    Its mean, in the unit of the times, and its coefficient of variation; 0 is perfectly even.
     """
 
     mean: float | None
@@ -63,13 +56,9 @@ class Interaction(NamedTuple):
 class Figures(TypedDict):
     """What a run is judged by; None where nothing is known.
 
-    inaction_fraction: ticks executed with the default behaviour, per tick.
-    strict_inaction_fraction: the same, counting re-used ticks too.
-    interaction_mean: ticks; see `interaction`.
-    gap_cv: of the same gaps.
-    delay_mean, delay_p99: ticks, over ticks that executed an action (agent or re-used).
-    overwritten_fraction: registered actions that no tick used, per registered action.
-    converged_s: see `converged_s`.
+    Delays are ticks, over those that executed an action (agent or re-used); `interaction_mean`, in
+    ticks, and `gap_cv` are those of `interaction`; `overwritten_fraction` is that of the registered
+    actions that no tick used.
     """
 
     inaction_fraction: float | None

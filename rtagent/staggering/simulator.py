@@ -91,8 +91,7 @@ class SimulationConfig:
         algorithm: a name of `register.ALGORITHMS`.
         processes: N.
         inference_ticks: x, the mean inference time in ticks.
-        distribution: see `inference_times`.
-        spread: see `inference_times`.
+        distribution, spread: see `inference_times`.
         seconds: length of the run.
         rate_hz: ticks per second.
         fill: see `arbiter`.
@@ -194,13 +193,13 @@ class _Shelf:
         self._by_tick.pop(tick, None)
 
 
+@dataclass(slots=True)
 class _Worker:
     """A simulated inference process."""
 
-    __slots__ = ("algorithm", "alive", "number")
-
-    def __init__(self, number: int, algorithm: Algorithm) -> None:
-        self.number, self.algorithm, self.alive = number, algorithm, True
+    number: int
+    algorithm: Algorithm
+    alive: bool = True
 
 
 class _Thought(NamedTuple):
@@ -210,25 +209,16 @@ class _Thought(NamedTuple):
     tau: float
 
 
-_Then = _Thought | Infer | None
-"""What an event resumes: an inference ends, an inference may begin, or a wait is over."""
-
-
 class Simulation:
-    """The moving parts of one run.
-
-    Args:
-        config: the run.
-        rng: where all chance comes from.
-    """
+    """The moving parts of one run."""
 
     def __init__(self, config: SimulationConfig, rng: np.random.Generator) -> None:
         self.config = config
         self.state = StaggerState(bytearray(StaggerState.nbytes()))
         self.state.reset(config.algorithm, 0.0, config.processes)
         self._now, self._newest, self._order = 0.0, -1, 0
-        self._due: list[tuple[float, int, _Worker, _Then]] = []
-        self._waiting: defaultdict[int, list[tuple[_Worker, _Then]]] = defaultdict(list)
+        self._due: list[tuple[float, int, _Worker, _Thought | None]] = []
+        self._waiting: defaultdict[int, list[_Worker]] = defaultdict(list)
         self._workers: dict[int, _Worker] = {}
         slowdowns = [event for event in config.events if isinstance(event, Slowdown)]
         self._tau = InferenceTimes(
@@ -277,20 +267,20 @@ class Simulation:
             self._now = max(self._now, event.at)
             self._happen(event)
         while due and due[0][0] < until:
-            self._now, _, worker, then = heapq.heappop(due)
+            self._now, _, worker, ended = heapq.heappop(due)
             if worker.alive:
-                self._resume(worker, then)
+                self._resume(worker, ended)
         self._now = until
 
     def _publish(self, tick: int) -> None:
         self._newest = tick
         self._shelf.forget(tick)
-        for worker, then in self._waiting.pop(tick, ()):
-            self._schedule(self._now + next(self._overshoot), worker, then)
+        for worker in self._waiting.pop(tick, ()):
+            self._schedule(self._now + next(self._overshoot), worker)
 
-    def _schedule(self, at: float, worker: _Worker, then: _Then) -> None:
+    def _schedule(self, at: float, worker: _Worker, ended: _Thought | None = None) -> None:
         self._order += 1
-        heapq.heappush(self._due, (at, self._order, worker, then))
+        heapq.heappush(self._due, (at, self._order, worker, ended))
 
     def _happen(self, event: SetProcesses | Kill | Restart | Outlier | Disturb) -> None:
         if isinstance(event, Outlier):
@@ -325,14 +315,11 @@ class Simulation:
         factory = ALGORITHMS[self.state.algorithm]
         return factory(number, self.state, nullcontext(), self.config.tick_seconds)
 
-    def _resume(self, worker: _Worker, then: _Then) -> None:
-        """A wait or an inference is over."""
-        if isinstance(then, Infer):
-            self._perform(worker, then)
-            return
+    def _resume(self, worker: _Worker, ended: _Thought | None) -> None:
+        """An inference has ended, or a wait."""
         reply: Reply = self._moment()
-        if isinstance(then, _Thought):
-            reply = Inferred(then.frame, then.tau, self._now, self._newest)
+        if ended is not None:
+            reply = Inferred(ended.frame, ended.tau, self._now, self._newest)
         self._perform(worker, self._send(worker, reply))
 
     def _send(self, worker: _Worker, reply: Reply) -> Instruction:
@@ -349,9 +336,9 @@ class Simulation:
                 case Infer():
                     return self._infer(worker, instruction.frame)
                 case WaitFrame() if instruction.frame > self._newest:
-                    return self._waiting[instruction.frame].append((worker, None))
+                    return self._waiting[instruction.frame].append(worker)
                 case WaitUntil() if instruction.when > self._now:
-                    return self._schedule(instruction.when + next(self._overshoot), worker, None)
+                    return self._schedule(instruction.when + next(self._overshoot), worker)
                 case Deposit():
                     deposit = Deposited(
                         worker.number, instruction.frame, instruction.tick, None, 0, self._now

@@ -83,7 +83,7 @@ class Membership:
 
     @property
     def processes(self) -> int:
-        """N, the number of inference processes that take part."""
+        """N."""
         return len(self.ring)
 
 
@@ -159,8 +159,7 @@ class StaggerState:
         self.memory = memoryview(buffer).cast("B")
         if len(self.memory) < self.nbytes():
             raise ValueError(f"buffer has {len(self.memory)} bytes, {self.nbytes()} are needed")
-        at = _CRC.size + _MEMBERSHIP.size
-        self._plan_at = at
+        self._plan_at = at = _CRC.size + _MEMBERSHIP.size
         at += _CRC.size + _PLAN.size
         self.tau_ns: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, WINDOW, at)
         at += self.tau_ns.nbytes
@@ -243,11 +242,9 @@ class StaggerState:
             self._change_ring(now, lambda ring: tuple(each for each in ring if each != worker))
 
     def record(self, plan: Plan, tau: float) -> int:
-        """Add an inference time to the window and to `plan`, which the caller stores.
+        """Add an inference time in seconds to the window and to `plan`, which the caller stores.
 
-        Args:
-            plan: changed in place; its window is forgotten first if the array does not match it.
-            tau: seconds.
+        The window is forgotten first if the array does not match the plan.
 
         Returns:
             The inference time in nanoseconds, within bounds.

@@ -18,10 +18,8 @@ def c51_targets(
     support, the more the nearer. A terminal successor moves all mass to R.
 
     Args:
-        rewards: (B,).
-        discounts: (B,).
+        rewards, discounts, terminals: (B,).
         next_logits: (B, actions, atoms) of the target network.
-        terminals: (B,) bool.
         support: (atoms,) float32, evenly spaced.
 
     Returns:
@@ -46,8 +44,7 @@ def c51_loss(
 
     Args:
         logits: (B, actions, atoms) of the network that learns.
-        actions: (B,) int64.
-        targets: (B, atoms) without gradient.
+        targets: (B, atoms) without gradient, of the actions (B,) int64.
         weights: (B,) importance weights.
 
     Returns:

@@ -17,10 +17,8 @@ def dqn_targets(
     y = R + gamma**n * max_a Q_target(s', a), without the second term where s' is terminal.
 
     Args:
-        rewards: (B,).
-        discounts: (B,) gamma**n, with the n of each sample.
+        rewards, discounts, terminals: (B,).
         next_values: (B, actions) of the target network.
-        terminals: (B,) bool.
 
     Returns:
         (B,) float32, without gradient.

@@ -86,14 +86,7 @@ def smoothed_actions(
     """Target actions with noise, so that Q is averaged around them (TD3; Fujimoto et al., 2018).
 
     a~ = clip(pi_target(s') + clip(eps, -c, c) * (high - low) / 2, low, high), their Eq. 15 with the
-    noise in units of half the range.
-
-    Args:
-        actions: (B, n) of the target actor.
-        noise: (B, n) eps, in units of half the range.
-        limit: c.
-        low: (n,) smallest actions.
-        high: (n,) largest actions.
+    noise eps (B, n) in units of half the range; c is the limit, low and high are (n,).
 
     Returns:
         (B, n) float32, without gradient.
@@ -111,10 +104,8 @@ def td3_targets(
     y = R + gamma**n * min_i Q_target_i(s', a~), without the second term where s' is terminal.
 
     Args:
-        rewards: (B,).
-        discounts: (B,).
+        rewards, discounts, terminals: (B,).
         next_values: (critics, B) of the target critics for the smoothed target actions.
-        terminals: (B,) bool.
 
     Returns:
         (B,) float32, without gradient.
@@ -125,12 +116,7 @@ def td3_targets(
 
 
 def critics_loss(values: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean squared errors of the critics, summed over them.
-
-    Args:
-        values: (critics, B) for the executed actions.
-        targets: (B,) without gradient.
-        weights: (B,) importance weights.
+    """The weighted mean squared errors of the values (critics, B), summed over the critics.
 
     Returns:
         The loss, and the absolute temporal-difference errors (B,), detached, averaged over the
@@ -144,8 +130,6 @@ def critics_loss(values: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tens
 def actor_loss(values: Tensor, weights: Tensor) -> Tensor:
     """Its gradient is the deterministic policy gradient (Silver et al., 2014): -mean Q_1(s, pi(s)).
 
-    Args:
-        values: (B,) of the first critic for the actor's own actions.
-        weights: (B,) importance weights.
+    Values (B,) are those of the first critic for the actor's own actions.
     """
     return -(weights * values.float()).mean()

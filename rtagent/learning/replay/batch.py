@@ -157,15 +157,7 @@ class BatchBuffer:
 
 
 class _Layout:
-    """A batch, and the copies that fill its frames.
-
-    Args:
-        chosen: the transitions (B,).
-        observations: (B, stack, *frame_shape), memory for the states.
-        next_observations: for the successors.
-        states: copies the states, and what follows them where that is the successors' frames.
-        successors: copies the successors. If None, they overlap with the states.
-    """
+    """A batch, and the copies that fill its frames; without one of successors, states have them."""
 
     def __init__(
         self, chosen: Transitions, observations: Frames, next_observations: Frames,
