@@ -10,47 +10,30 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rtagent.memory.blueprint import Blueprint, TensorSpec
+from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.staggering.arbiter import Source
+from tests.conftest import make_blueprint
 
 
 def _make_blueprint(
-    frame_shape: tuple[int, ...] = (3,),
-    dtype: str = "float32",
-    stack: int = 1,
-    actions: int = 4,
-    tensors: tuple[TensorSpec, ...] = (),
-    network: str = "mlp k=1",
+    frame_shape: tuple[int, ...] = (3,), dtype: str = "float32", stack: int = 1
 ) -> Blueprint:
-    """Shapes of a small run."""
-    high = 255 if dtype == "uint8" else 10
-    low = 0 if dtype == "uint8" else -10
-    return Blueprint(
-        rate_hz=60.0,
-        frame_shape=frame_shape,
-        frame_dtype=dtype,
-        frame_stack=stack,
-        observation_space=spaces.Box(low, high, (stack, *frame_shape), np.dtype(dtype).type),
-        action_space=spaces.Discrete(actions),
-        action_shape=(),
-        action_dtype="int32",
-        action_meanings=(),
-        noop_action=0,
-        network=network,
-        tensors=tensors,
+    low, high = (0, 255) if dtype == "uint8" else (-10, 10)
+    space = spaces.Box(low, high, (stack, *frame_shape), np.dtype(dtype).type)
+    return make_blueprint(
+        frame_shape=frame_shape, frame_dtype=dtype, frame_stack=stack, observation_space=space,
+        action_space=spaces.Discrete(4), action_meanings=(), network="mlp k=1", tensors=(),
         screen=False,
     )
 
 
 def _memory(size: int) -> memoryview:
-    """Zeroed bytes, aligned to 8."""
     return memoryview(np.zeros(-(-size // 8), np.int64).view(np.uint8))
 
 
 def _make_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledger]:
-    """An empty frame ring and ledger."""
     sizes = FrameRing.size(blueprint, capacity), Ledger.size(blueprint, capacity)
     frames, ledger = (_memory(size) for size in sizes)
     FrameRing.format(frames)
@@ -74,8 +57,8 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session")
-def make_blueprint() -> Callable[..., Blueprint]:
+@pytest.fixture(scope="session", name="make_blueprint")
+def _shapes() -> Callable[..., Blueprint]:
     """Shapes of a small run."""
     return _make_blueprint
 

@@ -12,6 +12,7 @@ import torch
 
 from rtagent.clock import VirtualClock
 from rtagent.config import LearningConfig
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import SMALLEST_ERROR
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.sampling import Drawn, Prioritized
@@ -47,29 +48,41 @@ def make_priorities(
     return lambda: Priorities(memory, CAPACITY, lock, VirtualClock())
 
 
-@pytest.fixture
-def rings(make_blueprint: Any, make_rings: Any) -> tuple[FrameRing, Ledger]:
-    found: tuple[FrameRing, Ledger] = make_rings(make_blueprint((1,), "float32", 1), CAPACITY)
-    return found
+class World:
+    """Rings of one long episode, and the priorities that learners share."""
 
+    def __init__(self, rings: tuple[FrameRing, Ledger], write_row: Any, tree: Any) -> None:
+        self.rings, self.make_priorities, self._write_row = rings, tree, write_row
 
-@pytest.fixture
-def play(rings: tuple[FrameRing, Ledger], write_row: Any) -> Callable[[int, int], None]:
-    """Play ticks of one long episode."""
-    frames, ledger = rings
-
-    def ticks(start: int, stop: int) -> None:
+    def play(self, start: int, stop: int) -> None:
+        frames, ledger = self.rings
         for tick in range(start, stop):
             frames.publish(tick, np.float32([tick]), 0)
-            write_row(ledger, tick)
+            self._write_row(ledger, tick)
 
-    return ticks
+    def learner(self, ticks: int = 0, *, uniform: bool = False) -> Replay:
+        """One that has seen all, after so many ticks."""
+        self.play(self.rings[1].newest + 1, ticks)
+        return caught_up(Replay(*self.rings, LEARNING, None if uniform else self.make_priorities()))
+
+
+@pytest.fixture
+def world(make_blueprint: Any, make_rings: Any, write_row: Any, make_priorities: Any) -> World:
+    rings = make_rings(make_blueprint((1,), "float32", 1), CAPACITY)
+    return World(rings, write_row, make_priorities)
 
 
 def caught_up(replay: Replay) -> Replay:
     while replay.refresh():
         pass
     return replay
+
+
+def sampled(replay: Replay, count: int, seed: int = 0, beta: float = 1.0) -> Batch:
+    """A batch; there is one."""
+    batch = replay.sample(count, np.random.default_rng(seed), beta)
+    assert batch is not None
+    return batch
 
 
 def shares(replay: Replay, rng: np.random.Generator, batches: int = 400) -> dict[int, float]:
@@ -84,16 +97,14 @@ def shares(replay: Replay, rng: np.random.Generator, batches: int = 400) -> dict
     return {frame: count / (64 * batches) for frame, count in counts.items()}
 
 
-def test_uniform_means_all_with_the_same_probability(rings: Any, play: Any) -> None:
-    play(0, 42)
-    found = shares(caught_up(Replay(*rings, LEARNING)), np.random.default_rng(0))
+def test_uniform_means_all_with_the_same_probability(world: World) -> None:
+    found = shares(world.learner(42, uniform=True), np.random.default_rng(0))
     assert sorted(found) == list(range(40))
     np.testing.assert_allclose(list(found.values()), 1 / 40, rtol=0.2)
 
 
-def test_probabilities_follow_the_errors(rings: Any, play: Any, make_priorities: Any) -> None:
-    play(0, 42)
-    replay = caught_up(Replay(*rings, LEARNING, make_priorities()))
+def test_probabilities_follow_the_errors(world: World) -> None:
+    replay = world.learner(42)
     rng = np.random.default_rng(0)
     errors = rng.normal(size=40) * 3.0
     errors[5] = 0.0
@@ -109,22 +120,17 @@ def test_probabilities_follow_the_errors(rings: Any, play: Any, make_priorities:
 
 def as_batch(replay: Replay, frames: np.ndarray) -> Any:
     """A batch of certain transitions, as far as its errors are concerned."""
-    batch = replay.sample(len(frames), np.random.default_rng(0))
-    assert batch is not None
+    batch = sampled(replay, len(frames))
     batch.frames[:] = frames
     return batch
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
-def test_weights_are_those_of_the_paper(
-    beta: float, rings: Any, play: Any, make_priorities: Any
-) -> None:
-    play(0, 42)
-    replay = caught_up(Replay(*rings, LEARNING, make_priorities()))
+def test_weights_are_those_of_the_paper(beta: float, world: World) -> None:
+    replay = world.learner(42)
     errors = np.linspace(0.1, 5.0, 40)
     replay.update_priorities(as_batch(replay, np.arange(40)), torch.tensor(errors))
-    batch = replay.sample(16, np.random.default_rng(1), beta)
-    assert batch is not None
+    batch = sampled(replay, 16, 1, beta)
     powers = (errors + SMALLEST_ERROR) ** ALPHA
     probability = powers / powers.sum()
     wanted = [(40 * probability[frame]) ** -beta for frame in batch.frames]
@@ -132,74 +138,47 @@ def test_weights_are_those_of_the_paper(
     assert batch.weights.dtype == torch.float32
 
 
-def test_each_stratum_gives_one_transition(rings: Any, play: Any, make_priorities: Any) -> None:
-    play(0, 66)
-    replay = caught_up(Replay(*rings, LEARNING, make_priorities()))
-    batch = replay.sample(64, np.random.default_rng(0))
-    assert batch is not None
-    assert batch.frames.tolist() == list(range(64))
+def test_each_stratum_gives_one_transition(world: World) -> None:
+    assert sampled(world.learner(66), 64).frames.tolist() == list(range(64))
 
 
-def test_learners_share_errors_but_not_their_position(
-    rings: Any, play: Any, make_priorities: Any
-) -> None:
-    play(0, 42)
-    one = caught_up(Replay(*rings, LEARNING, make_priorities()))
+def test_learners_share_errors_but_not_their_position(world: World) -> None:
+    one = world.learner(42)
     one.update_priorities(as_batch(one, np.arange(40)), torch.full((40,), 1e-3))
     one.update_priorities(as_batch(one, np.array([17])), torch.tensor([1e3]))
-    play(42, 44)
-    other = caught_up(Replay(*rings, LEARNING, make_priorities()))
-    rng = np.random.default_rng(0)
-    batch = other.sample(64, rng)
-    assert batch is not None
     # Its large error, and the largest priority for what is new.
-    assert set(batch.frames.tolist()) == {17, 40, 41}
+    assert set(sampled(world.learner(44), 64).frames.tolist()) == {17, 40, 41}
     # The first learner has not seen frames 40 and 41 yet: it draws again.
-    batch = one.sample(64, rng)
-    assert batch is not None
-    assert set(batch.frames.tolist()) == {17}
-    batch = caught_up(one).sample(64, rng)
-    assert batch is not None
-    assert set(batch.frames.tolist()) == {17, 40, 41}
+    assert set(sampled(one, 64).frames.tolist()) == {17}
+    assert set(sampled(caught_up(one), 64).frames.tolist()) == {17, 40, 41}
 
 
-def test_what_is_lost_is_not_drawn(rings: Any, play: Any, make_priorities: Any) -> None:
-    play(0, 150)
-    replay, rng = Replay(*rings, LEARNING, make_priorities()), np.random.default_rng(0)
-    caught_up(replay)
-    for ring in rings:
+def test_what_is_lost_is_not_drawn(world: World) -> None:
+    replay, rng = world.learner(150), np.random.default_rng(0)
+    for ring in world.rings:
         ring.raise_floor(100)
-    assert min(replay.sample(64, rng).frames) >= 100  # type: ignore[union-attr]
-    play(150, 500)
+    assert min(sampled(replay, 64).frames) >= 100
+    world.play(150, 500)
     assert replay.sample(64, rng) is None
     found = shares(caught_up(replay), rng, 40)
-    oldest = rings[0].oldest
+    oldest = world.rings[0].oldest
     assert min(found) >= oldest
     assert len(found) == 498 - oldest
 
 
-def test_a_transition_without_its_frame_is_given_up(
-    rings: Any, play: Any, make_priorities: Any
-) -> None:
-    play(0, 42)
-    replay, rng = Replay(*rings, LEARNING, make_priorities()), np.random.default_rng(0)
-    caught_up(replay)
+def test_a_transition_without_its_frame_is_given_up(world: World) -> None:
+    replay = world.learner(42)
     replay.update_priorities(as_batch(replay, np.array([20])), torch.tensor([1e9]))
-    rings[0].stamps[20] = -1
-    batch = replay.sample(16, rng)
-    assert batch is not None
-    assert not {19, 20} & set(batch.frames.tolist())
-    assert 20 not in make_priorities().draw(np.zeros(1000))[0]
+    world.rings[0].stamps[20] = -1
+    assert not {19, 20} & set(sampled(replay, 16).frames.tolist())
+    assert 20 not in world.make_priorities().draw(np.zeros(1000))[0]
 
 
-def test_errors_that_are_not_finite_change_nothing(
-    rings: Any, play: Any, make_priorities: Any
-) -> None:
-    play(0, 42)
-    replay = caught_up(Replay(*rings, LEARNING, make_priorities()))
+def test_errors_that_are_not_finite_change_nothing(world: World) -> None:
+    replay = world.learner(42)
     errors = torch.tensor([float("nan"), float("inf"), 2.0])
     replay.update_priorities(as_batch(replay, np.array([3, 4, 5])), errors)
-    frames, values = make_priorities().draw(np.full(400, 0.5))
+    frames, values = world.make_priorities().draw(np.full(400, 0.5))
     found = dict(zip(frames.tolist(), values.tolist(), strict=True))
     assert found[3] == found[4] == 1.0
     assert found[5] == pytest.approx((2.0 + SMALLEST_ERROR) ** ALPHA)
@@ -212,9 +191,10 @@ def test_an_exponent_of_zero_is_uniform(make_priorities: Any) -> None:
     assert set(priorities.draw(np.zeros(100))[1].tolist()) == {1.0}
 
 
-def test_nothing_to_draw_is_none(make_priorities: Any, rings: Any) -> None:
-    index = DecisionIndex(10, rings[1].dtype["action"], 0.9, 1)
-    assert Prioritized(make_priorities(), ALPHA).draw(4, index, np.random.default_rng(0)) is None
+def test_nothing_to_draw_is_none(world: World) -> None:
+    index = DecisionIndex(10, world.rings[1].dtype["action"], 0.9, 1)
+    sampler, rng = Prioritized(world.make_priorities(), ALPHA), np.random.default_rng(0)
+    assert sampler.draw(4, index, rng) is None
 
 
 def test_a_draw_is_mended_in_place() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,19 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtagent.learning.replay.transitions import DecisionIndex
-from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Rows, row_dtype
 from rtagent.staggering.arbiter import Source
+from tests.conftest import make_blueprint
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value")
 State = Literal["decision", "executed"]
 Unit = Literal["ticks", "decisions"]
 Found = tuple[int, int, float, float, int, bool]
-
-
-@pytest.fixture(scope="session")
-def dtype(make_blueprint: Callable[..., Blueprint]) -> np.dtype[Any]:
-    return row_dtype(make_blueprint())
+DTYPE = row_dtype(make_blueprint())
 
 
 @dataclass
@@ -115,12 +110,12 @@ def slow_successor(decisions: list[Decision], j: int, n_step: int, unit: Unit) -
     return to
 
 
-def random_ledger(rng: np.random.Generator, dtype: np.dtype[Any], length: int) -> Rows:
+def random_ledger(rng: np.random.Generator, length: int) -> Rows:
     """Delays that jump, defaults, re-use, going back, ends of all kinds, missing rows.
 
     Demonstrated actions are negative, and only they.
     """
-    rows = np.zeros(length, dtype)
+    rows = np.zeros(length, DTYPE)
     episode, end_rate = 0, rng.choice([0.0, 0.02, 0.2])
     for tick in range(length):
         row = rows[tick : tick + 1]
@@ -181,11 +176,11 @@ def assert_same(found: list[Found], wanted: list[Found]) -> None:
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("state", ["decision", "executed"])
 @pytest.mark.parametrize("unit", ["ticks", "decisions"])
-def test_random_ledgers(seed: int, state: State, unit: Unit, dtype: np.dtype[Any]) -> None:
+def test_random_ledgers(seed: int, state: State, unit: Unit) -> None:
     rng = np.random.default_rng(seed)
     gamma, n_step = float(rng.choice([0.0, 0.9, 1.0])), int(rng.choice([1, 2, 8, 30]))
-    rows = random_ledger(rng, dtype, 300)
-    index = DecisionIndex(1000, dtype["action"], gamma, n_step, state, unit)
+    rows = random_ledger(rng, 300)
+    index = DecisionIndex(1000, DTYPE["action"], gamma, n_step, state, unit)
     feed_in_pieces(index, rows, rng)
     wanted = slow(rows, gamma, n_step, state, unit)
     assert_same(contents(index), wanted)
@@ -194,18 +189,18 @@ def test_random_ledgers(seed: int, state: State, unit: Unit, dtype: np.dtype[Any
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_small_ring_keeps_the_newest(seed: int, dtype: np.dtype[Any]) -> None:
+def test_a_small_ring_keeps_the_newest(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    rows = random_ledger(rng, dtype, 400)
-    index = DecisionIndex(37, dtype["action"], 0.9, 3)
+    rows = random_ledger(rng, 400)
+    index = DecisionIndex(37, DTYPE["action"], 0.9, 3)
     feed_in_pieces(index, rows, rng)
     assert len(index) == 37
     assert_same(contents(index), slow(rows, 0.9, 3)[-37:])
 
 
-def ledger(dtype: np.dtype[Any], *rows: tuple[int, int, float, int, int]) -> Rows:
+def ledger(*rows: tuple[int, int, float, int, int]) -> Rows:
     """Rows of (tick, observed, reward, episode, flags); the action is 100 + tick."""
-    made = np.zeros(len(rows), dtype)
+    made = np.zeros(len(rows), DTYPE)
     for row, (tick, observed, reward, episode, flags) in zip(made, rows, strict=True):
         row["tick"], row["observed"], row["reward"] = tick, observed, reward
         row["episode"], row["flags"], row["action"] = episode, flags, 100 + tick
@@ -213,35 +208,31 @@ def ledger(dtype: np.dtype[Any], *rows: tuple[int, int, float, int, int]) -> Row
     return made
 
 
-def transitions(
-    dtype: np.dtype[Any], rows: Rows, n_step: int = 1, unit: Unit = "ticks"
-) -> list[Found]:
-    index = DecisionIndex(100, dtype["action"], 0.5, n_step, discount=unit)
+def transitions(rows: Rows, n_step: int = 1, unit: Unit = "ticks") -> list[Found]:
+    index = DecisionIndex(100, DTYPE["action"], 0.5, n_step, discount=unit)
     index.feed(rows)
     return contents(index)
 
 
-def test_default_ticks_belong_to_the_decision_before(dtype: np.dtype[Any]) -> None:
+def test_default_ticks_belong_to_the_decision_before() -> None:
     rows = ledger(
-        dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, 0), (3, 2, 4, 0, 0), (4, 3, 8, 0, 0)
+        (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, 0), (3, 2, 4, 0, 0), (4, 3, 8, 0, 0)
     )
-    assert transitions(dtype, rows) == [
+    assert transitions(rows) == [
         (0, 101, 1 + 0.5 * 2, 0.5**2, 2, False), (2, 103, 4.0, 0.5, 3, False)
     ]
-    assert transitions(dtype, rows, unit="decisions") == [
+    assert transitions(rows, unit="decisions") == [
         (0, 101, 3.0, 0.5, 2, False), (2, 103, 4.0, 0.5, 3, False)
     ]
 
 
 @pytest.mark.parametrize("n_step", [1, 3, 10])
 @pytest.mark.parametrize("seed", range(5))
-def test_how_often_it_decides_does_not_change_what_a_state_is_worth(
-    seed: int, n_step: int, dtype: np.dtype[Any]
-) -> None:
+def test_how_often_it_decides_does_not_change_what_a_state_is_worth(seed: int, n_step: int) -> None:
     """With a reward of 1 at every tick, R + discount * V = V = 1 / (1 - gamma), for any delays."""
-    rows = random_ledger(np.random.default_rng(seed), dtype, 300)
+    rows = random_ledger(np.random.default_rng(seed), 300)
     rows["reward"] = 1.0
-    index = DecisionIndex(1000, dtype["action"], 0.9, n_step)
+    index = DecisionIndex(1000, DTYPE["action"], 0.9, n_step)
     index.feed(rows)
     found = [each for each in contents(index) if not each[5]]
     assert len({discount for _, _, _, discount, _, _ in found}) > 1
@@ -250,48 +241,42 @@ def test_how_often_it_decides_does_not_change_what_a_state_is_worth(
 
 
 @pytest.mark.parametrize("delay", [1, 6])
-def test_with_a_decision_for_every_tick_both_units_are_the_same(
-    delay: int, dtype: np.dtype[Any]
-) -> None:
-    rows = ledger(dtype, *[(tick, max(tick - delay, -1), tick % 7, 0, 0) for tick in range(60)])
-    assert transitions(dtype, rows, 4) == transitions(dtype, rows, 4, "decisions")
+def test_with_a_decision_for_every_tick_both_units_are_the_same(delay: int) -> None:
+    rows = ledger(*[(tick, max(tick - delay, -1), tick % 7, 0, 0) for tick in range(60)])
+    assert transitions(rows, 4) == transitions(rows, 4, "decisions")
 
 
 @pytest.mark.parametrize(
     ("n_step", "frames"), [(1, [5, 10, 15]), (9, [5, 10]), (10, [10, 15]), (15, [15]), (99, [])]
 )
-def test_as_many_decisions_as_fit_into_the_ticks(
-    n_step: int, frames: list[int], dtype: np.dtype[Any]
-) -> None:
+def test_as_many_decisions_as_fit_into_the_ticks(n_step: int, frames: list[int]) -> None:
     rows = ledger(
-        dtype, *[(tick, tick - 5 if tick % 5 == 0 and tick else -1, 1, 0, 0) for tick in range(21)]
+        *[(tick, tick - 5 if tick % 5 == 0 and tick else -1, 1, 0, 0) for tick in range(21)]
     )
-    found = transitions(dtype, rows, n_step)
+    found = transitions(rows, n_step)
     assert [each[4] for each in found] == frames
     assert [each[3] for each in found] == [0.5 ** (frame - 5 * i) for i, frame in enumerate(frames)]
 
 
-def test_the_decision_that_runs_into_the_end_is_terminal(dtype: np.dtype[Any]) -> None:
-    rows = ledger(dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TERMINATED))
-    assert transitions(dtype, rows) == [(0, 101, 2.0, 0.25, 2, True)]
+def test_the_decision_that_runs_into_the_end_is_terminal() -> None:
+    rows = ledger((0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TERMINATED))
+    assert transitions(rows) == [(0, 101, 2.0, 0.25, 2, True)]
 
 
-def test_truncation_bootstraps_from_the_last_frame(dtype: np.dtype[Any]) -> None:
-    rows = ledger(dtype, (0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TRUNCATED))
-    assert transitions(dtype, rows) == [(0, 101, 2.0, 0.25, 2, False)]
+def test_truncation_bootstraps_from_the_last_frame() -> None:
+    rows = ledger((0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TRUNCATED))
+    assert transitions(rows) == [(0, 101, 2.0, 0.25, 2, False)]
 
 
 @pytest.mark.parametrize("flag", [TRUNCATED, TERMINATED, 0])
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_the_end_of_a_delayed_episode_is_as_late_as_its_last_action(
-    flag: int, n_step: int, dtype: np.dtype[Any]
-) -> None:
+def test_the_end_of_a_delayed_episode_is_as_late_as_its_last_action(flag: int, n_step: int) -> None:
     """The action of tick 50 would have been computed from frame 44: that is where 43 leads to."""
     rows = ledger(
-        dtype, *[(tick, max(tick - 6, -1), 1, 0, 0) for tick in range(49)], (49, 43, 1, 0, flag),
+        *[(tick, max(tick - 6, -1), 1, 0, 0) for tick in range(49)], (49, 43, 1, 0, flag),
         (50, -1, 1, 1, 0),
     )
-    found = transitions(dtype, rows, n_step)
+    found = transitions(rows, n_step)
     left = [min(n_step, 44 - frame) for frame in range(44)]
     assert [(each[0], each[4] - each[0]) for each in found] == list(enumerate(left))
     assert [each[3] for each in found] == [0.5**ticks for ticks in left]
@@ -299,43 +284,41 @@ def test_the_end_of_a_delayed_episode_is_as_late_as_its_last_action(
     assert [each[5] for each in found] == [False] * (44 - n_step) + [terminal] * n_step
 
 
-def test_actions_from_the_old_episode_are_not_decisions_of_the_new(dtype: np.dtype[Any]) -> None:
+def test_actions_from_the_old_episode_are_not_decisions_of_the_new() -> None:
     rows = ledger(
-        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, TERMINATED), (2, 1, 5, 1, 0), (3, 1, 5, 1, 0),
+        (0, -1, 0, 0, 0), (1, 0, 1, 0, TERMINATED), (2, 1, 5, 1, 0), (3, 1, 5, 1, 0),
         (4, 2, 1, 1, 0), (5, 3, 1, 1, 0),
     )
-    assert transitions(dtype, rows) == [(0, 101, 1.0, 0.5, 1, True), (2, 104, 1.0, 0.5, 3, False)]
+    assert transitions(rows) == [(0, 101, 1.0, 0.5, 1, True), (2, 104, 1.0, 0.5, 3, False)]
 
 
-def test_a_restart_without_a_flag_ends_like_a_truncation(dtype: np.dtype[Any]) -> None:
-    rows = ledger(dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 1, 0), (3, 2, 1, 1, 0))
-    assert transitions(dtype, rows) == [(0, 101, 1.0, 0.5, 1, False)]
+def test_a_restart_without_a_flag_ends_like_a_truncation() -> None:
+    rows = ledger((0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 1, 0), (3, 2, 1, 1, 0))
+    assert transitions(rows) == [(0, 101, 1.0, 0.5, 1, False)]
 
 
-def test_nothing_crosses_a_missing_row(dtype: np.dtype[Any]) -> None:
+def test_nothing_crosses_a_missing_row() -> None:
     rows = ledger(
-        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (3, 2, 7, 0, 0), (4, 3, 2, 0, 0), (5, 4, 2, 0, 0)
+        (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (3, 2, 7, 0, 0), (4, 3, 2, 0, 0), (5, 4, 2, 0, 0)
     )
-    assert transitions(dtype, rows) == [(0, 101, 1.0, 0.5, 1, False), (3, 104, 2.0, 0.5, 4, False)]
+    assert transitions(rows) == [(0, 101, 1.0, 0.5, 1, False), (3, 104, 2.0, 0.5, 4, False)]
 
 
-def test_an_action_from_an_older_frame_is_no_new_decision(dtype: np.dtype[Any]) -> None:
+def test_an_action_from_an_older_frame_is_no_new_decision() -> None:
     rows = ledger(
-        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, -1, 1, 0, 0), (3, 2, 1, 0, 0),
+        (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, -1, 1, 0, 0), (3, 2, 1, 0, 0),
         (4, 1, 1, 0, 0), (5, 2, 1, 0, 0), (6, 5, 1, 0, 0),
     )
-    assert transitions(dtype, rows) == [
-        (0, 101, 1.5, 0.25, 2, False), (2, 103, 1.75, 0.125, 5, False)
-    ]
+    assert transitions(rows) == [(0, 101, 1.5, 0.25, 2, False), (2, 103, 1.75, 0.125, 5, False)]
 
 
 @pytest.mark.parametrize("pieces", [1, 6])
-def test_an_end_counts_even_if_the_episode_number_stays(pieces: int, dtype: np.dtype[Any]) -> None:
+def test_an_end_counts_even_if_the_episode_number_stays(pieces: int) -> None:
     rows = ledger(
-        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 0, TERMINATED), (3, 2, 1, 0, 0),
+        (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 1, 1, 0, TERMINATED), (3, 2, 1, 0, 0),
         (4, 3, 1, 0, 0), (5, 4, 1, 0, 0),
     )
-    index = DecisionIndex(100, dtype["action"], 0.5, 1)
+    index = DecisionIndex(100, DTYPE["action"], 0.5, 1)
     for piece in np.array_split(rows, pieces):
         index.feed(piece)
     assert [(f, n, t) for f, _, _, _, n, t in contents(index)] == [
@@ -343,26 +326,24 @@ def test_an_end_counts_even_if_the_episode_number_stays(pieces: int, dtype: np.d
     ]
 
 
-def test_an_action_from_the_future_is_no_decision(dtype: np.dtype[Any]) -> None:
+def test_an_action_from_the_future_is_no_decision() -> None:
     rows = ledger(
-        dtype, (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 2, 1, 0, 0), (3, 9, 1, 0, 0), (4, 3, 1, 0, 0)
+        (0, -1, 0, 0, 0), (1, 0, 1, 0, 0), (2, 2, 1, 0, 0), (3, 9, 1, 0, 0), (4, 3, 1, 0, 0)
     )
-    assert transitions(dtype, rows) == [(0, 101, 1.75, 0.125, 3, False)]
+    assert transitions(rows) == [(0, 101, 1.75, 0.125, 3, False)]
 
 
-def test_rewards_that_are_not_finite_are_skipped_and_counted(dtype: np.dtype[Any]) -> None:
-    rows = ledger(
-        dtype, *[(tick, tick - 1, float("nan") if tick == 5 else 1, 0, 0) for tick in range(12)]
-    )
-    index = DecisionIndex(100, dtype["action"], 0.5, 3)
+def test_rewards_that_are_not_finite_are_skipped_and_counted() -> None:
+    rows = ledger(*[(tick, tick - 1, float("nan") if tick == 5 else 1, 0, 0) for tick in range(12)])
+    index = DecisionIndex(100, DTYPE["action"], 0.5, 3)
     index.feed(rows)
     assert index.skipped == 3
     assert [each[0] for each in contents(index)] == [0, 1, 5, 6, 7]
 
 
-def test_forgetting_is_by_frame(dtype: np.dtype[Any]) -> None:
-    index = DecisionIndex(100, dtype["action"], 0.5, 1)
-    index.feed(ledger(dtype, *[(tick, tick - 1, 1, 0, 0) for tick in range(50)]))
+def test_forgetting_is_by_frame() -> None:
+    index = DecisionIndex(100, DTYPE["action"], 0.5, 1)
+    index.feed(ledger(*[(tick, tick - 1, 1, 0, 0) for tick in range(50)]))
     index.forget(30)
     assert [each[0] for each in contents(index)] == list(range(30, 48))
     index.forget(0)
@@ -371,13 +352,11 @@ def test_forgetting_is_by_frame(dtype: np.dtype[Any]) -> None:
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n_step=st.integers(1, 9), capacity=st.integers(20, 400))
-def test_a_ring_that_wraps_round_and_shrinks(
-    dtype: np.dtype[Any], seed: int, n_step: int, capacity: int
-) -> None:
+def test_a_ring_that_wraps_round_and_shrinks(seed: int, n_step: int, capacity: int) -> None:
     """What is read late is missing; what lies below the floor is gone, whenever that rises."""
     rng = np.random.default_rng(seed)
-    rows = random_ledger(rng, dtype, 300)
-    index = DecisionIndex(capacity, dtype["action"], 0.9, n_step)
+    rows = random_ledger(rng, 300)
+    index = DecisionIndex(capacity, DTYPE["action"], 0.9, n_step)
     seen: list[Any] = []
     at = floor = 0
     while at < len(rows):
@@ -392,7 +371,7 @@ def test_a_ring_that_wraps_round_and_shrinks(
         index.forget(floor)
         seen.extend(part)
         at = stop
-    wanted = [each for each in slow(np.array(seen, dtype), 0.9, n_step) if each[0] >= floor]
+    wanted = [each for each in slow(np.array(seen, DTYPE), 0.9, n_step) if each[0] >= floor]
     assert_same(contents(index), wanted)
     numbers = np.arange(-1, 301)
     serials = {each[0]: index.span[0] + i for i, each in enumerate(wanted)}
@@ -402,7 +381,7 @@ def test_a_ring_that_wraps_round_and_shrinks(
     assert index.frames(*index.span).tolist() == [each[0] for each in wanted]
 
 
-def test_a_transition_takes_little_memory(dtype: np.dtype[Any]) -> None:
-    index = DecisionIndex(1000, dtype["action"], 0.5, 1)
+def test_a_transition_takes_little_memory() -> None:
+    index = DecisionIndex(1000, DTYPE["action"], 0.5, 1)
     columns = [each for each in vars(index).values() if isinstance(each, np.ndarray)]
     assert sum(each.nbytes for each in columns if len(each) == 1000) == 28 * 1000
