@@ -276,12 +276,8 @@ class Driver:
 
     def _deposited(self, frame: int, tick: int) -> Deposited:
         return Deposited(
-            worker=self._context.index,
-            frame=frame,
-            tick=tick,
-            action=self._action,
-            version=self._weights.version,
-            registered_at=self._clock.now(),
+            worker=self._context.index, frame=frame, tick=tick, action=self._action,
+            version=self._weights.version, registered_at=self._clock.now(),
         )
 
     def _account(self, item: Deposited) -> None:
@@ -302,9 +298,7 @@ def run(context: WorkerContext[InferenceRecord]) -> None:
     blueprint = context.blueprint
     prefer_acting(context.config.run.realtime)
     policy = ActingPolicy(
-        context.config.policy,
-        blueprint.observation_space,
-        blueprint.action_space,
+        context.config.policy, blueprint.observation_space, blueprint.action_space,
         head_of(context.config.learning, blueprint.action_space),
     )
     context.beat()

@@ -93,11 +93,8 @@ class CheckpointWriter:
         # What the run is made of, with the settings in force now.
         settings = {"config": context.world.status.read().get("config", {})}
         saved = checkpoints.Checkpoint(
-            self._signature,
-            checkpoints.Counters(progress.updates, progress.samples, version),
-            arrays,
-            score(context.world.metrics),
-            run_record.read(context.run_dir) | settings,
+            self._signature, checkpoints.Counters(progress.updates, progress.samples, version),
+            arrays, score(context.world.metrics), run_record.read(context.run_dir) | settings,
         )
         limits = context.config.run
         path = checkpoints.save(

@@ -72,14 +72,9 @@ class Learner:
         self._memory = BatchMemory(self._measure_batch)
         self._replay = Replay(world.frames, world.ledger, config.learning, world.priorities)
         self._turns = TurnTaker(
-            world.turns,
-            context.index,
-            context.clock,
-            ring=self._ring,
-            order=lambda: context.desired.learning.order,
-            lease_s=self._lease_s,
-            progress_ns=lambda index: world.metrics.learners[index].heartbeat_ns,
-            beat=self._beat,
+            world.turns, context.index, context.clock, ring=self._ring,
+            order=lambda: context.desired.learning.order, lease_s=self._lease_s,
+            progress_ns=lambda index: world.metrics.learners[index].heartbeat_ns, beat=self._beat,
         )
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._bad_burst = False

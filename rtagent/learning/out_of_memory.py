@@ -20,12 +20,8 @@ SAMPLING_S = 0.0005
 _RESET_PEAK = "5"
 """What `clear_refs` takes for: the peak begins anew (man 5 proc)."""
 _TEXTS = (
-    "can't allocate memory",
-    "not enough memory",
-    "cannot allocate memory",
-    "could not create a memory object",
-    "out of memory",
-    "bad_alloc",
+    "can't allocate memory", "not enough memory", "cannot allocate memory",
+    "could not create a memory object", "out of memory", "bad_alloc",
 )
 """In errors of torch, oneDNN and the C++ library."""
 

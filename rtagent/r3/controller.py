@@ -98,11 +98,7 @@ class HorizonKeeper:
         self._write(horizon)
 
     def advance(
-        self,
-        now_ns: int,
-        samples: int,
-        updates: int,
-        environment: EnvironmentRecord,
+        self, now_ns: int, samples: int, updates: int, environment: EnvironmentRecord,
         desired: DesiredState,
     ) -> str | None:
         """Account for time, and for an applied update if there was one.

@@ -179,14 +179,11 @@ class Coordinator:
         batch, replay = self._division.batch, self._division.replay
         return Reservations(
             budget_bytes=-1 if self._budget is None else self._budget,
-            used_bytes=self._usage.total(),
-            baseline_bytes=self._usage.baseline(desired),
+            used_bytes=self._usage.total(), baseline_bytes=self._usage.baseline(desired),
             batch_bytes=int(self._usage.batch(desired) if batch is None else batch),
             replay_bytes=int(self._usage.replay() if replay is None else replay),
-            ticks_limit=self._order.ticks_limit,
-            alpha=self._episodes.alpha,
-            beta=self._episodes.beta,
-            pressure_events=self._pressure_events,
+            ticks_limit=self._order.ticks_limit, alpha=self._episodes.alpha,
+            beta=self._episodes.beta, pressure_events=self._pressure_events,
         )
 
 

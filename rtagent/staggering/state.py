@@ -50,13 +50,8 @@ MAX_SECONDS = 3600.0
 MAX_BOUND = 4096
 """Longest delay bound in ticks."""
 ALGORITHM_NAMES = (
-    "adaptive",
-    "maximum-time",
-    "expected-time",
-    "published-maximum-time",
-    "published-expected-time",
-    "unstaggered",
-    "sequential",
+    "adaptive", "maximum-time", "expected-time", "published-maximum-time",
+    "published-expected-time", "unstaggered", "sequential",
 )
 """The position in this tuple is the number stored in shared memory: append, never reorder."""
 

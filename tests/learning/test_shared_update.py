@@ -32,11 +32,9 @@ def batch(seed: int) -> Batch:
     return Batch(
         observations=torch.randn(B, 3, generator=generator),
         actions=torch.randint(0, 4, (B,), generator=generator),
-        rewards=torch.randn(B, generator=generator),
-        discounts=torch.full((B,), 0.9),
+        rewards=torch.randn(B, generator=generator), discounts=torch.full((B,), 0.9),
         next_observations=torch.randn(B, 3, generator=generator),
-        terminals=torch.rand(B, generator=generator) < 0.2,
-        weights=torch.ones(B),
+        terminals=torch.rand(B, generator=generator) < 0.2, weights=torch.ones(B),
     )
 
 

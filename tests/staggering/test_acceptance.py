@@ -134,12 +134,8 @@ class TestAcceptance:
     @pytest.mark.parametrize("spread", [0.0, 0.02])
     def test_from_eight_processes_to_five(self, algorithm: str, spread: float, seed: int) -> None:
         config = SimulationConfig(
-            algorithm=algorithm,
-            processes=8,
-            inference_ticks=4.5,
-            distribution="gauss",
-            spread=spread,
-            events=(SetProcesses(60.0, 5),),
+            algorithm=algorithm, processes=8, inference_ticks=4.5, distribution="gauss",
+            spread=spread, events=(SetProcesses(60.0, 5),),
         )
         result = run(config, seed)
         assert result.lost(60.0, 62.0)[0] <= 4
@@ -238,9 +234,7 @@ def test_the_published_algorithm_decays_where_slots_do_not() -> None:
 
 def test_one_outlier_ratchets_the_published_maximum_for_ever() -> None:
     config = change(
-        CASES["constant"],
-        algorithm="published-maximum-time",
-        processes=8,
+        CASES["constant"], algorithm="published-maximum-time", processes=8,
         events=(Outlier(60.0, 10.0),),
     )
     result = run(config, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,25 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtagent.staggering.adaptive import _bound, adaptive, claim, complete
-from rtagent.staggering.instructions import (
-    Deposit,
-    Infer,
-    Inferred,
-    Moment,
-    Now,
-    WaitFrame,
-    WaitUntil,
-)
+from rtagent.staggering.instructions import Deposit, Infer, Inferred, Moment, WaitFrame, WaitUntil
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.state import Plan, StaggerState
-
-TICK = 0.02
-
-
-def fresh(processes: int = 6) -> StaggerState:
-    state = StaggerState(bytearray(StaggerState.nbytes()))
-    state.reset("adaptive", 0.0, processes)
-    return state
+from tests.staggering.begun import TICK, begun, fresh
 
 
 def feed(state: StaggerState, *ticks: float, late: bool = False, processes: int = 6) -> None:
@@ -222,8 +206,7 @@ class Watched:
 def test_one_cycle_of_the_generator() -> None:
     state = fresh()
     feed(state, 5.0)
-    run = adaptive(3, state, nullcontext(), TICK)
-    assert next(run) == Now()
+    run = begun(adaptive, 3, state)
     claim(state, 6, 10, TICK)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11)
     assert run.send(Moment(1.0, 10)) == WaitFrame(11), "woken too early: waits again"
@@ -238,8 +221,7 @@ def test_an_action_is_late_once_its_tick_is_over(ticks_after_due: int, late: int
     state = fresh(processes=1)
     feed(state, *([2.0] * 25), processes=1)
     flags = state.load().flags
-    run = adaptive(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(adaptive, 0, state)
     assert run.send(Moment(1.0, 50)) == Infer(50)
     due = 50 + state.load().bound
     run.send(Inferred(50, 2.0 * TICK, 1.04, due + ticks_after_due))
@@ -251,8 +233,7 @@ def test_an_action_is_late_once_its_tick_is_over(ticks_after_due: int, late: int
 def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:
     state = fresh()
     claim(state, 6, 500, TICK)
-    run = adaptive(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(adaptive, 0, state)
     assert run.send(Moment(1.0, 500)) == WaitFrame(501)
     state.reset("adaptive", 1.0, 6)
     assert run.send(Moment(1.0, 2)) == Infer(2)
@@ -260,8 +241,7 @@ def test_a_waiting_process_takes_a_new_ticket_after_a_reset() -> None:
 
 def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> None:
     state = fresh(processes=2)
-    run = adaptive(5, state, nullcontext(), TICK)
-    next(run)
+    run = begun(adaptive, 5, state)
     assert run.send(Moment(1.0, 10)) == WaitUntil(1.0 + TICK)
     state.reset("maximum-time", 1.0, 2)
     with pytest.raises(StopIteration):
@@ -269,8 +249,7 @@ def test_a_process_outside_the_ring_idles_and_returns_on_another_algorithm() -> 
 
 
 def test_a_wrong_answer_is_refused() -> None:
-    run = adaptive(0, fresh(), nullcontext(), TICK)
-    next(run)
+    run = begun(adaptive, 0, fresh())
     assert run.send(Moment(0.0, 0)) == Infer(0)
     with pytest.raises(TypeError, match="Inferred"):
         run.send(Moment(0.0, 0))

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 
 from rtagent.staggering.instructions import Deposit, Infer, Inferred, Moment, WaitUntil
 from rtagent.staggering.published import published_expected_time, published_maximum_time
-from rtagent.staggering.state import StaggerState
-
-TICK = 0.02
-
-
-def fresh(algorithm: str) -> StaggerState:
-    state = StaggerState(bytearray(StaggerState.nbytes()))
-    state.reset(algorithm, 0.0, 4)
-    return state
+from tests.staggering.begun import begun, fresh
 
 
 def test_a_new_maximum_delays_the_others_by_their_directed_distance() -> None:
-    state = fresh("published-maximum-time")
-    run = published_maximum_time(1, state, nullcontext(), TICK)
-    next(run)
+    state = fresh("published-maximum-time", 4)
+    run = begun(published_maximum_time, 1, state)
     assert isinstance(run.send(Moment(1.0, 50)), WaitUntil)
     assert run.send(Moment(1.0, 50)) == Infer(None)
     assert run.send(Inferred(50, 0.1, 1.1, 55)) == WaitUntil(1.1)
@@ -33,21 +22,19 @@ def test_a_new_maximum_delays_the_others_by_their_directed_distance() -> None:
 
 
 def test_a_shorter_inference_waits_for_the_maximum() -> None:
-    state = fresh("published-maximum-time")
+    state = fresh("published-maximum-time", 4)
     plan = state.load()
     plan.period = 0.1
     state.store(plan)
-    run = published_maximum_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(published_maximum_time, 0, state)
     assert run.send(Moment(1.0, 50)) == Infer(None)
     assert run.send(Inferred(50, 0.07, 1.07, 53)) == WaitUntil(pytest.approx(1.1))
     assert not state.delays.any()
 
 
 def test_delays_added_during_the_sleep_are_lost() -> None:
-    state = fresh("published-maximum-time")
-    run = published_maximum_time(0, state, nullcontext(), TICK)
-    next(run)
+    state = fresh("published-maximum-time", 4)
+    run = begun(published_maximum_time, 0, state)
     state.delays[0] = 0.03
     run.send(Moment(1.0, 50))
     run.send(Inferred(50, 0.1, 1.1, 55))
@@ -60,9 +47,8 @@ def test_delays_added_during_the_sleep_are_lost() -> None:
 
 
 def test_a_shrinking_mean_delays_the_others_as_line_15_says() -> None:
-    state = fresh("published-expected-time")
-    run = published_expected_time(0, state, nullcontext(), TICK)
-    next(run)
+    state = fresh("published-expected-time", 4)
+    run = begun(published_expected_time, 0, state)
     run.send(Moment(1.0, 50))
     run.send(Inferred(50, 0.1, 1.1, 55))
     assert list(state.delays[:4]) == pytest.approx([0.0, 0.025, 0.05, 0.075])

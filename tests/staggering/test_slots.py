@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -12,14 +11,12 @@ from hypothesis import strategies as st
 from rtagent.staggering.instructions import Deposit, Infer, Inferred, Moment, WaitUntil
 from rtagent.staggering.slots import expected_time, maximum_time, slot_after
 from rtagent.staggering.state import Plan, StaggerState
-
-TICK = 0.02
+from tests.staggering.begun import TICK, begun, fresh
 
 
 def settled(algorithm: str, period: float, processes: int = 5, samples: int = 50) -> StaggerState:
     """A state in which T is known, the epoch is 0 and enough samples exist."""
-    state = StaggerState(bytearray(StaggerState.nbytes()))
-    state.reset(algorithm, 0.0, processes)
+    state = fresh(algorithm, processes)
     plan = state.load()
     for _ in range(samples):
         state.record(plan, period)
@@ -29,12 +26,8 @@ def settled(algorithm: str, period: float, processes: int = 5, samples: int = 50
 
 
 @given(
-    st.integers(1, 12),
-    st.integers(0, 11),
-    st.integers(0, 11),
-    st.floats(0.001, 2.0),
-    st.floats(-1e3, 1e3),
-    st.floats(-1e3, 1e3),
+    st.integers(1, 12), st.integers(0, 11), st.integers(0, 11), st.floats(0.001, 2.0),
+    st.floats(-1e3, 1e3), st.floats(-1e3, 1e3),
 )
 def test_slots_are_on_the_grid_not_early_and_the_smallest_such(
     processes: int, position: int, base: int, period: float, epoch: float, earliest: float
@@ -60,8 +53,7 @@ def test_no_slot_is_used_twice_and_rings_share_them_out() -> None:
 
 def test_maximum_time_registers_one_t_after_its_slot() -> None:
     state = settled("maximum-time", 0.1)
-    run = maximum_time(2, state, nullcontext(), TICK)
-    next(run)
+    run = begun(maximum_time, 2, state)
     assert run.send(Moment(1.0, 50)) == WaitUntil(pytest.approx(1.04))
     assert run.send(Moment(1.0401, 52)) == Infer(None)
     run.send(Inferred(52, 0.09, 1.1301, 56))
@@ -71,8 +63,7 @@ def test_maximum_time_registers_one_t_after_its_slot() -> None:
 
 def test_maximum_time_waits_on_when_t_has_grown_meanwhile() -> None:
     state = settled("maximum-time", 0.1)
-    run = maximum_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(maximum_time, 0, state)
     assert run.send(Moment(1.0, 50)) == Infer(None)
     run.send(Inferred(50, 0.09, 1.09, 54))
     assert run.send(Moment(1.09, 54)) == WaitUntil(pytest.approx(1.1))
@@ -85,8 +76,7 @@ def test_maximum_time_waits_on_when_t_has_grown_meanwhile() -> None:
 
 def test_an_action_that_sets_the_maximum_is_registered() -> None:
     state = settled("maximum-time", 0.1)
-    run = maximum_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(maximum_time, 0, state)
     run.send(Moment(1.0, 50))
     run.send(Inferred(50, 0.12, 1.12, 56))
     assert run.send(Moment(1.12, 56)) == Deposit(57, 50)
@@ -95,8 +85,7 @@ def test_an_action_that_sets_the_maximum_is_registered() -> None:
 
 def test_the_first_inference_time_takes_the_place_of_the_guess_if_it_is_shorter_too() -> None:
     state = settled("maximum-time", TICK, processes=1, samples=0)
-    run = maximum_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(maximum_time, 0, state)
     assert run.send(Moment(1.0, 50)) == Infer(None)
     run.send(Inferred(50, 0.003, 1.003, 50))
     assert state.load().period == pytest.approx(0.003)
@@ -104,8 +93,7 @@ def test_the_first_inference_time_takes_the_place_of_the_guess_if_it_is_shorter_
 
 def test_expected_time_registers_at_once() -> None:
     state = settled("expected-time", 0.1)
-    run = expected_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(expected_time, 0, state)
     run.send(Moment(1.0, 50))
     run.send(Inferred(50, 0.07, 1.07, 53))
     assert run.send(Moment(1.07, 53)) == Deposit(54, 50)
@@ -113,8 +101,7 @@ def test_expected_time_registers_at_once() -> None:
 
 def test_expected_time_moves_t_for_more_than_one_percent_alone() -> None:
     state = settled("expected-time", 0.1, samples=20)
-    run = expected_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(expected_time, 0, state)
     run.send(Moment(1.0, 50))
     before = state.generation
     run.send(Inferred(50, 0.1001, 1.1, 55))
@@ -129,8 +116,7 @@ def test_expected_time_moves_t_for_more_than_one_percent_alone() -> None:
 
 def test_a_plan_that_changed_during_the_wait_is_read_again() -> None:
     state = settled("maximum-time", 0.1)
-    run = maximum_time(1, state, nullcontext(), TICK)
-    next(run)
+    run = begun(maximum_time, 1, state)
     assert run.send(Moment(1.0, 50)) == WaitUntil(pytest.approx(1.02))
     plan = state.load()
     plan.epoch += 0.01
@@ -141,8 +127,7 @@ def test_a_plan_that_changed_during_the_wait_is_read_again() -> None:
 
 def test_a_late_process_takes_its_slot_within_the_tolerance_but_not_its_first() -> None:
     state = settled("expected-time", 0.1)
-    run = expected_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(expected_time, 0, state)
     assert run.send(Moment(1.005, 50)) == WaitUntil(pytest.approx(1.1)), "first: no tolerance"
     assert run.send(Moment(1.1, 55)) == Infer(None)
     run.send(Inferred(55, 0.1, 1.209, 60))
@@ -155,8 +140,7 @@ def test_a_late_process_takes_its_slot_within_the_tolerance_but_not_its_first() 
 
 def test_there_is_no_tolerance_before_two_samples_per_process() -> None:
     state = settled("expected-time", 0.1, samples=8)
-    run = expected_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(expected_time, 0, state)
     run.send(Moment(1.0, 50))
     run.send(Inferred(50, 0.1, 1.105, 55))
     run.send(Moment(1.105, 55))
@@ -168,7 +152,6 @@ def test_an_epoch_far_in_the_future_is_damage() -> None:
     plan = state.load()
     plan.epoch = 1e6
     state.store(plan)
-    run = maximum_time(0, state, nullcontext(), TICK)
-    next(run)
+    run = begun(maximum_time, 0, state)
     assert run.send(Moment(1.0, 50)) == Infer(None)
     assert state.load().epoch == 1.0

@@ -11,14 +11,9 @@ from rtagent.staggering.adaptive import claim, complete
 from rtagent.staggering.register import LIVE
 from rtagent.staggering.simulator import Disturb, SimulationConfig, simulate
 from rtagent.staggering.state import BOUNDS, MAX_PROCESSES, WINDOW, Plan, StaggerState, anchor
+from tests.staggering.begun import fresh
 
 TICK = 1.0 / 59.7275
-
-
-def fresh(algorithm: str = "adaptive", processes: int = 6) -> StaggerState:
-    state = StaggerState(bytearray(StaggerState.nbytes()))
-    state.reset(algorithm, 0.0, processes)
-    return state
 
 
 def test_too_small_a_buffer_is_refused() -> None:

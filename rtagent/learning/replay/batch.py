@@ -55,14 +55,9 @@ def empty_batch(blueprint: Blueprint, count: int) -> Batch:
     numbers = torch.zeros(count)
     actions = torch.zeros((count, *blueprint.action_shape))
     return Batch(
-        observations=zeros,
-        actions=actions if blueprint.action_shape else actions.long(),
-        rewards=numbers,
-        discounts=numbers,
-        next_observations=zeros,
-        terminals=numbers.bool(),
-        weights=torch.ones(count),
-        demonstrated=numbers.bool(),
+        observations=zeros, actions=actions if blueprint.action_shape else actions.long(),
+        rewards=numbers, discounts=numbers, next_observations=zeros, terminals=numbers.bool(),
+        weights=torch.ones(count), demonstrated=numbers.bool(),
     )
 
 
@@ -171,15 +166,11 @@ class _Layout:
         self._actions = np.empty(action.shape, _ACTION_DTYPES[action.dtype.kind])
         self._weights = np.ones(len(chosen), np.float32)
         self._batch = Batch(
-            observations=torch.from_numpy(observations),
-            actions=torch.from_numpy(self._actions),
-            rewards=torch.from_numpy(chosen.reward),
-            discounts=torch.from_numpy(chosen.discount),
+            observations=torch.from_numpy(observations), actions=torch.from_numpy(self._actions),
+            rewards=torch.from_numpy(chosen.reward), discounts=torch.from_numpy(chosen.discount),
             next_observations=torch.from_numpy(next_observations),
-            terminals=torch.from_numpy(chosen.terminal),
-            weights=torch.from_numpy(self._weights),
-            frames=chosen.frame,
-            demonstrated=torch.from_numpy(chosen.demonstrated),
+            terminals=torch.from_numpy(chosen.terminal), weights=torch.from_numpy(self._weights),
+            frames=chosen.frame, demonstrated=torch.from_numpy(chosen.demonstrated),
         )
 
     def copy(self) -> Ints:

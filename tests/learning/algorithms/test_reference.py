@@ -54,12 +54,9 @@ def ours_like(theirs: Any) -> LocalUpdate:
 
 def as_batch(samples: Any) -> Batch:
     return Batch(
-        observations=samples.observations[:, None],
-        actions=samples.actions[:, 0],
-        rewards=samples.rewards[:, 0],
-        discounts=torch.full((BATCH,), LEARNING.gamma),
-        next_observations=samples.next_observations[:, None],
-        terminals=samples.dones[:, 0].bool(),
+        observations=samples.observations[:, None], actions=samples.actions[:, 0],
+        rewards=samples.rewards[:, 0], discounts=torch.full((BATCH,), LEARNING.gamma),
+        next_observations=samples.next_observations[:, None], terminals=samples.dones[:, 0].bool(),
         weights=torch.ones(BATCH),
     )
 

@@ -47,12 +47,9 @@ def batch(seed: int = 0, space: spaces.Box = VECTORS, *, terminal: float = 0.2) 
     if space.dtype == np.uint8:
         frames = (255 * frames).to(torch.uint8)
     return Batch(
-        observations=frames[0],
-        actions=low + torch.rand(B, 2, generator=rng) * (high - low),
-        rewards=torch.randn(B, generator=rng),
-        discounts=torch.full((B,), 0.9),
-        next_observations=frames[1],
-        terminals=torch.rand(B, generator=rng) < terminal,
+        observations=frames[0], actions=low + torch.rand(B, 2, generator=rng) * (high - low),
+        rewards=torch.randn(B, generator=rng), discounts=torch.full((B,), 0.9),
+        next_observations=frames[1], terminals=torch.rand(B, generator=rng) < terminal,
         weights=torch.linspace(0.1, 1.0, B),
     )
 

@@ -63,12 +63,9 @@ def ours_like(theirs: Any) -> tuple[LocalUpdate, TD3]:
 
 def as_batch(samples: Any) -> Batch:
     return Batch(
-        observations=samples.observations[:, None],
-        actions=2.0 * samples.actions,
-        rewards=samples.rewards[:, 0],
-        discounts=torch.full((BATCH,), LEARNING.gamma),
-        next_observations=samples.next_observations[:, None],
-        terminals=samples.dones[:, 0].bool(),
+        observations=samples.observations[:, None], actions=2.0 * samples.actions,
+        rewards=samples.rewards[:, 0], discounts=torch.full((BATCH,), LEARNING.gamma),
+        next_observations=samples.next_observations[:, None], terminals=samples.dones[:, 0].bool(),
         weights=torch.ones(BATCH),
     )
 

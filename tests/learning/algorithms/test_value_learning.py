@@ -49,12 +49,10 @@ def batch(seed: int = 0, reward: float = 1.0, *, terminal: bool = True) -> Batch
     rng = torch.Generator().manual_seed(seed)
     return Batch(
         observations=torch.rand(COUNT, 1, 4, 4, generator=rng),
-        actions=torch.randint(0, 2, (COUNT,), generator=rng),
-        rewards=torch.full((COUNT,), reward),
+        actions=torch.randint(0, 2, (COUNT,), generator=rng), rewards=torch.full((COUNT,), reward),
         discounts=torch.full((COUNT,), 0.9),
         next_observations=torch.rand(COUNT, 1, 4, 4, generator=rng),
-        terminals=torch.full((COUNT,), terminal),
-        weights=torch.ones(COUNT),
+        terminals=torch.full((COUNT,), terminal), weights=torch.ones(COUNT),
     )
 
 
