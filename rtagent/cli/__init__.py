@@ -119,6 +119,4 @@ def _imported(command: Command) -> Any:
 
 def _check_platform(command: Command) -> None:
     if command.needs_linux and not sys.platform.startswith("linux"):
-        raise UserError(
-            f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}"
-        )
+        raise UserError(f"rtagent needs Linux (memfd, futex, SCHED_FIFO): this is {sys.platform}")

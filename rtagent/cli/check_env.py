@@ -29,10 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kwargs", default="{}", metavar="JSON", help="passed on to the environment's constructor"
     )
     parser.add_argument(
-        "--seconds",
-        type=float,
-        default=DEFAULT_SECONDS,
-        metavar="S",
+        "--seconds", type=float, default=DEFAULT_SECONDS, metavar="S",
         help=f"how long to step it on the wall clock (default {DEFAULT_SECONDS:g})",
     )
     add_json_option(parser)

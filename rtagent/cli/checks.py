@@ -75,8 +75,7 @@ def cpu_quota(cgroups: Path = CGROUPS, proc: Path = Path("/proc")) -> Check:
     if not shares:
         return Check("CPU quota", "ok", "none")
     return Check(
-        "CPU quota",
-        "warn",
+        "CPU quota", "warn",
         f"{min(shares):g} cores: whoever has used them up waits for the next period",
         "pin to cores in its place: `docker run --cpuset-cpus`, AllowedCPUs= in systemd",
     )
@@ -87,9 +86,7 @@ def realtime_priority() -> Check:
     if fifo_permitted():
         return Check("SCHED_FIFO", "ok", "permitted")
     return Check(
-        "SCHED_FIFO",
-        "warn",
-        "not permitted: ticks are late when the cores are busy",
+        "SCHED_FIFO", "warn", "not permitted: ticks are late when the cores are busy",
         "raise the rtprio limit to 50: /etc/security/limits.conf, LimitRTPRIO=50 in systemd, "
         "`--ulimit rtprio=50` in Docker",
     )
@@ -104,9 +101,7 @@ def locked_memory() -> Check:
     if soft >= LOCKED_ENOUGH:
         return Check("memlock limit", "ok", found)
     return Check(
-        "memlock limit",
-        "warn",
-        found,
+        "memlock limit", "warn", found,
         "raise it: /etc/security/limits.conf, LimitMEMLOCK=infinity in systemd, "
         "`--ulimit memlock=-1` in Docker",
     )
@@ -139,9 +134,7 @@ def descriptor_access() -> Check:
     if opened.returncode == 0:
         return Check("/proc/<pid>/fd", "ok", "open to child processes")
     return Check(
-        "/proc/<pid>/fd",
-        "bad",
-        "closed to child processes",
+        "/proc/<pid>/fd", "bad", "closed to child processes",
         "workers share memory this way: mount /proc without hidepid, allow it in the sandbox",
     )
 
@@ -156,9 +149,7 @@ def jitter(measured: Jitter) -> Check:
     if measured["p99"] <= LATE_US:
         return Check("jitter", "ok", found)
     return Check(
-        "jitter",
-        "warn",
-        found,
+        "jitter", "warn", found,
         "other programs hold the cores: stop them, or allow SCHED_FIFO (see above)",
     )
 

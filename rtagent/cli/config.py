@@ -46,8 +46,7 @@ class Key:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "action",
-        choices=("show", "schema"),
+        "action", choices=("show", "schema"),
         help="show: the effective configuration as TOML; schema: every key with its values, "
         "default and meaning",
     )

@@ -44,23 +44,15 @@ class Daemon:
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str,
-        transport: httpx.BaseTransport | None = None,
-        timeout_s: float = TIMEOUT_S,
-        certificate: str | None = None,
+        self, url: str, token: str, transport: httpx.BaseTransport | None = None,
+        timeout_s: float = TIMEOUT_S, certificate: str | None = None,
     ) -> None:
         self.url = url
         self._timeout_s = timeout_s
         self._client = httpx.Client(
             base_url=url,
-            headers={
-                "authorization": f"Bearer {token}", "user-agent": f"rtagent/{__version__}"
-            },
-            timeout=timeout_s,
-            transport=transport,
-            trust_env=False,
+            headers={"authorization": f"Bearer {token}", "user-agent": f"rtagent/{__version__}"},
+            timeout=timeout_s, transport=transport, trust_env=False,
             verify=True if certificate is None else _trusting(certificate),
         )
 

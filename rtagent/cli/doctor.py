@@ -30,10 +30,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--seconds",
-        type=float,
-        default=DEFAULT_SECONDS,
-        metavar="S",
+        "--seconds", type=float, default=DEFAULT_SECONDS, metavar="S",
         help=f"how long to measure the jitter (default {DEFAULT_SECONDS:g})",
     )
     add_config_options(parser, "the default limits of the state directory")

@@ -34,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=DEFAULT_PORT, metavar="P", help="port to bind; 0: a free one"
     )
     parser.add_argument(
-        "--track",
-        choices=("circuit", "generated"),
+        "--track", choices=("circuit", "generated"),
         help="the road of every scene; without it each scene has its own",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="K", help="of the generated road")

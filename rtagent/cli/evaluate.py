@@ -40,9 +40,7 @@ BOOT_S = 120.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_checkpoint_options(parser)
-    parser.add_argument(
-        "--episodes", metavar="N", type=int, default=10, help="to play (10)"
-    )
+    parser.add_argument("--episodes", metavar="N", type=int, default=10, help="to play (10)")
     parser.add_argument(
         "--live", action="store_true", help="on the wall clock, not in a world that waits"
     )
@@ -82,12 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def play_paused(
-    config: Config,
-    policy: TrainedPolicy,
-    count: int,
-    seed: int,
-    wish: Wish,
-    tick: Any,
+    config: Config, policy: TrainedPolicy, count: int, seed: int, wish: Wish, tick: Any,
     video: Path | None = None,
 ) -> list[Played]:
     """Play in a world that waits for the policy.
@@ -220,9 +213,7 @@ def _print(result: dict[str, Any], video: Path | None) -> None:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Any]:
-    columns = (
-        TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-    )
+    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = stderr()
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:

@@ -81,9 +81,7 @@ def measure(
 
 
 def _measured(
-    fork_server: launch.ForkServer,
-    config: Config,
-    seconds: float,
+    fork_server: launch.ForkServer, config: Config, seconds: float,
     on_progress: Callable[[float], None],
 ) -> tuple[ForwardTimes, UpdateTimes | None]:
     ours, theirs = launch.pipe()
@@ -180,19 +178,15 @@ def _times(
         before = clock.now()
     padding = [
         draw(
-            inference.injected_latency_ms / 1e3,
-            inference.injected_latency_distribution,
-            inference.injected_latency_spread,
-            rng,
+            inference.injected_latency_ms / 1e3, inference.injected_latency_distribution,
+            inference.injected_latency_spread, rng,
         )
         for _ in passes
     ]
     return ForwardTimes(
-        rate_hz=blueprint.rate_hz,
-        network=describe(policy, space, head),
+        rate_hz=blueprint.rate_hz, network=describe(policy, space, head),
         precision=str(inference_precision(policy, resolved_name(policy, space))).rpartition(".")[2],
-        parameters=blueprint.parameters,
-        forward_s=np.array(passes),
+        parameters=blueprint.parameters, forward_s=np.array(passes),
         inference_s=np.maximum(whole, padding),
         takeover_s=takeover_times(acting, blueprint.parameters, seconds),
     )

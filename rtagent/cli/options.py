@@ -20,9 +20,7 @@ def known(value: object, form: str = "{}") -> str:
     return UNKNOWN if value is None else form.format(value)
 
 
-def add_config_options(
-    parser: argparse.ArgumentParser, none: str = "the built-in game"
-) -> None:
+def add_config_options(parser: argparse.ArgumentParser, none: str = "the built-in game") -> None:
     """`--config FILE` and `--set SECTION.KEY=VALUE`.
 
     Args:
@@ -31,11 +29,7 @@ def add_config_options(
     """
     parser.add_argument("--config", metavar="FILE", help=f"a TOML file; default: {none}")
     parser.add_argument(
-        "--set",
-        metavar="SECTION.KEY=VALUE",
-        action="append",
-        default=[],
-        dest="overrides",
+        "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides",
         help="one setting, stronger than the file and the environment; may be repeated",
     )
 

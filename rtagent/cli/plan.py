@@ -36,10 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_config_options(parser)
     parser.add_argument(
-        "--seconds",
-        type=float,
-        default=DEFAULT_SECONDS,
-        metavar="S",
+        "--seconds", type=float, default=DEFAULT_SECONDS, metavar="S",
         help=f"how long to measure (default {DEFAULT_SECONDS:g})",
     )
     add_json_option(parser)

@@ -106,6 +106,4 @@ def _verdict(rom: LibraryRom) -> str:
 
 
 def _as_dict(rom: RomStatus) -> dict[str, str]:
-    return {
-        "title": rom.title, "path": str(rom.path), "licence": rom.licence, "status": rom.status
-    }
+    return {"title": rom.title, "path": str(rom.path), "licence": rom.licence, "status": rom.status}

@@ -25,9 +25,7 @@ CARTRIDGES = (".gb", ".gbc")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "game",
-        nargs="?",
-        metavar="ENV_ID|NAME|PATH",
+        "game", nargs="?", metavar="ENV_ID|NAME|PATH",
         help="an environment, an imported cartridge, or a cartridge's file; default: env.id",
     )
     add_config_options(parser)
@@ -35,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--states", type=Path, metavar="DIR", help="folder for states, to be an env.kwargs.start"
     )
     parser.add_argument(
-        "--demonstration",
-        type=Path,
-        metavar="FILE.demo",
+        "--demonstration", type=Path, metavar="FILE.demo",
         help="file for the episodes played; buttons of which no action is held together count as "
         "the action that holds most of them",
     )
@@ -45,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replace", action="store_true", help="overwrite the demonstration if it is there"
     )
     parser.add_argument(
-        "--keys",
-        type=Path,
-        metavar="SCRIPT.keys",
+        "--keys", type=Path, metavar="SCRIPT.keys",
         help="play this script, as fast as it goes, record all of it, and save a state at its end; "
         "without it: play with the keyboard, in a browser",
     )
@@ -178,12 +172,10 @@ def _report(recorder: Recorder, *, as_json: bool) -> None:
     tape, file = recorder.tape, recorder.demonstration
     if as_json:
         written = {"file": str(file), "episodes": tape.episodes, "ticks": tape.ticks}
-        print_json(
-            {
-                "states": [str(path) for path in recorder.saved],
-                "demonstration": written if tape.ticks else None,
-            }
-        )
+        print_json({
+            "states": [str(path) for path in recorder.saved],
+            "demonstration": written if tape.ticks else None,
+        })
         return
     lines = [f"state: {path}" for path in recorder.saved]
     if file is not None:

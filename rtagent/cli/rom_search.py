@@ -20,9 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("game", metavar="NAME|PATH", help="an imported cartridge, or its file")
     parser.add_argument(
-        "looks",
-        nargs="+",
-        metavar="STATE[=VALUE]|RELATION",
+        "looks", nargs="+", metavar="STATE[=VALUE]|RELATION",
         help="saved states in their order, each with the number that the screen showed if it is "
         "known, and between two of them how it changed: changed, unchanged, increased, decreased. "
         "For example: start.state=0 increased later.state=120 unchanged last.state",

@@ -92,13 +92,9 @@ def serve(config: Config, *, quiet: bool, log_format: str) -> int:
             if service.insecure and not certificate and not is_loopback(sock):
                 logging.getLogger("rtagent").warning(INSECURE)
             settings = Settings(
-                token=token,
-                host=service.host,
-                port=int(sock.getsockname()[1]),
-                allowed_hosts=frozenset(service.allowed_hosts),
-                certificate=service.certificate,
-                private_key=service.private_key,
-                sessions_file=config.state_dir / SESSIONS_FILE,
+                token=token, host=service.host, port=int(sock.getsockname()[1]),
+                allowed_hosts=frozenset(service.allowed_hosts), certificate=service.certificate,
+                private_key=service.private_key, sessions_file=config.state_dir / SESSIONS_FILE,
             )
             _supervise(config, settings, sock, state_dir, log_format)
     finally:

@@ -18,9 +18,7 @@ PATH = "/v1/config"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "settings",
-        metavar="SECTION.KEY=VALUE",
-        nargs="+",
+        "settings", metavar="SECTION.KEY=VALUE", nargs="+",
         help=f"the key is one of {', '.join(KEYS)}; the value none takes a limit away, and "
         "inference.processes=auto follows the inference time; all of them change, or none",
     )

@@ -7,14 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from rtagent.cli.options import (
-    UNKNOWN,
-    add_json_option,
-    plain_table,
-    print_json,
-    stderr,
-    stdout,
-)
+from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stderr, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS
@@ -43,19 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--algorithm", default=defaults.algorithm, help=f"one of {', '.join(ALGORITHMS)}"
     )
     parser.add_argument(
-        "--inference-ticks",
-        type=float,
-        default=defaults.inference_ticks,
-        metavar="X",
+        "--inference-ticks", type=float, default=defaults.inference_ticks, metavar="X",
         help="mean inference time, in ticks of a Game Boy",
     )
     parser.add_argument(
         "--distribution", default=defaults.distribution, help=f"one of {', '.join(DISTRIBUTIONS)}"
     )
     parser.add_argument(
-        "--spread",
-        type=float,
-        metavar="S",
+        "--spread", type=float, metavar="S",
         help="gauss: standard deviation per mean (0.02); lognormal: sigma (0.5); outliers: share "
         "of those 10 times as long, or, from 1 on, the factor of 1 %% (0.01); drift, step: growth "
         "of the mean (0.5, 2)",
@@ -81,12 +69,9 @@ def run(args: argparse.Namespace) -> int:
     _check_bounds(args)
     try:
         config = SimulationConfig(
-            algorithm=args.algorithm,
-            processes=args.processes,
-            inference_ticks=args.inference_ticks,
-            distribution=args.distribution,
-            spread=args.spread,
-            seconds=args.seconds,
+            algorithm=args.algorithm, processes=args.processes,
+            inference_ticks=args.inference_ticks, distribution=args.distribution,
+            spread=args.spread, seconds=args.seconds,
         )
         with stderr().status("simulating ..."):
             figures = simulate(config, np.random.default_rng(args.seed)).figures()

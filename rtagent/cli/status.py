@@ -9,14 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import (
-    UNKNOWN,
-    add_json_option,
-    known,
-    plain_table,
-    print_json,
-    stdout,
-)
+from rtagent.cli.options import UNKNOWN, add_json_option, known, plain_table, print_json, stdout
 from rtagent.logs.printable import printable
 from rtagent.telemetry.figures.declaration import from_json
 from rtagent.telemetry.figures.document import Answer
@@ -75,8 +68,7 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
     console.print()
     figures = plain_table("", "")
     rows = figure_rows(
-        from_json(Answer, report["stats"]),
-        report["injected_latency_ms"],
+        from_json(Answer, report["stats"]), report["injected_latency_ms"],
         report["automatic_processes"],
     )
     for title, text in rows:
@@ -87,10 +79,8 @@ def _print(console: Console, report: Mapping[str, Any]) -> None:
     roles = status.get("roles", [])
     for role in roles:
         processes.add_row(
-            _name(role),
-            str(role.get("pid") or "-"),
-            str(role.get("busy") or role.get("state", UNKNOWN)),
-            str(role.get("restarts", 0)),
+            _name(role), str(role.get("pid") or "-"),
+            str(role.get("busy") or role.get("state", UNKNOWN)), str(role.get("restarts", 0)),
         )
     console.print(processes)
     for role in roles:

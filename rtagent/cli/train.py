@@ -112,9 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--state-dir", metavar="DIR", type=Path, help="checkpoints and records")
     parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
+        "--out", metavar="DIR", type=Path,
         help="an empty or new folder for the results; default: the run's folder in the state dir",
     )
     add_json_option(parser)

@@ -90,10 +90,8 @@ def measure_updates(
             if after - start >= seconds and len(gradients) >= LEAST_UPDATES:
                 break
     return UpdateTimes(
-        resolved_algorithm(config.learning, blueprint.action_space),
-        len(batch.actions),
-        np.array(gradients),
-        np.array(applies),
+        resolved_algorithm(config.learning, blueprint.action_space), len(batch.actions),
+        np.array(gradients), np.array(applies),
     )
 
 

@@ -110,13 +110,8 @@ class Watcher:
         events = daemon.get_if_known(f"/v1/events?limit={EVENTS}")
         self._note_return(status.get("run_id"), stats.get("episodes") or {})
         return Snapshot(
-            url=daemon.url,
-            status=status,
-            stats=stats,
-            inference=inference,
-            timeline=timeline,
-            events=None if events is None else events["events"],
-            returns=list(self._returns),
+            url=daemon.url, status=status, stats=stats, inference=inference, timeline=timeline,
+            events=None if events is None else events["events"], returns=list(self._returns),
         )
 
     def _note_return(self, run_id: object, episodes: dict[str, float | None]) -> None:

@@ -76,9 +76,7 @@ class Frame:
             yield line
 
 
-def frame_lines(
-    snapshot: Snapshot, lost: str | None, width: int, height: int | None
-) -> list[Text]:
+def frame_lines(snapshot: Snapshot, lost: str | None, width: int, height: int | None) -> list[Text]:
     """The picture.
 
     Args:

@@ -81,9 +81,7 @@ def _observations(space: Any, count: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
 
 
-def _write_torch(
-    module: nn.Module, example: Tensor, path: Path, about: Mapping[str, str]
-) -> None:
+def _write_torch(module: nn.Module, example: Tensor, path: Path, about: Mapping[str, str]) -> None:
     batch = torch.export.Dim("batch")
     program = torch.export.export(module, (example,), dynamic_shapes=({0: batch},))
     torch.export.save(program, path, extra_files={"rtagent.json": json.dumps(dict(about))})

@@ -45,21 +45,14 @@ def probe(config: Config) -> Blueprint:
         # What acts comes first, see `policy/actor_critic.py`.
         tensors, acting = tensor_specs(learned), len(tensor_specs(acting_part(learned)))
         return Blueprint(
-            rate_hz=adapter.rate_hz,
-            frame_shape=adapter.frame_shape,
-            frame_dtype=adapter.frame_dtype,
-            frame_stack=adapter.frame_stack,
-            observation_space=observation_space,
-            action_space=adapter.action_space,
-            action_shape=adapter.action_shape,
-            action_dtype=adapter.action_dtype,
+            rate_hz=adapter.rate_hz, frame_shape=adapter.frame_shape,
+            frame_dtype=adapter.frame_dtype, frame_stack=adapter.frame_stack,
+            observation_space=observation_space, action_space=adapter.action_space,
+            action_shape=adapter.action_shape, action_dtype=adapter.action_dtype,
             action_meanings=adapter.action_meanings,
             noop_action=np.asarray(adapter.noop_action).tolist(),
-            network=describe(config.policy, observation_space, head),
-            tensors=tensors[:acting],
-            screen=adapter.screen,
-            critics=tensors[acting:],
-            reward_range=adapter.reward_range,
+            network=describe(config.policy, observation_space, head), tensors=tensors[:acting],
+            screen=adapter.screen, critics=tensors[acting:], reward_range=adapter.reward_range,
             sight=adapter.sight,
         )
     finally:

@@ -176,9 +176,7 @@ def run(context: WorkerContext[EvaluationRecord]) -> None:
     blueprint = context.blueprint
     adapter = open_environment(context.config.env)
     policy = ActingPolicy(
-        context.config.policy,
-        blueprint.observation_space,
-        blueprint.action_space,
+        context.config.policy, blueprint.observation_space, blueprint.action_space,
         head_of(context.config.learning, blueprint.action_space),
     )
     context.beat()

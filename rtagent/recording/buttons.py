@@ -10,9 +10,7 @@ from rtagent.errors import UserError
 
 NOTHING = "NOOP"
 
-_DIRECTIONS = (
-    "", "UP", "DOWN", "LEFT", "RIGHT", "UP+LEFT", "UP+RIGHT", "DOWN+LEFT", "DOWN+RIGHT"
-)
+_DIRECTIONS = ("", "UP", "DOWN", "LEFT", "RIGHT", "UP+LEFT", "UP+RIGHT", "DOWN+LEFT", "DOWN+RIGHT")
 
 
 class Buttons:

@@ -31,15 +31,9 @@ HIGHEST_HZ = 1000.0
 
 
 def check_realtime(
-    make_env: MakeEnv,
-    *,
-    rate_hz: float | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    seconds: float = 5.0,
-    seed: int = 0,
-    step_limit_s: float = EnvConfig().step_limit_s,
-    reset_limit_s: float = EnvConfig().reset_limit_s,
-    progress: Callable[[str], object] = str,
+    make_env: MakeEnv, *, rate_hz: float | None = None, kwargs: Mapping[str, Any] | None = None,
+    seconds: float = 5.0, seed: int = 0, step_limit_s: float = EnvConfig().step_limit_s,
+    reset_limit_s: float = EnvConfig().reset_limit_s, progress: Callable[[str], object] = str,
 ) -> Report:
     """Check an environment for use in a world that does not wait.
 
@@ -131,10 +125,7 @@ def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [
-                sys.executable, "-m", "rtagent.testing.trial",
-                str(theirs.fileno()), str(os.getpid()),
-            ],
+            [sys.executable, "-m", "rtagent.testing.trial", str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             # A group of its own, so that whatever it started ends with it.
             start_new_session=True, env={**os.environ, "PYTHONPATH": path},

@@ -27,8 +27,7 @@ def leftovers(clock: Clock, before: Leftovers, allowed: Leftovers | None = None)
     while True:
         now = held()
         left = Leftovers(
-            now.processes - before.processes,
-            now.threads - before.threads,
+            now.processes - before.processes, now.threads - before.threads,
             now.descriptors - before.descriptors,
         )
         if clock.now() >= until or _within(left, allowed):
@@ -47,8 +46,7 @@ def held() -> Leftovers:
     own = Path("/proc/self")
     return Leftovers(
         processes=len(_descendants(own.resolve().name)),
-        threads=len(list((own / "task").iterdir())),
-        descriptors=len(list((own / "fd").iterdir())),
+        threads=len(list((own / "task").iterdir())), descriptors=len(list((own / "fd").iterdir())),
     )
 
 

@@ -46,14 +46,11 @@ def test_lists_the_scripts(run: Run) -> None:
 
 @pytest.mark.process
 @pytest.mark.usefixtures("checkout")
-@pytest.mark.parametrize(
-    ("arguments", "passed"),
-    [
-        (("echo", "--json"), "['--json']"),
-        (("--json", "echo"), "['--json']"),
-        (("echo", "--ticks", "3"), "['--ticks', '3']"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "passed"), [
+    (("echo", "--json"), "['--json']"),
+    (("--json", "echo"), "['--json']"),
+    (("echo", "--ticks", "3"), "['--ticks', '3']"),
+])
 def test_runs_one(
     capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], passed: str
 ) -> None:

@@ -67,15 +67,12 @@ def test_the_schema_as_markdown(run: Run) -> None:
     assert all(len(row.replace("\\|", "").split("|")) == 6 for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("key", "values", "default"),
-    [
-        ("inference.processes", "integer, 1 to 256, or auto", "2"),
-        ("inference.action_deadline_ms", "number, above 0, at most 60000", ""),
-        ("env.grayscale", "true | false", "true"),
-        ("learning.discount", "ticks | decisions", '"ticks"'),
-    ],
-)
+@pytest.mark.parametrize(("key", "values", "default"), [
+    ("inference.processes", "integer, 1 to 256, or auto", "2"),
+    ("inference.action_deadline_ms", "number, above 0, at most 60000", ""),
+    ("env.grayscale", "true | false", "true"),
+    ("learning.discount", "ticks | decisions", '"ticks"'),
+])
 def test_what_the_table_says(key: str, values: str, default: str) -> None:
     found = {f"{each.section}.{each.name}": each for each in keys_of(Config.model_json_schema())}
     assert (found[key].values, found[key].default) == (values, default)

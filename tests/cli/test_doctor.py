@@ -112,8 +112,7 @@ def levels(*available_mib: int) -> list[Level]:
 
 
 @pytest.mark.parametrize(
-    ("mib", "verdict"),
-    [((100,), "bad"), ((1000,), "warn"), ((8000,), "ok"), ((8000, 100), "bad")],
+    ("mib", "verdict"), [((100,), "bad"), ((1000,), "warn"), ((8000,), "ok"), ((8000, 100), "bad")],
 )
 def test_memory(monkeypatch: pytest.MonkeyPatch, mib: tuple[int, ...], verdict: str) -> None:
     monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(*mib))
@@ -193,26 +192,17 @@ def test_overcommit(tmp_path: Path, mode: int, promised_mib: int, verdict: str) 
     assert ("vm.overcommit_memory=0" in check.advice) == (verdict == "warn")
 
 
-@pytest.mark.parametrize(
-    ("files", "cgroup", "found"),
-    [
-        ({}, "0::/", "none"),
-        ({"outer/cpu.max": "max 100000"}, "0::/outer/inner", "none"),
-        ({"outer/cpu.max": "150000 100000"}, "0::/outer/inner", "1.5 cores"),
-        (
-            {"outer/cpu.max": "150000 100000", "outer/inner/cpu.max": "400000 100000"},
-            "0::/outer/inner", "1.5 cores",
-        ),
-        (
-            {"cpu/box/cpu.cfs_quota_us": "50000", "cpu/box/cpu.cfs_period_us": "100000"},
-            "5:cpu,cpuacct:/box\n0::/", "0.5 cores",
-        ),
-        (
-            {"cpu/box/cpu.cfs_quota_us": "-1", "cpu/box/cpu.cfs_period_us": "100000"},
-            "5:cpu:/box", "none",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("files", "cgroup", "found"), [
+    ({}, "0::/", "none"),
+    ({"outer/cpu.max": "max 100000"}, "0::/outer/inner", "none"),
+    ({"outer/cpu.max": "150000 100000"}, "0::/outer/inner", "1.5 cores"),
+    ({"outer/cpu.max": "150000 100000", "outer/inner/cpu.max": "400000 100000"}, "0::/outer/inner",
+     "1.5 cores"),
+    ({"cpu/box/cpu.cfs_quota_us": "50000", "cpu/box/cpu.cfs_period_us": "100000"},
+     "5:cpu,cpuacct:/box\n0::/", "0.5 cores"),
+    ({"cpu/box/cpu.cfs_quota_us": "-1", "cpu/box/cpu.cfs_period_us": "100000"}, "5:cpu:/box",
+     "none"),
+])
 def test_cpu_quota(tmp_path: Path, files: dict[str, str], cgroup: str, found: str) -> None:
     groups = proc(tmp_path / "cgroup", files)
     check = checks.cpu_quota(groups, proc(tmp_path / "proc", {"self/cgroup": f"{cgroup}\n"}))

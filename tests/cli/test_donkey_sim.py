@@ -81,9 +81,7 @@ def test_our_own_client_drives_a_race() -> None:
 def _race_of_one_lap(env: DonkeyCar) -> list[str]:
     """What is said of a race driven along the centre line, a tenth of a second per step."""
     track = circuit()
-    env._connection._send(
-        {"msg_type": "step_mode", "step_mode": "synchronous", "time_step": 0.1}
-    )
+    env._connection._send({"msg_type": "step_mode", "step_mode": "synchronous", "time_step": 0.1})
     _, info = env.reset()
     terminated = truncated = False
     while not (terminated or truncated):

@@ -54,15 +54,12 @@ def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
     capture.release()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("absent",), "absent: no such checkpoint"),
-        ((".",), "no checkpoint in it; train one"),
-        (("--episodes", "0"), "--episodes 0: must be 1 to"),
-        (("--live", "--video", "a.mp4"), "leave --live out"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("absent",), "absent: no such checkpoint"),
+    ((".",), "no checkpoint in it; train one"),
+    (("--episodes", "0"), "--episodes 0: must be 1 to"),
+    (("--live", "--video", "a.mp4"), "leave --live out"),
+])
 def test_mistakes_are_one_line(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:

@@ -106,17 +106,14 @@ def test_nothing_has_happened(run: Run, service: RunningService) -> None:
 
 
 @pytest.mark.usefixtures("service")
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (("--limit", "0"), "--limit 0: must be 1 to 1000"),
-        (("--limit", "1001"), "--limit 1001: must be 1 to 1000"),
-        (("--limit", "x"), "invalid int value"),
-        (("--kind", "Set"), 'kind.0 = "Set"'),
-        (("--kind", ""), "kind.0"),
-        (("--follow", "--kind", "a b"), "kind.0"),
-    ],
-)
+@pytest.mark.parametrize(("options", "named"), [
+    (("--limit", "0"), "--limit 0: must be 1 to 1000"),
+    (("--limit", "1001"), "--limit 1001: must be 1 to 1000"),
+    (("--limit", "x"), "invalid int value"),
+    (("--kind", "Set"), 'kind.0 = "Set"'),
+    (("--kind", ""), "kind.0"),
+    (("--follow", "--kind", "a b"), "kind.0"),
+])
 def test_bad_options_are_one_line(run: Run, options: tuple[str, ...], named: str) -> None:
     refused = run("events", *options)
     assert refused.code == 2
@@ -191,25 +188,22 @@ def test_follow_goes_on_with_the_next_run(
     assert [line.split()[2] for line in lines(shown.out)] == ["restarted", "first", "second"]
 
 
-@pytest.mark.parametrize(
-    ("details", "text"),
-    [
-        ({}, ""),
-        ({"restarts": 3, "new": True, "error": None}, "restarts: 3, new: true, error: none"),
-        ({"seconds": 0.123456789, "ratio": 2.0}, "seconds: 0.123457, ratio: 2"),
-        ({"error": "Traceback:\n  File x\nKeyError: 'a'\n\n"}, "error: KeyError: 'a'"),
-        ({"plan": {"batch": [1, 2.5], "cap": None}}, "plan: {batch: [1, 2.5], cap: none}"),
-        (
-            {"by": "cli", "before": {"mode": "off", "deadline_s": None},
-             "after": {"mode": "step", "deadline_s": 60}},
-            "mode: off -> step, deadline_s: none -> 60 by cli",
-        ),
-        ({"before": {}, "after": {"a": 1}, "why": "late"}, "a: unknown -> 1, why: late"),
-        ({"before": 2, "after": 3, "why": "late"}, "2 -> 3, why: late"),
-        ({"after": 3, "by": "auto"}, "after: 3, by: auto"),
-        ({"error": "a\x1b[2Jb\x07c"}, "error: a [2Jb c"),
-        ({"long": "x" * 500}, "long: " + "x" * (LONGEST - 9) + "..."),
-    ],
-)
+@pytest.mark.parametrize(("details", "text"), [
+    ({}, ""),
+    ({"restarts": 3, "new": True, "error": None}, "restarts: 3, new: true, error: none"),
+    ({"seconds": 0.123456789, "ratio": 2.0}, "seconds: 0.123457, ratio: 2"),
+    ({"error": "Traceback:\n  File x\nKeyError: 'a'\n\n"}, "error: KeyError: 'a'"),
+    ({"plan": {"batch": [1, 2.5], "cap": None}}, "plan: {batch: [1, 2.5], cap: none}"),
+    (
+        {"by": "cli", "before": {"mode": "off", "deadline_s": None},
+         "after": {"mode": "step", "deadline_s": 60}},
+        "mode: off -> step, deadline_s: none -> 60 by cli",
+    ),
+    ({"before": {}, "after": {"a": 1}, "why": "late"}, "a: unknown -> 1, why: late"),
+    ({"before": 2, "after": 3, "why": "late"}, "2 -> 3, why: late"),
+    ({"after": 3, "by": "auto"}, "after: 3, by: auto"),
+    ({"error": "a\x1b[2Jb\x07c"}, "error: a [2Jb c"),
+    ({"long": "x" * 500}, "long: " + "x" * (LONGEST - 9) + "..."),
+])
 def test_details_are_one_short_line(details: dict[str, Any], text: str) -> None:
     assert details_of(event(1, **details)) == text

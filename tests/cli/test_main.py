@@ -50,16 +50,13 @@ def test_every_command_has_help(run: Run, name: str) -> None:
     assert shown.out.startswith(f"usage: rtagent {name}")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ([], "COMMAND"),
-        (["dance"], "'dance'"),
-        (["rom", "list", "--loud"], "--loud"),
-        (["rom", "eat"], "'eat'"),
-        (["simulate", "--processes", "many"], "'many'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "named"), [
+    ([], "COMMAND"),
+    (["dance"], "'dance'"),
+    (["rom", "list", "--loud"], "--loud"),
+    (["rom", "eat"], "'eat'"),
+    (["simulate", "--processes", "many"], "'many'"),
+])
 def test_a_wrong_call_is_one_line_and_code_2(run: Run, arguments: list[str], named: str) -> None:
     refused = run(*arguments)
     assert refused.code == 2
@@ -104,9 +101,7 @@ def test_other_systems_may_simulate(run: Run, monkeypatch: pytest.MonkeyPatch) -
 def test_a_closed_pipe_is_quiet() -> None:
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m rtagent config schema --json | head -n 1"],
-        capture_output=True,
-        text=True,
-        check=False,
+        capture_output=True, text=True, check=False,
     )
     assert done.stdout == "{\n"
     assert done.stderr == ""
@@ -127,17 +122,14 @@ def test_unknown_numbers_are_not_printed_as_nan() -> None:
         print_json({"value": float("nan")})
 
 
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [
-        ("rtagent.cli", ("torch", "numpy", "fastapi", "httpx", "rich")),
-        ("rtagent.cli.status", ("torch", "numpy", "fastapi")),
-        ("rtagent.cli.plan", ("torch", "fastapi", "gymnasium")),
-        ("rtagent.supervisor.supervisor", ("torch", "fastapi", "gymnasium", PRELOAD)),
-        ("rtagent.runtime", ("torch", "fastapi", "gymnasium", PRELOAD)),
-        ("rtagent.cli.serve", ("torch", "fastapi", "gymnasium", PRELOAD)),
-    ],
-)
+@pytest.mark.parametrize(("module", "heavy"), [
+    ("rtagent.cli", ("torch", "numpy", "fastapi", "httpx", "rich")),
+    ("rtagent.cli.status", ("torch", "numpy", "fastapi")),
+    ("rtagent.cli.plan", ("torch", "fastapi", "gymnasium")),
+    ("rtagent.supervisor.supervisor", ("torch", "fastapi", "gymnasium", PRELOAD)),
+    ("rtagent.runtime", ("torch", "fastapi", "gymnasium", PRELOAD)),
+    ("rtagent.cli.serve", ("torch", "fastapi", "gymnasium", PRELOAD)),
+])
 def test_modules_stay_light(module: str, heavy: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -22,12 +22,8 @@ TICK_S = 1.0 / 59.7275
 
 def _measured(forward_s: list[float], inference_s: list[float] | None = None) -> ForwardTimes:
     return ForwardTimes(
-        rate_hz=59.7275,
-        network="nature",
-        precision="float32",
-        parameters=1000,
-        forward_s=np.array(forward_s),
-        inference_s=np.array(inference_s or forward_s),
+        rate_hz=59.7275, network="nature", precision="float32", parameters=1000,
+        forward_s=np.array(forward_s), inference_s=np.array(inference_s or forward_s),
         takeover_s=np.array([2e-3]),
     )
 

@@ -106,23 +106,20 @@ def test_an_encounter_of_a_papers_game_is_made_from_its_title(
     assert len(load_demonstration(file).flags) == 8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ([], "nothing is to be kept"),
-        (["--states", "s", "--port", "1", "--keys", "x"], "--port goes with the keyboard"),
-        (["rtagent/Starfal-v0", "--states", "s"], "no such environment; did you mean"),
-        (["gameboi", "--states", "s"], "the ROM gameboi is not in"),
-        (["none.gb", "--states", "s"], "cannot read the cartridge none.gb"),
-        (["rtagent/Tetris-v0", "--states", "s"], "the ROM tetris is not in"),
-        (["--states", "s"], "rtagent/Starfall-v0 begins at no saved states"),
-        (["--states", "/dev/null"], "--states /dev/null: File exists"),
-        (["--demonstration", "a.txt"], "has to end in .demo"),
-        (["--demonstration", "a.demo", "--keys", "none.keys"], "cannot read the script none.keys"),
-        (["--demonstration", "a.demo", "--port", "70000"], "cannot listen on port 70000"),
-        (["--states", "s", "--set", "env"], "--set env"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "reason"), [
+    ([], "nothing is to be kept"),
+    (["--states", "s", "--port", "1", "--keys", "x"], "--port goes with the keyboard"),
+    (["rtagent/Starfal-v0", "--states", "s"], "no such environment; did you mean"),
+    (["gameboi", "--states", "s"], "the ROM gameboi is not in"),
+    (["none.gb", "--states", "s"], "cannot read the cartridge none.gb"),
+    (["rtagent/Tetris-v0", "--states", "s"], "the ROM tetris is not in"),
+    (["--states", "s"], "rtagent/Starfall-v0 begins at no saved states"),
+    (["--states", "/dev/null"], "--states /dev/null: File exists"),
+    (["--demonstration", "a.txt"], "has to end in .demo"),
+    (["--demonstration", "a.demo", "--keys", "none.keys"], "cannot read the script none.keys"),
+    (["--demonstration", "a.demo", "--port", "70000"], "cannot listen on port 70000"),
+    (["--states", "s", "--set", "env"], "--set env"),
+])
 def test_what_cannot_be_done_is_one_line(
     run: Run, settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     arguments: list[str], reason: str,

@@ -62,19 +62,16 @@ def test_where_nothing_agrees_it_says_so(run: Run, states: dict[int, Path]) -> N
     assert "no place agrees" in out
 
 
-@pytest.mark.parametrize(
-    ("looks", "said"),
-    [
-        (["a.state"], "nothing is known"),
-        (["changed", "a.state"], "stands between two states"),
-        (["a.state=1", "changed"], "stands between two states"),
-        (["a.state", "changed", "changed", "b.state"], "stands between two states"),
-        (["a.state=x"], "expected STATE=VALUE"),
-        (["a.state=1"], "cannot read the start a.state"),
-        (["a.state=1", "--type", "u9"], "--type u9: there are u1"),
-        (["a.state=1", "--most", "0"], "--most 0"),
-    ],
-)
+@pytest.mark.parametrize(("looks", "said"), [
+    (["a.state"], "nothing is known"),
+    (["changed", "a.state"], "stands between two states"),
+    (["a.state=1", "changed"], "stands between two states"),
+    (["a.state", "changed", "changed", "b.state"], "stands between two states"),
+    (["a.state=x"], "expected STATE=VALUE"),
+    (["a.state=1"], "cannot read the start a.state"),
+    (["a.state=1", "--type", "u9"], "--type u9: there are u1"),
+    (["a.state=1", "--most", "0"], "--most 0"),
+])
 def test_mistakes_are_one_line(run: Run, looks: list[str], said: str) -> None:
     code, out, err = run("rom", "search", str(ROM), *looks)
     assert (code, out) == (2, "")

@@ -211,18 +211,15 @@ def test_status_as_json(run: Run) -> None:
     assert report["injected_latency_ms"] is None
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "printed"),
-    [
-        ("inference.processes=4", 4, "2 -> 4"),
-        ("inference.algorithm=maximum-time", "maximum-time", "adaptive -> maximum-time"),
-        ("inference.action_deadline_ms = 33.5", 33.5, "none -> 33.5"),
-        ("inference.action_deadline_ms=none", None, "none -> none"),
-        ("inference.processes=auto", "auto", "2 -> auto"),
-        ("learning.paused=true", True, "false -> true"),
-        ("r3.data_budget=5000", 5000, "none -> 5000"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "value", "printed"), [
+    ("inference.processes=4", 4, "2 -> 4"),
+    ("inference.algorithm=maximum-time", "maximum-time", "adaptive -> maximum-time"),
+    ("inference.action_deadline_ms = 33.5", 33.5, "none -> 33.5"),
+    ("inference.action_deadline_ms=none", None, "none -> none"),
+    ("inference.processes=auto", "auto", "2 -> auto"),
+    ("learning.paused=true", True, "false -> true"),
+    ("r3.data_budget=5000", 5000, "none -> 5000"),
+])
 def test_set_prints_old_and_new(
     run: Run, daemon: FakeDaemon, setting: str, value: Any, printed: str
 ) -> None:
@@ -275,16 +272,13 @@ def test_status_tells_an_automatic_number_from_a_chosen_one(run: Run, daemon: Fa
     assert "2 of auto (2) processes act" in run("status").out
 
 
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        ("learning.gamma=0.9", "learning.gamma cannot be changed while the daemon runs; these can"),
-        ("learning.gama=0.9", "learning.gama: unknown key; did you mean learning.gamma?"),
-        ("inference.procesess=3", "did you mean inference.processes?"),
-        ("inference.processes=", "expected SECTION.KEY=VALUE"),
-        ("inference.processes", "expected SECTION.KEY=VALUE"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "named"), [
+    ("learning.gamma=0.9", "learning.gamma cannot be changed while the daemon runs; these can"),
+    ("learning.gama=0.9", "learning.gama: unknown key; did you mean learning.gamma?"),
+    ("inference.procesess=3", "did you mean inference.processes?"),
+    ("inference.processes=", "expected SECTION.KEY=VALUE"),
+    ("inference.processes", "expected SECTION.KEY=VALUE"),
+])
 def test_other_keys_are_refused_here(
     run: Run, daemon: FakeDaemon, setting: str, named: str
 ) -> None:

@@ -116,25 +116,22 @@ def handlers() -> Iterator[None]:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ([], "one of the arguments --seconds --updates is required"),
-        (["--seconds", "3", "--updates", "5"], "not allowed with"),
-        (["--seconds", "0"], "--seconds 0: must be above 0"),
-        (["--seconds", "-1"], "--seconds -1: must be above 0"),
-        (["--seconds", "nan"], "--seconds nan: must be above 0"),
-        (["--seconds", "inf"], "--seconds inf: must be above 0"),
-        (["--seconds", "soon"], "invalid float value"),
-        (["--updates", "0"], "--updates 0: must be above 0"),
-        (["--updates", "-5"], "--updates -5: must be above 0"),
-        (["--updates", "1.5"], "invalid int value"),
-        (["--seconds", "3", "--set", "learning.batch_size=0"], "learning.batch_size = 0"),
-        (["--seconds", "3", "--set", "learning.processes=0"], "nothing would learn"),
-        (["--seconds", "3", "--set", "run.tensorboard=false"], "run.tensorboard = false"),
-        (["--seconds", "3", "--out", "/proc/nowhere"], "--out /proc/nowhere: "),
-    ],
-)
+@pytest.mark.parametrize(("options", "reason"), [
+    ([], "one of the arguments --seconds --updates is required"),
+    (["--seconds", "3", "--updates", "5"], "not allowed with"),
+    (["--seconds", "0"], "--seconds 0: must be above 0"),
+    (["--seconds", "-1"], "--seconds -1: must be above 0"),
+    (["--seconds", "nan"], "--seconds nan: must be above 0"),
+    (["--seconds", "inf"], "--seconds inf: must be above 0"),
+    (["--seconds", "soon"], "invalid float value"),
+    (["--updates", "0"], "--updates 0: must be above 0"),
+    (["--updates", "-5"], "--updates -5: must be above 0"),
+    (["--updates", "1.5"], "invalid int value"),
+    (["--seconds", "3", "--set", "learning.batch_size=0"], "learning.batch_size = 0"),
+    (["--seconds", "3", "--set", "learning.processes=0"], "nothing would learn"),
+    (["--seconds", "3", "--set", "run.tensorboard=false"], "run.tensorboard = false"),
+    (["--seconds", "3", "--out", "/proc/nowhere"], "--out /proc/nowhere: "),
+])
 def test_bad_options_are_one_line(
     run: Run, runtime: FakeRuntime, options: list[str], reason: str
 ) -> None:
@@ -191,9 +188,7 @@ def test_it_ends_after_the_updates(run: Run, runtime: FakeRuntime) -> None:
     assert done["run_id"] == "r1"
 
 
-def test_results_go_where_they_are_wanted(
-    run: Run, runtime: FakeRuntime, tmp_path: Path
-) -> None:
+def test_results_go_where_they_are_wanted(run: Run, runtime: FakeRuntime, tmp_path: Path) -> None:
     out = tmp_path / "a" / "b"
     done = json.loads(run("train", "--seconds", "1", "--out", str(out), "--json").out)
     assert {path.name for path in out.iterdir()} == {
@@ -288,9 +283,7 @@ def test_nothing_recorded_is_no_reason_to_fail(run: Run, runtime: FakeRuntime) -
 
 
 def test_live_figures() -> None:
-    assert live_figures(STATS) == (
-        "50.2 updates/s, return 21.5, inaction 1.25%, batch 32"
-    )
+    assert live_figures(STATS) == ("50.2 updates/s, return 21.5, inaction 1.25%, batch 32")
     r3 = {"time_ratio": 0.5, "data_ratio": 0.4, "horizons": {"met": 3, "missed": 1}}
     unknown = {**STATS, "r3": r3, "learning": {**STATS["learning"], "updates_per_s": None}}
     assert live_figures(unknown) == (

@@ -9,9 +9,7 @@ from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
 
 
-@pytest.mark.parametrize(
-    ("world", "algorithm"), [("CartPole-v1", "dqn"), ("Pendulum-v1", "td3")]
-)
+@pytest.mark.parametrize(("world", "algorithm"), [("CartPole-v1", "dqn"), ("Pendulum-v1", "td3")])
 def test_updates_of_every_kind_are_timed(world: str, algorithm: str) -> None:
     config = load_config(None, [f"env.id={world}", "learning.batch_size=7"], {})
     told: list[float] = []

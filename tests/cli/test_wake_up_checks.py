@@ -33,8 +33,7 @@ class Machine:
 
     def check(self, **measured: Any) -> Check:
         return cpu_sleep(
-            jitter(**{**LATE, **measured}),
-            self.cpus, self.polling, self.limit, self.command_line,
+            jitter(**{**LATE, **measured}), self.cpus, self.polling, self.limit, self.command_line,
         )
 
 
@@ -55,9 +54,7 @@ def test_lateness_time_ahead_and_its_price_are_shown() -> None:
         assert part in check.found
 
 
-@pytest.mark.parametrize(
-    ("ahead", "verdict"), [(700.0, "warn"), (1900.0, "ok")]
-)
+@pytest.mark.parametrize(("ahead", "verdict"), [(700.0, "warn"), (1900.0, "ok")])
 def test_wake_ups_that_the_time_ahead_does_not_cover(ahead: float, verdict: str) -> None:
     assert wake_ups(jitter(**LATE, ahead=ahead)).verdict == verdict
 
@@ -95,9 +92,7 @@ def test_sleep_bounded_on_the_command_line(machine: Machine, option: str) -> Non
 
 
 @pytest.mark.parametrize(("polling", "verdict"), [("0", "warn"), ("200000", "ok")])
-def test_a_virtual_machine_that_does_not_poll(
-    machine: Machine, polling: str, verdict: str
-) -> None:
+def test_a_virtual_machine_that_does_not_poll(machine: Machine, polling: str, verdict: str) -> None:
     machine.sleeps("haltpoll", POLL=0, haltpoll=1)
     write(machine.polling, polling)
     check = machine.check()

@@ -27,9 +27,8 @@ def snapshot(**changes: Any) -> Snapshot:
     return replace(
         Snapshot(
             url="http://127.0.0.1:8008/", status=backend.report,
-            stats=judged(example_stats(), backend.report),
-            inference=backend.inference(), timeline=example_timeline(), events=[EVENT],
-            returns=[1.0, 2.0, 4.0],
+            stats=judged(example_stats(), backend.report), inference=backend.inference(),
+            timeline=example_timeline(), events=[EVENT], returns=[1.0, 2.0, 4.0],
         ),
         **changes,
     )
@@ -100,15 +99,12 @@ def test_without_a_timeline_or_events_the_rest_is_there() -> None:
     assert "newest events" not in shown
 
 
-@pytest.mark.parametrize(
-    ("inaction", "headline", "style"),
-    [
-        (0.0, "In time: acting on 100.0 % of ticks", "green"),
-        (0.05, "Often late: acting on 95.0 % of ticks", "yellow"),
-        (0.8, "Too late: acting on 20.0 % of ticks", "red"),
-        (None, "Not known yet", "yellow"),
-    ],
-)
+@pytest.mark.parametrize(("inaction", "headline", "style"), [
+    (0.0, "In time: acting on 100.0 % of ticks", "green"),
+    (0.05, "Often late: acting on 95.0 % of ticks", "yellow"),
+    (0.8, "Too late: acting on 20.0 % of ticks", "red"),
+    (None, "Not known yet", "yellow"),
+])
 def test_the_verdict_is_the_daemons(inaction: float | None, headline: str, style: str) -> None:
     shown = changed("actions.inaction_fraction_window", inaction)
     found = verdict(from_json(Answer, shown.stats))

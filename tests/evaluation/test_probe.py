@@ -47,18 +47,13 @@ def test_discrete_actions_need_no_critics() -> None:
 
 
 @pytest.mark.usefixtures("_registered")
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (["env.id=Boundless-v0", "env.rate_hz=60"], r"'Boundless-v0'.*Box\(-inf, inf, \(2,\)"),
-        (["env.id=Pendulum-v1", "learning.algorithm=c51"], "'Pendulum-v1'.*'c51' learns Discrete"),
-        (["env.id=CartPole-v1", "learning.algorithm=td3"], "'CartPole-v1'.*'td3' learns cont"),
-        (
-            ["env.id=Pendulum-v1", "learning.demonstration_margin=0.8"],
-            "'Pendulum-v1'.*margin = 0.8: td3 .*set learning.demonstration_margin = 0",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    (["env.id=Boundless-v0", "env.rate_hz=60"], r"'Boundless-v0'.*Box\(-inf, inf, \(2,\)"),
+    (["env.id=Pendulum-v1", "learning.algorithm=c51"], "'Pendulum-v1'.*'c51' learns Discrete"),
+    (["env.id=CartPole-v1", "learning.algorithm=td3"], "'CartPole-v1'.*'td3' learns cont"),
+    (["env.id=Pendulum-v1", "learning.demonstration_margin=0.8"],
+     "'Pendulum-v1'.*margin = 0.8: td3 .*set learning.demonstration_margin = 0"),
+])
 def test_what_cannot_be_learned_is_refused(settings: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
         probe(load_config(None, settings, {}))

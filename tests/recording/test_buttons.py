@@ -10,19 +10,16 @@ from rtagent.recording.buttons import Buttons, every_combination
 MEANINGS = ("A", "B", "LEFT", "RIGHT", "RIGHT+A", "NOOP")
 
 
-@pytest.mark.parametrize(
-    ("held", "action"),
-    [
-        ([], "NOOP"),
-        (["START"], "NOOP"),
-        (["B"], "B"),
-        (["A", "RIGHT"], "RIGHT+A"),
-        (["A", "RIGHT", "B"], "RIGHT+A"),
-        (["LEFT", "A"], "A"),
-        (["A", "LEFT"], "LEFT"),
-        (["B", "LEFT", "START"], "LEFT"),
-    ],
-)
+@pytest.mark.parametrize(("held", "action"), [
+    ([], "NOOP"),
+    (["START"], "NOOP"),
+    (["B"], "B"),
+    (["A", "RIGHT"], "RIGHT+A"),
+    (["A", "RIGHT", "B"], "RIGHT+A"),
+    (["LEFT", "A"], "A"),
+    (["A", "LEFT"], "LEFT"),
+    (["B", "LEFT", "START"], "LEFT"),
+])
 def test_the_nearest_action_has_most_of_the_buttons_and_the_newest(
     held: list[str], action: str
 ) -> None:

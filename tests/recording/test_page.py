@@ -52,20 +52,17 @@ def test_the_page_is_small_strict_and_all_its_own(client: TestClient) -> None:
     assert client.post("/").status_code == 405
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"host": f"localhost:{PORT}"}, 200),
-        ({"host": f"LOCALHOST:{PORT}"}, 200),
-        ({"host": f"evil.example:{PORT}"}, 421),
-        ({"host": "127.0.0.1"}, 421),
-        ({"host": f"127.0.0.1:{PORT + 1}"}, 421),
-        ({"origin": BASE}, 200),
-        ({"origin": "http://evil.example"}, 403),
-        ({"origin": f"https://127.0.0.1:{PORT}"}, 403),
-        ({"origin": "null"}, 403),
-    ],
-)
+@pytest.mark.parametrize(("headers", "status"), [
+    ({"host": f"localhost:{PORT}"}, 200),
+    ({"host": f"LOCALHOST:{PORT}"}, 200),
+    ({"host": f"evil.example:{PORT}"}, 421),
+    ({"host": "127.0.0.1"}, 421),
+    ({"host": f"127.0.0.1:{PORT + 1}"}, 421),
+    ({"origin": BASE}, 200),
+    ({"origin": "http://evil.example"}, 403),
+    ({"origin": f"https://127.0.0.1:{PORT}"}, 403),
+    ({"origin": "null"}, 403),
+])
 def test_only_this_machine_and_its_own_page(
     client: TestClient, headers: dict[str, str], status: int
 ) -> None:

@@ -15,16 +15,7 @@ from rtagent.recording.player import Player, open_player
 from rtagent.recording.recorder import Recorder
 from rtagent.storage.demonstration_file import Demonstration, load_demonstration
 from tests.cartridges import REWARDS
-from tests.recording.conftest import (
-    LEFT,
-    NOOP,
-    PLAYING,
-    RIGHT_A,
-    START,
-    TITLE,
-    Config,
-    Open,
-)
+from tests.recording.conftest import LEFT, NOOP, PLAYING, RIGHT_A, START, TITLE, Config, Open
 
 
 def steps(player: Player, *turns: tuple[int, int]) -> None:

@@ -9,12 +9,7 @@ import pytest
 
 from rtagent.errors import UserError
 from rtagent.recording import tape as tape_module
-from rtagent.recording.recorder import (
-    Recorder,
-    demonstration_file,
-    next_state,
-    states_folder,
-)
+from rtagent.recording.recorder import Recorder, demonstration_file, next_state, states_folder
 from rtagent.storage.demonstration_file import load_demonstration
 from tests.recording.conftest import NOOP, Open
 

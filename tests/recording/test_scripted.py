@@ -29,15 +29,12 @@ def test_a_script_is_played_to_its_end(play: Open, script: Path) -> None:
     assert str(player.values["screen"]) == PLAYING
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("2 START\n\n# B\n3 B A\n", r"line 4: B\+A is no action of gameboy; there are NOOP, LEFT"),
-        ("# nothing\n", "0 frames: expected 1 to 100"),
-        ("101\n", "101 frames: expected 1 to 100"),
-        ("2 JUMP\n", "line 1: 'JUMP' is no button"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("2 START\n\n# B\n3 B A\n", r"line 4: B\+A is no action of gameboy; there are NOOP, LEFT"),
+    ("# nothing\n", "0 frames: expected 1 to 100"),
+    ("101\n", "101 frames: expected 1 to 100"),
+    ("2 JUMP\n", "line 1: 'JUMP' is no button"),
+])
 def test_what_cannot_be_played_is_one_line(
     play: Open, script: Path, text: str, reason: str
 ) -> None:

@@ -82,9 +82,8 @@ def played_actions(
 
 def test_held_keys_are_actions(focused: Session, clock: VirtualClock, tmp_path: Path) -> None:
     actions = played_actions(
-        focused, clock, tmp_path / "fight.demo",
-        ({"keys": ["LEFT"]},), (), ({"keys": ["RIGHT", "A"]},), ({"keys": ["UP"]},),
-        ({"keys": []},),
+        focused, clock, tmp_path / "fight.demo", ({"keys": ["LEFT"]},), (),
+        ({"keys": ["RIGHT", "A"]},), ({"keys": ["UP"]},), ({"keys": []},),
     )
     assert actions == [LEFT, LEFT, RIGHT_A, NOOP, NOOP]
 
@@ -120,8 +119,7 @@ def test_keys_are_released_with_focus_and_page(
 ) -> None:
     again = ({"focus": True},)
     assert played_actions(
-        focused, clock, tmp_path / "fight.demo",
-        ({"keys": ["LEFT"]},), ({"focus": False}, *again),
+        focused, clock, tmp_path / "fight.demo", ({"keys": ["LEFT"]},), ({"focus": False}, *again),
     ) == [LEFT, NOOP]
     focused.hear({"keys": ["LEFT"]})
     focused.leave(focused.page)

@@ -70,9 +70,7 @@ def test_a_process_that_dies_is_an_error_with_its_last_words() -> None:
 @pytest.mark.process
 def test_leaks_are_found_and_ended() -> None:
     before = sleepers()
-    report = check_realtime(
-        functools.partial(bad_worlds.Leaking), rate_hz=SLOW_HZ, seconds=1.0
-    )
+    report = check_realtime(functools.partial(bad_worlds.Leaking), rate_hz=SLOW_HZ, seconds=1.0)
     assert [check.name for check in report.failures] == ["close"]
     assert "1 more processes" in report.check("close").found
     assert "more descriptors" in report.check("close").found

@@ -48,23 +48,20 @@ def test_the_rate_that_is_asked_for_is_kept() -> None:
     assert clock.now() == pytest.approx(6.9)
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "verdict", "told"),
-    [
-        (bad_worlds.NanReward, "rewards", "fail", "nan"),
-        (bad_worlds.Unseeded, "determinism", "fail", "the same seed"),
-        (bad_worlds.Numbered, "determinism", "fail", "a new environment"),
-        (bad_worlds.WrongShape, "spaces", "fail", r"float32 \(4,\), where float32 \(3,\)"),
-        (bad_worlds.Outside, "spaces", "warn", "outside the bounds"),
-        (bad_worlds.NumbersAsFlags, "episode ends", "fail", "truncated is int"),
-        (bad_worlds.OneTick, "episode ends", "warn", "100 episodes"),
-        (bad_worlds.Raising, "errors", "fail", r"^step\(\) raised ValueError: no such road$"),
-        (bad_worlds.CloseRaises, "errors", "fail", r"close\(\) raised OSError"),
-        (bad_worlds.Undeclared, "noop", "warn", "action 0: 20 ticks"),
-        (bad_worlds.HarmfulNoop, "noop", "fail", "1 ticks"),
-        (bad_worlds.BadSpace, "usable", "fail", "cannot act in Text"),
-    ],
-)
+@pytest.mark.parametrize(("make", "name", "verdict", "told"), [
+    (bad_worlds.NanReward, "rewards", "fail", "nan"),
+    (bad_worlds.Unseeded, "determinism", "fail", "the same seed"),
+    (bad_worlds.Numbered, "determinism", "fail", "a new environment"),
+    (bad_worlds.WrongShape, "spaces", "fail", r"float32 \(4,\), where float32 \(3,\)"),
+    (bad_worlds.Outside, "spaces", "warn", "outside the bounds"),
+    (bad_worlds.NumbersAsFlags, "episode ends", "fail", "truncated is int"),
+    (bad_worlds.OneTick, "episode ends", "warn", "100 episodes"),
+    (bad_worlds.Raising, "errors", "fail", r"^step\(\) raised ValueError: no such road$"),
+    (bad_worlds.CloseRaises, "errors", "fail", r"close\(\) raised OSError"),
+    (bad_worlds.Undeclared, "noop", "warn", "action 0: 20 ticks"),
+    (bad_worlds.HarmfulNoop, "noop", "fail", "1 ticks"),
+    (bad_worlds.BadSpace, "usable", "fail", "cannot act in Text"),
+])
 def test_each_fault_is_found(make: Any, name: str, verdict: str, told: str) -> None:
     checks = verdicts(make)
     assert checks[name].verdict == verdict

@@ -16,15 +16,12 @@ def verdict(name: str, **facts: object) -> Check:
     return next(check for check in judge(found) if check.name == name)
 
 
-@pytest.mark.parametrize(
-    ("slow", "late", "expected", "advice"),
-    [
-        (0.4, 0.1, "ok", ""),
-        (0.6, 0.1, "warn", "little of the tick is left"),
-        (1.2, 0.1, "fail", "set env.rate_hz to 20 or less"),
-        (1.2, 0.4, "warn", "too busy"),
-    ],
-)
+@pytest.mark.parametrize(("slow", "late", "expected", "advice"), [
+    (0.4, 0.1, "ok", ""),
+    (0.6, 0.1, "warn", "little of the tick is left"),
+    (1.2, 0.1, "fail", "set env.rate_hz to 20 or less"),
+    (1.2, 0.4, "warn", "too busy"),
+])
 def test_step_time_is_p99_of_a_tick_unless_the_machine_is_late(
     slow: float, late: float, expected: str, advice: str
 ) -> None:
@@ -54,17 +51,14 @@ def test_reset_time_says_what_it_costs(ticks: float, expected: str, advice: str)
     assert advice in check.advice
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "expected"),
-    [
-        ((0, 3, 9), (0, 3, 9), "ok"),
-        ((0, 3, 9), (0, 2, 8), "ok"),
-        ((0, 3, 9), (0, 3, 10), "fail"),
-        ((0, 3, 9), (0, 4, 9), "fail"),
-        ((1, 3, 9), (2, 3, 9), "fail"),
-        ((1, 3, 9), (1, 3, 9), "warn"),
-    ],
-)
+@pytest.mark.parametrize(("first", "then", "expected"), [
+    ((0, 3, 9), (0, 3, 9), "ok"),
+    ((0, 3, 9), (0, 2, 8), "ok"),
+    ((0, 3, 9), (0, 3, 10), "fail"),
+    ((0, 3, 9), (0, 4, 9), "fail"),
+    ((1, 3, 9), (2, 3, 9), "fail"),
+    ((1, 3, 9), (1, 3, 9), "warn"),
+])
 def test_what_grows_with_each_close_is_a_leak(
     first: tuple[int, int, int], then: tuple[int, int, int], expected: str
 ) -> None:
