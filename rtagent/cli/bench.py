@@ -16,21 +16,23 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument("name", nargs="?", help="the benchmark to run; default: list them")
     add_json_option(parser)
     parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the benchmark")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the benchmarks or run one.
-
-    Raises:
-        UserError: this is no source checkout, or there is no such benchmark.
-    """
+    """List the benchmarks or run one."""
     scripts = _scripts(CHECKOUT / "benchmarks")
     if args.name is None:
-        _list(scripts, as_json=args.json)
+        summaries = {name: _summary(path) for name, path in scripts.items()}
+        if args.json:
+            print_json([{"name": name, "summary": text} for name, text in summaries.items()])
+            return 0
+        table = plain_table("benchmark", "what it measures")
+        for row in summaries.items():
+            table.add_row(*row)
+        stdout().print(table)
         return 0
     if args.name not in scripts:
         raise UserError(f"no benchmark {args.name!r}; there are: {', '.join(scripts)}")
@@ -41,28 +43,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scripts(folder: Path) -> dict[str, Path]:
-    scripts = {
-        path.stem: path
-        for path in sorted(folder.glob("*.py"))
-        if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
-    }
+    scripts = {path.stem: path for path in sorted(folder.glob("*.py"))
+               if '__name__ == "__main__"' in path.read_text(encoding="utf-8")}
     if not scripts:
         raise UserError(
             "benchmarks come with a source checkout only: clone the repository and run "
             "`rtagent bench` from its virtual environment"
         )
     return scripts
-
-
-def _list(scripts: dict[str, Path], *, as_json: bool) -> None:
-    summaries = {name: _summary(path) for name, path in scripts.items()}
-    if as_json:
-        print_json([{"name": name, "summary": text} for name, text in summaries.items()])
-        return
-    table = plain_table("benchmark", "what it measures")
-    for name, text in summaries.items():
-        table.add_row(name, text)
-    stdout().print(table)
 
 
 def _summary(path: Path) -> str:

@@ -6,19 +6,15 @@ import argparse
 import json
 from typing import Any
 
-from rich.text import Text
-
-from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.cli.options import add_json_option, add_seconds_option, print_json, stderr
+from rtagent.cli.verdicts import show
 from rtagent.errors import UserError
-from rtagent.testing import Report, check_realtime
+from rtagent.testing import check_realtime
 
-DEFAULT_SECONDS = 5.0
 EXIT_FAILED = 1
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "env_id", metavar="ENV_ID", help="a registered Gymnasium id, or package.module:EnvId-v0"
     )
@@ -28,18 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kwargs", default="{}", metavar="JSON", help="passed on to the environment's constructor"
     )
-    parser.add_argument(
-        "--seconds", type=float, default=DEFAULT_SECONDS, metavar="S",
-        help=f"how long to step it on the wall clock (default {DEFAULT_SECONDS:g})",
-    )
+    add_seconds_option(parser, 5.0, "how long to step it on the wall clock")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check it in a child process; 0 unless something fails."""
     kwargs = _kwargs(args.kwargs)
-    console = stderr()
-    with console.status(f"checking {args.env_id}") as line:
+    with stderr().status(f"checking {args.env_id}") as line:
         report = check_realtime(
             args.env_id, rate_hz=args.rate_hz, kwargs=kwargs, seconds=args.seconds,
             progress=lambda call: line.update(f"checking {args.env_id}: {call}"),
@@ -47,16 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report.as_dict())
     else:
-        _show(report)
+        show(report.checks)
     return 0 if report.ok else EXIT_FAILED
-
-
-def _show(report: Report) -> None:
-    table = plain_table("", "", "")
-    for check in report.checks:
-        told = f"{check.found}\n{check.advice}" if check.advice else check.found
-        table.add_row(Text(check.verdict, _STYLES[check.verdict]), check.name, told)
-    stdout().print(table)
 
 
 def _kwargs(text: str) -> dict[str, Any]:

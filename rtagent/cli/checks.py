@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rtagent.cli.jitter import Jitter
 from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
-from rtagent.cli.verdicts import Check
+from rtagent.cli.verdicts import Check, judged
 from rtagent.config import GAME_BOY_HZ, Config
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
@@ -23,7 +23,6 @@ from rtagent.processes.scheduling import fifo_permitted
 from rtagent.storage.checkpoint import listing
 
 MEMFD_KERNEL = (3, 17)
-PYTHON = (3, 11)
 CGROUPS = Path("/sys/fs/cgroup")
 CAP_IPC_LOCK = 14
 LOCKED_ENOUGH = 256 << 20
@@ -35,26 +34,22 @@ def operating_system() -> Check:
     """The kernel has memfd."""
     release = platform.release()
     numbers = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
+    good = numbers >= MEMFD_KERNEL and hasattr(os, "memfd_create")
     found = f"{platform.system()} {release}"
-    if numbers >= MEMFD_KERNEL and hasattr(os, "memfd_create"):
-        return Check("operating system", "ok", found)
-    return Check("operating system", "bad", found, "Linux 3.17 or newer is needed (memfd)")
+    return judged("operating system", good, found, "Linux 3.17 or newer is needed (memfd)", "bad")
 
 
 def python() -> Check:
-    """The interpreter is new enough."""
-    found = f"{platform.python_implementation()} {platform.python_version()}"
-    if sys.version_info >= PYTHON:
-        return Check("Python", "ok", found)
-    return Check("Python", "bad", found, "install Python 3.11 or newer")
+    """The interpreter; an older one than rtagent needs would not have installed it."""
+    return Check("Python", "ok", f"{platform.python_implementation()} {platform.python_version()}")
 
 
 def compiled_code() -> Check:
     """Learners copy their batches with compiled code."""
-    if compiled("rtagent_gather") is not None:
-        return Check("compiled code", "ok", "there")
-    return Check(
-        "compiled code", "warn", "not there: NumPy copies the batches, which takes longer",
+    there = compiled("rtagent_gather") is not None
+    return judged(
+        "compiled code", there,
+        "there" if there else "not there: NumPy copies the batches, which takes longer",
         "install a C compiler (Debian: gcc libc6-dev), then rtagent again",
     )
 
@@ -62,11 +57,8 @@ def compiled_code() -> Check:
 def cores() -> Check:
     """Acting and learning have a core each."""
     count = len(os.sched_getaffinity(0))
-    if count >= 2:
-        return Check("cores", "ok", str(count))
-    return Check(
-        "cores", "warn", str(count), "acting and learning share one core; learning will be slow"
-    )
+    advice = "acting and learning share one core; learning will be slow"
+    return judged("cores", count >= 2, str(count), advice)
 
 
 def cpu_quota(cgroups: Path = CGROUPS, proc: Path = Path("/proc")) -> Check:
@@ -83,10 +75,10 @@ def cpu_quota(cgroups: Path = CGROUPS, proc: Path = Path("/proc")) -> Check:
 
 def realtime_priority() -> Check:
     """The environment process may use SCHED_FIFO."""
-    if fifo_permitted():
-        return Check("SCHED_FIFO", "ok", "permitted")
-    return Check(
-        "SCHED_FIFO", "warn", "not permitted: ticks are late when the cores are busy",
+    permitted = fifo_permitted()
+    return judged(
+        "SCHED_FIFO", permitted,
+        "permitted" if permitted else "not permitted: ticks are late when the cores are busy",
         "raise the rtprio limit to 50: /etc/security/limits.conf, LimitRTPRIO=50 in systemd, "
         "`--ulimit rtprio=50` in Docker",
     )
@@ -95,13 +87,10 @@ def realtime_priority() -> Check:
 def locked_memory() -> Check:
     """The environment process may lock its memory."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if soft == resource.RLIM_INFINITY or _capable(CAP_IPC_LOCK):
-        return Check("memlock limit", "ok", "unlimited")
-    found = f"{soft >> 20} MiB"
-    if soft >= LOCKED_ENOUGH:
-        return Check("memlock limit", "ok", found)
-    return Check(
-        "memlock limit", "warn", found,
+    unlimited = soft == resource.RLIM_INFINITY or _capable(CAP_IPC_LOCK)
+    return judged(
+        "memlock limit", unlimited or soft >= LOCKED_ENOUGH,
+        "unlimited" if unlimited else f"{soft >> 20} MiB",
         "raise it: /etc/security/limits.conf, LimitMEMLOCK=infinity in systemd, "
         "`--ulimit memlock=-1` in Docker",
     )
@@ -113,11 +102,9 @@ def cpu_governor(root: Path = Path("/sys/devices/system/cpu")) -> Check:
     governors = sorted({file.read_text().strip() for file in files})
     if not governors:
         return Check("CPU governor", "ok", "not visible here (a virtual machine, as a rule)")
-    found = ", ".join(governors)
-    if governors == ["performance"]:
-        return Check("CPU governor", "ok", found)
-    return Check(
-        "CPU governor", "warn", found, "`cpupower frequency-set -g performance` steadies the clock"
+    return judged(
+        "CPU governor", governors == ["performance"], ", ".join(governors),
+        "`cpupower frequency-set -g performance` steadies the clock",
     )
 
 
@@ -125,31 +112,25 @@ def descriptor_access() -> Check:
     """Another process can open our memory through /proc."""
     descriptor = os.memfd_create("rtagent-doctor", os.MFD_CLOEXEC)
     try:
-        path = f"/proc/{os.getpid()}/fd/{descriptor}"
-        opened = subprocess.run(
-            [sys.executable, "-S", "-c", f"open({path!r}, 'r+b')"], capture_output=True, check=False
-        )
+        opening = f"open('/proc/{os.getpid()}/fd/{descriptor}', 'r+b')"
+        opened = subprocess.run([sys.executable, "-S", "-c", opening], capture_output=True)
     finally:
         os.close(descriptor)
-    if opened.returncode == 0:
-        return Check("/proc/<pid>/fd", "ok", "open to child processes")
-    return Check(
-        "/proc/<pid>/fd", "bad", "closed to child processes",
+    open_to_all = opened.returncode == 0
+    return judged(
+        "/proc/<pid>/fd", open_to_all, f"{'open' if open_to_all else 'closed'} to child processes",
         "workers share memory this way: mount /proc without hidepid, allow it in the sandbox",
+        "bad",
     )
 
 
 def jitter(measured: Jitter) -> Check:
     """A loop at the Game Boy's rate runs its ticks in time."""
     mode = "SCHED_FIFO" if measured["realtime"] else "normal priority"
-    found = (
+    return judged(
+        "jitter", measured["p99"] <= LATE_US,
         f"p50 {measured['p50']:.0f}, p99 {measured['p99']:.0f}, max {measured['max']:.0f} us late "
-        f"({measured['ticks']} ticks, {mode})"
-    )
-    if measured["p99"] <= LATE_US:
-        return Check("jitter", "ok", found)
-    return Check(
-        "jitter", "warn", found,
+        f"({measured['ticks']} ticks, {mode})",
         "other programs hold the cores: stop them, or allow SCHED_FIFO (see above)",
     )
 
@@ -157,33 +138,21 @@ def jitter(measured: Jitter) -> Check:
 def state_directory(config: Config) -> Check:
     """What the state directory holds, and what it may."""
     folder, limits = config.state_dir, config.run
-    runs = run_folders(folder / "runs")
-    saved = listing(folder / "checkpoints")
-    used = (sum(map(bytes_in, runs)), sum(each["bytes"] for each in saved))
-    found = (
+    runs, saved = run_folders(folder / "runs"), listing(folder / "checkpoints")
+    runs_bytes, saved_bytes = sum(map(bytes_in, runs)), sum(each["bytes"] for each in saved)
+    return Check(
+        "state directory", "ok",
         f"{folder}: runs {len(runs)} of {limits.keep_runs}, "
-        f"{used[0] // MIB} of {limits.runs_mb} MiB (events {limits.events_mb} MiB and TensorBoard "
-        f"{limits.tensorboard_mb} MiB of each); checkpoints {len(saved)} of "
-        f"{limits.keep_checkpoints}, {used[1] // MIB} of {limits.checkpoints_mb} MiB; "
-        f"replay {bytes_in(folder / 'replay') // MIB} MiB"
+        f"{runs_bytes // MIB} of {limits.runs_mb} MiB (events {limits.events_mb} MiB and "
+        f"TensorBoard {limits.tensorboard_mb} MiB of each); checkpoints {len(saved)} of "
+        f"{limits.keep_checkpoints}, {saved_bytes // MIB} of {limits.checkpoints_mb} MiB; "
+        f"replay {bytes_in(folder / 'replay') // MIB} MiB",
     )
-    return Check("state directory", "ok", found)
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
-    operating_system,
-    python,
-    compiled_code,
-    cores,
-    cpu_quota,
-    realtime_priority,
-    locked_memory,
-    memory,
-    shared_memory,
-    overcommit,
-    swap,
-    cpu_governor,
-    descriptor_access,
+    operating_system, python, compiled_code, cores, cpu_quota, realtime_priority, locked_memory,
+    memory, shared_memory, overcommit, swap, cpu_governor, descriptor_access,
 )
 """All but those of the state directory and of the jitter."""
 

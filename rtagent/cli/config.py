@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rtagent.cli.options import (
     add_config_options,
@@ -24,17 +23,8 @@ LEAST_WIDTH = 120
 """Characters of the table of keys; what is not a terminal would get 80."""
 
 
-@dataclass(frozen=True)
-class Key:
-    """One key of the configuration.
-
-    Attributes:
-        section: that it stands in.
-        name: within the section.
-        values: that it may have, in words.
-        default: as in TOML; empty: not set.
-        meaning: one or two sentences.
-    """
+class Key(NamedTuple):
+    """One key of the configuration; its values are in words, an empty default is none."""
 
     section: str
     name: str
@@ -44,7 +34,6 @@ class Key:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "action", choices=("show", "schema"),
         help="show: the effective configuration as TOML; schema: every key with its values, "
@@ -58,11 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the configuration or its schema.
-
-    Raises:
-        UserError: the options contradict each other, or a setting is not acceptable.
-    """
+    """Print the configuration or its schema."""
     form = args.format or ("json" if args.json else "table")
     if args.json and form != "json":
         raise UserError(f"--format {form}: not together with --json")

@@ -30,7 +30,7 @@ def add_state_dir_option(parser: argparse.ArgumentParser) -> None:
 
 
 class Daemon:
-    """HTTP calls to a running daemon.
+    """HTTP calls to a running daemon. Each raises UserError if there is no answer, or a refusal.
 
     Args:
         url: its address.
@@ -50,56 +50,35 @@ class Daemon:
         self.url = url
         self._timeout_s = timeout_s
         self._client = httpx.Client(
-            base_url=url,
+            base_url=url, timeout=timeout_s, transport=transport, trust_env=False,
             headers={"authorization": f"Bearer {token}", "user-agent": f"rtagent/{__version__}"},
-            timeout=timeout_s, transport=transport, trust_env=False,
             verify=True if certificate is None else _trusting(certificate),
         )
 
     def get(self, path: str) -> dict[str, Any]:
-        """The JSON document at a path.
-
-        Raises:
-            UserError: no answer, or a refusal.
-        """
+        """The JSON document at a path."""
         return _document(self._request("GET", path))
 
     def get_if_known(self, path: str) -> dict[str, Any] | None:
-        """The JSON document at a path; None if the daemon has none there.
-
-        Raises:
-            UserError: no answer, or a refusal.
-        """
+        """The JSON document at a path; None if the daemon has none there."""
         response = self._request("GET", path)
         return None if response.status_code == httpx.codes.NOT_FOUND else _document(response)
+
+    def post(self, path: str) -> dict[str, Any]:
+        """Have something done or made; returns the answer."""
+        return _document(self._request("POST", path))
+
+    def delete(self, path: str) -> dict[str, Any]:
+        """Have something ended; returns the answer."""
+        return _document(self._request("DELETE", path))
+
+    def patch(self, path: str, change: dict[str, Any]) -> dict[str, Any]:
+        """Apply a merge patch; returns what is in force then."""
+        return _document(self._request("PATCH", path, json=change))
 
     def close(self) -> None:
         """Give the connections back."""
         self._client.close()
-
-    def post(self, path: str) -> dict[str, Any]:
-        """Have something done or made; returns the answer.
-
-        Raises:
-            UserError: no answer, or a refusal.
-        """
-        return _document(self._request("POST", path))
-
-    def delete(self, path: str) -> dict[str, Any]:
-        """Have something ended; returns the answer.
-
-        Raises:
-            UserError: no answer, or a refusal.
-        """
-        return _document(self._request("DELETE", path))
-
-    def patch(self, path: str, change: dict[str, Any]) -> dict[str, Any]:
-        """Apply a merge patch; returns what is in force then.
-
-        Raises:
-            UserError: no answer, or a refusal.
-        """
-        return _document(self._request("PATCH", path, json=change))
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
@@ -171,12 +150,7 @@ def _note(folder: Path) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a state directory that somebody else could have prepared.
-
-    Raises:
-        UserError: it is one.
-        OSError: it cannot be looked at.
-    """
+    """Refuse a state directory that somebody else could have prepared."""
     # Root may look after the daemons of other users.
     if os.geteuid() == 0:
         check_unshared(folder)
@@ -211,10 +185,7 @@ def _document(response: httpx.Response) -> dict[str, Any]:
         document = None
     if response.is_success and isinstance(document, dict):
         return document
-    raise UserError(_refusal(response, document))
-
-
-def _refusal(response: httpx.Response, document: Any) -> str:
     if isinstance(document, dict) and document.get("detail"):
-        return str(document["detail"])
-    return f"the daemon answered {response.status_code} {response.reason_phrase}".rstrip()
+        raise UserError(str(document["detail"]))
+    answer = f"the daemon answered {response.status_code} {response.reason_phrase}"
+    raise UserError(answer.rstrip())

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.live import Live
 
-from rtagent.cli.options import stdout
+from rtagent.cli.options import check_between, stdout
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.env.donkey.protocol import DEFAULT_PORT
 from rtagent.env.donkey.race import Rules
@@ -28,7 +28,6 @@ REFRESH_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to bind")
     parser.add_argument(
         "--port", type=int, default=DEFAULT_PORT, metavar="P", help="port to bind; 0: a free one"
@@ -59,11 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, or, with `--allow-quit`, until a client sends `quit_app`.
-
-    Raises:
-        UserError: an option is out of bounds, or the address cannot be had.
-    """
+    """Serve until Ctrl-C, or, with `--allow-quit`, until a client sends `quit_app`."""
     _check_bounds(args)
     race = _race(args)
     try:
@@ -143,12 +138,9 @@ def _interrupt(*_: Any) -> None:
 
 
 def _check_bounds(args: argparse.Namespace) -> None:
-    if not 0 <= args.port <= 65_535:
-        raise UserError(f"--port {args.port}: 0 to 65535")
-    if not 1.0 <= args.fps <= FASTEST_FPS:
-        raise UserError(f"--fps {args.fps:g}: 1 to {FASTEST_FPS:g}")
-    if not 1 <= args.clients <= MOST_CLIENTS:
-        raise UserError(f"--clients {args.clients}: 1 to {MOST_CLIENTS}")
+    check_between("port", args.port, 0, 65_535)
+    check_between("fps", args.fps, 1.0, FASTEST_FPS)
+    check_between("clients", args.clients, 1, MOST_CLIENTS)
     if not 0 <= args.seed < 2**63:
         raise UserError(f"--seed {args.seed}: must not be negative")
 
@@ -162,10 +154,7 @@ def _race(args: argparse.Namespace) -> Rules | None:
         return None
     limit = SECONDS_PER_LAP * laps if limit is None else limit
     checkpoints = CHECKPOINTS if checkpoints is None else checkpoints
-    if not 1 <= laps <= MOST_LAPS:
-        raise UserError(f"--race {laps}: 1 to {MOST_LAPS} laps")
-    if not 1.0 <= limit <= LONGEST_RACE_S:
-        raise UserError(f"--race-time-limit {limit:g}: 1 to {LONGEST_RACE_S:g} seconds")
-    if not 1 <= checkpoints <= MOST_CHECKPOINTS:
-        raise UserError(f"--checkpoints {checkpoints}: 1 to {MOST_CHECKPOINTS}")
+    check_between("race", laps, 1, MOST_LAPS, " laps")
+    check_between("race-time-limit", limit, 1.0, LONGEST_RACE_S, " seconds")
+    check_between("checkpoints", checkpoints, 1, MOST_CHECKPOINTS)
     return Rules(laps, limit, checkpoints)

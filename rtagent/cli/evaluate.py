@@ -13,15 +13,24 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.film import Film
-from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.cli.options import (
+    add_json_option,
+    check_between,
+    known,
+    plain_table,
+    print_json,
+    progress_bar,
+    stdout,
+)
 from rtagent.cli.train import Wish, wish_to_end
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -38,7 +47,6 @@ BOOT_S = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_checkpoint_options(parser)
     parser.add_argument("--episodes", metavar="N", type=int, default=10, help="to play (10)")
     parser.add_argument(
@@ -52,17 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and print what came of it; Ctrl-C ends it early, with what there is by then.
-
-    Raises:
-        UserError: bad options, or the checkpoint cannot be played.
-    """
-    if not 1 <= args.episodes <= EPISODES:
-        raise UserError(f"--episodes {args.episodes}: must be 1 to {EPISODES}")
+    """Play, and print what came of it; Ctrl-C ends it early, with what there is by then."""
+    check_between("episodes", args.episodes, 1, EPISODES)
     if args.live and args.video is not None:
         raise UserError("--video: the live world is not filmed; leave --live out")
     path, saved, config = checkpoint_of(args)
-    with wish_to_end() as wish, _progress(args.episodes) as tick:
+    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with wish_to_end() as wish, progress_bar(*columns) as progress:
+        task = progress.add_task("", total=args.episodes)
+        tick = partial(progress.advance, task)
         if args.live:
             episodes, live = play_live(config, saved, path, args.episodes, wish, tick)
         else:
@@ -97,7 +103,7 @@ def play_paused(
     adapter = open_environment(config.env)
     try:
         acting = policy.acting()
-        evaluator = Evaluator(adapter, acting.values, lambda: not wish.is_set())
+        evaluator = Evaluator(adapter, acting.values, lambda: not wish.expressed)
         episodes: list[Played] = []
         for index in range(count):
             film = Film(video, adapter.rate_hz) if video is not None and index == 0 else None
@@ -135,7 +141,7 @@ def play_live(
         with Runtime(config) as runtime:
             runtime.wait_ready(BOOT_S)
             played, shown = runtime.world.metrics.environment.episodes, 0
-            while shown < count and not wish.is_set():
+            while shown < count and not wish.expressed:
                 clock.sleep_until(clock.now() + POLL_S)
                 # Raises what has gone wrong.
                 runtime.status()
@@ -170,52 +176,33 @@ def summary(
     returns = np.array([each.total for each in episodes])
     error = float(returns.std(ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else None
     return {
-        "checkpoint": str(path.absolute()),
-        "updates": saved.counters.updates,
-        "environment": saved.signature.environment,
-        "world": "live" if live else "paused",
-        "episodes": len(episodes),
-        "mean_return": float(returns.mean()),
-        "standard_error": error,
-        "median_return": float(np.median(returns)),
-        "least_return": float(returns.min()),
+        "checkpoint": str(path.absolute()), "updates": saved.counters.updates,
+        "environment": saved.signature.environment, "world": "live" if live else "paused",
+        "episodes": len(episodes), "mean_return": float(returns.mean()), "standard_error": error,
+        "median_return": float(np.median(returns)), "least_return": float(returns.min()),
         "best_return": float(returns.max()),
         "mean_ticks": float(np.mean([each.ticks for each in episodes])),
         "unfinished": sum(not each.ended for each in episodes),
-        **live,
-        "played": [asdict(each) for each in episodes],
+        **live, "played": [asdict(each) for each in episodes],
     }
 
 
 def _print(result: dict[str, Any], video: Path | None) -> None:
-    error = result["standard_error"]
-    spread = UNKNOWN if error is None else f"{error:.2f}"
     rows = {
         "world": result["world"],
         "episodes": f"{result['episodes']}, {result['mean_ticks']:.0f} ticks on the mean",
-        "mean return": f"{result['mean_return']:.2f}, standard error {spread}",
+        "mean return": f"{result['mean_return']:.2f}, standard error "
+        f"{known(result['standard_error'], '{:.2f}')}",
         "median, least, best": f"{result['median_return']:.2f}, {result['least_return']:.2f}, "
         f"{result['best_return']:.2f}",
     }
     if "inaction_fraction" in result:
-        inaction, delay = result["inaction_fraction"], result["delay_ticks"]
-        rows["inaction"] = UNKNOWN if inaction is None else f"{inaction:.2%}"
-        rows["delay"] = UNKNOWN if delay is None else f"{delay:.1f} ticks on the mean"
+        rows["inaction"] = known(result["inaction_fraction"], "{:.2%}")
+        rows["delay"] = known(result["delay_ticks"], "{:.1f} ticks on the mean")
     console, table = stdout(), plain_table("", "")
-    table.show_header = False
     for title, text in rows.items():
         table.add_row(title, text)
     console.print(f"{result['environment']}, after {result['updates']} updates")
     console.print(table)
     for file in filter(None, (result["checkpoint"], video)):
         console.print(str(file), soft_wrap=True)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = stderr()
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda: progress.advance(task)

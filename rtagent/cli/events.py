@@ -7,7 +7,6 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from time import sleep
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import UNKNOWN, add_json_option, print_json, stdout
+from rtagent.cli.options import UNKNOWN, add_json_option, check_between, print_json, stdout
 from rtagent.errors import UserError
 from rtagent.logs.event_levels import level_of
 from rtagent.logs.printable import printable
@@ -33,7 +32,6 @@ _STYLES = {logging.ERROR: "red", logging.WARNING: "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "--limit", type=int, default=DEFAULT_LIMIT, metavar="N",
         help=f"the newest N events, 1 to {MOST:,} (default {DEFAULT_LIMIT})",
@@ -51,13 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what happened, the newest at the bottom.
-
-    Raises:
-        UserError: no daemon answers, or it refuses an option.
-    """
-    if not 1 <= args.limit <= MOST:
-        raise UserError(f"--limit {args.limit}: must be 1 to {MOST}")
+    """Print what happened, the newest at the bottom."""
+    check_between("limit", args.limit, 1, MOST)
     daemon = find_daemon(args.state_dir)
     run_id = _run_id(daemon)
     events = _ask(daemon, args.limit, args.kinds)[::-1]
@@ -69,35 +62,26 @@ def run(args: argparse.Namespace) -> int:
         _print_line(console, _LINE.format("time (UTC)", "event", "source", "details"), "bold")
     _print(console, events, args.json)
     if args.follow:
-        for new in _follow(daemon, args, Place(run_id, events[-1]["id"] if events else 0)):
+        for new in _follow(daemon, args, run_id, events[-1]["id"] if events else 0):
             _print(console, new, args.json)
     return 0
 
 
-@dataclass
-class Place:
-    """How far a follower is.
-
-    Attributes:
-        run_id: whose events.
-        last: id of the newest one seen; 0: none.
-    """
-
-    run_id: str
-    last: int
-
-
 def _follow(
-    daemon: Daemon, args: argparse.Namespace, place: Place
+    daemon: Daemon, args: argparse.Namespace, run_id: str, last: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """New events, oldest first, again and again. While no daemon answers, it waits for one."""
+    """Events after one of a run, oldest first, again and again; waits while no daemon answers."""
     lost = False
     while True:
         sleep(POLL_S)
         try:
             if lost:
                 daemon = find_daemon(args.state_dir)
-            new = _since(daemon, place, args.kinds)
+            newest_run = _run_id(daemon)
+            if newest_run != run_id:
+                # Each run numbers its events from 1.
+                run_id, last = newest_run, 0
+            new = _since(daemon, last, args.kinds)
         except UserError as error:
             if not lost:
                 message = printable(f"rtagent: {error} (waiting for it)")
@@ -106,21 +90,17 @@ def _follow(
             continue
         lost = False
         if new:
+            last = new[-1]["id"]
             yield new
 
 
-def _since(daemon: Daemon, place: Place, kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """What is new, oldest first; moves the place."""
-    run_id = _run_id(daemon)
-    # Each run numbers its events from 1.
-    last = place.last if run_id == place.run_id else 0
+def _since(daemon: Daemon, last: int, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """What is new, oldest first."""
     page = found = _ask(daemon, PAGE, kinds)
     while len(page) == PAGE and page[-1]["id"] > last + 1:
         page = _ask(daemon, PAGE, kinds, page[-1]["id"])
         found = found + page
-    new = [event for event in reversed(found) if event["id"] > last]
-    place.run_id, place.last = run_id, new[-1]["id"] if new else last
-    return new
+    return [event for event in reversed(found) if event["id"] > last]
 
 
 def _run_id(daemon: Daemon) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
 from pathlib import Path
 
 from rtagent import __version__
@@ -14,7 +13,6 @@ from rtagent.evaluation.trained_policy import TrainedPolicy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_checkpoint_options(parser)
     parser.add_argument(
         "--out", metavar="FILE", type=Path, default=Path("policy.pt2"),
@@ -25,31 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file, and say what goes in and what comes out.
-
-    Raises:
-        UserError: the policy cannot be exported.
-    """
+    """Write the file, and say what goes in and what comes out."""
     path, saved, config = checkpoint_of(args)
     policy = TrainedPolicy(config, saved, path)
-    blueprint = policy.blueprint
+    signature = saved.signature
     about = {
-        "rtagent": __version__,
-        "environment": saved.signature.environment,
-        "network": saved.signature.network,
-        "updates": str(saved.counters.updates),
-        "observation": saved.signature.observation,
-        "action": saved.signature.action,
+        "rtagent": __version__, "environment": signature.environment,
+        "network": signature.network, "updates": str(saved.counters.updates),
+        "observation": signature.observation, "action": signature.action,
     }
-    waiting = stderr()
-    with waiting.status(f"exporting to {args.out}") if waiting.is_terminal else nullcontext():
-        difference = export(policy.answering(), blueprint.observation_space, args.out, about)
+    with stderr().status(f"exporting to {args.out}"):
+        difference = export(policy.answering(), policy.blueprint.observation_space, args.out, about)
     result = {
-        "file": str(args.out.absolute()),
-        "format": FORMATS[args.out.suffix],
-        "checkpoint": str(path.absolute()),
-        "largest_difference": difference,
-        **about,
+        "file": str(args.out.absolute()), "format": FORMATS[args.out.suffix],
+        "checkpoint": str(path.absolute()), "largest_difference": difference, **about,
     }
     if args.json:
         print_json(result)

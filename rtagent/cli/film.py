@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import cv2
@@ -36,18 +35,12 @@ class Film:
     def __enter__(self) -> Film:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._writer is not None:
             self._writer.release()
 
     def __call__(self, picture: NDArray[np.uint8] | None) -> None:
-        """Add a picture.
-
-        Args:
-            picture: (height, width) or (height, width, 3) RGB.
+        """Add a picture, (height, width) or (height, width, 3) RGB.
 
         Raises:
             UserError: there is no picture, or the file cannot be written.

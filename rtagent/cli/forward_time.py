@@ -77,35 +77,28 @@ def measure(
         UserError: the environment or the network cannot be built as configured.
     """
     with launch.ForkServer() as fork_server:
-        return _measured(fork_server, config, seconds, on_progress)
-
-
-def _measured(
-    fork_server: launch.ForkServer, config: Config, seconds: float,
-    on_progress: Callable[[float], None],
-) -> tuple[ForwardTimes, UpdateTimes | None]:
-    ours, theirs = launch.pipe()
-    process = fork_server.spawn(_measure_here, config, seconds, theirs, name="plan")
-    theirs.close()
-    try:
-        while True:
-            kind, value = ours.recv()
-            if kind == "failed":
-                raise UserError(value)
-            if kind == "measured":
-                measured: tuple[ForwardTimes, UpdateTimes | None] = value
-                return measured
-            on_progress(value)
-    except EOFError:
-        raise UserError(
-            f"the environment or the network of env.id = {config.env.id!r} ended its process "
-            "while it was measured"
-        ) from None
-    finally:
-        process.kill()
-        process.join()
-        process.close()
-        ours.close()
+        ours, theirs = launch.pipe()
+        process = fork_server.spawn(_measure_here, config, seconds, theirs, name="plan")
+        theirs.close()
+        try:
+            while True:
+                kind, value = ours.recv()
+                if kind == "failed":
+                    raise UserError(value)
+                if kind == "measured":
+                    measured: tuple[ForwardTimes, UpdateTimes | None] = value
+                    return measured
+                on_progress(value)
+        except EOFError:
+            raise UserError(
+                f"the environment or the network of env.id = {config.env.id!r} ended its process "
+                "while it was measured"
+            ) from None
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+            ours.close()
 
 
 def _measure_here(config: Config, seconds: float, pipe: Any) -> None:
@@ -116,55 +109,60 @@ def _measure_here(config: Config, seconds: float, pipe: Any) -> None:
 
     start_life("plan")
     torch.set_num_threads(1)
-    report = _Reporter(pipe)
+    clock = MonotonicClock()
+    told = clock.now()
+
+    def report(done: float) -> None:
+        """Pass progress on, but not more often than it can be seen."""
+        nonlocal told
+        if clock.now() - told > PROGRESS_EVERY_S:
+            told = clock.now()
+            pipe.send(("progress", done))
+
     try:
         blueprint = probe(config)
         half = seconds / 2.0
-        forward = _times(config, blueprint, half, lambda done: report(done / 2.0))
+        forward = measure_acting(config, blueprint, half, lambda done: report(done / 2.0))
         update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
         pipe.send(("measured", (forward, update)))
     except UserError as error:
         pipe.send(("failed", str(error)))
 
 
-class _Reporter:
-    """Passes progress on, but not more often than it can be seen."""
-
-    def __init__(self, pipe: Any) -> None:
-        self._pipe = pipe
-        self._clock = MonotonicClock()
-        self._told = self._clock.now()
-
-    def __call__(self, done: float) -> None:
-        now = self._clock.now()
-        if now - self._told > PROGRESS_EVERY_S:
-            self._told = now
-            self._pipe.send(("progress", done))
-
-
-def _times(
+def measure_acting(
     config: Config, blueprint: Blueprint, seconds: float, on_progress: Callable[[float], None]
 ) -> ForwardTimes:
+    """Time inferences in this process, as `measure` has it, for so long."""
     from rtagent.inference.latency import draw
-    from rtagent.policy.networks import (
-        ActingPolicy,
-        describe,
-        head_of,
-        inference_precision,
-        resolved_name,
-    )
+    from rtagent.policy import networks
 
     space, policy, inference = blueprint.observation_space, config.policy, config.inference
-    head = head_of(config.learning, blueprint.action_space)
-    acting = ActingPolicy(policy, space, blueprint.action_space, head)
+    head = networks.head_of(config.learning, blueprint.action_space)
+    acting = networks.ActingPolicy(policy, space, blueprint.action_space, head)
     acting.warm_up()
-    rng = np.random.default_rng(config.run.seed)
-    around = _AroundTheNetwork(config, blueprint)
+    passes, whole = _time_passes(acting, _AroundTheNetwork(config, blueprint), seconds, on_progress)
+    injected = (
+        inference.injected_latency_ms / 1e3, inference.injected_latency_distribution,
+        inference.injected_latency_spread, np.random.default_rng(config.run.seed),
+    )
+    padding = [draw(*injected) for _ in passes]
+    precision = networks.inference_precision(policy, networks.resolved_name(policy, space))
+    return ForwardTimes(
+        rate_hz=blueprint.rate_hz, network=networks.describe(policy, space, head),
+        precision=str(precision).rpartition(".")[2], parameters=blueprint.parameters,
+        forward_s=np.array(passes), inference_s=np.maximum(whole, padding),
+        takeover_s=takeover_times(acting, blueprint.parameters, seconds),
+    )
+
+
+def _time_passes(
+    acting: Any, around: _AroundTheNetwork, seconds: float, on_progress: Callable[[float], None]
+) -> tuple[list[float], list[float]]:
+    """Seconds of each forward pass, and of each inference."""
     clock = MonotonicClock()
     passes: list[float] = []
     whole: list[float] = []
-    start = clock.now()
-    before = start
+    start = before = clock.now()
     while before - start < seconds or len(passes) < LEAST_PASSES:
         observation = around.observe()
         read = clock.now()
@@ -176,20 +174,7 @@ def _times(
         whole.append(after - before)
         on_progress(min(1.0, (after - start) / seconds))
         before = clock.now()
-    padding = [
-        draw(
-            inference.injected_latency_ms / 1e3, inference.injected_latency_distribution,
-            inference.injected_latency_spread, rng,
-        )
-        for _ in passes
-    ]
-    return ForwardTimes(
-        rate_hz=blueprint.rate_hz, network=describe(policy, space, head),
-        precision=str(inference_precision(policy, resolved_name(policy, space))).rpartition(".")[2],
-        parameters=blueprint.parameters, forward_s=np.array(passes),
-        inference_s=np.maximum(whole, padding),
-        takeover_s=takeover_times(acting, blueprint.parameters, seconds),
-    )
+    return passes, whole
 
 
 class _AroundTheNetwork:

@@ -9,7 +9,6 @@ from rtagent.cli.options import add_json_option, print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "--end-all", action="store_true",
         help="end every session and every unused address instead: all browsers log in again",
@@ -19,11 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print an address, or end all sessions.
-
-    Raises:
-        UserError: no daemon answers.
-    """
+    """Print an address, or end all sessions."""
     daemon = find_daemon(args.state_dir)
     if args.end_all:
         answer = daemon.delete("/v1/sessions")

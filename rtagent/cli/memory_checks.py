@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rtagent.cli.verdicts import Check
+from rtagent.cli.verdicts import Check, judged
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
@@ -33,10 +33,9 @@ def memory() -> Check:
     if level.available < ring:
         advice = f"the default replay takes {ring // _MIB} MiB: lower replay.capacity"
         return Check("memory", "bad", found, advice)
-    if level.available < ring + PROCESSES_BYTES:
-        advice = "little is left beside the replay: lower replay.capacity"
-        return Check("memory", "warn", found, advice)
-    return Check("memory", "ok", found)
+    enough = level.available >= ring + PROCESSES_BYTES
+    advice = "little is left beside the replay: lower replay.capacity"
+    return judged("memory", enough, found, advice)
 
 
 def shared_memory() -> Check:
@@ -66,11 +65,9 @@ def overcommit(proc: Path = PROC) -> Check:
         return Check("overcommit", "ok", f"vm.overcommit_memory = {mode}")
     info = _meminfo(proc)
     left = info["CommitLimit"] - info["Committed_AS"]
-    found = f"vm.overcommit_memory = 2, {left // _MIB} MiB may still be promised"
-    if left >= replay_bytes() + PROCESSES_BYTES:
-        return Check("overcommit", "ok", found)
-    return Check(
-        "overcommit", "warn", found,
+    return judged(
+        "overcommit", left >= replay_bytes() + PROCESSES_BYTES,
+        f"vm.overcommit_memory = 2, {left // _MIB} MiB may still be promised",
         "starting may fail although memory is free: `sysctl vm.overcommit_memory=0`, or raise "
         "vm.overcommit_ratio",
     )
@@ -80,13 +77,9 @@ def swap(proc: Path = PROC) -> Check:
     """Nothing that acts has to be fetched from a disk first."""
     info = _meminfo(proc)
     total, used = info["SwapTotal"], info["SwapTotal"] - info["SwapFree"]
-    if not total:
-        return Check("swap", "ok", "none")
-    found = f"{used // _MIB} of {total // _MIB} MiB in use"
-    if used <= SWAPPED_SHARE * total:
-        return Check("swap", "ok", found)
-    return Check(
-        "swap", "warn", found,
+    return judged(
+        "swap", used <= SWAPPED_SHARE * total,
+        f"{used // _MIB} of {total // _MIB} MiB in use" if total else "none",
         "what acts may wait for the disk: stop other programs, lower replay.capacity, or "
         "`swapoff -a`",
     )

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
+from math import isfinite
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 
 from rtagent.config import Config
 from rtagent.config_sources import load_config
+from rtagent.errors import UserError
 
 UNKNOWN = "unknown"
+LONGEST_S = 3600.0
 
 
 def known(value: object, form: str = "{}") -> str:
-    """The value as text; one that is None is called unknown."""
-    return UNKNOWN if value is None else form.format(value)
+    """The value as text; one that is None or no finite number is called unknown."""
+    absent = value is None or (isinstance(value, float) and not isfinite(value))
+    return UNKNOWN if absent else form.format(value)
 
 
 def add_config_options(parser: argparse.ArgumentParser, none: str = "the built-in game") -> None:
-    """`--config FILE` and `--set SECTION.KEY=VALUE`.
-
-    Args:
-        parser: of the command.
-        none: what is configured without a file.
-    """
+    """`--config FILE`, without which `none` is configured, and `--set SECTION.KEY=VALUE`."""
     parser.add_argument("--config", metavar="FILE", help=f"a TOML file; default: {none}")
     parser.add_argument(
         "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides",
@@ -37,6 +37,34 @@ def add_config_options(parser: argparse.ArgumentParser, none: str = "the built-i
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
+def add_seconds_option(parser: argparse.ArgumentParser, default: float, meaning: str) -> None:
+    """`--seconds S`."""
+    parser.add_argument(
+        "--seconds", type=float, default=default, metavar="S",
+        help=f"{meaning} (default {default:g})",
+    )
+
+
+def check_seconds(seconds: float, longest: float = LONGEST_S) -> None:
+    """Refuse a `--seconds` that is not above 0 and at most so long.
+
+    Raises:
+        UserError: it is not.
+    """
+    if not 0.0 < seconds <= longest:
+        raise UserError(f"--seconds {seconds:g}: must be above 0, at most {longest:g}")
+
+
+def check_between(option: str, value: float, least: float, most: float, unit: str = "") -> None:
+    """Refuse the value of an option outside its bounds.
+
+    Raises:
+        UserError: it is outside, or NaN.
+    """
+    if not least <= value <= most:
+        raise UserError(f"--{option} {value:.12g}: must be {least:g} to {most:.12g}{unit}")
 
 
 def config_of(args: argparse.Namespace) -> Config:
@@ -69,3 +97,9 @@ def stdout() -> Console:
 def stderr() -> Console:
     """Where progress goes."""
     return Console(stderr=True, highlight=False)
+
+
+def progress_bar(*columns: str | ProgressColumn) -> Progress:
+    """A bar that is gone in the end, for a terminal only."""
+    console = stderr()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -15,6 +15,8 @@ from rtagent.cli.forward_time import ForwardTimes, measure
 from rtagent.cli.options import (
     add_config_options,
     add_json_option,
+    add_seconds_option,
+    check_seconds,
     config_of,
     plain_table,
     print_json,
@@ -23,33 +25,20 @@ from rtagent.cli.options import (
 )
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
-from rtagent.errors import UserError
 from rtagent.learning.figures import learners_needed
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import LIVE
 
-DEFAULT_SECONDS = 5.0
-LONGEST_S = 3600.0
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_config_options(parser)
-    parser.add_argument(
-        "--seconds", type=float, default=DEFAULT_SECONDS, metavar="S",
-        help=f"how long to measure (default {DEFAULT_SECONDS:g})",
-    )
+    add_seconds_option(parser, 5.0, "how long to measure")
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the plan.
-
-    Raises:
-        UserError: the environment or the network cannot be built as configured.
-    """
-    if not 0.0 < args.seconds <= LONGEST_S:
-        raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
+    """Measure, and print the plan."""
+    check_seconds(args.seconds)
     config = config_of(args)
     with Progress(console=stderr(), transient=True) as progress:
         task = progress.add_task("building, then measuring", total=1.0)
@@ -86,40 +75,29 @@ def make_plan(
     mean = float(measured.inference_s.mean())
     longest = max(mean, float(measured.inference_s.max()))  # the mean is rounded
     processes = {name: processes_needed(mean, longest, wanted, name) for name in LIVE}
-    cores_needed = float(measured.forward_s.mean()) / wanted
+    busy = float(measured.forward_s.mean()) / wanted
     learning = None if update is None else _learning(config, update, tick)
-    injected = None
-    if inference.injected_latency_ms:
-        injected = {
-            "mean_ms": inference.injected_latency_ms,
-            "distribution": inference.injected_latency_distribution,
-            "spread": inference.injected_latency_spread,
-        }
+    learning_advice = _learning_advice(learning, 1e3 * tick, cores - busy)
     return {
-        "environment": config.env.id,
-        "rate_hz": measured.rate_hz,
-        "tick_ms": 1e3 * tick,
-        "interaction_ms": 1e3 * wanted,
-        "network": measured.network,
-        "precision": measured.precision,
-        "parameters": measured.parameters,
-        "passes": len(measured.forward_s),
-        "forward_ms": _spread(measured.forward_s),
-        "takeover_ms": _spread(measured.takeover_s),
-        "injected_latency": injected,
-        "inference_ms": _spread(measured.inference_s),
-        "inference_ticks": mean / tick,
-        "processes": processes,
-        "configured_processes": inference.processes,
-        "cores": cores,
-        "cores_needed": cores_needed,
-        "enough_cores": cores_needed <= cores,
-        "learning": learning,
-        "advice": [
-            *_advice(config, processes, cores_needed, cores),
-            *_learning_advice(learning, 1e3 * tick, cores - cores_needed),
-        ],
+        "environment": config.env.id, "rate_hz": measured.rate_hz, "tick_ms": 1e3 * tick,
+        "interaction_ms": 1e3 * wanted, "network": measured.network,
+        "precision": measured.precision, "parameters": measured.parameters,
+        "passes": len(measured.forward_s), "forward_ms": _spread(measured.forward_s),
+        "takeover_ms": _spread(measured.takeover_s), "injected_latency": _injected(config),
+        "inference_ms": _spread(measured.inference_s), "inference_ticks": mean / tick,
+        "processes": processes, "configured_processes": inference.processes,
+        "cores": cores, "cores_needed": busy, "enough_cores": busy <= cores, "learning": learning,
+        "advice": [*_advice(config, processes, busy, cores), *learning_advice],
     }
+
+
+def _injected(config: Config) -> dict[str, Any] | None:
+    inference = config.inference
+    return {
+        "mean_ms": inference.injected_latency_ms,
+        "distribution": inference.injected_latency_distribution,
+        "spread": inference.injected_latency_spread,
+    } if inference.injected_latency_ms else None
 
 
 def _learning(config: Config, update: UpdateTimes, tick_s: float) -> dict[str, Any]:
@@ -197,21 +175,10 @@ def _advice(
 
 def _print(plan: dict[str, Any]) -> None:
     console = stdout()
-    table = plain_table("", "", "", "", "")
-    table.add_row("milliseconds", "mean", "p50", "p99", "max", style="bold")
-    injected = plan["injected_latency"]
+    injected, learning = plan["injected_latency"], plan["learning"]
     whole = "with injected latency" if injected else "all that an action takes"
-    rows = {
-        "forward pass": plan["forward_ms"],
-        whole: plan["inference_ms"],
-        "new weights, while it waits": plan["takeover_ms"],
-    }
-    for title, figures in rows.items():
-        table.add_row(title, *(f"{value:.3f}" for value in figures.values()))
     console.print(
-        f"{plan['environment']} at {plan['rate_hz']:g} Hz: a tick lasts {plan['tick_ms']:.3f} ms"
-    )
-    console.print(
+        f"{plan['environment']} at {plan['rate_hz']:g} Hz: a tick lasts {plan['tick_ms']:.3f} ms\n"
         f"{plan['network']}, {plan['precision']}, {plan['parameters']:,} parameters, "
         f"{plan['passes']:,} forward passes on one core"
     )
@@ -220,33 +187,30 @@ def _print(plan: dict[str, Any]) -> None:
             f"injected latency: {injected['mean_ms']:g} ms, {injected['distribution']}, "
             f"spread {injected['spread']:g}"
         )
-    console.print()
-    console.print(table)
-    console.print()
+    _print_times(console, {
+        "forward pass": plan["forward_ms"], whole: plan["inference_ms"],
+        "new weights, while it waits": plan["takeover_ms"],
+    })
     console.print(f"x = {plan['inference_ticks']:.3f} ticks per inference")
     console.print(f"processes for an action every {plan['interaction_ms']:.3f} ms:")
     modes = plain_table("", "")
     for name, count in plan["processes"].items():
         modes.add_row(f"  {name}", str(count))
-    console.print(modes)
-    console.print()
-    if plan["learning"] is not None:
-        _print_learning(console, plan["learning"])
+    console.print(modes, "")
+    if learning is not None:
+        console.print(f"{learning['algorithm']}, {learning['batch_size']} transitions per update")
+        _print_times(
+            console, {"gradient": learning["gradient_ms"], "applying it": learning["apply_ms"]}
+        )
+        needed = learning["learners_needed"] or "none is enough"
+        console.print(f"learners for an update on every tick: {needed}", "")
     for line in plan["advice"]:
         console.print(line)
 
 
-def _print_learning(console: Console, learning: dict[str, Any]) -> None:
-    needed = learning["learners_needed"]
+def _print_times(console: Console, rows: dict[str, dict[str, float]]) -> None:
     table = plain_table("", "", "", "", "")
     table.add_row("milliseconds", "mean", "p50", "p99", "max", style="bold")
-    for title, name in (("gradient", "gradient_ms"), ("applying it", "apply_ms")):
-        table.add_row(title, *(f"{value:.3f}" for value in learning[name].values()))
-    console.print(f"{learning['algorithm']}, {learning['batch_size']} transitions per update")
-    console.print()
-    console.print(table)
-    console.print()
-    console.print(
-        f"learners for an update on every tick: {'none is enough' if needed is None else needed}"
-    )
-    console.print()
+    for title, figures in rows.items():
+        table.add_row(title, *(f"{value:.3f}" for value in figures.values()))
+    console.print("", table, "")

@@ -13,7 +13,6 @@ from rtagent.evaluation.trained_policy import playing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_checkpoint_options(parser)
     parser.add_argument("--port", metavar="P", type=int, default=0, help="0: a free one (0)")
     add_log_options(parser)
@@ -23,9 +22,6 @@ def run(args: argparse.Namespace) -> int:
     """Play until SIGINT or SIGTERM: greedily, on the wall clock, and without learning.
 
     The run has a state directory of its own, which is removed at the end.
-
-    Raises:
-        UserError: the checkpoint cannot be played.
     """
     path, saved, config = checkpoint_of(args)
     with state_dir_with(path, saved) as folder:

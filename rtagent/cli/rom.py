@@ -10,7 +10,7 @@ from rtagent.cli.daemon import add_state_dir_option
 from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
 from rtagent.config_sources import load_config
 from rtagent.env.gameboy.rom import RomStatus, bundled_roms
-from rtagent.env.gameboy.rom_library import FOLDER, LibraryRom, import_rom, library_roms
+from rtagent.env.gameboy.rom_library import FOLDER, import_rom, library_roms
 from rtagent.errors import UserError
 
 ACTIONS = {
@@ -25,7 +25,6 @@ OTHERS = {"record": rom_record, "search": rom_search}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions, each with its options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
@@ -46,12 +45,7 @@ def _add_library_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the cartridges, import some, record play, or search a memory.
-
-    Raises:
-        UserError: `verify`, and a cartridge is another one than it should be, or one that comes
-            with rtagent is missing; `import` or `record`, and it cannot be done.
-    """
+    """Print the cartridges, import some, record play, or search a memory."""
     if args.action in OTHERS:
         return int(OTHERS[args.action].run(args))
     folder = (args.state_dir or load_config().state_dir).expanduser() / FOLDER
@@ -62,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"rom {args.action} takes no PATH, --as or --replace")
     bundled, library = bundled_roms(), library_roms(folder)
     if args.json:
-        print_json([_as_dict(rom) for rom in [*bundled, *library]])
+        print_json([{"title": rom.title, "path": str(rom.path), "licence": rom.licence,
+                     "status": rom.status} for rom in [*bundled, *library]])
     else:
         table = plain_table("cartridge", "status", "licence", "path")
         for rom in [*bundled, *library]:
@@ -95,15 +90,7 @@ def _import(args: argparse.Namespace, folder: Path) -> None:
         rom = import_rom(folder, path, args.name, replace=args.replace)
         done.append(rom)
         if not args.json:
-            print(f"{rom.name}: {_verdict(rom)}: {rom.path}")
+            print(f"{rom.name}: {'verified' if rom.known else 'unverified'}: {rom.path}")
     if args.json:
         print_json([{"name": rom.name, "path": str(rom.path), "verified": rom.known,
                      "sha1": rom.sha1} for rom in done])
-
-
-def _verdict(rom: LibraryRom) -> str:
-    return "verified" if rom.known else "unverified"
-
-
-def _as_dict(rom: RomStatus) -> dict[str, str]:
-    return {"title": rom.title, "path": str(rom.path), "licence": rom.licence, "status": rom.status}

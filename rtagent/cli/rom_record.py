@@ -8,9 +8,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtagent.cli.options import add_config_options, add_json_option, print_json, stderr, stdout
+from rtagent.cli.options import (
+    add_config_options,
+    add_json_option,
+    config_of,
+    print_json,
+    progress_bar,
+    stdout,
+)
+from rtagent.cli.rom_search import cartridge_file
 from rtagent.config import Config
-from rtagent.config_sources import load_config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
 
@@ -19,11 +26,9 @@ if TYPE_CHECKING:
     from rtagent.recording.recorder import Recorder
 
 TOKEN_BYTES = 32
-CARTRIDGES = (".gb", ".gbc")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "game", nargs="?", metavar="ENV_ID|NAME|PATH",
         help="an environment, an imported cartridge, or a cartridge's file; default: env.id",
@@ -52,24 +57,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and say what was kept.
-
-    Raises:
-        UserError: the options, the environment or the script cannot be used, or something cannot
-            be written.
-    """
+    """Play, and say what was kept."""
     # The emulator and the server are for this action alone.
     from rtagent.recording.player import open_player
     from rtagent.recording.recorder import Recorder, demonstration_file, states_folder
 
-    _check_options(args)
+    if args.states is None and args.demonstration is None:
+        raise UserError("nothing is to be kept: give --states DIR, --demonstration FILE.demo or "
+                        "both")
+    if args.keys is not None and args.port is not None:
+        raise UserError("--port goes with the keyboard, not with --keys")
     config = _configured(args)
-    states = None if args.states is None else states_folder(args.states)
-    demonstration = (
-        None
-        if args.demonstration is None
-        else demonstration_file(args.demonstration, replace=args.replace)
-    )
+    states, demonstration = args.states, args.demonstration
+    if states is not None:
+        states = states_folder(states)
+    if demonstration is not None:
+        demonstration = demonstration_file(demonstration, replace=args.replace)
     player = open_player(config.env, config.run.seed, demonstrates=demonstration is not None)
     try:
         recorder = Recorder(player, _name(config), states, demonstration)
@@ -83,45 +86,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_options(args: argparse.Namespace) -> None:
-    if args.states is None and args.demonstration is None:
-        raise UserError("nothing is to be kept: give --states DIR, --demonstration FILE.demo or "
-                        "both")
-    if args.keys is not None and args.port is not None:
-        raise UserError("--port goes with the keyboard, not with --keys")
-
-
 def _configured(args: argparse.Namespace) -> Config:
-    """The configuration with the game that was named on top.
-
-    Raises:
-        UserError: there is no such game.
-    """
-    config, game = load_config(args.config, args.overrides), args.game
-    if game is None:
-        return config
-    rom = _cartridge(game, config)
-    changes = {"id": game} if rom is None else {
-        "id": "gameboy", "kwargs": {**config.env.kwargs, "rom": str(rom)}
-    }
-    return config.model_copy(update={"env": config.env.model_copy(update=changes)})
-
-
-def _cartridge(game: str, config: Config) -> Path | None:
-    """The cartridge that is meant; None if an environment is."""
+    """The configuration with the game that was named on top."""
     import gymnasium
 
     from rtagent.env.registry import register
 
     register()
-    path = Path(game).expanduser()
-    if game in gymnasium.registry:
-        return None
-    if path.suffix in CARTRIDGES or path.is_file():
-        return path
-    if "/" in game or ":" in game:
-        return None
-    return find_rom(config.state_dir / FOLDER, game).path
+    config, game = config_of(args), args.game
+    if game is None:
+        return config
+    changes = {"id": game}
+    if game not in gymnasium.registry:
+        rom = cartridge_file(game)
+        if rom is None and not ("/" in game or ":" in game):
+            rom = find_rom(config.state_dir / FOLDER, game).path
+        if rom is not None:
+            changes = {"id": "gameboy", "kwargs": {**config.env.kwargs, "rom": str(rom)}}
+    return config.model_copy(update={"env": config.env.model_copy(update=changes)})
 
 
 def _name(config: Config) -> str:
@@ -141,8 +123,7 @@ def _play_script(path: Path, player: Player, recorder: Recorder) -> None:
     script = load_script(path.expanduser(), player, MOST_TICKS if recorded else MAX_FRAMES)
     if recorded:
         recorder.start()
-    console = stderr()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with progress_bar(*Progress.get_default_columns()) as progress:
         task = progress.add_task(path.name, total=sum(ticks for ticks, _ in script))
         play(player, script, lambda ticks: progress.advance(task, ticks))
     if recorder.keeps_states:
@@ -163,7 +144,7 @@ def _play_with_keyboard(args: argparse.Namespace, recorder: Recorder) -> None:
         # On stdout there is nothing but the document.
         print(f"rtagent rom record: {url}", file=sys.stderr if args.json else None, flush=True)
         try:
-            serve(sock, session, token, wish.is_set)
+            serve(sock, session, token, lambda: wish.expressed)
         finally:
             session.finish()
 
@@ -172,19 +153,15 @@ def _report(recorder: Recorder, *, as_json: bool) -> None:
     tape, file = recorder.tape, recorder.demonstration
     if as_json:
         written = {"file": str(file), "episodes": tape.episodes, "ticks": tape.ticks}
-        print_json({
-            "states": [str(path) for path in recorder.saved],
-            "demonstration": written if tape.ticks else None,
-        })
+        saved = [str(path) for path in recorder.saved]
+        print_json({"states": saved, "demonstration": written if tape.ticks else None})
         return
     lines = [f"state: {path}" for path in recorder.saved]
-    if file is not None:
-        lines.append(
-            f"demonstration: {file}: {tape.episodes} episode{'' if tape.episodes == 1 else 's'}, "
-            f"{tape.ticks} ticks"
-            if tape.ticks
-            else "demonstration: nothing was recorded"
-        )
+    if file is not None and tape.ticks:
+        episodes = f"{tape.episodes} episode{'' if tape.episodes == 1 else 's'}"
+        lines.append(f"demonstration: {file}: {episodes}, {tape.ticks} ticks")
+    elif file is not None:
+        lines.append("demonstration: nothing was recorded")
     for line in lines:
         # Whole, however narrow the terminal is: paths are there to be copied.
         stdout().print(line, soft_wrap=True)

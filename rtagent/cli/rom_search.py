@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rtagent.cli.options import add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.cli.options import add_json_option, plain_table, print_json, progress_bar, stdout
 from rtagent.config_sources import load_config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
@@ -17,7 +17,6 @@ CARTRIDGES = (".gb", ".gbc")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument("game", metavar="NAME|PATH", help="an imported cartridge, or its file")
     parser.add_argument(
         "looks", nargs="+", metavar="STATE[=VALUE]|RELATION",
@@ -39,11 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the places that agree with everything that is known.
-
-    Raises:
-        UserError: an argument, the cartridge or a state cannot be used.
-    """
+    """Print the places that agree with everything that is known."""
     # The emulator is for this action alone.
     from rtagent.env.gameboy import ram_search
     from rtagent.env.gameboy.game import read_state
@@ -51,17 +46,14 @@ def run(args: argparse.Namespace) -> int:
     types = args.types or list(ram_search.TYPES)
     for each in types:
         if each not in ram_search.TYPES:
-            known = ", ".join(ram_search.TYPES)
-            raise UserError(f"--type {each}: there are {known}")
+            raise UserError(f"--type {each}: there are {', '.join(ram_search.TYPES)}")
     if args.most < 1:
         raise UserError(f"--most {args.most}: must be 1 or more")
     wanted = parse_looks(args.looks, tuple(ram_search.RELATIONS))
-    states = {str(path): read_state(path) for path, _, _ in wanted}
-    memories = _memories(_cartridge(args.game), args.backend, states)
-    found = ram_search.search(
-        [ram_search.Look(memories[str(path)], value, relation) for path, value, relation in wanted],
-        types,
-    )
+    rom = cartridge_file(args.game) or find_rom(load_config().state_dir / FOLDER, args.game).path
+    memories = _memories(rom, args.backend, {str(path): read_state(path) for path, _, _ in wanted})
+    looks = [ram_search.Look(memories[str(path)], value, how) for path, value, how in wanted]
+    found = ram_search.search(looks, types)
     places = [
         {"address": f"{place.address:#06x}", "type": place.type, "values": list(place.values)}
         for place in found[: args.most]
@@ -69,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"found": len(found), "places": places})
     else:
-        _print(found=len(found), places=places)
+        _print(len(found), places)
     return 0
 
 
@@ -101,16 +93,15 @@ def parse_looks(
     return looks
 
 
-def _cartridge(game: str) -> Path:
+def cartridge_file(game: str) -> Path | None:
+    """The file that is meant; None: it is the name of something."""
     path = Path(game).expanduser()
-    if path.suffix in CARTRIDGES or path.is_file():
-        return path
-    return find_rom(load_config().state_dir / FOLDER, game).path
+    return path if path.suffix in CARTRIDGES or path.is_file() else None
 
 
 def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, Any]:
     """The memory in each state."""
-    from rich.progress import track
+    from rich.progress import Progress
 
     from rtagent.env.gameboy.gambatte_machine import Snapshot
     from rtagent.env.gameboy.machine import switch_on
@@ -119,21 +110,18 @@ def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, An
     from rtagent.env.gameboy.state_trial import check_states
 
     machine = switch_on(backend, read_rom(rom).image)
-    console = stderr()
+    found = {}
     try:
         # A machine that has just been switched on takes no state.
         machine.step()
         check_states(machine, states)
-        found = {}
-        for name, state in track(
-            states.items(), "reading states", console=console, transient=True,
-            disable=not console.is_terminal,
-        ):
-            try:
-                machine.restore(Snapshot(state, machine.screen()))
-            except ValueError:
-                raise UserError(f"{name} is no state of this cartridge on {backend}") from None
-            found[name] = memory_of(machine.ram.u8)
+        with progress_bar(*Progress.get_default_columns()) as bar:
+            for name, state in bar.track(states.items(), description="reading states"):
+                try:
+                    machine.restore(Snapshot(state, machine.screen()))
+                except ValueError:
+                    raise UserError(f"{name} is no state of this cartridge on {backend}") from None
+                found[name] = memory_of(machine.ram.u8)
         return found
     finally:
         machine.close()

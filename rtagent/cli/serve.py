@@ -41,7 +41,6 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `rtagent serve`."""
     add_config_options(parser)
     parser.add_argument("--host", metavar="H", help="address to bind (127.0.0.1)")
     parser.add_argument("--port", metavar="P", type=int, help="port to bind; 0: a free one (8008)")
@@ -72,13 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def serve(config: Config, *, quiet: bool, log_format: str) -> int:
-    """Run the daemon until SIGINT, SIGTERM or SIGHUP.
-
-    Args:
-        config: what to run.
-        quiet: log warnings and errors alone.
-        log_format: one of `log_format.FORMATS`.
-    """
+    """Run the daemon until SIGINT, SIGTERM or SIGHUP; `quiet` logs warnings and errors alone."""
     log_to_stderr(log_format, logging.WARNING if quiet else logging.INFO)
     # Whatever the daemon writes is for its user alone.
     os.umask(0o077)
@@ -144,11 +137,7 @@ def _supervise(
 
 
 def _first_code(settings: Settings) -> str:
-    """The code in the address that is printed, which the service finds in the file of sessions.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """The code in the address that is printed, which the service finds in the file of sessions."""
     sessions = Sessions(settings.token, settings.sessions_file)
     code = sessions.new_code()
     try:

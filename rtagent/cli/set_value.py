@@ -15,8 +15,8 @@ from rtagent.live_config import KEYS
 
 PATH = "/v1/config"
 
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "settings", metavar="SECTION.KEY=VALUE", nargs="+",
         help=f"the key is one of {', '.join(KEYS)}; the value none takes a limit away, and "
@@ -27,11 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Change settings, all or none, and print their old and new values once they are in force.
-
-    Raises:
-        UserError: a key cannot change while running, or the daemon refuses a value.
-    """
+    """Change settings, all or none, and print their old and new values once they are in force."""
     changes = parse_settings(args.settings)
     daemon = find_daemon(args.state_dir)
     before = daemon.get(PATH)

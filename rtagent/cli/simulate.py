@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import argparse
-from typing import cast
+from typing import Any
 
 import numpy as np
 
-from rtagent.cli.options import UNKNOWN, add_json_option, plain_table, print_json, stderr, stdout
+from rtagent.cli.options import add_json_option, known, plain_table, print_json, stderr, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import SimulationConfig, simulate
 
-LONGEST_S = 86_400.0
-MOST_INFERENCE_TICKS = 100_000.0
-LARGEST_SPREAD = 100.0
+LARGEST = {"seconds": 86_400.0, "inference_ticks": 100_000.0, "spread": 100.0}
+"""The simulator would accept more, and then never finish."""
 
 _EXPLAINED = {
-    "inaction_fraction": ("inaction", "ticks on which the world did the default behaviour"),
-    "strict_inaction_fraction": ("strict inaction", "the same, counting re-used actions too"),
-    "interaction_mean": ("interaction time, mean", "between two new actions that are executed"),
-    "gap_cv": ("gap CV", "unevenness of the interaction time; 0: perfectly even"),
-    "delay_mean": ("delay, mean", "ticks from the frame an action saw to its execution"),
-    "delay_p99": ("delay, p99", "99 of 100 actions have at most this delay"),
-    "overwritten_fraction": ("overwritten", "actions replaced before any tick used them"),
-    "converged_s": ("converged", "seconds from the start until a second without inaction"),
+    "inaction_fraction":
+        ("inaction", "{:.2%}", "ticks on which the world did the default behaviour"),
+    "strict_inaction_fraction":
+        ("strict inaction", "{:.2%}", "the same, counting re-used actions too"),
+    "interaction_mean":
+        ("interaction time, mean", "{:.2f} ticks", "between two new actions that are executed"),
+    "gap_cv": ("gap CV", "{:.3f}", "unevenness of the interaction time; 0: perfectly even"),
+    "delay_mean":
+        ("delay, mean", "{:.2f} ticks", "ticks from the frame an action saw to its execution"),
+    "delay_p99": ("delay, p99", "{:.2f} ticks", "99 of 100 actions have at most this delay"),
+    "overwritten_fraction":
+        ("overwritten", "{:.2%}", "actions replaced before any tick used them"),
+    "converged_s":
+        ("converged", "{:.2f} s", "seconds from the start until a second without inaction"),
 }
+"""Title, form and meaning of each figure."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     defaults = SimulationConfig()
     parser.add_argument(
         "--algorithm", default=defaults.algorithm, help=f"one of {', '.join(ALGORITHMS)}"
@@ -59,14 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate and print the figures of the second half.
-
-    Raises:
-        UserError: a value that cannot be simulated.
-    """
+    """Simulate and print the figures of the second half."""
     if args.spread is None:
         args.spread = USUAL_SPREAD.get(args.distribution, 0.0)
-    _check_bounds(args)
+    for name, most in LARGEST.items():
+        value = getattr(args, name)
+        if not value <= most:  # so that NaN is refused, too
+            raise UserError(f"--{name.replace('_', '-')} {value:g}: must be at most {most:g}")
+    if args.seed < 0:
+        raise UserError(f"--seed {args.seed}: must not be negative")
     try:
         config = SimulationConfig(
             algorithm=args.algorithm, processes=args.processes,
@@ -81,8 +87,10 @@ def run(args: argparse.Namespace) -> int:
         print_json(figures)
         return 0
     table = plain_table("", "", "")
-    for name, (title, meaning) in _EXPLAINED.items():
-        table.add_row(title, _shown(name, cast(dict[str, float | None], figures)[name]), meaning)
+    values: dict[str, Any] = dict(figures)
+    for name, (title, form, meaning) in _EXPLAINED.items():
+        never = name == "converged_s" and values[name] is None
+        table.add_row(title, "never" if never else known(values[name], form), meaning)
     console = stdout()
     console.print(
         f"{config.algorithm}, {config.processes} processes, inference of "
@@ -91,27 +99,3 @@ def run(args: argparse.Namespace) -> int:
     )
     console.print(table)
     return 0
-
-
-def _check_bounds(args: argparse.Namespace) -> None:
-    """What the simulator would accept, and then never finish."""
-    for name, most in (
-        ("seconds", LONGEST_S),
-        ("inference_ticks", MOST_INFERENCE_TICKS),
-        ("spread", LARGEST_SPREAD),
-    ):
-        value = getattr(args, name)
-        if not value <= most:  # so that NaN is refused, too
-            raise UserError(f"--{name.replace('_', '-')} {value:g}: must be at most {most:g}")
-    if args.seed < 0:
-        raise UserError(f"--seed {args.seed}: must not be negative")
-
-
-def _shown(name: str, value: float | None) -> str:
-    if value is None:
-        return "never" if name == "converged_s" else UNKNOWN
-    if name.endswith("_fraction"):
-        return f"{100.0 * value:.2f} %"
-    if name == "converged_s":
-        return f"{value:.2f} s"
-    return f"{value:.3f}" if name == "gap_cv" else f"{value:.2f} ticks"

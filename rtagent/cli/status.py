@@ -22,19 +22,13 @@ QUESTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add_state_dir_option(parser)
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print how the daemon is.
-
-    Raises:
-        UserError: no daemon answers.
-    """
-    daemon = find_daemon(args.state_dir)
-    report = collect(daemon)
+    """Print how the daemon is."""
+    report = collect(find_daemon(args.state_dir))
     if args.json:
         print_json(report)
     else:
@@ -44,18 +38,11 @@ def run(args: argparse.Namespace) -> int:
 
 def collect(daemon: Daemon) -> dict[str, Any]:
     """Address, status, figures, injected latency (null if none is injected), and whether the number
-    of inference processes is automatic.
-
-    Raises:
-        UserError: no daemon answers.
-    """
+    of inference processes is automatic."""
     inference = daemon.get("/v1/config").get("inference", {})
-    injected = inference.get("injected_latency_ms") or None
     return {
-        "url": daemon.url,
-        "status": daemon.get("/v1/status"),
-        "stats": daemon.get("/v1/stats"),
-        "injected_latency_ms": injected,
+        "url": daemon.url, "status": daemon.get("/v1/status"), "stats": daemon.get("/v1/stats"),
+        "injected_latency_ms": inference.get("injected_latency_ms") or None,
         "automatic_processes": inference.get("processes") == "auto",
     }
 

@@ -7,8 +7,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Column
 
 from rtagent.cli.options import (
-    UNKNOWN,
     add_config_options,
     add_json_option,
+    check_seconds,
+    known,
     plain_table,
     print_json,
     stderr,
@@ -85,25 +85,7 @@ class Outcome:
     failure: str | None = None
 
 
-@dataclass(frozen=True)
-class Results:
-    """Where everything is.
-
-    Attributes:
-        picture: of the learning curve.
-        episodes_file: CSV: tick, length, return, seconds.
-        tensorboard: folder for `tensorboard --logdir`.
-        checkpoint: the newest; None if there is none.
-    """
-
-    picture: Path
-    episodes_file: Path
-    tensorboard: Path
-    checkpoint: Path | None
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     limit = parser.add_mutually_exclusive_group(required=True)
     limit.add_argument("--seconds", type=float, metavar="S", help="train for so long")
     limit.add_argument(
@@ -119,11 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, and print where the results are.
-
-    Raises:
-        UserError: bad options, or training failed; what there is by then is written.
-    """
+    """Train, and print where the results are."""
     goal, config = goal_of(args), _configured(args)
     if args.out is not None:
         _prepare(args.out)
@@ -135,9 +113,9 @@ def run(args: argparse.Namespace) -> int:
             outcome = follow(runtime, goal, clock, wish)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
-    summary |= _returns(results.episodes_file)
+    summary |= _returns(Path(results["episodes_file"]))
     if args.json:
-        print_json({"run_id": runtime.run_id, **summary, **_paths(results)})
+        print_json({"run_id": runtime.run_id, **summary, **results})
     else:
         _print(summary, results)
     if outcome.failure is not None:
@@ -151,8 +129,8 @@ def goal_of(args: argparse.Namespace) -> Goal:
     Raises:
         UserError: it is not one.
     """
-    if args.seconds is not None and not 0.0 < args.seconds <= LONGEST_S:
-        raise UserError(f"--seconds {args.seconds:g}: must be above 0, at most {LONGEST_S:g}")
+    if args.seconds is not None:
+        check_seconds(args.seconds, LONGEST_S)
     if args.updates is not None and not 0 < args.updates <= MOST_UPDATES:
         raise UserError(f"--updates {args.updates}: must be above 0, at most {MOST_UPDATES}")
     return Goal(args.seconds, args.updates)
@@ -185,25 +163,20 @@ class Wish:
     A `threading.Event` has a lock, which a signal may find taken by the very code it interrupts.
     """
 
-    def __init__(self) -> None:
-        self._expressed = False
-
-    def set(self) -> None:
-        """Express it. Safe in a signal handler."""
-        self._expressed = True
-
-    def is_set(self) -> bool:
-        """Whether it was expressed."""
-        return self._expressed
+    expressed = False
 
 
 @contextmanager
 def wish_to_end() -> Iterator[Wish]:
     """Inside, Ctrl-C, SIGTERM and SIGHUP express the wish and do nothing else."""
     wish = Wish()
+
+    def express(*_: object) -> None:
+        wish.expressed = True
+
     # What `nohup` has told us to ignore is ignored.
     numbers = [each for each in ENDING if signal.getsignal(each) is not signal.SIG_IGN]
-    before = [signal.signal(number, lambda *_: wish.set()) for number in numbers]
+    before = [signal.signal(number, express) for number in numbers]
     try:
         yield wish
     finally:
@@ -215,7 +188,7 @@ def _wait_ready(runtime: Runtime, clock: Clock, wish: Wish) -> None:
     """Wait until the agent acts; a wish to end before that leaves nothing to write down."""
     deadline = clock.now() + BOOT_S
     with stderr().status("starting"):
-        while not wish.is_set():
+        while not wish.expressed:
             with suppress(TimeoutError):
                 runtime.wait_ready(POLL_S)
                 return
@@ -225,14 +198,7 @@ def _wait_ready(runtime: Runtime, clock: Clock, wish: Wish) -> None:
 
 
 def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
-    """Show how training goes, until it is over, is to end, or cannot go on.
-
-    Args:
-        runtime: that acts.
-        goal: when it is over.
-        clock: time.
-        wish: expressed when it is to end.
-    """
+    """Show how training goes, until the goal, a wish to end, or until it cannot go on."""
     history, stats, applied = learning_curve.History(SAMPLE_S), runtime.stats(), 0
     columns = (
         BarColumn(10),
@@ -243,7 +209,7 @@ def follow(runtime: Runtime, goal: Goal, clock: Clock, wish: Wish) -> Outcome:
     start = clock.now()
     with Progress(*columns, console=stderr(), refresh_per_second=4, expand=True) as progress:
         task = progress.add_task("training", total=goal.total, figures="")
-        while not wish.is_set():
+        while not wish.expressed:
             try:
                 stats, failure = runtime.stats(), failure_in(runtime.status())
             except UserError as error:
@@ -272,15 +238,15 @@ def live_figures(stats: Mapping[str, Any]) -> str:
     """The figures beside the progress bar; what is not known is called unknown."""
     learning, r3 = stats["learning"], stats["r3"]
     parts = [
-        f"{_shown(learning['updates_per_s'], '.1f')} updates/s",
-        f"return {_shown(stats['episodes']['mean_return_100'], '.1f')}",
-        f"inaction {_shown(stats['actions']['inaction_fraction_60s'], '.2%')}",
-        f"batch {_shown(learning['batch_size'], 'd')}",
+        f"{known(learning['updates_per_s'], '{:.1f}')} updates/s",
+        f"return {known(stats['episodes']['mean_return_100'], '{:.1f}')}",
+        f"inaction {known(stats['actions']['inaction_fraction_60s'], '{:.2%}')}",
+        f"batch {known(learning['batch_size'])}",
     ]
     if r3["time_ratio"] is not None:
         met, missed = r3["horizons"]["met"] or 0, r3["horizons"]["missed"] or 0
         parts.append(
-            f"time {_shown(r3['time_ratio'], '.0%')}, data {_shown(r3['data_ratio'], '.0%')}, "
+            f"time {known(r3['time_ratio'], '{:.0%}')}, data {known(r3['data_ratio'], '{:.0%}')}, "
             f"{met} of {met + missed} met"
         )
     return ", ".join(parts)
@@ -298,9 +264,7 @@ def updates_written(run_dir: Path) -> int | None:
 def summary_of(outcome: Outcome, written: int | None) -> dict[str, Any]:
     """What the run came to, as plain values.
 
-    Args:
-        outcome: as it was seen last.
-        written: updates behind the last checkpoint: the learners went on until it was written.
+    The learners went on until the last checkpoint was `written`, behind so many updates.
     """
     stats = outcome.stats
     later = max(0, (written or 0) - stats["learning"]["updates"])
@@ -327,7 +291,7 @@ def _returns(path: Path) -> dict[str, Any]:
 
 def write_results(
     config: Config, run_dir: Path, out: Path | None, history: learning_curve.History
-) -> Results:
+) -> dict[str, Any]:
     """Draw the picture, and bring everything together.
 
     Args:
@@ -335,6 +299,10 @@ def write_results(
         run_dir: where the recorder wrote.
         out: where the results are wanted. If None, they stay there.
         history: of the run.
+
+    Returns:
+        Where everything is: `picture` of the learning curve; `episodes_file`, CSV: tick, length,
+        return, seconds; folder `tensorboard`; the newest `checkpoint`, None if there is none.
 
     Raises:
         UserError: something cannot be written.
@@ -353,38 +321,28 @@ def write_results(
         learning_curve.draw(folder / PICTURE, config.env.id, episodes, history)
     except OSError as error:
         raise UserError(f"cannot write the results into {folder}: {error.strerror}") from None
-    return Results(folder / PICTURE, folder / EPISODES_FILE, folder / TENSORBOARD_DIR, saved)
+    return {
+        "picture": str(folder / PICTURE), "episodes_file": str(folder / EPISODES_FILE),
+        "tensorboard": str(folder / TENSORBOARD_DIR), "checkpoint": saved and str(saved),
+    }
 
 
-def _paths(results: Results) -> dict[str, str | None]:
-    return {name: None if path is None else str(path) for name, path in asdict(results).items()}
-
-
-def _print(summary: Mapping[str, Any], results: Results) -> None:
-    console = stdout()
-    table = plain_table("", "")
-    horizons = summary["horizons"]
+def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+    console, table, horizons = stdout(), plain_table("", ""), summary["horizons"]
+    last = f"mean_return_last_{LAST_EPISODES}"
     rows = {
-        "trained for": f"{_shown(summary['seconds'], '.1f')} s, {summary['ticks']} ticks",
+        "trained for": f"{known(summary['seconds'], '{:.1f} s')}, {summary['ticks']} ticks",
         "updates": f"{summary['updates_in_this_run']} in this run, {summary['updates']} in all",
         "episodes": f"{summary['episodes']}",
-        f"mean return of the last {LAST_EPISODES}": _shown(
-            summary[f"mean_return_last_{LAST_EPISODES}"], ".2f"
-        ),
-        "best return": _shown(summary["best_return"], ".2f"),
-        "inaction": _shown(summary["inaction_fraction"], ".2%"),
+        f"mean return of the last {LAST_EPISODES}": known(summary[last], "{:.2f}"),
+        "best return": known(summary["best_return"], "{:.2f}"),
+        "inaction": known(summary["inaction_fraction"], "{:.2%}"),
     }
     if horizons["met"] is not None:
         rows["horizons"] = f"{horizons['met']} met, {horizons['missed']} missed"
-    for title, text in rows.items():
-        table.add_row(title, text)
-    console.print(table)
-    console.print()
-    for path in filter(None, _paths(results).values()):
+    for row in rows.items():
+        table.add_row(*row)
+    console.print(table, "")
+    for path in filter(None, results.values()):
         # Whole, however narrow the terminal is: paths are there to be copied.
         console.print(path, soft_wrap=True)
-
-
-def _shown(value: Any, form: str) -> str:
-    known = value is not None and isfinite(value)
-    return format(value, form) if known else UNKNOWN

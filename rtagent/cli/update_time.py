@@ -54,7 +54,7 @@ def measure_updates(
         on_progress: called with the fraction that is done.
 
     Returns:
-        None if there is too little memory for the state that learners share.
+        The times; None if there is too little memory for the state that learners share.
     """
     sizes = {
         "learner": LearnerState.size(blueprint.learned_parameters),
@@ -70,6 +70,15 @@ def measure_updates(
 
     update = SharedUpdate.private(build_network(config, blueprint), config.learning)
     batch = _random_batch(config, blueprint)
+    gradients, applies = _time_updates(update, batch, seconds, on_progress)
+    algorithm = resolved_algorithm(config.learning, blueprint.action_space)
+    return UpdateTimes(algorithm, len(batch.actions), np.array(gradients), np.array(applies))
+
+
+def _time_updates(
+    update: Any, batch: Any, seconds: float, on_progress: Callable[[float], None]
+) -> tuple[list[float], list[float]]:
+    """Seconds of each gradient, and of applying each."""
     clock = MonotonicClock()
     gradients: list[float] = []
     applies: list[float] = []
@@ -89,10 +98,7 @@ def measure_updates(
             on_progress(min(1.0, (after - start) / seconds))
             if after - start >= seconds and len(gradients) >= LEAST_UPDATES:
                 break
-    return UpdateTimes(
-        resolved_algorithm(config.learning, blueprint.action_space), len(batch.actions),
-        np.array(gradients), np.array(applies),
-    )
+    return gradients, applies
 
 
 def _random_batch(config: Config, blueprint: Blueprint) -> Any:

@@ -1,16 +1,21 @@
-"""One line of `rtagent doctor`'s report."""
+"""The lines of a report: what was looked at, and what came of it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from rich.text import Text
+
+from rtagent.cli.options import plain_table, stdout
+from rtagent.testing import report
 
 Verdict = Literal["ok", "warn", "bad"]
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "fail": "bold red", "skip": "dim"}
 
 
-@dataclass(frozen=True)
-class Check:
-    """What was looked at, and what came of it.
+class Check(NamedTuple):
+    """One line of `rtagent doctor`'s report.
 
     Attributes:
         name: what was looked at.
@@ -24,6 +29,16 @@ class Check:
     found: str
     advice: str = ""
 
-    def as_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return asdict(self)
+
+def judged(name: str, good: bool, found: str, advice: str, otherwise: Verdict = "warn") -> Check:
+    """A check that is ok, or else has a verdict and advice."""
+    return Check(name, "ok", found) if good else Check(name, otherwise, found, advice)
+
+
+def show(checks: Sequence[Check | report.Check]) -> None:
+    """Print a report."""
+    table = plain_table("", "", "")
+    for check in checks:
+        told = f"{check.found}\n{check.advice}" if check.advice else check.found
+        table.add_row(Text(check.verdict, _STYLES[check.verdict]), check.name, told)
+    stdout().print(table)

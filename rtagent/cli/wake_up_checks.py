@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rtagent.cli.jitter import Jitter
-from rtagent.cli.verdicts import Check
+from rtagent.cli.verdicts import Check, judged
 from rtagent.processes.wake_ahead import CPU_SHARE
 
 LATE_US = 300.0
@@ -22,15 +22,11 @@ COMMAND_LINE = Path("/proc/cmdline")
 
 def wake_ups(measured: Jitter) -> Check:
     """The time ahead at which processes wake covers how late their sleeps end."""
-    found = (
+    return judged(
+        "wake-ups", measured["sleep_p99"] <= max(LATE_US, measured["ahead"]),
         f"a sleep of one tick ends p50 {measured['sleep_p50']:.0f}, p99 "
         f"{measured['sleep_p99']:.0f} us late; a process wakes {measured['ahead']:.0f} us ahead, "
-        f"which takes {measured['share']:.1%} of a core"
-    )
-    if measured["sleep_p99"] <= max(LATE_US, measured["ahead"]):
-        return Check("wake-ups", "ok", found)
-    return Check(
-        "wake-ups", "warn", found,
+        f"which takes {measured['share']:.1%} of a core",
         f"some frames find their process asleep: more than {CPU_SHARE:.0%} of a core is not spent "
         "on waking up early; see what cores sleep in, and stop other programs",
     )

@@ -8,11 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from time import sleep
 
-from rich.console import Console
 from rich.live import Live
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import add_json_option, print_json, stdout
+from rtagent.cli.options import add_json_option, check_between, print_json, stdout
 from rtagent.cli.watch_view import Frame, Snapshot
 from rtagent.errors import UserError
 
@@ -25,7 +24,6 @@ RETURNS_KEPT = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     parser.add_argument(
         "--interval", type=float, default=DEFAULT_S, metavar="S",
         help=f"seconds between two looks, {SHORTEST_S:g} to {LONGEST_S:g} (default {DEFAULT_S:g})",
@@ -41,23 +39,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the daemon until Ctrl-C, which is how one leaves: the exit code is 0.
 
-    Raises:
-        UserError: no daemon answers at first. One that is lost later is waited for.
+    Without a daemon it does not begin; one that is lost later is waited for.
     """
-    if not SHORTEST_S <= args.interval <= LONGEST_S:
-        raise UserError(
-            f"--interval {args.interval:g}: must be {SHORTEST_S:g} to {LONGEST_S:g} seconds"
-        )
+    check_between("interval", args.interval, SHORTEST_S, LONGEST_S, " seconds")
     watcher = Watcher(args.state_dir)
     frame = watcher.look()
     console = stdout()
     if args.json:
-        print_json(asdict(watcher.newest))
+        print_json(asdict(frame.snapshot))
     elif args.once or not console.is_terminal:
         console.print(frame)
     else:
         try:
-            _live(console, watcher, frame, args.interval)
+            # On the alternate screen: whatever ends it, the terminal is as it was.
+            with Live(frame, console=console, screen=True, auto_refresh=False) as live:
+                while True:
+                    sleep(args.interval)
+                    live.update(watcher.look(), refresh=True)
         except KeyboardInterrupt:
             return 0
     return 0
@@ -76,12 +74,6 @@ class Watcher:
         self._returns: deque[float] = deque(maxlen=RETURNS_KEPT)
         self._episodes: tuple[object, int] = (None, 0)
         self._newest: Snapshot | None = None
-
-    @property
-    def newest(self) -> Snapshot:
-        """What was seen last."""
-        assert self._newest is not None, "nothing has been looked at"
-        return self._newest
 
     def look(self) -> Frame:
         """The newest picture; while the connection is lost, the last one, and why.
@@ -110,8 +102,8 @@ class Watcher:
         events = daemon.get_if_known(f"/v1/events?limit={EVENTS}")
         self._note_return(status.get("run_id"), stats.get("episodes") or {})
         return Snapshot(
-            url=daemon.url, status=status, stats=stats, inference=inference, timeline=timeline,
-            events=None if events is None else events["events"], returns=list(self._returns),
+            daemon.url, status, stats, inference, timeline,
+            None if events is None else events["events"], list(self._returns),
         )
 
     def _note_return(self, run_id: object, episodes: dict[str, float | None]) -> None:
@@ -121,11 +113,3 @@ class Watcher:
         if newest is not None and (run_id, count) != self._episodes:
             self._returns.append(newest)
         self._episodes = (run_id, count)
-
-
-def _live(console: Console, watcher: Watcher, frame: Frame, interval: float) -> None:
-    """Draw on the alternate screen: whatever ends it, the terminal is as it was."""
-    with Live(frame, console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            sleep(interval)
-            live.update(watcher.look(), refresh=True)

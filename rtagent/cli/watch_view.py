@@ -54,21 +54,21 @@ class Snapshot:
     returns: Sequence[float] = field(default_factory=tuple)
 
 
+@dataclass
 class Frame:
     """One picture, as large as the terminal is when it is drawn.
 
-    Args:
+    Attributes:
         snapshot: what is shown.
         lost: why the connection is lost; None: it is not.
     """
 
-    def __init__(self, snapshot: Snapshot, lost: str | None = None) -> None:
-        self._snapshot = snapshot
-        self._lost = lost
+    snapshot: Snapshot
+    lost: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        for line in frame_lines(self._snapshot, self._lost, width, options.height):
+        for line in frame_lines(self.snapshot, self.lost, width, options.height):
             line.truncate(width, overflow="ellipsis" if not options.ascii_only else "crop")
             if options.ascii_only:
                 line.plain = line.plain.translate(_ASCII)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtagent.cli.forward_time import LEAST_PASSES, LEAST_TAKEOVERS, _times
+from rtagent.cli.forward_time import LEAST_PASSES, LEAST_TAKEOVERS, measure_acting
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
 
@@ -13,7 +13,7 @@ from rtagent.evaluation.probe import probe
 def test_an_action_takes_more_than_its_forward_pass(env: str) -> None:
     config = load_config(overrides=[f"env.id={env}"])
     told: list[float] = []
-    measured = _times(config, probe(config), 0.05, told.append)
+    measured = measure_acting(config, probe(config), 0.05, told.append)
     assert len(measured.forward_s) == len(measured.inference_s) == len(told) >= LEAST_PASSES
     assert (measured.inference_s > measured.forward_s).all()
     assert (measured.forward_s > 0.0).all()

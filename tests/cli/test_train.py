@@ -303,10 +303,10 @@ def test_a_goal_is_never_overdone() -> None:
 @pytest.mark.usefixtures("handlers")
 def test_a_wish_is_only_a_wish() -> None:
     with wish_to_end() as wish:
-        assert not wish.is_set()
+        assert not wish.expressed
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
-        assert wish.is_set()
+        assert wish.expressed
 
 
 def _rtagent(*arguments: str) -> subprocess.Popen[str]:
