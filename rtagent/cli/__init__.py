@@ -1,7 +1,8 @@
 """The command line: finds the command, and turns whatever goes wrong into one line.
 
 A command's module is imported when the command is chosen, so that `rtagent status` does not wait
-for what `rtagent plan` needs. Each has `add_arguments(parser)` and `run(args) -> int`.
+for what `rtagent plan` needs. Each has `add_arguments(parser)`, which declares its options, and
+`run(args)`, which returns the exit code, or raises `UserError` for what the user can mend.
 """
 
 from __future__ import annotations

@@ -162,8 +162,9 @@ def _time_passes(
     clock = MonotonicClock()
     passes: list[float] = []
     whole: list[float] = []
-    start = before = clock.now()
-    while before - start < seconds or len(passes) < LEAST_PASSES:
+    start = after = clock.now()
+    while after - start < seconds or len(passes) < LEAST_PASSES:
+        before = clock.now()
         observation = around.observe()
         read = clock.now()
         answer = acting.values(observation)
@@ -173,7 +174,6 @@ def _time_passes(
         passes.append(answered - read)
         whole.append(after - before)
         on_progress(min(1.0, (after - start) / seconds))
-        before = clock.now()
     return passes, whole
 
 

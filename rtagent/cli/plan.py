@@ -203,7 +203,7 @@ def _print(plan: dict[str, Any]) -> None:
             console, {"gradient": learning["gradient_ms"], "applying it": learning["apply_ms"]}
         )
         needed = learning["learners_needed"] or "none is enough"
-        console.print(f"learners for an update on every tick: {needed}", "")
+        console.print(f"learners for an update on every tick: {needed}\n")
     for line in plan["advice"]:
         console.print(line)
 

@@ -23,7 +23,6 @@ from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, prune, run_folders
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
-from rtagent.policy.heads import OutputHead
 from rtagent.policy.networks import describe, head_of, tensor_specs
 from rtagent.processes.worker import start_life
 from rtagent.storage import checkpoint
@@ -40,7 +39,10 @@ def probe(config: Config) -> Blueprint:
     try:
         DefaultBehaviour(config.env, adapter)
         observation_space, learning = _stacked(adapter), config.learning
-        head = _head(config, adapter)
+        try:
+            head = head_of(learning, adapter.action_space)
+        except UserError as error:
+            raise UserError(f"env.id = {config.env.id!r}: {error}") from None
         learned = build_learned(config.policy, observation_space, adapter.action_space, learning)
         # What acts comes first, see `policy/actor_critic.py`.
         tensors, acting = tensor_specs(learned), len(tensor_specs(acting_part(learned)))
@@ -66,10 +68,14 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
     answer: tuple[Any, ...]
     try:
         blueprint = probe(config)
-        resume, events = _resume(config, blueprint, checkpoint_dir)
+        resume: Path | None = None
+        events: list[tuple[str, dict[str, Any]]] = []
+        if config.run.resume:
+            wanted = checkpoint.signature(config, blueprint)
+            resume, passed = checkpoint.newest_usable(checkpoint_dir, wanted)
+            events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
         events.append(("observations", {"seen": blueprint.sight}))
-        removed = prune_runs(config, run_dir)
-        if removed:
+        if removed := prune_runs(config, run_dir):
             events.append(("pruned", {"runs": removed}))
         try:
             run_record.write(run_dir, run_record.describe_run(config))
@@ -96,28 +102,9 @@ def prune_runs(config: Config, run_dir: Path) -> int:
     return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
 
 
-def _resume(
-    config: Config, blueprint: Blueprint, folder: Path
-) -> tuple[Path | None, list[tuple[str, dict[str, Any]]]]:
-    """The checkpoint to go on from, and what is to be told of others."""
-    if not config.run.resume:
-        return None, []
-    wanted = checkpoint.signature(config, blueprint)
-    resume, passed = checkpoint.newest_usable(folder, wanted)
-    return resume, [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
-
-
-def _head(config: Config, adapter: Adapter) -> OutputHead:
-    try:
-        return head_of(config.learning, adapter.action_space)
-    except UserError as error:
-        raise UserError(f"env.id = {config.env.id!r}: {error}") from None
-
-
 def _stacked(adapter: Adapter) -> gymnasium.spaces.Box:
     """The space of a stacked observation."""
     shape = (adapter.frame_stack, *adapter.frame_shape)
     if adapter.frame_dtype == "uint8":
         return gymnasium.spaces.Box(0, 255, shape, np.uint8)
     return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
-

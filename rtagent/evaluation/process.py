@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.memory.process_metrics import EvaluationRecord
-from rtagent.memory.weights import WeightsInfo
 from rtagent.policy.action_selection import greedy_action
 from rtagent.policy.networks import ActingPolicy, head_of
 from rtagent.processes.worker import WorkerContext
@@ -37,13 +36,7 @@ Values = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Played:
-    """A finished episode.
-
-    Attributes:
-        total: its return, undiscounted.
-        ticks: its length.
-        ended: whether it ended by itself, and not at the longest length.
-    """
+    """A finished episode: undiscounted return, length, and whether it ended by itself."""
 
     total: float
     ticks: int
@@ -144,10 +137,6 @@ class Evaluation:
             if played is None:
                 return
             episodes.append(played)
-        self._report(episodes, info)
-
-    def _report(self, episodes: list[Played], info: WeightsInfo) -> None:
-        record = self._context.record
         returns = [each.total for each in episodes]
         mean = float(np.mean(returns))
         record.mean_return = mean
@@ -155,14 +144,11 @@ class Evaluation:
         record.weights_version = info.version
         record.episodes += len(episodes)
         record.evaluations += 1
-        self._context.event(
-            "evaluation",
-            mean_return=mean,
-            returns=returns,
+        context.event(
+            "evaluation", mean_return=mean, returns=returns,
             ticks=[each.ticks for each in episodes],
             unfinished=sum(not each.ended for each in episodes),
-            updates=info.updates,
-            weights_version=info.version,
+            updates=info.updates, weights_version=info.version,
         )
 
     def _go_on(self) -> bool:
@@ -173,12 +159,10 @@ class Evaluation:
 def run(context: WorkerContext[EvaluationRecord]) -> None:
     """Body of the evaluation process."""
     context.set_idle_priority()
-    blueprint = context.blueprint
-    adapter = open_environment(context.config.env)
-    policy = ActingPolicy(
-        context.config.policy, blueprint.observation_space, blueprint.action_space,
-        head_of(context.config.learning, blueprint.action_space),
-    )
+    config, blueprint = context.config, context.blueprint
+    adapter = open_environment(config.env)
+    head = head_of(config.learning, blueprint.action_space)
+    policy = ActingPolicy(config.policy, blueprint.observation_space, blueprint.action_space, head)
     context.beat()
     policy.warm_up()
     context.ready()

@@ -31,23 +31,28 @@ GREEDY: dict[str, dict[str, Any]] = {
 """Settings of a run that plays what a checkpoint has learned, and learns nothing."""
 
 
-def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that a user means.
+def load_checkpoint(given: Path) -> tuple[Path, Checkpoint]:
+    """The checkpoint that a user means, read and checked.
 
     Args:
-        path: a checkpoint, or a folder of checkpoints, or a state directory; of a folder, the best
+        given: a checkpoint, or a folder of checkpoints, or a state directory; of a folder, the best
             one if there is one, else the newest.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or it is corrupt.
     """
-    path = path.expanduser()
+    path = _in_folder(given.expanduser())
+    if not path.is_file():
+        raise UserError(f"{given}: no such checkpoint")
+    return path, checkpoints.load(path)
+
+
+def _in_folder(path: Path) -> Path:
     if not path.is_dir():
         return path
     for folder in (path, path / FOLDER):
         best = folder / BEST
-        found = best if best.is_file() else checkpoints.newest(folder)
-        if found is not None:
+        if found := best if best.is_file() else checkpoints.newest(folder):
             return found
     raise UserError(f"{path}: no checkpoint in it; train one: rtagent train --seconds 600")
 
@@ -142,15 +147,3 @@ class Answering(nn.Module):
         if self.support is not None:
             output = expected_values(output, self.support)
         return output.float()
-
-
-def load_checkpoint(given: Path) -> tuple[Path, Checkpoint]:
-    """The checkpoint that a user means, read and checked.
-
-    Raises:
-        UserError: there is none, or it is corrupt.
-    """
-    path = find_checkpoint(given)
-    if not path.is_file():
-        raise UserError(f"{given}: no such checkpoint")
-    return path, checkpoints.load(path)

@@ -63,12 +63,10 @@ class Buttons:
 def every_combination() -> list[str]:
     """All that can be held on a Game Boy: no two opposite directions."""
     switches = product(("", "A"), ("", "B"), ("", "SELECT"), ("", "START"))
-    combinations = [
-        "+".join(filter(None, (*each, direction)))
-        for each in switches
-        for direction in _DIRECTIONS
+    return [
+        "+".join(filter(None, (*each, direction))) or NOTHING
+        for each in switches for direction in _DIRECTIONS
     ]
-    return [each or NOTHING for each in combinations]
 
 
 def _set_of(meaning: str) -> frozenset[str]:

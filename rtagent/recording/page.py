@@ -70,12 +70,7 @@ def address(port: int, token: str) -> str:
 
 
 class Guard:
-    """Lets in who asks for this machine, from a page of ours or from none.
-
-    Args:
-        app: what is guarded.
-        port: ours.
-    """
+    """Lets in who asks for this machine and our port, from a page of ours or from none."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -103,12 +98,7 @@ class Guard:
 
 
 class Stage:
-    """The game's WebSocket.
-
-    Args:
-        session: the game.
-        token: who has it may play.
-    """
+    """The game's WebSocket; who has the token may play."""
 
     def __init__(self, session: Session, token: str) -> None:
         self._session = session
@@ -127,10 +117,7 @@ class Stage:
             return
         await websocket.accept(PROTOCOL)
         page = self._session.arrive()
-        tasks = [
-            asyncio.create_task(self._hear(websocket, page)),
-            asyncio.create_task(self._show(websocket, page)),
-        ]
+        tasks = [asyncio.create_task(each(websocket, page)) for each in (self._hear, self._show)]
         self.tell()
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -173,13 +160,7 @@ class Stage:
 
 
 def create_app(session: Session, port: int, token: str) -> tuple[ASGIApp, Stage]:
-    """The page and its WebSocket.
-
-    Args:
-        session: the game.
-        port: ours.
-        token: who has it may play.
-    """
+    """The page and its WebSocket, on our port."""
     stage = Stage(session, token)
     page = StaticFiles(directory=STATIC, html=True)
     app = Starlette(routes=[WebSocketRoute("/play", stage.play), Mount("/", page)])
@@ -187,13 +168,9 @@ def create_app(session: Session, port: int, token: str) -> tuple[ASGIApp, Stage]
 
 
 def serve(sock: socket.socket, session: Session, token: str, wish: Callable[[], bool]) -> None:
-    """Serve the page and run the game, until it is finished.
+    """Serve the page on a socket from `listen` and run the game, until it is finished.
 
-    Args:
-        sock: from `listen`; closed at the end.
-        session: the game.
-        token: who has it may play.
-        wish: asked now and then: whether to finish.
+    `wish` is asked now and then whether to finish. The socket is closed at the end.
 
     Raises:
         UserError: what was recorded cannot be written.

@@ -106,21 +106,17 @@ def states_folder(path: Path) -> Path:
     path = path.expanduser()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        _check_writable(path)
     except OSError as error:
         raise UserError(f"--states {path}: {error.strerror}") from None
+    _check_writable(path, f"--states {path}")
     return path
 
 
 def demonstration_file(path: Path, *, replace: bool) -> Path:
-    """The file, which is not written yet.
-
-    Args:
-        path: its name ends in `.demo`.
-        replace: a file that has the name may go.
+    """The file, which is not written yet; with `replace`, one of this name may go.
 
     Raises:
-        UserError: there is a file of this name, or none can be written.
+        UserError: it does not end in `.demo`, there is one of this name, or none can be written.
     """
     path = path.expanduser()
     if path.suffix != SUFFIX:
@@ -128,10 +124,7 @@ def demonstration_file(path: Path, *, replace: bool) -> Path:
     if path.is_dir() or (path.exists() and not replace):
         hint = "is a folder" if path.is_dir() else "is there; --replace overwrites it"
         raise UserError(f"--demonstration {path} {hint}")
-    try:
-        _check_writable(path.parent)
-    except OSError as error:
-        raise UserError(f"--demonstration {path}: {error.strerror}") from None
+    _check_writable(path.parent, f"--demonstration {path}")
     return path
 
 
@@ -150,7 +143,9 @@ def next_state(folder: Path, name: str) -> Path:
     return folder / f"{name}-{newest + 1:04d}{STATE_SUFFIX}"
 
 
-def _check_writable(folder: Path) -> None:
+def _check_writable(folder: Path, what: str) -> None:
     """Notice before the game, not after it, that there is no place for what comes of it."""
-    with tempfile.NamedTemporaryFile(prefix=".record-", dir=folder):
-        pass
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror}") from None

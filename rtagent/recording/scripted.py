@@ -19,12 +19,7 @@ Script = list[tuple[int, int]]
 
 
 def load_script(path: Path, player: Player, most_ticks: int) -> Script:
-    """Read a script, as actions of the environment.
-
-    Args:
-        path: of the script.
-        player: of the environment.
-        most_ticks: that it may have.
+    """Read a script of at most so many ticks, as actions of the player's environment.
 
     Raises:
         UserError: it cannot be read, is empty or too long, or a line holds buttons that are no
@@ -47,12 +42,7 @@ def load_script(path: Path, player: Player, most_ticks: int) -> Script:
 
 
 def play(player: Player, script: Script, progress: Callable[[int], None]) -> None:
-    """Play it to its end.
-
-    Args:
-        player: of the environment.
-        script: what to play.
-        progress: called now and then with the ticks played since its last call.
+    """Play it to its end; `progress` is called now and then with the ticks since its last call.
 
     Raises:
         UserError: an episode cannot begin.

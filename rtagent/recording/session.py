@@ -23,11 +23,7 @@ IDLE_S = 0.05
 
 
 class Session:
-    """One game at the keyboard.
-
-    Args:
-        recorder: what is played, and kept.
-        clock: time.
+    """One game at the keyboard, played and kept by a recorder.
 
     Attributes:
         page: number of the page that plays; 0: none is open.
@@ -35,25 +31,16 @@ class Session:
     """
 
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
-        self._recorder = recorder
-        self._player = recorder.player
-        self._clock = clock
+        self._recorder, self._player, self._clock = recorder, recorder.player, clock
         self._schedule: TickSchedule | None = None
-        self._tick = 0
-        self._pages = 0
+        self._tick = self._pages = self.page = 0
         self._held: list[str] = []
         self._tapped: list[str] = []
-        self._focused = False
-        self._paused = False
+        self._focused = self._paused = self.finished = False
         self._told = ""
-        self.page = 0
-        self.finished = False
         self._controls: dict[str, Callable[[], None]] = {
-            "save": self._save,
-            "record": self._record,
-            "restart": self._player.restart,
-            "pause": self._pause,
-            "finish": self.finish,
+            "save": self._save, "record": self._record, "restart": self._player.restart,
+            "pause": self._pause, "finish": self.finish,
         }
 
     @property
@@ -129,23 +116,14 @@ class Session:
         player, recorder = self._player, self._recorder
         tape, file = recorder.tape, recorder.demonstration
         return {
-            "environment": player.environment,
-            "buttons": player.buttons.names,
-            "running": self.running,
-            "paused": self._paused,
-            "finished": self.finished,
-            "recording": recorder.recording,
-            "can_save": recorder.keeps_states,
-            "can_record": file is not None,
-            "ticks": player.ticks,
-            "return": player.total,
-            "last_reward": player.last_reward,
-            "ended": player.ended,
+            "environment": player.environment, "buttons": player.buttons.names,
+            "running": self.running, "paused": self._paused, "finished": self.finished,
+            "recording": recorder.recording, "can_save": recorder.keeps_states,
+            "can_record": file is not None, "ticks": player.ticks, "return": player.total,
+            "last_reward": player.last_reward, "ended": player.ended,
             "values": {name: str(value) for name, value in player.values.items()},
-            "demonstration": "" if file is None else file.name,
-            "episodes": tape.episodes,
-            "recorded_ticks": tape.ticks,
-            "states": [path.name for path in recorder.saved],
+            "demonstration": "" if file is None else file.name, "episodes": tape.episodes,
+            "recorded_ticks": tape.ticks, "states": [path.name for path in recorder.saved],
             "told": self._told,
         }
 

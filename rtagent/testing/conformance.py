@@ -20,8 +20,7 @@ from multiprocess.reduction import ForkingPickler
 from rtagent.config import EnvConfig
 from rtagent.errors import UserError
 from rtagent.testing import verdicts
-from rtagent.testing.findings import Findings
-from rtagent.testing.job import Job, MakeEnv
+from rtagent.testing.findings import Findings, Job, MakeEnv
 from rtagent.testing.report import Check, Report
 
 START_S = 60.0
@@ -72,13 +71,7 @@ def check_realtime(
 
 @dataclass
 class Outcome:
-    """How a trial went.
-
-    Attributes:
-        found: what it found.
-        hung: the call that did not come back, and for how long.
-        died_in: the call in which the process died.
-    """
+    """What a trial found, the call that did not come back, and the one in which it died."""
 
     found: Findings
     hung: str | None = None

@@ -1,18 +1,35 @@
-"""What a trial of an environment brought to light, before anybody judges it."""
+"""What a trial of an environment is asked, and what it brings to light, before it is judged."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+
+MakeEnv: TypeAlias = "str | Callable[..., gym.Env[Any, Any]]"
 
 
 @dataclass(frozen=True)
-class Leftovers:
-    """What a process holds at one moment, or holds more than at another."""
+class Job:
+    """Which environment, and how to try it; see `check_realtime`. Picklable if what it names is."""
 
-    processes: int
-    threads: int
-    descriptors: int
+    make_env: MakeEnv
+    kwargs: Mapping[str, Any]
+    rate_hz: float | None
+    seconds: float
+    seed: int
+    step_limit_s: float
+    reset_limit_s: float
+
+    @property
+    def name(self) -> str:
+        """Of the environment, for people."""
+        if isinstance(self.make_env, str):
+            return self.make_env
+        return str(getattr(self.make_env, "__qualname__", None) or repr(self.make_env))
 
 
 @dataclass
@@ -36,7 +53,8 @@ class Findings:
         noop_declared: whether the environment names its noop.
         noop: the action taken for it, in words.
         noop_ticks, noop_return, noop_ended, noop_faults: an episode of nothing else.
-        closed: what more was held after the first close than before the environment was made.
+        closed: what more was held after the first close than before the environment was made:
+            processes, threads, descriptors.
         closed_again: and after the next environment's.
     """
 
@@ -61,5 +79,5 @@ class Findings:
     noop_return: float = 0.0
     noop_ended: bool = False
     noop_faults: int = 0
-    closed: Leftovers | None = None
-    closed_again: Leftovers | None = None
+    closed: dict[str, int] | None = None
+    closed_again: dict[str, int] | None = None

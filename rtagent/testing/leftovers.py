@@ -7,14 +7,15 @@ from collections import defaultdict
 from pathlib import Path
 
 from rtagent.clock import Clock
-from rtagent.testing.findings import Leftovers
 
 SETTLE_S = 1.0
 """What ends on its own within this time has been ended."""
 POLL_S = 0.05
 
 
-def leftovers(clock: Clock, before: Leftovers, allowed: Leftovers | None = None) -> Leftovers:
+def leftovers(
+    clock: Clock, before: dict[str, int], allowed: dict[str, int] | None = None
+) -> dict[str, int]:
     """What is left once everything that was told to end has had time to.
 
     Args:
@@ -23,31 +24,22 @@ def leftovers(clock: Clock, before: Leftovers, allowed: Leftovers | None = None)
         allowed: not waited for. If None, threads and descriptors, but no processes.
     """
     gc.collect()
-    until = clock.now() + SETTLE_S
+    until, allowed = clock.now() + SETTLE_S, allowed or {"processes": 0}
     while True:
-        now = held()
-        left = Leftovers(
-            now.processes - before.processes, now.threads - before.threads,
-            now.descriptors - before.descriptors,
-        )
-        if clock.now() >= until or _within(left, allowed):
+        left = {name: count - before[name] for name, count in held().items()}
+        if clock.now() >= until or all(left[name] <= most for name, most in allowed.items()):
             return left
         clock.sleep_until(clock.now() + POLL_S)
 
 
-def _within(left: Leftovers, allowed: Leftovers | None) -> bool:
-    if allowed is None:
-        return left.processes <= 0
-    return all(count <= vars(allowed)[name] for name, count in vars(left).items())
-
-
-def held() -> Leftovers:
+def held() -> dict[str, int]:
     """What this process holds now."""
     own = Path("/proc/self")
-    return Leftovers(
-        processes=len(_descendants(own.resolve().name)),
-        threads=len(list((own / "task").iterdir())), descriptors=len(list((own / "fd").iterdir())),
-    )
+    return {
+        "processes": len(_descendants(own.resolve().name)),
+        "threads": len(list((own / "task").iterdir())),
+        "descriptors": len(list((own / "fd").iterdir())),
+    }
 
 
 def _descendants(pid: str) -> list[str]:

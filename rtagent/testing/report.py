@@ -63,10 +63,7 @@ class Report:
         Raises:
             KeyError: there is none of this name.
         """
-        for check in self.checks:
-            if check.name == name:
-                return check
-        raise KeyError(name)
+        return {check.name: check for check in self.checks}[name]
 
     def raise_for_failures(self) -> None:
         """For tests: nothing if all is well.
@@ -80,12 +77,9 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "environment": self.environment,
-            "rate_hz": self.rate_hz,
-            "ok": self.ok,
-            "checks": [asdict(check) for check in self.checks],
-        }
+        checks = [asdict(check) for check in self.checks]
+        return {"environment": self.environment, "rate_hz": self.rate_hz, "ok": self.ok,
+                "checks": checks}
 
     def __str__(self) -> str:
         return "\n".join(str(check) for check in self.checks)

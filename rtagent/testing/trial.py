@@ -11,8 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from multiprocess.connection import Connection
@@ -23,8 +22,7 @@ from rtagent.env.adapter import Adapter, Step, make
 from rtagent.env.preprocess import EnvironmentFault
 from rtagent.errors import UserError
 from rtagent.processes.scheduling import die_with_parent, sharpen_timers
-from rtagent.testing.findings import Findings
-from rtagent.testing.job import Job
+from rtagent.testing.findings import Findings, Job
 from rtagent.testing.leftovers import held, leftovers
 from rtagent.testing.observing import Watched, digest, inspect
 
@@ -42,22 +40,19 @@ Announce = Callable[[str, float, Findings | None], object]
 """Told what comes next, how many seconds it may take, and now and then the findings so far."""
 
 
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     """An environment under trial, as Gymnasium has it and as rtagent uses it."""
 
     env: Watched
     adapter: Adapter
 
 
-class Trial:
-    """One trial.
+def _over(step: Step | None) -> bool:
+    return step is None or step.terminated or step.truncated
 
-    Args:
-        job: what to try.
-        announce: who listens.
-        clock: time.
-    """
+
+class Trial:
+    """One trial of a job, announced to who listens."""
 
     def __init__(self, job: Job, announce: Announce, clock: Clock) -> None:
         self.found = Findings()
@@ -138,7 +133,7 @@ class Trial:
             began = clock.now()
             step = self._step(world, action, began)
             length += 1
-            if step is None or step.terminated or step.truncated:
+            if _over(step):
                 found.ended.append(length)
                 length = 0
                 self._reset(world)
@@ -159,7 +154,7 @@ class Trial:
         for _ in range(REPEATED_STEPS):
             step = self._step(world, world.adapter.accept(world.env.action_space.sample()))
             shown.append(digest(world.env.seen))
-            if step is None or step.terminated or step.truncated:
+            if _over(step):
                 break
         return shown
 
@@ -168,17 +163,15 @@ class Trial:
         self._next("doing nothing", self.found)
         adapter, found = world.adapter, self.found
         self._reset(world, self._job.seed)
-        before = adapter.faults
-        words = adapter.action_meanings
-        noop = adapter.noop_action
-        found.noop = f"action {noop}" if isinstance(noop, int) else f"action {noop.tolist()}"
+        before, words, noop = adapter.faults, adapter.action_meanings, adapter.noop_action
+        found.noop = f"action {np.asarray(noop).tolist()}"
         if words and isinstance(noop, int):
             found.noop += f" ({words[noop]})"
         for _ in range(NOOP_STEPS):
             step = self._step(world, noop)
             found.noop_ticks += 1
             found.noop_return += 0.0 if step is None else step.reward
-            if step is None or step.terminated or step.truncated:
+            if _over(step):
                 found.noop_ended = True
                 break
         found.noop_faults = adapter.faults - before
@@ -191,26 +184,18 @@ class Trial:
 
     def _reset(self, world: World, seed: int | None = None) -> None:
         self._next("reset()")
-        began = self._clock.now()
+        began, fault = self._clock.now(), None
         try:
             world.adapter.reset(seed)
-        except EnvironmentFault as fault:
-            self._note(world, fault)
-        else:
-            self._note(world)
-        finally:
-            # The daemon seeds once, before its clock starts.
-            if seed is None:
-                self.found.resets_s.append(self._clock.now() - began)
+        except EnvironmentFault as error:
+            fault = error
+        # The daemon seeds once, before its clock starts.
+        if seed is None:
+            self.found.resets_s.append(self._clock.now() - began)
+        self._note(world, fault)
 
     def _step(self, world: World, action: Any, began: float | None = None) -> Step | None:
-        """One step, looked at; None: it was not what the spaces promise.
-
-        Args:
-            world: the environment.
-            action: as the adapter takes it.
-            began: when it began, if its time counts.
-        """
+        """One step, timed if it is said when it began; None: not what the spaces promise."""
         self._next("step()")
         step, fault = None, None
         try:
@@ -222,7 +207,7 @@ class Trial:
         self._note(world, fault)
         return step
 
-    def _note(self, world: World, fault: EnvironmentFault | None = None) -> None:
+    def _note(self, world: World, fault: EnvironmentFault | None) -> None:
         """Look at what was returned; a fault that has no other name is told as it is."""
         found = self.found
         before = found.spaces.total() + found.rewards.total()

@@ -152,16 +152,12 @@ def _close(found: Findings) -> Judged:
     first, then = found.closed, found.closed_again
     if first is None or then is None:
         return "skip", NOT_REACHED
-    more = {
-        name: count - vars(first)[name]
-        for name, count in vars(then).items()
-        if count > vars(first)[name]
-    }
+    more = [f"{count - first[name]} more {name}" for name, count in then.items()
+            if count > first[name]]
     if more:
-        told = ", ".join(f"{count} more {name}" for name, count in more.items())
-        return "fail", f"{told} after each close", "end and close them in close()"
-    if first.processes > 0:
-        return "warn", f"{first.processes} processes outlive close()", "end them in close()"
+        return "fail", f"{', '.join(more)} after each close", "end and close them in close()"
+    if first["processes"] > 0:
+        return "warn", f"{first['processes']} processes outlive close()", "end them in close()"
     return "ok", "nothing is left behind"
 
 

@@ -20,3 +20,9 @@ def test_an_action_takes_more_than_its_forward_pass(env: str) -> None:
     assert len(measured.takeover_s) >= LEAST_TAKEOVERS
     assert (measured.takeover_s > 0.0).all()
     assert told[-1] == 1.0
+
+
+def test_injected_latency_is_waited_out_not_added() -> None:
+    config = load_config(overrides=["env.id=CartPole-v1", "inference.injected_latency_ms=9000"])
+    measured = measure_acting(config, probe(config), 0.01, lambda done: None)
+    assert measured.inference_s.tolist() == [9.0] * len(measured.forward_s)

@@ -76,6 +76,11 @@ def test_only_this_machine_and_its_own_page(
         assert refused.value.status_code == status
 
 
+def test_two_hosts_are_none(client: TestClient) -> None:
+    hosts = [("host", f"127.0.0.1:{PORT}"), ("host", f"localhost:{PORT}")]
+    assert client.get("/", headers=hosts).status_code == 421
+
+
 @pytest.mark.parametrize(
     "protocols",
     [[], [PROTOCOL], [PROTOCOL, ""], [PROTOCOL, TOKEN + "x"], [PROTOCOL, TOKEN[:-1]], [TOKEN],

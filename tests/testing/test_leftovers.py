@@ -9,7 +9,6 @@ import subprocess
 import pytest
 
 from rtagent.clock import VirtualClock
-from rtagent.testing.findings import Leftovers
 from rtagent.testing.leftovers import SETTLE_S, held, leftovers
 
 
@@ -17,20 +16,20 @@ from rtagent.testing.leftovers import SETTLE_S, held, leftovers
 def test_what_is_new_is_counted_and_waited_for() -> None:
     gc.collect()
     before, clock = held(), VirtualClock()
-    assert leftovers(clock, before).processes == 0
+    assert leftovers(clock, before)["processes"] == 0
     assert clock.now() == 0.0
     pipe = os.pipe()
     with subprocess.Popen(["bash", "-c", "sleep 60 & wait"], start_new_session=True) as shell:
-        while held().processes < before.processes + 2:
+        while held()["processes"] < before["processes"] + 2:
             pass
         left = leftovers(clock, before)
-        assert (left.processes, left.descriptors) == (2, 2)
+        assert (left["processes"], left["descriptors"]) == (2, 2)
         assert clock.now() == pytest.approx(SETTLE_S)
         # What is allowed is not waited for.
         began = clock.now()
-        assert leftovers(clock, before, Leftovers(2, 99, 2)).processes == 2
+        assert leftovers(clock, before, {"processes": 2, "descriptors": 2})["processes"] == 2
         assert clock.now() == began
         os.killpg(shell.pid, 9)
     for end in pipe:
         os.close(end)
-    assert leftovers(clock, before, Leftovers(0, 99, 0)).descriptors == 0
+    assert leftovers(clock, before, {"processes": 0, "descriptors": 0})["descriptors"] == 0

@@ -10,8 +10,7 @@ import gymnasium as gym
 import pytest
 
 from rtagent.clock import VirtualClock
-from rtagent.testing.findings import Findings
-from rtagent.testing.job import Job
+from rtagent.testing.findings import Findings, Job
 from rtagent.testing.report import Check
 from rtagent.testing.trial import MAKING_S, REPEATED_STEPS, RESETS, Trial
 from rtagent.testing.verdicts import judge
@@ -20,10 +19,13 @@ OK = {"usable", "errors", "step time", "reset time", "spaces", "rewards", "episo
       "determinism", "noop", "close"}
 
 
+def job_of(make: Any, **job: Any) -> Job:
+    return Job(make, **{"kwargs": {}, "rate_hz": None, "seconds": 2.0, "seed": 0,
+                        "step_limit_s": 5.0, "reset_limit_s": 60.0, **job})
+
+
 def attempt(make: Any, clock: VirtualClock | None = None, **job: Any) -> Findings:
-    return Trial(
-        Job(make, **{"seconds": 2.0, **job}), lambda *news: None, clock or VirtualClock()
-    ).run()
+    return Trial(job_of(make, **job), lambda *news: None, clock or VirtualClock()).run()
 
 
 def verdicts(make: Any, **job: Any) -> dict[str, Check]:
@@ -92,7 +94,7 @@ def test_a_slow_step_is_timed() -> None:
 def test_what_is_tried_is_announced_with_a_limit() -> None:
     news: list[tuple[str, float, Findings | None]] = []
     trial = Trial(
-        Job(bad_worlds.Honest, seconds=1.0, step_limit_s=8.0, reset_limit_s=9.0),
+        job_of(bad_worlds.Honest, seconds=1.0, step_limit_s=8.0, reset_limit_s=9.0),
         lambda *told: news.append(told), VirtualClock(),
     )
     trial.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtagent.testing.findings import Findings, Leftovers
+from rtagent.testing.findings import Findings
 from rtagent.testing.report import Check, NotRealtime, Report
 from rtagent.testing.verdicts import judge
 
@@ -62,8 +62,9 @@ def test_reset_time_says_what_it_costs(ticks: float, expected: str, advice: str)
 def test_what_grows_with_each_close_is_a_leak(
     first: tuple[int, int, int], then: tuple[int, int, int], expected: str
 ) -> None:
-    check = verdict("close", closed=Leftovers(*first), closed_again=Leftovers(*then))
-    assert check.verdict == expected
+    names = ("processes", "threads", "descriptors")
+    closed, again = (dict(zip(names, counts, strict=True)) for counts in (first, then))
+    assert verdict("close", closed=closed, closed_again=again).verdict == expected
 
 
 def test_nothing_is_said_about_what_was_not_reached() -> None:
