@@ -23,6 +23,7 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[..., Outcome]
+Refused = Callable[..., str]
 
 
 @pytest.fixture
@@ -41,14 +42,37 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
+def refused(run: Run) -> Refused:
+    """Run what must be refused in one line, which is returned, and with code 2."""
+
+    def run_it(*arguments: str) -> str:
+        code, out, err = run(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        return err
+
+    return run_it
+
+
+def announce(folder: Path, url: str, pid: int | None = None) -> None:
+    """The notes that a daemon leaves in its state directory."""
+    note = {"url": url, "pid": pid or os.getpid(), "run_id": "r1"}
+    (folder / "daemon.json").write_text(json.dumps(note))
+    (folder / "token").write_text(TOKEN + "\n")
+
+
+@pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningService]:
     """A service, announced in the configured state directory."""
     monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path))
     monkeypatch.delenv("RTAGENT_TOKEN", raising=False)
     service = RunningService(FakeBackend())
     service.start()
-    note = {"url": f"http://127.0.0.1:{service.port}/", "pid": os.getpid(), "run_id": "r1"}
-    (tmp_path / "daemon.json").write_text(json.dumps(note))
-    (tmp_path / "token").write_text(TOKEN + "\n")
+    announce(tmp_path, f"http://127.0.0.1:{service.port}/")
     yield service
     service.stop()
+
+
+@pytest.fixture
+def backend(service: RunningService) -> FakeBackend:
+    """The imitated daemon behind the service."""
+    return service.backend

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cli import bench, main
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 
 ECHO = '''"""Says what it was told.
 
@@ -58,15 +58,8 @@ def test_runs_one(
     assert capfd.readouterr().out.strip().endswith(passed)
 
 
-@pytest.mark.usefixtures("checkout")
-def test_an_unknown_one(run: Run) -> None:
-    refused = run("bench", "nothing")
-    assert refused.code == 2
-    assert "no benchmark 'nothing'; there are: echo" in refused.err
-
-
-def test_without_a_checkout(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_checkout(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
-    refused = run("bench")
-    assert refused.code == 2
-    assert "source checkout" in refused.err
+    assert "source checkout" in refused("bench")

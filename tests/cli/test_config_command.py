@@ -76,22 +76,3 @@ def test_the_schema_as_markdown(run: Run) -> None:
 def test_what_the_table_says(key: str, values: str, default: str) -> None:
     found = {f"{each.section}.{each.name}": each for each in keys_of(Config.model_json_schema())}
     assert (found[key].values, found[key].default) == (values, default)
-
-
-@pytest.mark.parametrize(
-    "options", [("show", "--format", "markdown"), ("schema", "--format", "table", "--json")]
-)
-def test_a_format_that_does_not_fit_is_refused(run: Run, options: tuple[str, ...]) -> None:
-    refused = run("config", *options)
-    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
-
-
-def test_a_missing_file_is_one_line(run: Run, tmp_path: Path) -> None:
-    refused = run("config", "show", "--config", str(tmp_path / "none.toml"))
-    assert refused.code == 2
-    assert "none.toml: No such file" in refused.err
-
-
-@pytest.mark.parametrize("action", [(), ("erase",)])
-def test_wrong_actions(run: Run, action: tuple[str, ...]) -> None:
-    assert run("config", *action).code == 2

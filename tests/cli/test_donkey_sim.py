@@ -97,26 +97,6 @@ def _race_of_one_lap(env: DonkeyCar) -> list[str]:
     return list(info["race"])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("--port", "70000"), ("--fps", "0"), ("--fps", "nan"), ("--clients", "0"), ("--seed", "-1"),
-     ("--host", "no.such.host.invalid"), ("--track", "oval"), ("--race", "0"), ("--race", "501"),
-     ("--race", "two"), ("--race", "1", "--checkpoints", "0"),
-     ("--race", "1", "--checkpoints", "51"), ("--race", "1", "--race-time-limit", "0.9"),
-     ("--race", "1", "--race-time-limit", "nan"), ("--race-time-limit", "60"),
-     ("--checkpoints", "8")],
-)
-def test_bad_options_are_one_line(
-    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main(["donkey-sim", "--port", "0", *options])
-    except SystemExit as stop:
-        code = int(str(stop.code))
-    assert code == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
-
-
 def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["donkey-sim", "--port", str(taken.getsockname()[1])]) == 2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rtagent.evaluation.process import seed_of
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 from tests.trained import leave_checkpoint
 
 CARTPOLE = ("env.id=CartPole-v1", "policy.width=1")
@@ -54,40 +54,21 @@ def test_a_film_of_the_first_episode(run: Run, tmp_path: Path) -> None:
     capture.release()
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("absent",), "absent: no such checkpoint"),
-    ((".",), "no checkpoint in it; train one"),
-    (("--episodes", "0"), "--episodes 0: must be 1 to"),
-    (("--live", "--video", "a.mp4"), "leave --live out"),
-])
-def test_mistakes_are_one_line(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = run("evaluate", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-
-
-def test_what_does_not_fit_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_one_line(refused: Refused, tmp_path: Path) -> None:
     leave_checkpoint(tmp_path, *CARTPOLE)
-    code, _, err = run("evaluate", str(tmp_path), "--set", "policy.width=2")
-    assert code == 2
-    assert "belongs to the network mlp k=1, not mlp k=2" in err
-    code, _, err = run("evaluate", str(tmp_path), "--video", str(tmp_path / "play.mp4"))
-    assert code == 2
-    assert "shows nothing" in err
-    code, _, err = run("evaluate", str(tmp_path), "--video", str(tmp_path / "play.avi"))
-    assert code == 2
-    assert "must end in .mp4" in err
+    for option, value, said in (
+        ("--set", "policy.width=2", "belongs to the network mlp k=1, not mlp k=2"),
+        ("--video", str(tmp_path / "play.mp4"), "shows nothing"),
+        ("--video", str(tmp_path / "play.avi"), "must end in .mp4"),
+    ):
+        assert said in refused("evaluate", str(tmp_path), option, value)
 
 
-def test_an_old_checkpoint_wants_a_configuration(run: Run, tmp_path: Path) -> None:
+def test_an_old_checkpoint_wants_a_configuration(
+    run: Run, refused: Refused, tmp_path: Path
+) -> None:
     leave_checkpoint(tmp_path, *CARTPOLE, with_config=False)
-    code, _, err = run("evaluate", str(tmp_path))
-    assert code == 2
-    assert "--config FILE" in err
+    assert "--config FILE" in refused("evaluate", str(tmp_path))
     file = tmp_path / "mine.toml"
     file.write_text('[env]\nid = "CartPole-v1"\n[policy]\nwidth = 1\n')
     assert run("evaluate", str(tmp_path), "--config", str(file), "--episodes", "1")[0] == 0

@@ -13,7 +13,7 @@ import torch
 from rtagent.config_sources import load_config
 from rtagent.evaluation.trained_policy import TrainedPolicy
 from rtagent.storage import checkpoint as checkpoints
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 from tests.trained import leave_checkpoint
 
 WORLDS = {
@@ -64,18 +64,11 @@ def test_the_network_of_the_built_in_game(run: Run, tmp_path: Path) -> None:
     assert wanted.shape[1:] == [4, 84, 84]
 
 
-def test_an_unknown_ending_is_refused(run: Run, tmp_path: Path) -> None:
-    leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
-    code, _, err = run("export", str(tmp_path), "--out", str(tmp_path / "policy.h5"))
-    assert code == 2
-    assert "must end in .pt2 or .onnx" in err
-
-
-def test_what_answers_otherwise_is_refused(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_unknown_ending_or_another_answer_is_refused(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
+    export = ("export", str(tmp_path), "--out")
+    assert "must end in .pt2 or .onnx" in refused(*export, str(tmp_path / "policy.h5"))
     monkeypatch.setattr("rtagent.evaluation.export._ask_torch", lambda path, asked: asked.sum() * 0)
-    code, _, err = run("export", str(tmp_path), "--out", str(tmp_path / "policy.pt2"))
-    assert code == 2
-    assert "answers something else" in err
+    assert "answers something else" in refused(*export, str(tmp_path / "policy.pt2"))

@@ -109,13 +109,6 @@ def test_learning_that_was_not_measured_is_unknown() -> None:
     assert plan["advice"][-1] == "too little memory to measure learning here"
 
 
-@pytest.mark.parametrize("seconds", ["0", "-3", "nan", "1e9"])
-def test_bad_seconds(run: Run, seconds: str) -> None:
-    refused = run("plan", "--seconds", seconds)
-    assert refused.code == 2
-    assert refused.err.startswith(f"rtagent: --seconds {float(seconds):g}")
-
-
 def test_the_table_names_injected_latency(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = _measured([0.001] * 10, [0.082] * 10)
     monkeypatch.setattr(plan_command, "measure", lambda *_: (measured, _update(0.028, 0.002)))

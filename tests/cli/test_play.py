@@ -36,10 +36,3 @@ def test_it_plays_greedily_and_learns_nothing(
     assert config.run.resume
     assert config.state_dir != tmp_path
     assert not config.state_dir.exists()
-
-
-def test_a_mistake_is_one_line(run: Run, tmp_path: Path) -> None:
-    code, out, err = run("play", str(tmp_path))
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert "no checkpoint in it" in err

@@ -56,20 +56,6 @@ def test_a_cartridge_is_imported_and_verified(run: Run, state_dir: Path) -> None
     assert run("rom", "list", "--state-dir", str(state_dir / "other")).code == 0
 
 
-@pytest.mark.parametrize(("arguments", "reason"), [
-    (["import"], "needs the PATH"),
-    (["import", "a", "b", "--as", "x"], "one PATH"),
-    (["import", "/none.gb"], "cannot read the cartridge /none.gb"),
-    (["list", "a.gb"], "rom list takes no PATH"),
-    (["verify", "--replace"], "rom verify takes no PATH"),
-])
-def test_what_cannot_be_done_is_one_line(run: Run, arguments: list[str], reason: str) -> None:
-    refused = run("rom", *arguments)
-    assert refused.code == 2
-    assert reason in refused.err
-    assert refused.err.count("\n") == 1
-
-
 @pytest.mark.parametrize("status", ["missing", "wrong hash"])
 def test_verify_fails_on_a_wrong_cartridge(
     run: Run, monkeypatch: pytest.MonkeyPatch, status: str

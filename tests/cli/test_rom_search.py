@@ -10,7 +10,7 @@ import pytest
 
 from rtagent.env.gameboy.game import Game
 from tests.cartridges import REWARDS, ROM
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 
 
 @pytest.fixture(scope="module")
@@ -62,26 +62,8 @@ def test_where_nothing_agrees_it_says_so(run: Run, states: dict[int, Path]) -> N
     assert "no place agrees" in out
 
 
-@pytest.mark.parametrize(("looks", "said"), [
-    (["a.state"], "nothing is known"),
-    (["changed", "a.state"], "stands between two states"),
-    (["a.state=1", "changed"], "stands between two states"),
-    (["a.state", "changed", "changed", "b.state"], "stands between two states"),
-    (["a.state=x"], "expected STATE=VALUE"),
-    (["a.state=1"], "cannot read the start a.state"),
-    (["a.state=1", "--type", "u9"], "--type u9: there are u1"),
-    (["a.state=1", "--most", "0"], "--most 0"),
-])
-def test_mistakes_are_one_line(run: Run, looks: list[str], said: str) -> None:
-    code, out, err = run("rom", "search", str(ROM), *looks)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-
-
-def test_what_is_no_state_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_what_is_no_state_is_one_line(refused: Refused, tmp_path: Path) -> None:
     file = tmp_path / "a.state"
     file.write_bytes(b"no state")
-    code, _, err = run("rom", "search", str(ROM), f"{file}=1")
-    assert code == 2
-    assert "no state of this cartridge on gambatte" in err
+    said = refused("rom", "search", str(ROM), f"{file}=1")
+    assert "no state of this cartridge on gambatte" in said

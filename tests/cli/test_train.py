@@ -15,17 +15,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rtagent.cli import train
-from rtagent.cli.train import Goal, failure_in, live_figures, wish_to_end
+from rtagent.cli.train import Goal, live_figures
 from rtagent.clock import VirtualClock
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.telemetry.event_log import EVENTS_FILE, EventLog
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 
 STATS: dict[str, Any] = {
     "clock": {"uptime_s": 12.5, "ticks": 2500},
@@ -73,8 +72,8 @@ class FakeRuntime:
 
     @property
     def world(self) -> Any:
-        applied = np.array([0, round(self.clock.now() * 10)])
-        return SimpleNamespace(metrics=SimpleNamespace(learners={"applied": applied}))
+        learners = [SimpleNamespace(applied=each) for each in (0, round(self.clock.now() * 10))]
+        return SimpleNamespace(metrics=SimpleNamespace(learners=learners))
 
     def wait_ready(self, timeout: float) -> None:
         if not self.ready:
@@ -131,24 +130,13 @@ def handlers() -> Iterator[None]:
     (["--seconds", "3", "--set", "learning.processes=0"], "nothing would learn"),
     (["--seconds", "3", "--set", "run.tensorboard=false"], "run.tensorboard = false"),
     (["--seconds", "3", "--out", "/proc/nowhere"], "--out /proc/nowhere: "),
+    (["--seconds", "3", "--out", "/proc"], "--out /proc: the folder is not empty"),
 ])
 def test_bad_options_are_one_line(
-    run: Run, runtime: FakeRuntime, options: list[str], reason: str
+    refused: Refused, runtime: FakeRuntime, options: list[str], reason: str
 ) -> None:
-    refused = run("train", *options)
-    assert refused.code == 2
-    assert reason in refused.err
-    assert len(refused.err.splitlines()) == 1
+    assert reason in refused("train", *options)
     assert not runtime.left, "nothing was started"
-
-
-def test_a_folder_with_something_in_it_is_left_alone(
-    run: Run, runtime: FakeRuntime, tmp_path: Path
-) -> None:
-    refused = run("train", "--seconds", "3", "--out", str(tmp_path))
-    assert (refused.code, refused.err) == (2, f"rtagent: --out {tmp_path}: the folder is not "
-                                              "empty\n")
-    assert not runtime.left
 
 
 @pytest.mark.usefixtures("handlers")
@@ -200,30 +188,20 @@ def test_results_go_where_they_are_wanted(run: Run, runtime: FakeRuntime, tmp_pa
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_and_the_results_are_written(
-    run: Run, runtime: FakeRuntime, number: signal.Signals
-) -> None:
-    runtime.at[5] = lambda: os.kill(os.getpid(), number)
-    done = run("train", "--seconds", "1000")
-    assert done.code == 0
-    assert runtime.left
-    assert runtime.clock.now() < 5.0
-    assert (runtime.run_dir / "learning.png").exists()
-
-
-@pytest.mark.usefixtures("handlers")
-def test_a_second_signal_does_not_keep_the_results_from_being_written(
-    run: Run, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+def test_a_signal_ends_it_and_a_second_one_does_not_keep_the_results_from_being_written(
+    run: Run, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     write = train.write_results
 
     def impatient(*arguments: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         return write(*arguments)
 
     monkeypatch.setattr(train, "write_results", impatient)
-    runtime.at[5] = lambda: os.kill(os.getpid(), signal.SIGINT)
+    runtime.at[5] = lambda: os.kill(os.getpid(), number)
     assert run("train", "--seconds", "1000").code == 0
+    assert runtime.left
+    assert runtime.clock.now() < 5.0
     assert (runtime.run_dir / "learning.png").exists()
 
 
@@ -239,39 +217,32 @@ def test_a_signal_before_it_acts_leaves_nothing(run: Run, runtime: FakeRuntime) 
 
 def test_an_agent_that_never_acts(run: Run, runtime: FakeRuntime) -> None:
     runtime.ready = False
-    refused = run("train", "--seconds", "3")
-    assert refused.code == 2
-    assert "the agent does not act after 120 s" in refused.err
+    assert "the agent does not act after 120 s" in run("train", "--seconds", "3").err
 
 
-def test_a_failed_learner_ends_it_and_the_results_are_written(
-    run: Run, runtime: FakeRuntime
+def broken(runtime: FakeRuntime) -> None:
+    raise UserError("the memory is gone")
+
+
+def learner_failed(runtime: FakeRuntime) -> None:
+    runtime.roles.append({"name": "learner 0", "role": "learner", "state": "failed",
+                          "last_error": "Traceback\nValueError: boom\n"})
+
+
+@pytest.mark.parametrize(("happens", "said"), [
+    (learner_failed, "learner 0 has failed: ValueError: boom"), (broken, "the memory is gone"),
+])
+def test_what_cannot_go_on_leaves_the_results_so_far(
+    run: Run, runtime: FakeRuntime, happens: Callable[[FakeRuntime], None], said: str
 ) -> None:
-    failed = {"name": "learner 0", "role": "learner", "state": "failed",
-              "last_error": "Traceback\nValueError: boom\n"}
-    runtime.at[3] = lambda: runtime.roles.append(failed)
+    # That the recorder has failed does not end it.
+    runtime.roles.append({"name": "recorder", "role": "recorder", "state": "failed"})
+    runtime.at[3] = lambda: happens(runtime)
     done = run("train", "--seconds", "1000")
     assert done.code == 2
-    assert "training ended early: learner 0 has failed: ValueError: boom" in done.err
+    assert f"training ended early: {said}" in done.err
+    assert runtime.looks in (3, 4)
     assert (runtime.run_dir / "learning.png").exists()
-
-
-def test_a_daemon_that_breaks_down_leaves_the_results_so_far(
-    run: Run, runtime: FakeRuntime
-) -> None:
-    def broken() -> None:
-        raise UserError("the memory is gone")
-
-    runtime.at[4] = broken
-    done = run("train", "--seconds", "1000")
-    assert done.code == 2
-    assert "training ended early: the memory is gone" in done.err
-    assert (runtime.run_dir / "learning.png").exists()
-
-
-def test_a_failed_recorder_does_not_end_it() -> None:
-    status = {"roles": [{"name": "recorder", "role": "recorder", "state": "failed"}]}
-    assert failure_in(status) is None
 
 
 def test_nothing_recorded_is_no_reason_to_fail(run: Run, runtime: FakeRuntime) -> None:
@@ -298,15 +269,6 @@ def test_a_goal_is_never_overdone() -> None:
     assert Goal(seconds=3.0).done(5.0, 1000) == 3.0
     assert Goal(updates=10).done(5.0, 4) == 4.0
     assert Goal(updates=10).done(5.0, 14) == 10.0
-
-
-@pytest.mark.usefixtures("handlers")
-def test_a_wish_is_only_a_wish() -> None:
-    with wish_to_end() as wish:
-        assert not wish.expressed
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGINT)
-        assert wish.expressed
 
 
 def _rtagent(*arguments: str) -> subprocess.Popen[str]:

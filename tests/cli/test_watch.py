@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -97,16 +96,3 @@ def test_what_the_daemon_does_not_know_is_none(service: RunningService) -> None:
     daemon = watch.find_daemon(None)
     assert daemon.get_if_known("/v1/nothing") is None
     assert daemon.get_if_known("/v1/status") == daemon.get("/v1/status")
-
-
-def test_no_daemon_is_one_line(run: Run, tmp_path: Path) -> None:
-    refused = run("watch", "--state-dir", str(tmp_path))
-    assert refused.code == 2
-    assert refused.err.startswith("rtagent: no daemon runs on the state directory")
-
-
-@pytest.mark.parametrize("interval", ["0", "0.05", "11", "nan"])
-def test_the_interval_is_bounded(run: Run, interval: str) -> None:
-    refused = run("watch", "--interval", interval)
-    assert (refused.code, refused.out) == (2, "")
-    assert "must be 0.1 to 10 seconds" in refused.err

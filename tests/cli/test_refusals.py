@@ -1,0 +1,112 @@
+"""What no command does: one line that says why, and code 2."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cartridges import ROM
+from tests.cli.conftest import Refused
+
+NONE_RUNS = "no daemon runs on the state directory"
+BETWEEN = "stands between two states"
+REFUSED = [
+    ("", "COMMAND"),
+    ("dance", "'dance'"),
+    ("status", NONE_RUNS),
+    ("set inference.processes=3", NONE_RUNS),
+    ("events --follow", NONE_RUNS),
+    ("watch", NONE_RUNS),
+    ("login", NONE_RUNS),
+    ("events --limit 0", "--limit 0: must be 1 to 1000"),
+    ("events --limit 1001", "--limit 1001: must be 1 to 1000"),
+    ("events --limit x", "invalid int value"),
+    *((f"watch --interval {each}", f"--interval {each}: must be 0.1 to 10 seconds")
+      for each in ("0", "0.05", "11", "nan")),
+    *((f"{command} --seconds {each}", f"rtagent: --seconds {float(each):g}: must be above 0")
+      for command in ("doctor", "plan") for each in ("0", "-3", "nan", "1e9")),
+    ("play .", "no checkpoint in it"),
+    ("evaluate .", "no checkpoint in it; train one"),
+    ("evaluate absent", "absent: no such checkpoint"),
+    ("evaluate --episodes 0", "--episodes 0: must be 1 to"),
+    ("evaluate --live --video a.mp4", "leave --live out"),
+    ("bench nothing", "no benchmark 'nothing'; there are: "),
+    *((f"check-env CartPole-v1 --kwargs {each}", f"--kwargs {each}: ")
+      for each in ("{", "[1]", "speed=2")),
+    ("check-env CartPole-v1 --rate-hz 0", "rate_hz = 0"),
+    ("check-env CartPole-v1 --seconds 0", "seconds = 0"),
+    ("config", "required"),
+    ("config erase", "'erase'"),
+    ("config show --format markdown", "--format markdown"),
+    ("config schema --format table --json", "--format table"),
+    ("config show --config none.toml", "none.toml: No such file"),
+    ("simulate --processes many", "'many'"),
+    ("simulate --algorithm magic", "algorithm: 'magic'"),
+    ("simulate --distribution flat", "distribution: 'flat'"),
+    ("simulate --processes 0", "processes: must be 1 to 256, not 0"),
+    ("simulate --processes 10000", "processes: must be 1 to 256, not 10000"),
+    ("simulate --inference-ticks 0", "inference_ticks"),
+    ("simulate --inference-ticks nan", "--inference-ticks nan"),
+    ("simulate --inference-ticks inf", "--inference-ticks inf"),
+    ("simulate --seconds -1", "seconds"),
+    ("simulate --seconds 1e12", "--seconds 1e+12"),
+    ("simulate --spread -0.5", "spread"),
+    ("simulate --spread inf", "--spread inf"),
+    ("simulate --seed -1", "--seed -1"),
+    ("donkey-sim --port 70000", "--port 70000: must be 0 to 65535"),
+    ("donkey-sim --fps 0", "--fps 0"),
+    ("donkey-sim --fps nan", "--fps nan: must be 1 to 240"),
+    ("donkey-sim --clients 0", "--clients 0"),
+    ("donkey-sim --seed -1", "--seed -1"),
+    ("donkey-sim --host no.such.host.invalid --port 0", "cannot listen on no.such.host.invalid"),
+    ("donkey-sim --track oval", "'oval'"),
+    ("donkey-sim --race 0", "--race 0: must be 1 to 500 laps"),
+    ("donkey-sim --race 501", "--race 501"),
+    ("donkey-sim --race two", "'two'"),
+    ("donkey-sim --race 1 --checkpoints 0", "--checkpoints 0: must be 1 to 50"),
+    ("donkey-sim --race 1 --checkpoints 51", "--checkpoints 51"),
+    ("donkey-sim --race 1 --race-time-limit 0.9", "must be 1 to 86400 seconds"),
+    ("donkey-sim --race 1 --race-time-limit nan", "--race-time-limit nan"),
+    ("donkey-sim --race-time-limit 60", "only together with --race"),
+    ("donkey-sim --checkpoints 8", "only together with --race"),
+    ("rom eat", "'eat'"),
+    ("rom list --loud", "--loud"),
+    ("rom list a.gb", "rom list takes no PATH"),
+    ("rom verify --replace", "rom verify takes no PATH"),
+    ("rom import", "needs the PATH"),
+    ("rom import a b --as x", "one PATH"),
+    ("rom import /none.gb", "cannot read the cartridge /none.gb"),
+    (f"rom search {ROM} a.state", "nothing is known"),
+    (f"rom search {ROM} changed a.state", BETWEEN),
+    (f"rom search {ROM} a.state=1 changed", BETWEEN),
+    (f"rom search {ROM} a.state changed changed b.state", BETWEEN),
+    (f"rom search {ROM} a.state=x", "expected STATE=VALUE"),
+    (f"rom search {ROM} a.state=1", "cannot read the start a.state"),
+    (f"rom search {ROM} a.state=1 --type u9", "--type u9: there are u1"),
+    (f"rom search {ROM} a.state=1 --most 0", "--most 0"),
+    ("rom search gameboi a.state=1", "gameboi"),
+    ("rom record", "nothing is to be kept"),
+    ("rom record --states s --port 1 --keys x", "--port goes with the keyboard"),
+    ("rom record rtagent/Starfal-v0 --states s", "no such environment; did you mean"),
+    ("rom record gameboi --states s", "the ROM gameboi is not in"),
+    ("rom record none.gb --states s", "cannot read the cartridge none.gb"),
+    ("rom record rtagent/Tetris-v0 --states s", "the ROM tetris is not in"),
+    ("rom record --states s", "rtagent/Starfall-v0 begins at no saved states"),
+    ("rom record --states /dev/null", "--states /dev/null: File exists"),
+    ("rom record --demonstration a.txt", "has to end in .demo"),
+    ("rom record --demonstration a.demo --keys none.keys", "cannot read the script none.keys"),
+    ("rom record --demonstration a.demo --port 70000", "cannot listen on port 70000"),
+    ("rom record --states s --set env", "--set env"),
+]
+
+
+@pytest.mark.parametrize(("call", "reason"), REFUSED, ids=[call for call, _ in REFUSED])
+def test_it_says_why_in_one_line(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
+    assert reason in refused(*shlex.split(call))
+    assert not list(tmp_path.glob("*.demo"))
