@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
+from rtagent.cli.options import add_json_option, plain_table, report, stdout
 from rtagent.errors import UserError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -26,13 +26,9 @@ def run(args: argparse.Namespace) -> int:
     scripts = _scripts(CHECKOUT / "benchmarks")
     if args.name is None:
         summaries = {name: _summary(path) for name, path in scripts.items()}
-        if args.json:
-            print_json([{"name": name, "summary": text} for name, text in summaries.items()])
-            return 0
-        table = plain_table("benchmark", "what it measures")
-        for row in summaries.items():
-            table.add_row(*row)
-        stdout().print(table)
+        table = plain_table("benchmark", "what it measures", rows=summaries.items())
+        listed = [{"name": name, "summary": text} for name, text in summaries.items()]
+        report(args, listed, lambda _: stdout().print(table))
         return 0
     if args.name not in scripts:
         raise UserError(f"no benchmark {args.name!r}; there are: {', '.join(scripts)}")

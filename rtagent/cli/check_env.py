@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from rtagent.cli.options import add_json_option, add_seconds_option, print_json, stderr
+from rtagent.cli.options import add_json_option, add_seconds_option, report, stderr
 from rtagent.cli.verdicts import show
 from rtagent.errors import UserError
 from rtagent.testing import check_realtime
@@ -32,15 +32,12 @@ def run(args: argparse.Namespace) -> int:
     """Check it in a child process; 0 unless something fails."""
     kwargs = _kwargs(args.kwargs)
     with stderr().status(f"checking {args.env_id}") as line:
-        report = check_realtime(
+        found = check_realtime(
             args.env_id, rate_hz=args.rate_hz, kwargs=kwargs, seconds=args.seconds,
             progress=lambda call: line.update(f"checking {args.env_id}: {call}"),
         )
-    if args.json:
-        print_json(report.as_dict())
-    else:
-        show(report.checks)
-    return 0 if report.ok else EXIT_FAILED
+    report(args, found.as_dict(), lambda _: show(found.checks))
+    return 0 if found.ok else EXIT_FAILED
 
 
 def _kwargs(text: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rtagent.cli.options import (
     config_of,
     plain_table,
     print_json,
+    report,
     stdout,
 )
 from rtagent.config import Config
@@ -57,10 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format:
         raise UserError(f"--format {args.format}: of the schema alone; `show` is TOML, or --json")
     values = config_of(args).model_dump(mode="json")
-    if args.json:
-        print_json(values)
-    else:
-        print("\n".join(toml_lines(values)))
+    report(args, values, lambda sections: print("\n".join(toml_lines(sections))))
     return 0
 
 
@@ -87,10 +85,10 @@ def _show_schema(form: str) -> None:
     elif form == "markdown":
         print("\n".join(_markdown(keys_of(schema))))
     else:
-        table = plain_table("key", "values", "default", "meaning")
+        table = plain_table("key", "values", "default", "meaning", rows=(
+            (f"{section}.{name}", *rest) for section, name, *rest in keys_of(schema)
+        ))
         table.columns[0].no_wrap = True
-        for key in keys_of(schema):
-            table.add_row(f"{key.section}.{key.name}", key.values, key.default, key.meaning)
         console = stdout()
         console.width = max(console.width, LEAST_WIDTH)
         console.print(table)

@@ -14,8 +14,8 @@ from rtagent.cli.options import (
     add_seconds_option,
     check_seconds,
     config_of,
-    print_json,
     progress_bar,
+    report,
 )
 from rtagent.cli.verdicts import show
 from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
@@ -41,8 +41,5 @@ def run(args: argparse.Namespace) -> int:
             seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds))
         )
     checks += [jitter(measured), wake_ups(measured), cpu_sleep(measured)]
-    if args.json:
-        print_json([check._asdict() for check in checks])
-    else:
-        show(checks)
+    report(args, [check._asdict() for check in checks], lambda _: show(checks))
     return EXIT_BAD if any(check.verdict == "bad" for check in checks) else 0

@@ -27,8 +27,8 @@ from rtagent.cli.options import (
     check_between,
     known,
     plain_table,
-    print_json,
     progress_bar,
+    report,
     stdout,
 )
 from rtagent.cli.train import Wish, wish_to_end
@@ -78,10 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if not episodes:
         raise UserError("no episode was finished")
     result = summary(path, saved, episodes, live)
-    if args.json:
-        print_json(result)
-    else:
-        _print(result, args.video)
+    report(args, result, lambda shown: _print(shown, args.video))
     return 0
 
 
@@ -199,10 +196,8 @@ def _print(result: dict[str, Any], video: Path | None) -> None:
     if "inaction_fraction" in result:
         rows["inaction"] = known(result["inaction_fraction"], "{:.2%}")
         rows["delay"] = known(result["delay_ticks"], "{:.1f} ticks on the mean")
-    console, table = stdout(), plain_table("", "")
-    for title, text in rows.items():
-        table.add_row(title, text)
+    console = stdout()
     console.print(f"{result['environment']}, after {result['updates']} updates")
-    console.print(table)
+    console.print(plain_table("", "", rows=rows.items()))
     for file in filter(None, (result["checkpoint"], video)):
         console.print(str(file), soft_wrap=True)

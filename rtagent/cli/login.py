@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rtagent.cli.daemon import add_state_dir_option, find_daemon
-from rtagent.cli.options import add_json_option, print_json
+from rtagent.cli.options import add_json_option, report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,13 +21,7 @@ def run(args: argparse.Namespace) -> int:
     """Print an address, or end all sessions."""
     daemon = find_daemon(args.state_dir)
     if args.end_all:
-        answer = daemon.delete("/v1/sessions")
-        said = f"{answer['ended']} ended"
+        report(args, daemon.delete("/v1/sessions"), lambda answer: print(answer["ended"], "ended"))
     else:
-        answer = daemon.post("/v1/logins")
-        said = str(answer["url"])
-    if args.json:
-        print_json(answer)
-    else:
-        print(said)
+        report(args, daemon.post("/v1/logins"), lambda answer: print(answer["url"]))
     return 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Iterable
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 
@@ -15,6 +16,7 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 
+T = TypeVar("T")
 UNKNOWN = "unknown"
 LONGEST_S = 3600.0
 
@@ -81,11 +83,21 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def plain_table(*columns: str) -> Table:
+def report(args: argparse.Namespace, value: T, show: Callable[[T], object]) -> None:
+    """Print a value as JSON where `--json` asks for it; else show it to a person."""
+    if args.json:
+        print_json(value)
+    else:
+        show(value)
+
+
+def plain_table(*columns: str, rows: Iterable[Iterable[RenderableType]] = ()) -> Table:
     """A table without a frame, as the shell's own tools print them."""
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for column in columns:
         table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

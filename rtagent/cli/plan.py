@@ -19,7 +19,7 @@ from rtagent.cli.options import (
     check_seconds,
     config_of,
     plain_table,
-    print_json,
+    report,
     stderr,
     stdout,
 )
@@ -45,11 +45,7 @@ def run(args: argparse.Namespace) -> int:
         forward, update = measure(
             config, args.seconds, lambda done: progress.update(task, completed=done)
         )
-    plan = make_plan(config, forward, update, len(os.sched_getaffinity(0)))
-    if args.json:
-        print_json(plan)
-    else:
-        _print(plan)
+    report(args, make_plan(config, forward, update, len(os.sched_getaffinity(0))), _print)
     return 0
 
 
@@ -193,10 +189,8 @@ def _print(plan: dict[str, Any]) -> None:
     })
     console.print(f"x = {plan['inference_ticks']:.3f} ticks per inference")
     console.print(f"processes for an action every {plan['interaction_ms']:.3f} ms:")
-    modes = plain_table("", "")
-    for name, count in plan["processes"].items():
-        modes.add_row(f"  {name}", str(count))
-    console.print(modes, "")
+    rows = ((f"  {name}", str(count)) for name, count in plan["processes"].items())
+    console.print(plain_table("", "", rows=rows), "")
     if learning is not None:
         console.print(f"{learning['algorithm']}, {learning['batch_size']} transitions per update")
         _print_times(

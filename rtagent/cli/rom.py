@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rtagent.cli import rom_record, rom_search
 from rtagent.cli.daemon import add_state_dir_option
-from rtagent.cli.options import add_json_option, plain_table, print_json, stdout
+from rtagent.cli.options import add_json_option, plain_table, print_json, report, stdout
 from rtagent.config_sources import load_config
 from rtagent.env.gameboy.rom import RomStatus, bundled_roms
 from rtagent.env.gameboy.rom_library import FOLDER, import_rom, library_roms
@@ -55,14 +55,11 @@ def run(args: argparse.Namespace) -> int:
     if args.paths or args.name or args.replace:
         raise UserError(f"rom {args.action} takes no PATH, --as or --replace")
     bundled, library = bundled_roms(), library_roms(folder)
-    if args.json:
-        print_json([{"title": rom.title, "path": str(rom.path), "licence": rom.licence,
-                     "status": rom.status} for rom in [*bundled, *library]])
-    else:
-        table = plain_table("cartridge", "status", "licence", "path")
-        for rom in [*bundled, *library]:
-            table.add_row(rom.title, rom.status, rom.licence, str(rom.path))
-        stdout().print(table)
+    found = [{"title": rom.title, "status": rom.status, "licence": rom.licence,
+              "path": str(rom.path)} for rom in [*bundled, *library]]
+    report(args, found, lambda roms: stdout().print(plain_table(
+        "cartridge", "status", "licence", "path", rows=(rom.values() for rom in roms)
+    )))
     if args.action == "verify":
         _verify(bundled, library)
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rtagent.cli.options import add_json_option, plain_table, print_json, progress_bar, stdout
+from rtagent.cli.options import add_json_option, plain_table, progress_bar, report, stdout
 from rtagent.config_sources import load_config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError
@@ -58,10 +58,7 @@ def run(args: argparse.Namespace) -> int:
         {"address": f"{place.address:#06x}", "type": place.type, "values": list(place.values)}
         for place in found[: args.most]
     ]
-    if args.json:
-        print_json({"found": len(found), "places": places})
-    else:
-        _print(len(found), places)
+    report(args, {"found": len(found), "places": places}, lambda _: _print(len(found), places))
     return 0
 
 
@@ -132,10 +129,9 @@ def _print(found: int, places: list[dict[str, Any]]) -> None:
     if not found:
         console.print("no place agrees; was each state saved while the number was on the screen?")
         return
-    table = plain_table("address", "type", "values")
-    for place in places:
-        table.add_row(place["address"], place["type"], " ".join(map(str, place["values"])))
-    console.print(table)
+    rows = ((place["address"], place["type"], " ".join(map(str, place["values"])))
+            for place in places)
+    console.print(plain_table("address", "type", "values", rows=rows))
     more = found - len(places)
     if more:
         console.print(f"and {more} more; another state, or --type, leaves fewer")

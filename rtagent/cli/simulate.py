@@ -86,16 +86,15 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(figures)
         return 0
-    table = plain_table("", "", "")
     values: dict[str, Any] = dict(figures)
-    for name, (title, form, meaning) in _EXPLAINED.items():
-        never = name == "converged_s" and values[name] is None
-        table.add_row(title, "never" if never else known(values[name], form), meaning)
+    never = values["converged_s"] is None
+    rows = ((title, "never" if never and name == "converged_s" else known(values[name], form), text)
+            for name, (title, form, text) in _EXPLAINED.items())
     console = stdout()
     console.print(
         f"{config.algorithm}, {config.processes} processes, inference of "
         f"{config.inference_ticks:g} ticks ({config.distribution}), second half of "
         f"{config.seconds:g} s"
     )
-    console.print(table)
+    console.print(plain_table("", "", "", rows=rows))
     return 0

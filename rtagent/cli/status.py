@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import UNKNOWN, add_json_option, known, plain_table, print_json, stdout
+from rtagent.cli.options import UNKNOWN, add_json_option, known, plain_table, report, stdout
 from rtagent.logs.printable import printable
 from rtagent.telemetry.figures.declaration import from_json
 from rtagent.telemetry.figures.document import Answer
@@ -28,11 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print how the daemon is."""
-    report = collect(find_daemon(args.state_dir))
-    if args.json:
-        print_json(report)
-    else:
-        _print(stdout(), report)
+    report(args, collect(find_daemon(args.state_dir)), _print)
     return 0
 
 
@@ -47,29 +41,23 @@ def collect(daemon: Daemon) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, report: Mapping[str, Any]) -> None:
-    status = report["status"]
-    console.print(
-        f"run {status.get('run_id', UNKNOWN)}: {status.get('state', UNKNOWN)} at {report['url']}"
-    )
-    console.print()
-    figures = plain_table("", "")
+def _print(found: Mapping[str, Any]) -> None:
+    console, status = stdout(), found["status"]
     rows = figure_rows(
-        from_json(Answer, report["stats"]), report["injected_latency_ms"],
-        report["automatic_processes"],
+        from_json(Answer, found["stats"]), found["injected_latency_ms"],
+        found["automatic_processes"],
     )
-    for title, text in rows:
-        figures.add_row(title, printable(text))
-    console.print(figures)
-    console.print()
-    processes = plain_table("process", "pid", "state", "restarts")
     roles = status.get("roles", [])
-    for role in roles:
-        processes.add_row(
-            _name(role), str(role.get("pid") or "-"),
-            str(role.get("busy") or role.get("state", UNKNOWN)), str(role.get("restarts", 0)),
-        )
-    console.print(processes)
+    processes = (
+        (_name(role), str(role.get("pid") or "-"),
+         str(role.get("busy") or role.get("state", UNKNOWN)), str(role.get("restarts", 0)))
+        for role in roles
+    )
+    console.print(
+        f"run {status.get('run_id', UNKNOWN)}: {status.get('state', UNKNOWN)} at {found['url']}\n",
+        plain_table("", "", rows=((title, printable(text)) for title, text in rows)), "",
+        plain_table("process", "pid", "state", "restarts", rows=processes),
+    )
     for role in roles:
         if role.get("last_error"):
             console.print(f"\nlast error of {_name(role)}:")

@@ -20,7 +20,7 @@ from rtagent.cli.options import (
     check_seconds,
     known,
     plain_table,
-    print_json,
+    report,
     stderr,
     stdout,
 )
@@ -114,10 +114,8 @@ def run(args: argparse.Namespace) -> int:
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
     summary |= _returns(Path(results["episodes_file"]))
-    if args.json:
-        print_json({"run_id": runtime.run_id, **summary, **results})
-    else:
-        _print(summary, results)
+    told = {"run_id": runtime.run_id, **summary, **results}
+    report(args, told, lambda _: _print(summary, results))
     if outcome.failure is not None:
         raise UserError(f"training ended early: {outcome.failure}")
     return 0
@@ -328,7 +326,7 @@ def write_results(
 
 
 def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    console, table, horizons = stdout(), plain_table("", ""), summary["horizons"]
+    console, horizons = stdout(), summary["horizons"]
     last = f"mean_return_last_{LAST_EPISODES}"
     rows = {
         "trained for": f"{known(summary['seconds'], '{:.1f} s')}, {summary['ticks']} ticks",
@@ -340,9 +338,7 @@ def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
     }
     if horizons["met"] is not None:
         rows["horizons"] = f"{horizons['met']} met, {horizons['missed']} missed"
-    for row in rows.items():
-        table.add_row(*row)
-    console.print(table, "")
+    console.print(plain_table("", "", rows=rows.items()), "")
     for path in filter(None, results.values()):
         # Whole, however narrow the terminal is: paths are there to be copied.
         console.print(path, soft_wrap=True)

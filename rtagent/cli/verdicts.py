@@ -37,8 +37,8 @@ def judged(name: str, good: bool, found: str, advice: str, otherwise: Verdict = 
 
 def show(checks: Sequence[Check | report.Check]) -> None:
     """Print a report."""
-    table = plain_table("", "", "")
-    for check in checks:
-        told = f"{check.found}\n{check.advice}" if check.advice else check.found
-        table.add_row(Text(check.verdict, _STYLES[check.verdict]), check.name, told)
-    stdout().print(table)
+    stdout().print(plain_table("", "", "", rows=(
+        (Text(check.verdict, _STYLES[check.verdict]), check.name,
+         "\n".join(filter(None, (check.found, check.advice))))
+        for check in checks
+    )))

@@ -116,9 +116,9 @@ class FakeBackend:
         self.picture: Picture | None = np.arange(84 * 84, dtype=np.uint32).reshape(84, 84).astype(
             np.uint8
         )
-        values = live_values(Config())
+        self.live = live_values(Config())
         self.settings, self.learners, self.limits = (
-            values[section] for section in ("inference", "learning", "r3")
+            self.live[section] for section in ("inference", "learning", "r3")
         )
         self.files: list[dict[str, Any]] = []
         self.may_write = threading.Event()
@@ -152,8 +152,7 @@ class FakeBackend:
         return self.figures
 
     def config(self) -> dict[str, Any]:
-        live = {"inference": self.settings, "learning": self.learners, "r3": self.limits}
-        return with_values(Config(), live).model_dump(mode="json")
+        return with_values(Config(), self.live).model_dump(mode="json")
 
     def screen(self) -> Picture | None:
         return self.picture
@@ -209,14 +208,13 @@ class FakeBackend:
             assert self.may_write.wait(5.0)
             return {"file": "checkpoint-000000004100.safetensors", "updates": 4100,
                     "replay": arguments["replay"], "seconds": 0.4}
-        settings = {"inference": self.settings, "learning": self.learners, "r3": self.limits}
         for section, changes in arguments.items():
-            settings[section].update(changes)
-            figures = self.figures[section]
+            self.live[section].update(changes)
+            figures = self.figures.get(section, {})
             figures.update(
                 {key: value for key, value in changes.items() if key in figures and value != "auto"}
             )
-        return {section: dict(settings[section]) for section in arguments}
+        return {section: dict(self.live[section]) for section in arguments}
 
 
 @pytest.fixture(scope="session", autouse=True)
