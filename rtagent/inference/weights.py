@@ -13,34 +13,16 @@ time. While one snapshot is prepared a newer one does not interrupt it.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from rtagent.clock import Clock
-from rtagent.memory.array_buffer import Floats, Reading
+from rtagent.inference.standby import Standby
+from rtagent.memory.array_buffer import Reading
 from rtagent.memory.double_buffer import READ_ATTEMPTS
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 
 MOST_TORN = 3
 """Copies written over in a row, after which the next one is made without a pause."""
-
-
-class Double(Protocol):
-    """What `standby.Standby` is."""
-
-    @property
-    def pieces(self) -> int:
-        """Into how many the weights are cut."""
-        ...
-
-    def fill(self, piece: int, values: Floats) -> None:
-        """Copy one piece into the idle network."""
-        ...
-
-    def swap(self) -> None:
-        """Let the idle network act."""
-        ...
 
 
 class Weights:
@@ -58,7 +40,7 @@ class Weights:
     """
 
     def __init__(
-        self, buffers: WeightBuffers, parameters: int, standby: Double, clock: Clock
+        self, buffers: WeightBuffers, parameters: int, standby: Standby, clock: Clock
     ) -> None:
         self._buffers = buffers
         self._standby = standby

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.world import WorldMemory
 from rtagent.r3.equations import replay_ticks
 
 AIM = 0.99
 """Share of the budget that is handed out, so that it is honoured although measurements lag."""
 LEAST_TICKS = 256
 _MIB = 1 << 20
-
-
-class ReplayMemory(Protocol):
-    """What must be known of the owner of the shared memory (`WorldMemory`)."""
-
-    bytes_per_tick: int
-
-    def pages(self) -> dict[str, int]:
-        """Bytes held by each arena."""
-
-    def ticks_in(self, size: int) -> int:
-        """The limit that keeps the rings within so many bytes."""
 
 
 class ReplaySizes:
@@ -42,7 +29,7 @@ class ReplaySizes:
         most_bytes: memory of so many ticks.
     """
 
-    def __init__(self, memory: ReplayMemory, blueprint: Blueprint, config: Config) -> None:
+    def __init__(self, memory: WorldMemory, blueprint: Blueprint, config: Config) -> None:
         learning = config.learning
         enough = 2 * max(learning.learning_starts, learning.n_step, LEAST_TICKS)
         self._memory, self._blueprint = memory, blueprint

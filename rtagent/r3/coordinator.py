@@ -21,8 +21,8 @@ from rtagent.config import Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import Reservations
 from rtagent.memory.usage import Level, memory_levels, private_bytes
-from rtagent.memory.world import World
-from rtagent.r3.budget import ReplayMemory, ReplaySizes, check_budget
+from rtagent.memory.world import World, WorldMemory
+from rtagent.r3.budget import ReplaySizes, check_budget
 from rtagent.r3.controller import HorizonKeeper
 from rtagent.r3.division import Division, EpisodeScales
 from rtagent.r3.events import DecisionEvents
@@ -48,7 +48,7 @@ class Coordinator:
     """
 
     def __init__(
-        self, memory: ReplayMemory, world: World, config: Config, clock: Clock,
+        self, memory: WorldMemory, world: World, config: Config, clock: Clock,
         event: Callable[..., None], pids: Callable[[], Iterable[int]],
         levels: Callable[[], Sequence[Level]] = memory_levels,
         private: Callable[[Iterable[int]], int | None] = private_bytes,
@@ -146,16 +146,17 @@ class Coordinator:
         shortage = self._pressure.notice(now, settled=settled)
         if shortage is None:
             return False
-        if shortage.kind == "out_of_memory":
+        kind, inputs = shortage
+        if kind == "out_of_memory":
             self._usage.forget_largest_batch()
         before = self._order
         self._division.halve(desired)
         self._set_order(desired)
         if self._order == before:
             return False
-        self._pressure_events += shortage.kind == "memory_pressure"
+        self._pressure_events += kind == "memory_pressure"
         self._event(
-            shortage.kind, **shortage.inputs, replay_bytes=int(self._division.replay or 0),
+            kind, **inputs, replay_bytes=int(self._division.replay or 0),
             batch_bytes=int(self._division.batch or 0), ticks_limit=self._order.ticks_limit,
             ticks_limit_before=before.ticks_limit,
         )

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 
 from rtagent.memory.control import DesiredState
-from rtagent.memory.world import World
+from rtagent.memory.world import World, WorldMemory
 from rtagent.r3 import equations
-from rtagent.r3.budget import ReplayMemory
 from rtagent.r3.controller import batch_in_force
 
 RINGS = ("frames", "ledger")
@@ -31,7 +30,7 @@ class MemoryUsage:
     """
 
     def __init__(
-        self, memory: ReplayMemory, world: World, pids: Callable[[], Iterable[int]],
+        self, memory: WorldMemory, world: World, pids: Callable[[], Iterable[int]],
         private: Callable[[Iterable[int]], int | None],
     ) -> None:
         self._memory, self._world = memory, world

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.usage import Level
 
+Shortage = tuple[str, dict[str, Any]]
 SHRINK_EVERY_S = 0.5
 PUNCHING_S = 2.0
 """While memory is still being given back, the next halving waits so long."""
 CALM_S = 10.0
 """Nothing is taken back for so long after something was given up."""
-
-
-@dataclass(frozen=True)
-class Shortage:
-    """Why something must be given up.
-
-    Attributes:
-        kind: of event: out_of_memory or memory_pressure.
-        inputs: what was seen.
-    """
-
-    kind: str
-    inputs: dict[str, Any]
 
 
 class Pressure:
@@ -45,7 +32,7 @@ class Pressure:
         self._calm = True
 
     def notice(self, now: float, *, settled: bool) -> Shortage | None:
-        """Look once; what is to be answered by a halving, if anything.
+        """Look once; what is to be answered by a halving, if anything: the event and its details.
 
         Args:
             now: seconds.
@@ -67,14 +54,14 @@ class Pressure:
         if failures <= self._failures:
             return None
         self._failures = failures
-        return Shortage("out_of_memory", {"batches_that_did_not_fit": failures})
+        return "out_of_memory", {"batches_that_did_not_fit": failures}
 
     def _full(self, now: float, levels: Sequence[Level], settled: bool) -> Shortage | None:
         short = [level for level in levels if level.short]
         if not short or now - self._noticed_at < (SHRINK_EVERY_S if settled else PUNCHING_S):
             return None
         level = min(short, key=lambda level: level.available)
-        return Shortage("memory_pressure", {
+        return "memory_pressure", {
             "where": level.name, "available_bytes": level.available,
             "floor_bytes": level.floor, "stalled_percent": level.stalled_percent,
-        })
+        }

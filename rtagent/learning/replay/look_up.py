@@ -7,7 +7,7 @@ one pass over the rows where NumPy takes half a dozen small steps.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,47 +67,40 @@ def row_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
     )
 
 
-class Columns(NamedTuple):
-    """Where an index keeps its transitions; serial number s lies in slot s mod capacity.
-
-    Attributes:
-        frames: (capacity,).
-        rows: (capacity,) of a `row_dtype`.
-    """
-
-    frames: Ints
-    rows: npt.NDArray[Any]
-
-
 class LookUp:
     """A copy of transitions, column by column; prepared once and made often.
 
     Args:
-        columns: what to copy from.
+        frames: (capacity,) where the index keeps its transitions; serial number s lies in slot
+            s mod capacity.
+        rows: (capacity,) of a `row_dtype`.
         serials: (n,), contiguous, looked at when it runs; they must be held then.
         out: of n transitions, filled when it runs.
     """
 
-    def __init__(self, columns: Columns, serials: Ints, out: Transitions) -> None:
-        self._columns, self._serials, self._out = columns, serials, out
+    def __init__(
+        self, frames: Ints, rows: npt.NDArray[Any], serials: Ints, out: Transitions
+    ) -> None:
+        self._frames, self._rows, self._serials, self._out = frames, rows, serials, out
 
     def run(self) -> int:
         """Copy; frames from state to successor if that is the same for all, else 0."""
-        columns, out = self._columns, self._out
-        slots = self._serials % len(columns.frames)
-        columns.frames.take(slots, out=out.frame, mode="clip")
-        columns.rows.take(slots, out=out.rows, mode="clip")
+        out, slots = self._out, self._serials % len(self._frames)
+        self._frames.take(slots, out=out.frame, mode="clip")
+        self._rows.take(slots, out=out.rows, mode="clip")
         np.add(out.frame, out.shift, out=out.next_frame)
         shift = int(out.shift[0]) if len(out) else 0
         return shift if np.count_nonzero(out.shift == shift) == len(out) else 0
 
 
-def prepare_look_up(columns: Columns, serials: Ints, out: Transitions) -> LookUp:
+def prepare_look_up(
+    frames: Ints, rows: npt.NDArray[Any], serials: Ints, out: Transitions
+) -> LookUp:
     """A `LookUp`, compiled where that is possible."""
     function = compiled("rtagent_look_up")
     if function is None:
-        return LookUp(columns, serials, out)
-    return _CompiledLookUp(function, columns, serials, out)
+        return LookUp(frames, rows, serials, out)
+    return _CompiledLookUp(function, frames, rows, serials, out)
 
 
 class _Job(ctypes.Structure):
@@ -125,16 +118,17 @@ class _CompiledLookUp(LookUp):
     """Row by row."""
 
     def __init__(
-        self, function: Function, columns: Columns, serials: Ints, out: Transitions
+        self, function: Function, frames: Ints, rows: npt.NDArray[Any], serials: Ints,
+        out: Transitions,
     ) -> None:
         # As long as this object lives, so does the memory that the job points to.
-        super().__init__(columns, serials, out)
+        super().__init__(frames, rows, serials, out)
         self._function = function
-        arrays = (columns.frames, columns.rows, serials, out.frame, out.next_frame, out.rows)
-        fields = columns.rows.dtype.fields
+        arrays = (frames, rows, serials, out.frame, out.next_frame, out.rows)
+        fields = rows.dtype.fields
         assert fields is not None
         self._job = _Job(
-            *(array.ctypes.data for array in arrays), len(columns.frames), columns.rows.itemsize,
+            *(array.ctypes.data for array in arrays), len(frames), rows.itemsize,
             fields["shift"][1], len(serials),
         )
         self._address = ctypes.addressof(self._job)

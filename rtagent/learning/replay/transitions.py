@@ -38,7 +38,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.learning.replay.look_up import (
-    Columns,
     Flags,
     Ints,
     LookUp,
@@ -116,7 +115,6 @@ class DecisionIndex:
         # Beside the other columns, because it is searched.
         self._frames: Ints = np.empty(capacity, np.int64)
         self._rows = np.empty(capacity, row_dtype(action))
-        self._columns = Columns(self._frames, self._rows)
         self._search = prepare_search(self._frames)
         self._first = 0
         self._end = 0
@@ -140,12 +138,12 @@ class DecisionIndex:
     def get(self, serials: Ints) -> Transitions:
         """Copies of the transitions with these serial numbers, which must lie in `span`."""
         found = self.room(len(serials))
-        LookUp(self._columns, serials, found).run()
+        LookUp(self._frames, self._rows, serials, found).run()
         return found
 
     def prepare(self, serials: Ints, out: Transitions) -> LookUp:
         """A copy like that of `get` into `room(n)`, which can be made again; see `LookUp`."""
-        return prepare_look_up(self._columns, serials, out)
+        return prepare_look_up(self._frames, self._rows, serials, out)
 
     def frames(self, start: int, stop: int) -> Ints:
         """The states' frames of the transitions start <= serial < stop, which lie in `span`."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.learning.replay.look_up import Columns, Transitions, prepare_look_up, row_dtype
+from rtagent.learning.replay.look_up import Transitions, prepare_look_up, row_dtype
 
 pytestmark = pytest.mark.usefixtures("either_way")
 CAPACITY = 50
@@ -16,6 +16,7 @@ ACTIONS = {
     "continuous": np.dtype(("<f4", (3,))),
     "double": np.dtype(("<f8", (2,))),
 }
+Columns = tuple[Any, Any]
 
 
 @pytest.fixture(params=ACTIONS)
@@ -31,13 +32,13 @@ def columns(request: pytest.FixtureRequest) -> Columns:
     rows["demonstrated"] = rng.random(CAPACITY) < 0.3
     rows["action"] = rng.integers(0, 100, rows["action"].shape)
     frames = np.cumsum(rng.integers(1, 4, CAPACITY))
-    return Columns(frames, rows)
+    return frames, rows
 
 
 def check(out: Transitions, columns: Columns, serials: Any) -> None:
     """Row by row, as the index would be read by hand."""
     for i, serial in enumerate(serials):
-        row, frame = columns.rows[serial % CAPACITY], columns.frames[serial % CAPACITY]
+        row, frame = columns[1][serial % CAPACITY], columns[0][serial % CAPACITY]
         assert out.frame[i] == frame
         assert out.next_frame[i] == frame + row["shift"]
         assert out.discount[i] == row["discount"]
@@ -49,17 +50,17 @@ def check(out: Transitions, columns: Columns, serials: Any) -> None:
 
 def test_all_columns_of_serials_that_have_gone_round(columns: Columns) -> None:
     serials = np.random.default_rng(1).integers(10**12, 10**12 + CAPACITY, 40)
-    out = Transitions(40, columns.rows.dtype)
-    prepare_look_up(columns, serials, out).run()
+    out = Transitions(40, columns[1].dtype)
+    prepare_look_up(*columns, serials, out).run()
     check(out, columns, serials)
 
 
 def test_it_looks_anew_each_time(columns: Columns) -> None:
-    serials, out = np.arange(5), Transitions(5, columns.rows.dtype)
-    look_up = prepare_look_up(columns, serials, out)
+    serials, out = np.arange(5), Transitions(5, columns[1].dtype)
+    look_up = prepare_look_up(*columns, serials, out)
     look_up.run()
     serials += 20
-    columns.rows["reward"] += 1.0
+    columns[1]["reward"] += 1.0
     look_up.run()
     check(out, columns, serials)
 
@@ -75,6 +76,6 @@ def test_the_shift_that_all_have_in_common(
     columns: Columns, shifts: list[int], common: int
 ) -> None:
     count = len(shifts)
-    columns.rows["shift"][:count] = shifts
-    out = Transitions(count, columns.rows.dtype)
-    assert prepare_look_up(columns, np.arange(count), out).run() == common
+    columns[1]["shift"][:count] = shifts
+    out = Transitions(count, columns[1].dtype)
+    assert prepare_look_up(*columns, np.arange(count), out).run() == common
