@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.demonstrations import margin_loss
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
+from rtagent.learning.algorithms.td3 import actor_loss, critics_loss, smoothed_actions, td3_targets
 
 COUNT, KINDS = 33, 4
 SUPPORT = torch.linspace(-2.0, 3.0, 11)
@@ -51,29 +52,27 @@ def first_best(values: Any) -> int:
     return max(range(len(values)), key=lambda action: float(values[action]))
 
 
-# ---- DQN and Double DQN
+# ---- targets of one value, DQN and Double DQN
 
 
-def test_dqn_targets_are_the_equation(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("kind", ["dqn", "double-dqn", "td3"])
+def test_targets_are_the_equation(kind: str, rng: np.random.Generator) -> None:
     rewards, discounts, terminals = transitions(rng)
-    next_values = normal(rng, COUNT, KINDS)
+    chosen_by, values = normal(rng, COUNT, KINDS), normal(rng, COUNT, KINDS)
+    end = tensors(terminals)[0]
+    if kind == "dqn":
+        found = dqn_targets(*tensors(rewards, discounts, values), end)
+        ahead = [max(each) for each in values]
+    elif kind == "double-dqn":
+        found = double_dqn_targets(*tensors(rewards, discounts, chosen_by, values), end)
+        ahead = [values[i][first_best(chosen_by[i])] for i in range(COUNT)]
+    else:
+        # The least hopeful of four critics.
+        found = td3_targets(*tensors(rewards, discounts, values.T), end)
+        ahead = [min(each) for each in values]
     wanted = [
-        rewards[i] if terminals[i] else rewards[i] + discounts[i] * max(next_values[i])
-        for i in range(COUNT)
+        rewards[i] if terminals[i] else rewards[i] + discounts[i] * ahead[i] for i in range(COUNT)
     ]
-    found = dqn_targets(*tensors(rewards, discounts, next_values, terminals))
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_double_dqn_targets_are_the_equation(rng: np.random.Generator) -> None:
-    rewards, discounts, terminals = transitions(rng)
-    chosen_by, next_values = normal(rng, COUNT, KINDS), normal(rng, COUNT, KINDS)
-    wanted = [
-        rewards[i] if terminals[i]
-        else rewards[i] + discounts[i] * next_values[i][first_best(chosen_by[i])]
-        for i in range(COUNT)
-    ]
-    found = double_dqn_targets(*tensors(rewards, discounts, chosen_by, next_values, terminals))
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -260,6 +259,61 @@ def test_a_distribution_that_is_right_is_no_priority() -> None:
     assert float(logits.grad.abs().max()) < 1e-6
 
 
+# ---- TD3
+
+
+def test_smoothed_actions_are_the_equation(rng: np.random.Generator) -> None:
+    low, high = np.float32([-1.0, 0.0, -8.0]), np.float32([1.0, 0.5, 2.0])
+    actions = rng.uniform(low, high, (COUNT, 3)).astype(np.float32)
+    noise = normal(rng, COUNT, 3)
+    wanted = np.empty_like(actions)
+    for i in range(COUNT):
+        for part in range(3):
+            moved = min(max(noise[i][part], -0.5), 0.5) * (high[part] - low[part]) / 2
+            wanted[i, part] = min(max(actions[i][part] + moved, low[part]), high[part])
+    found = smoothed_actions(*tensors(actions, noise), 0.5, *tensors(low, high))
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6, atol=1e-6)
+    assert (wanted == low).any()
+    assert (wanted == high).any()
+
+
+def test_the_critics_loss_is_the_weighted_equation(rng: np.random.Generator) -> None:
+    values, targets = normal(rng, 2, COUNT), normal(rng, COUNT)
+    weights = rng.random(COUNT).astype(np.float32)
+    wanted = sum(
+        sum(weights[i] * (targets[i] - values[critic][i]) ** 2 for i in range(COUNT)) / COUNT
+        for critic in range(2)
+    )
+    far = [
+        sum(abs(targets[i] - values[critic][i]) for critic in range(2)) / 2 for i in range(COUNT)
+    ]
+    loss, errors = critics_loss(*tensors(values, targets, weights))
+    assert float(loss) == pytest.approx(float(wanted), rel=1e-5)
+    np.testing.assert_allclose(errors.numpy(), far, rtol=1e-5, atol=1e-6)
+
+
+def test_the_actor_loss_is_the_weighted_equation(rng: np.random.Generator) -> None:
+    values, weights = normal(rng, COUNT), rng.random(COUNT).astype(np.float32)
+    wanted = -sum(weights[i] * values[i] for i in range(COUNT)) / COUNT
+    assert float(actor_loss(*tensors(values, weights))) == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_no_gradient_through_the_targets_of_td3() -> None:
+    next_values = torch.ones(2, 1, requires_grad=True)
+    actions = torch.zeros(1, 1, requires_grad=True)
+    one = torch.ones(1)
+    targets = td3_targets(one, one, next_values, torch.tensor([False]))
+    smoothed = smoothed_actions(actions, torch.zeros(1, 1), 0.5, -one, one)
+    assert not targets.requires_grad
+    assert not smoothed.requires_grad
+    values = torch.zeros(2, 1, requires_grad=True)
+    loss, errors = critics_loss(values, targets, one)
+    loss.backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [[-4.0], [-4.0]]
+    assert not errors.requires_grad
+
+
 # ---- all
 
 
@@ -269,3 +323,4 @@ def test_a_terminal_state_has_no_value_whatever_the_network_says(told: float) ->
     values = torch.full((1, 2), told)
     assert dqn_targets(reward, discount, values, terminal).tolist() == [2.0]
     assert double_dqn_targets(reward, discount, values, values, terminal).tolist() == [2.0]
+    assert td3_targets(reward, discount, values.T, terminal).tolist() == [2.0]

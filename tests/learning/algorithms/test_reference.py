@@ -1,7 +1,8 @@
-"""DQN against Stable-Baselines3: the same weights, the same batches, the same numbers."""
+"""DQN and TD3 against Stable-Baselines3: the same weights, the same batches, the same numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -16,55 +17,60 @@ from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning.algorithms.dqn import dqn_targets
 from rtagent.learning.replay.batch import Batch
-from rtagent.policy import networks
+from rtagent.policy.actor_critic import build_learned
 
 STEPS, BATCH = 8, 32
-LEARNING = LearningConfig(
-    n_step=1, learning_rate=1e-3, gamma=0.97, gradient_clip=0.5, target_period=3,
-    precision="float32",
-)
+COMMON: dict[str, Any] = {
+    "n_step": 1, "learning_rate": 1e-3, "gamma": 0.97, "precision": "float32"
+}
+DQN = LearningConfig(gradient_clip=0.5, target_period=3, **COMMON)
+TD3 = LearningConfig(gradient_clip=0.0, policy_delay=3, target_noise=0.3, **COMMON)
 
 
-@pytest.fixture(scope="module")
-def theirs() -> Any:
-    """Their agent, its replay filled with random play, its two networks different."""
-    agent = stable_baselines3.DQN(
-        "MlpPolicy", "CartPole-v1", learning_rate=LEARNING.learning_rate, gamma=LEARNING.gamma,
-        max_grad_norm=LEARNING.gradient_clip, learning_starts=1000, seed=0, device="cpu",
-        policy_kwargs={"net_arch": [64, 64]},
-    )
+def trained(agent: Any, targets: list[nn.Module], spread: float) -> Any:
+    """Their agent, its replay filled with random play, its targets different from its networks."""
     agent.learn(400)
-    for parameter in agent.policy.q_net_target.parameters():
-        nn.init.normal_(parameter, std=0.3)
+    for module in targets:
+        for parameter in module.parameters():
+            nn.init.normal_(parameter, std=spread)
     return agent
 
 
-def ours_like(theirs: Any) -> LocalUpdate:
-    """Our agent with the weights of theirs."""
-    space = gym.spaces.Box(-np.inf, np.inf, (1, 4), np.float32)
-    network = networks.build(PolicyConfig(network="mlp"), space, gym.spaces.Discrete(2))
-    ours = LocalUpdate(network, LEARNING)
-    for mine, other in (
-        (ours.network, theirs.policy.q_net), (ours.algorithm.target, theirs.policy.q_net_target)
-    ):
-        values = list(other.state_dict().values())
-        mine.load_state_dict(dict(zip(mine.state_dict(), values, strict=True)))
-    return ours
+def ours_for(values: int, actions: gym.Space[Any], learning: LearningConfig) -> LocalUpdate:
+    space = gym.spaces.Box(-np.inf, np.inf, (1, values), np.float32)
+    network = build_learned(PolicyConfig(network="mlp"), space, actions, learning)
+    return LocalUpdate(network, learning)
 
 
-def as_batch(samples: Any) -> Batch:
+def load(mine: nn.Module, other: nn.Module) -> None:
+    values = list(other.state_dict().values())
+    mine.load_state_dict(dict(zip(mine.state_dict(), values, strict=True)))
+
+
+def assert_same(mine: nn.Module, other: nn.Module) -> None:
+    for one, two in zip(mine.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+
+
+def as_batch(samples: Any, actions: torch.Tensor) -> Batch:
     return Batch(
-        observations=samples.observations[:, None], actions=samples.actions[:, 0],
-        rewards=samples.rewards[:, 0], discounts=torch.full((BATCH,), LEARNING.gamma),
+        observations=samples.observations[:, None], actions=actions,
+        rewards=samples.rewards[:, 0], discounts=torch.full((BATCH,), COMMON["gamma"]),
         next_observations=samples.next_observations[:, None], terminals=samples.dones[:, 0].bool(),
         weights=torch.ones(BATCH),
     )
 
 
-def test_updates_are_those_of_stable_baselines3(
-    theirs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = ours_like(theirs)
+def test_updates_of_dqn(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = stable_baselines3.DQN(
+        "MlpPolicy", "CartPole-v1", learning_rate=DQN.learning_rate, gamma=DQN.gamma,
+        max_grad_norm=DQN.gradient_clip, learning_starts=1000, seed=0, device="cpu",
+        policy_kwargs={"net_arch": [64, 64]},
+    )
+    trained(theirs, [theirs.policy.q_net_target], 0.3)
+    ours = ours_for(4, gym.spaces.Discrete(2), DQN)
+    load(ours.network, theirs.policy.q_net)
+    load(ours.algorithm.target, theirs.policy.q_net_target)
     seen: list[list[torch.Tensor]] = []
     plain_loss = functional.smooth_l1_loss
 
@@ -75,7 +81,7 @@ def test_updates_are_those_of_stable_baselines3(
     terminals = 0
     for step in range(1, STEPS + 1):
         samples = theirs.replay_buffer.sample(BATCH)
-        batch = as_batch(samples)
+        batch = as_batch(samples, samples.actions[:, 0])
         terminals += int(batch.terminals.sum())
         with monkeypatch.context() as patch:
             patch.setattr(theirs.replay_buffer, "sample", lambda *_, kept=samples, **__: kept)
@@ -89,14 +95,82 @@ def test_updates_are_those_of_stable_baselines3(
         torch.testing.assert_close(targets, their_targets)
         torch.testing.assert_close(result.errors, (their_targets - values).abs())
         assert result.loss == pytest.approx(theirs.logger.name_to_value["train/loss"], rel=1e-5)
-        assert result.gradient_norm > LEARNING.gradient_clip
+        assert result.gradient_norm > DQN.gradient_clip
         assert_same(ours.network, theirs.policy.q_net)
-        if step % LEARNING.target_period == 0:
+        if step % DQN.target_period == 0:
             theirs.policy.q_net_target.load_state_dict(theirs.policy.q_net.state_dict())
         assert_same(ours.algorithm.target, theirs.policy.q_net_target)
     assert terminals > 0
 
 
-def assert_same(mine: nn.Module, other: nn.Module) -> None:
-    for one, two in zip(mine.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+class StepLater:
+    """Their critics' optimizer: its step is put off until the actor has its gradient.
+
+    They take the actor's gradient after the critics' step, we take both at the same weights.
+
+    Args:
+        optimizer: the real one.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self.param_groups = optimizer.param_groups
+        self._kept: list[torch.Tensor] = []
+
+    def zero_grad(self) -> None:
+        self._optimizer.zero_grad()
+
+    def step(self) -> None:
+        self._kept = [p.grad.clone() for p in self._parameters()]
+
+    def finish(self) -> None:
+        for parameter, slope in zip(self._parameters(), self._kept, strict=True):
+            parameter.grad = slope
+        self._optimizer.step()
+
+    def _parameters(self) -> list[Any]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+
+def test_updates_of_td3(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = stable_baselines3.TD3(
+        "MlpPolicy", "Pendulum-v1", learning_rate=TD3.learning_rate, gamma=TD3.gamma,
+        learning_starts=1000, seed=0, device="cpu", tau=0.005, policy_delay=3,
+        target_policy_noise=0.3, policy_kwargs={"net_arch": [64, 64]},
+    )
+    trained(theirs, [theirs.actor_target, theirs.critic_target], 0.2)
+    ours = ours_for(3, gym.spaces.Box(-2.0, 2.0, (1,), np.float32), TD3)
+    network, target = ours.algorithm.network, ours.algorithm.target
+    pairs = (
+        (network.actor, theirs.actor), (network.critics, theirs.critic),
+        (target.actor, theirs.actor_target), (target.critics, theirs.critic_target),
+    )
+    for mine, other in pairs:
+        load(mine, other)
+    plain: Callable[..., None] = stable_baselines3.td3.td3.polyak_update
+    later = StepLater(theirs.critic.optimizer)
+    monkeypatch.setattr(theirs.critic, "optimizer", later)
+    waiting: list[tuple[Any, ...]] = []
+    # Their targets follow inside `train`, which is before the step that is put off.
+    monkeypatch.setattr(
+        stable_baselines3.td3.td3, "polyak_update", lambda *given: waiting.append(given)
+    )
+    for step in range(1, STEPS + 1):
+        samples = theirs.replay_buffer.sample(BATCH)
+        # Nothing in a pendulum's life is final.
+        samples = samples._replace(dones=(torch.arange(BATCH)[:, None] % 5 == step % 5).float())
+        with monkeypatch.context() as patch:
+            patch.setattr(theirs.replay_buffer, "sample", lambda *_, kept=samples, **__: kept)
+            torch.manual_seed(step)
+            theirs.train(gradient_steps=1, batch_size=BATCH)
+        later.finish()
+        for given in waiting:
+            plain(*given)
+        waiting.clear()
+        torch.manual_seed(step)
+        result = ours.step(as_batch(samples, 2.0 * samples.actions))
+        assert result.applied
+        said = theirs.logger.name_to_value
+        assert result.loss == pytest.approx(said["train/critic_loss"], rel=1e-4)
+        for mine, other in pairs:
+            assert_same(mine, other)
