@@ -132,16 +132,6 @@ def test_a_target_left_behind_by_a_death_is_brought_up_to_date() -> None:
     np.testing.assert_array_equal(second.state.target, second.state.current.weights)
 
 
-def test_what_is_not_finite_says_so() -> None:
-    (update,) = make(1)
-    before = update.state.current.weights.copy()
-    bad = batch(0)
-    bad.rewards[0] = float("nan")
-    assert not update.step(bad).finite
-    np.testing.assert_array_equal(update.state.current.weights, before)
-    assert update.compute(batch(0), 0).finite
-
-
 def test_averages_of_a_normalisation_travel_with_the_weights() -> None:
     def normalised() -> torch.nn.Module:
         torch.manual_seed(0)

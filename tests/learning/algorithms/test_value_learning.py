@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig
 from rtagent.learning import precision as precisions
 from rtagent.learning.algorithms.algorithm import Algorithm
@@ -21,6 +19,7 @@ from rtagent.learning.algorithms.demonstrations import margin_loss
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.replay.batch import Batch
+from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy.heads import expected_values
 
 ALGORITHMS = ["dqn", "double-dqn", "c51"]
@@ -56,12 +55,14 @@ def batch(seed: int = 0, reward: float = 1.0, *, terminal: bool = True) -> Batch
     )
 
 
-def local(algorithm: str = "dqn", **values: Any) -> LocalUpdate:
-    return LocalUpdate(network(algorithm), learning(algorithm, **values))
+def private(algorithm: str = "dqn", **values: Any) -> SharedUpdate:
+    return SharedUpdate.private(network(algorithm), learning(algorithm, **values))
 
 
-def parameters(module: nn.Module) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+def target_of(update: SharedUpdate) -> torch.Tensor:
+    """Of the weights that have been applied."""
+    update.refresh()
+    return update.algorithm.target.state_dict()["4.weight"].clone()
 
 
 def gradient(module: nn.Module) -> torch.Tensor:
@@ -222,9 +223,10 @@ def test_with_a_margin_demonstrations_are_imitated(
     algorithm: str, margin: float, least: float, most: float
 ) -> None:
     module = network(algorithm, norm=False)
-    update = LocalUpdate(module, learning(algorithm, demonstration_margin=margin))
+    update = SharedUpdate.private(module, learning(algorithm, demonstration_margin=margin))
     for seed in range(250):
         update.step(demonstration(seed))
+    update.refresh()
     agreed = []
     for seed in range(1000, 1020):
         data = demonstration(seed)
@@ -239,53 +241,50 @@ def test_with_a_margin_demonstrations_are_imitated(
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_it_learns_the_value_of_a_certain_reward(algorithm: str, precision: str) -> None:
-    update = local(algorithm, precision=precision)
+    update = private(algorithm, precision=precision)
     errors = [float(update.step(batch(seed)).errors.mean()) for seed in range(200)]
     assert np.mean(errors[-10:]) < 0.2 * np.mean(errors[:3])
-    assert update.updates == 200
-    assert all(p.dtype == torch.float32 for p in update.network.parameters())
+    assert update.state.progress.updates == 200
+    assert all(p.dtype == torch.float32 for p in update.algorithm.network.parameters())
 
 
 def test_the_target_follows_in_its_period() -> None:
-    update = local()
-    before = copy.deepcopy(update.algorithm.target.state_dict())
+    update = private()
+    before = target_of(update)
     for seed in range(4):
         update.step(batch(seed))
-    assert torch.equal(update.algorithm.target.state_dict()["4.weight"], before["4.weight"])
+    assert torch.equal(target_of(update), before)
     update.step(batch(4))
-    mine = update.network.state_dict()["4.weight"]
-    assert torch.equal(update.algorithm.target.state_dict()["4.weight"], mine)
-    assert not torch.equal(before["4.weight"], mine)
+    found = target_of(update)
+    assert torch.equal(found, update.algorithm.network.state_dict()["4.weight"])
+    assert not torch.equal(before, found)
 
 
 def test_the_target_follows_softly() -> None:
-    update = local(target_tau=0.25)
-    target = update.algorithm.target.state_dict()
-    before = target["4.weight"].clone()
+    update = private(target_tau=0.25)
+    before = target_of(update)
     update.step(batch(0))
-    online = update.network.state_dict()["4.weight"]
-    torch.testing.assert_close(target["4.weight"], 0.75 * before + 0.25 * online)
+    found, online = target_of(update), update.algorithm.network.state_dict()["4.weight"]
+    torch.testing.assert_close(found, 0.75 * before + 0.25 * online)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_is_not_applied(algorithm: str, bad: float) -> None:
-    update = local(algorithm)
+    update = private(algorithm)
     update.step(batch(0))
-    before = parameters(update.network)
-    result = update.step(batch(1, reward=bad))
-    assert not result.applied
-    assert update.updates == 1
-    assert torch.equal(parameters(update.network), before)
-    assert update.step(batch(2)).applied
-    assert torch.isfinite(parameters(update.network)).all()
+    before = update.state.current.weights.copy()
+    assert not update.step(batch(1, reward=bad)).finite
+    assert update.state.progress.updates == 1
+    np.testing.assert_array_equal(update.state.current.weights, before)
+    assert update.step(batch(2)).finite
+    assert np.isfinite(update.state.current.weights).all()
 
 
 def test_the_gradient_is_clipped() -> None:
-    update = local(gradient_clip=1e-3)
-    result = update.step(batch(0, reward=100.0))
-    assert result.gradient_norm > 1e-3
-    assert float(gradient(update.network).norm()) == pytest.approx(1e-3, rel=1e-2)
+    update = private(gradient_clip=1e-3)
+    assert update.step(batch(0, reward=100.0)).norm > 1e-3
+    assert float(update.slope.norm()) == pytest.approx(1e-3, rel=1e-2)
 
 
 @pytest.mark.parametrize(
