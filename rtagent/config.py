@@ -47,413 +47,318 @@ def live(in_force: str) -> dict[str, Any]:
 
 
 class Section(BaseModel):
-    """Base of all sections: immutable, and strict about names."""
+    """Base of all sections: immutable, and strict about names; docstrings describe the fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        # A description is one line, however its docstring is broken.
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split()) or None
+        cls.model_rebuild(force=True)
 
 
 class EnvConfig(Section):
     """The world: which environment, how fast it ticks, and what it does when nobody acts."""
 
-    id: str = Field(
-        "rtagent/Starfall-v0",
-        min_length=1,
-        description="A registered Gymnasium id, or `package.module:EnvId-v0`.",
-    )
-    rate_hz: Annotated[float, Field(gt=0.0, le=1000.0)] | Literal["auto"] = Field(
-        "auto",
-        description="Ticks per second of wall-clock time; auto: the environment's own rate "
-        "(59.7275 for a Game Boy, `metadata['render_fps']` of a Gymnasium environment).",
-    )
+    id: str = Field("rtagent/Starfall-v0", min_length=1)
+    """A registered Gymnasium id, or `package.module:EnvId-v0`."""
+    rate_hz: Annotated[float, Field(gt=0.0, le=1000.0)] | Literal["auto"] = "auto"
+    """Ticks per second of wall-clock time; auto: the environment's own rate (59.7275 for a Game
+    Boy, `metadata['render_fps']` of a Gymnasium environment)."""
     default_action: (
         Annotated[str, Field(max_length=256)]
         | Annotated[int, Field(ge=-MOST_INDEX, le=MOST_INDEX)]
         | Annotated[list[ActionValue], Field(max_length=256)]
-    ) = Field(
-        "noop", json_schema_extra=live("at the next tick"),
-        description="Default behaviour when no action is ready: `noop`, `repeat`, an action, or "
-        "`package.module:callable`, called with the newest frame, which can be set before the "
-        "start only. An action that the environment does not have is reported as an event while "
-        "the daemon runs, and the default behaviour stays as it was.",
-    )
-    frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = Field(
-        "auto", description="Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."
-    )
-    max_catch_up_ticks: int = Field(
-        5, ge=0, le=100, description="Ticks caught up with the default behaviour after a hold-up; "
-        "beyond that the clock re-anchors and counts a slip.",
-    )
-    step_limit_s: float = Field(
-        30.0, gt=0.0, le=3600.0, description="Seconds after which a step that has not come back "
-        "counts as hung, and the environment is started anew; a shorter one is a slip of the "
-        "clock.",
-    )
-    reset_limit_s: float = Field(
-        60.0, gt=0.0, le=3600.0, description="The same for a reset."
-    )
+    ) = Field("noop", json_schema_extra=live("at the next tick"))
+    """Default behaviour when no action is ready: `noop`, `repeat`, an action, or
+    `package.module:callable`, called with the newest frame, which can be set before the start only.
+    An action that the environment does not have is reported as an event while the daemon runs, and
+    the default behaviour stays as it was."""
+    frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
+    """Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."""
+    max_catch_up_ticks: int = Field(5, ge=0, le=100)
+    """Ticks caught up with the default behaviour after a hold-up; beyond that the clock re-anchors
+    and counts a slip."""
+    step_limit_s: float = Field(30.0, gt=0.0, le=3600.0)
+    """Seconds after which a step that has not come back counts as hung, and the environment is
+    started anew; a shorter one is a slip of the clock."""
+    reset_limit_s: float = Field(60.0, gt=0.0, le=3600.0)
+    """The same for a reset."""
     image_size: Annotated[int, Field(ge=16, le=512)] | tuple[
         Annotated[int, Field(ge=16, le=512)], Annotated[int, Field(ge=16, le=512)]
-    ] = Field(
-        84, description="Size to which pictures are shrunk: one side of a square, or [height, "
-        "width]."
-    )
-    grayscale: bool = Field(
-        True, description="Whether pictures become grey levels; false keeps their colours, in "
-        "three times the memory.",
-    )
-    observation_key: str = Field(
-        "auto", min_length=1, description="Entry of a Dict observation that the agent sees; auto: "
-        "its picture (among several one named pixels, image, rgb, screen or camera), else all "
-        "entries as one vector.",
-    )
-    kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Passed on to the environment's constructor.",
-        examples=[{"encounter": 33}],
-    )
+    ] = 84
+    """Size to which pictures are shrunk: one side of a square, or [height, width]."""
+    grayscale: bool = True
+    """Whether pictures become grey levels; false keeps their colours, in three times the memory."""
+    observation_key: str = Field("auto", min_length=1)
+    """Entry of a Dict observation that the agent sees; auto: its picture (among several one named
+    pixels, image, rgb, screen or camera), else all entries as one vector."""
+    kwargs: dict[str, Any] = Field(default_factory=dict, examples=[{"encounter": 33}])
+    """Passed on to the environment's constructor."""
 
 
 class PolicyConfig(Section):
     """The network that maps an observation to action values or an action, and how it explores."""
 
-    network: Literal["auto", "resnet", "nature", "mlp"] = Field(
-        "auto", description="Network by name; auto: mlp for vectors, nature for images."
-    )
-    width: int = Field(
-        1, ge=1, le=128, description="Width factor k of the resnet; hidden units of the mlp are "
-        "64 k.",
-    )
-    factory: str | None = Field(
-        None,
-        pattern=r"^[\w.]+:[\w.]+$",
-        description="`package.module:callable`, called with (observation_space, action_space), "
-        "returns a torch.nn.Module. Overrides `network`.",
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Precision of inference on the CPU; auto: bfloat16 for the resnet, "
-        "float32 otherwise. float16 is refused: it is 30 to 100 times slower there.",
-    )
-    device: str = Field(
-        "cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Where inference runs: cpu or cuda:N."
-    )
-    epsilon_start: float = Field(
-        1.0, ge=0.0, le=1.0, description="Exploration rate at update 0. Discrete actions: how "
-        "often a random one is taken. Continuous ones: at 1 they are uniformly random, below 1 the "
-        "rate is the standard deviation of the noise on them, in units of half their range.",
-    )
-    epsilon_end: float = Field(0.05, ge=0.0, le=1.0, description="Exploration rate at the end.")
-    epsilon_steps: int = Field(
-        2000, ge=1, description="Updates over which the exploration rate falls."
-    )
-    epsilon_schedule: Literal["linear", "exponential"] = Field(
-        "linear", description="How it falls: by equal steps, or by an equal factor per update."
-    )
-    exploration_hold_ticks: int = Field(
-        8, ge=1, le=1000, description="Ticks for which an exploratory choice is held, so that "
-        "exploration at a high tick rate still goes somewhere; 1 draws anew on every tick. "
-        "Continuous actions: ticks from one draw of the noise to the next, between which it moves "
-        "smoothly.",
-    )
+    network: Literal["auto", "resnet", "nature", "mlp"] = "auto"
+    """Network by name; auto: mlp for vectors, nature for images."""
+    width: int = Field(1, ge=1, le=128)
+    """Width factor k of the resnet; hidden units of the mlp are 64 k."""
+    factory: str | None = Field(None, pattern=r"^[\w.]+:[\w.]+$")
+    """`package.module:callable`, called with (observation_space, action_space), returns a
+    torch.nn.Module. Overrides `network`."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of inference on the CPU; auto: bfloat16 for the resnet, float32 otherwise. float16
+    is refused: it is 30 to 100 times slower there."""
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    """Where inference runs: cpu or cuda:N."""
+    epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
+    """Exploration rate at update 0. Discrete actions: how often a random one is taken. Continuous
+    ones: at 1 they are uniformly random, below 1 the rate is the standard deviation of the noise on
+    them, in units of half their range."""
+    epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
+    """Exploration rate at the end."""
+    epsilon_steps: int = Field(2000, ge=1)
+    """Updates over which the exploration rate falls."""
+    epsilon_schedule: Literal["linear", "exponential"] = "linear"
+    """How it falls: by equal steps, or by an equal factor per update."""
+    exploration_hold_ticks: int = Field(8, ge=1, le=1000)
+    """Ticks for which an exploratory choice is held, so that exploration at a high tick rate still
+    goes somewhere; 1 draws anew on every tick. Continuous actions: ticks from one draw of the noise
+    to the next, between which it moves smoothly."""
 
 
 class InferenceConfig(Section):
     """How many processes act, and how they are staggered."""
 
-    processes: Processes = Field(
-        2, json_schema_extra=live("once the processes run"),
-        description="Inference processes, 1 to 256; auto: as many as keep the interaction time "
-        "within the action deadline, and no more than there are cores unless latency is injected.",
-    )
-    algorithm: Algorithm = Field(
-        "adaptive", json_schema_extra=live("at the next inference"),
-        description="How the processes are staggered; unstaggered is there for "
-        "comparison only.",
-    )
+    processes: Processes = Field(2, json_schema_extra=live("once the processes run"))
+    """Inference processes, 1 to 256; auto: as many as keep the interaction time within the action
+    deadline, and no more than there are cores unless latency is injected."""
+    algorithm: Algorithm = Field("adaptive", json_schema_extra=live("at the next inference"))
+    """How the processes are staggered; unstaggered is there for comparison only."""
     action_deadline_ms: float | None = Field(
-        None, gt=0.0, le=60_000.0, json_schema_extra=live("within a second"),
-        description="Wanted interaction time, ms. If it is not set, one tick.",
+        None, gt=0.0, le=60_000.0, json_schema_extra=live("within a second")
     )
-    fill: int = Field(
-        2, ge=0, le=2, json_schema_extra=live("at the next tick"),
-        description="How many ticks ahead an action may be re-used to avoid "
-        "inaction; 0: strictly one action per tick.",
-    )
+    """Wanted interaction time, ms. If it is not set, one tick."""
+    fill: int = Field(2, ge=0, le=2, json_schema_extra=live("at the next tick"))
+    """How many ticks ahead an action may be re-used to avoid inaction; 0: strictly one action per
+    tick."""
     injected_latency_ms: float = Field(
-        0.0, ge=0.0, le=60_000.0, json_schema_extra=live("at the next inference"),
-        description="Pads the inference time, forward pass included, to "
-        "a value drawn around this mean: to study a large or remote model on a small machine.",
+        0.0, ge=0.0, le=60_000.0, json_schema_extra=live("at the next inference")
     )
-    injected_latency_distribution: Distribution = Field(
-        "constant", description="Distribution of the injected latency."
-    )
-    injected_latency_spread: float = Field(
-        0.0, ge=0.0, le=100.0, description="gauss: relative standard deviation; lognormal: sigma; "
-        "outliers: below 1 their share, each 10 times as long, from 1 on the factor of the 1 % "
-        "that they are; 0: 1 %, 10 times as long.",
-    )
+    """Pads the inference time, forward pass included, to a value drawn around this mean: to study a
+    large or remote model on a small machine."""
+    injected_latency_distribution: Distribution = "constant"
+    """Distribution of the injected latency."""
+    injected_latency_spread: float = Field(0.0, ge=0.0, le=100.0)
+    """gauss: relative standard deviation; lognormal: sigma; outliers: below 1 their share, each 10
+    times as long, from 1 on the factor of the 1 % that they are; 0: 1 %, 10 times as long."""
 
 
 class LearningConfig(Section):
     """How the policy improves from what really happened."""
 
-    algorithm: LearningAlgorithm = Field(
-        "auto", description="dqn, double-dqn or c51 for discrete actions, td3 for continuous ones; "
-        "auto: dqn or td3."
-    )
-    dueling: bool = Field(
-        False, description="Separate heads for the state's value and the actions' advantages."
-    )
+    algorithm: LearningAlgorithm = "auto"
+    """dqn, double-dqn or c51 for discrete actions, td3 for continuous ones; auto: dqn or td3."""
+    dueling: bool = False
+    """Separate heads for the state's value and the actions' advantages."""
     processes: int = Field(
-        1, ge=0, le=MAX_LEARNERS, json_schema_extra=live("once the processes run"),
-        description="Learner processes, 0 to 64; 0: act only.",
+        1, ge=0, le=MAX_LEARNERS, json_schema_extra=live("once the processes run")
     )
-    paused: bool = Field(
-        False, strict=True, json_schema_extra=live("at the next update"),
-        description="Whether the learners wait.",
-    )
-    order: LearningOrder = Field(
-        "round-robin", json_schema_extra=live("at the next update"),
-        description="round-robin: gradients are applied in strict turn; "
-        "first-come: as they are ready, and those that are too stale are dropped.",
-    )
-    lease_s: float = Field(
-        1.0, ge=0.1, le=600.0, description="A learner that makes no progress for so long, or for "
-        "four of its updates if that is longer, loses its turn to the next.",
-    )
-    batch_size: int = Field(
-        32, ge=1, le=65_536, json_schema_extra=live("at the next update"),
-        description="Transitions per update; with r3.mode, of the smallest one.",
-    )
-    prefetch: int = Field(
-        2, ge=0, le=16, description="Batches that a background thread keeps ready; with 0 there is "
-        "no such thread."
-    )
-    learning_rate: float = Field(
-        5e-4, gt=0.0, le=1.0, json_schema_extra=live("at the next update"),
-        description="Adam's step size.",
-    )
-    gamma: float = Field(
-        0.99, ge=0.0, le=1.0, description="Discount per tick: what comes 1 / (1 - gamma) ticks "
-        "later counts a third. Per decision, if discount says so."
-    )
-    n_step: int = Field(
-        8, ge=1, le=1000, description="Ticks summed before bootstrapping: as many decisions as fit "
-        "into them, at least one; who decides seldom needs more ticks. Decisions, if discount says "
-        "so."
-    )
-    discount: Literal["ticks", "decisions"] = Field(
-        "ticks", description="What gamma and n_step count. ticks: the agent looks equally far "
-        "ahead in time with any number of inference processes; decisions: it looks the further "
-        "ahead, the more seldom it decides, for comparison.",
-    )
-    target_period: int = Field(
-        250, ge=1, description="Updates between two copies of the weights to the target network."
-    )
-    target_tau: float | None = Field(
-        None, gt=0.0, le=1.0, description="Soft update: the target network moves by this fraction "
-        "towards the weights at every update, and target_period is not used. If it is not set, "
-        "target_period holds; td3 moves its target by 0.005 at every policy_delay-th update.",
-    )
-    prioritized: bool = Field(
-        False, description="Sample transitions with large errors more often (Schaul et al., 2016)."
-    )
-    priority_exponent: float = Field(
-        0.6, ge=0.0, le=1.0, description="How strongly errors decide: 0 samples uniformly."
-    )
-    importance_exponent: float = Field(
-        0.4, ge=0.0, le=1.0, description="Correction of the bias by importance weights at update "
-        "0; it grows linearly to 1, the full correction.",
-    )
-    importance_steps: int = Field(
-        100_000, ge=1, description="Updates after which the correction is full."
-    )
-    atoms: int = Field(51, ge=2, le=1001, description="c51: points of the value distribution.")
-    v_min: float = Field(-10.0, description="c51: smallest value that can be represented.")
-    v_max: float = Field(10.0, description="c51: largest value that can be represented.")
-    policy_delay: int = Field(
-        2, ge=1, le=1000, description="td3: updates of the critics for one of the actor."
-    )
-    target_noise: float = Field(
-        0.2, ge=0.0, le=10.0, description="td3: standard deviation of the noise that smooths "
-        "target actions, in units of half an action's range.",
-    )
-    target_noise_clip: float = Field(
-        0.5, ge=0.0, le=10.0, description="td3: largest noise of a target action, in the same "
-        "units.",
-    )
-    learning_starts: int = Field(
-        1000, ge=1, description="Ticks in the replay before the first update."
-    )
-    demonstrations: Path | None = Field(
-        None, description="A file recorded with `rtagent rom record`, or a folder of them, that an "
-        "empty replay starts with; a saved replay that is restored goes before it.",
-    )
-    demonstration_delay: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
-        "auto", description="Ticks from the frame that a demonstrated action is learned for to its "
-        "execution; auto: as many as inference.injected_latency_ms makes them, 1 without.",
-    )
-    demonstration_interval: int = Field(
-        1, ge=1, le=1024, description="Ticks from one demonstrated decision to the next, the first "
-        "at the first tick of an episode; what is executed in between counts as the default "
-        "behaviour. For players who decide so seldom.",
-    )
-    demonstration_margin: float = Field(
-        0.0, ge=0.0, description="By how much the value of a demonstrated action is made larger "
-        "than those of all others (Hester et al., 2018); 0: demonstrations are learned from like "
-        "any other play.",
-    )
-    transitions: Literal["decision", "executed"] = Field(
-        "decision", description="decision: from the frame a decision saw to the frame the next "
-        "one saw; executed: from the frame before its execution, for comparison.",
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Precision of the learner's forward and backward pass, over float32 "
-        "weights; auto: bfloat16 where the processor has instructions for it.",
-    )
-    gradient_clip: float = Field(
-        10.0, ge=0.0, description="Largest norm of the gradient, of td3 that of the actor's and of "
-        "the critics' each; 0: not clipped.",
-    )
-    publish_every: int = Field(
-        10, ge=1, description="Updates between two publications of the weights."
-    )
+    """Learner processes, 0 to 64; 0: act only."""
+    paused: bool = Field(False, strict=True, json_schema_extra=live("at the next update"))
+    """Whether the learners wait."""
+    order: LearningOrder = Field("round-robin", json_schema_extra=live("at the next update"))
+    """round-robin: gradients are applied in strict turn; first-come: as they are ready, and those
+    that are too stale are dropped."""
+    lease_s: float = Field(1.0, ge=0.1, le=600.0)
+    """A learner that makes no progress for so long, or for four of its updates if that is longer,
+    loses its turn to the next."""
+    batch_size: int = Field(32, ge=1, le=65_536, json_schema_extra=live("at the next update"))
+    """Transitions per update; with r3.mode, of the smallest one."""
+    prefetch: int = Field(2, ge=0, le=16)
+    """Batches that a background thread keeps ready; with 0 there is no such thread."""
+    learning_rate: float = Field(5e-4, gt=0.0, le=1.0, json_schema_extra=live("at the next update"))
+    """Adam's step size."""
+    gamma: float = Field(0.99, ge=0.0, le=1.0)
+    """Discount per tick: what comes 1 / (1 - gamma) ticks later counts a third. Per decision, if
+    discount says so."""
+    n_step: int = Field(8, ge=1, le=1000)
+    """Ticks summed before bootstrapping: as many decisions as fit into them, at least one; who
+    decides seldom needs more ticks. Decisions, if discount says so."""
+    discount: Literal["ticks", "decisions"] = "ticks"
+    """What gamma and n_step count. ticks: the agent looks equally far ahead in time with any number
+    of inference processes; decisions: it looks the further ahead, the more seldom it decides, for
+    comparison."""
+    target_period: int = Field(250, ge=1)
+    """Updates between two copies of the weights to the target network."""
+    target_tau: float | None = Field(None, gt=0.0, le=1.0)
+    """Soft update: the target network moves by this fraction towards the weights at every update,
+    and target_period is not used. If it is not set, target_period holds; td3 moves its target by
+    0.005 at every policy_delay-th update."""
+    prioritized: bool = False
+    """Sample transitions with large errors more often (Schaul et al., 2016)."""
+    priority_exponent: float = Field(0.6, ge=0.0, le=1.0)
+    """How strongly errors decide: 0 samples uniformly."""
+    importance_exponent: float = Field(0.4, ge=0.0, le=1.0)
+    """Correction of the bias by importance weights at update 0; it grows linearly to 1, the full
+    correction."""
+    importance_steps: int = Field(100_000, ge=1)
+    """Updates after which the correction is full."""
+    atoms: int = Field(51, ge=2, le=1001)
+    """c51: points of the value distribution."""
+    v_min: float = -10.0
+    """c51: smallest value that can be represented."""
+    v_max: float = 10.0
+    """c51: largest value that can be represented."""
+    policy_delay: int = Field(2, ge=1, le=1000)
+    """td3: updates of the critics for one of the actor."""
+    target_noise: float = Field(0.2, ge=0.0, le=10.0)
+    """td3: standard deviation of the noise that smooths target actions, in units of half an
+    action's range."""
+    target_noise_clip: float = Field(0.5, ge=0.0, le=10.0)
+    """td3: largest noise of a target action, in the same units."""
+    learning_starts: int = Field(1000, ge=1)
+    """Ticks in the replay before the first update."""
+    demonstrations: Path | None = None
+    """A file recorded with `rtagent rom record`, or a folder of them, that an empty replay starts
+    with; a saved replay that is restored goes before it."""
+    demonstration_delay: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    """Ticks from the frame that a demonstrated action is learned for to its execution; auto: as
+    many as inference.injected_latency_ms makes them, 1 without."""
+    demonstration_interval: int = Field(1, ge=1, le=1024)
+    """Ticks from one demonstrated decision to the next, the first at the first tick of an episode;
+    what is executed in between counts as the default behaviour. For players who decide so seldom.
+    """
+    demonstration_margin: float = Field(0.0, ge=0.0)
+    """By how much the value of a demonstrated action is made larger than those of all others
+    (Hester et al., 2018); 0: demonstrations are learned from like any other play."""
+    transitions: Literal["decision", "executed"] = "decision"
+    """decision: from the frame a decision saw to the frame the next one saw; executed: from the
+    frame before its execution, for comparison."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the learner's forward and backward pass, over float32 weights; auto: bfloat16
+    where the processor has instructions for it."""
+    gradient_clip: float = Field(10.0, ge=0.0)
+    """Largest norm of the gradient, of td3 that of the actor's and of the critics' each; 0: not
+    clipped."""
+    publish_every: int = Field(10, ge=1)
+    """Updates between two publications of the weights."""
     updates_per_tick: float = Field(
-        0.0, ge=0.0, le=10_000.0, json_schema_extra=live("at the next update"),
-        description="Upper bound of updates per tick of the world, of all learners "
-        "together; 0: as many as the machine gives.",
+        0.0, ge=0.0, le=10_000.0, json_schema_extra=live("at the next update")
     )
-    evaluation_every_s: float = Field(
-        0.0, ge=0.0, description="Seconds between two evaluations of the newest weights, without "
-        "exploration, by a process of its own with an environment of its own; with 0 there are "
-        "none.",
-    )
-    evaluation_episodes: int = Field(5, ge=1, le=1000, description="Episodes per evaluation.")
+    """Upper bound of updates per tick of the world, of all learners together; 0: as many as the
+    machine gives."""
+    evaluation_every_s: float = Field(0.0, ge=0.0)
+    """Seconds between two evaluations of the newest weights, without exploration, by a process of
+    its own with an environment of its own; with 0 there are none."""
+    evaluation_episodes: int = Field(5, ge=1, le=1000)
+    """Episodes per evaluation."""
 
 
 class ReplayConfig(Section):
     """The shared ring that is observation, replay and screen at once."""
 
-    capacity: int = Field(
-        100_000, ge=256, le=50_000_000, description="Ticks kept, the newest first."
-    )
+    capacity: int = Field(100_000, ge=256, le=50_000_000)
+    """Ticks kept, the newest first."""
 
 
 class R3Config(Section):
     """Learning inside a deadline and a memory budget (Li et al., R3)."""
 
-    mode: R3Mode = Field(
-        "off", json_schema_extra=live("at the next update"),
-        description="episode or step: the batch size follows the deadline, adjusted at "
-        "every episode or at every update; max-a: the smallest batches throughout, max-p: the "
-        "largest (the paper's baselines); off: no deadline.",
-    )
+    mode: R3Mode = Field("off", json_schema_extra=live("at the next update"))
+    """episode or step: the batch size follows the deadline, adjusted at every episode or at every
+    update; max-a: the smallest batches throughout, max-p: the largest (the paper's baselines); off:
+    no deadline."""
     deadline_s: float | None = Field(
-        None, gt=0.0, le=LONGEST_DEADLINE_S, json_schema_extra=live("at the next update"),
-        description="D: seconds of one training horizon; "
-        "needed unless mode is off.",
+        None, gt=0.0, le=LONGEST_DEADLINE_S, json_schema_extra=live("at the next update")
     )
+    """D: seconds of one training horizon; needed unless mode is off."""
     data_budget: int | None = Field(
-        None, gt=0, le=MOST_SAMPLES, json_schema_extra=live("at the next update"),
-        description="B: samples of one training horizon; needed "
-        "unless mode is off.",
+        None, gt=0, le=MOST_SAMPLES, json_schema_extra=live("at the next update")
     )
+    """B: samples of one training horizon; needed unless mode is off."""
     memory_budget_mb: int | None = Field(
-        None, gt=0, le=MOST_MEMORY_MB, json_schema_extra=live("within a second"),
-        description="MiB for all processes, batches and replay together, in every mode. If it is "
-        "not set, the replay grows to replay.capacity.",
+        None, gt=0, le=MOST_MEMORY_MB, json_schema_extra=live("within a second")
     )
-    factor: float = Field(
-        2.0, gt=1.0, le=16.0, description="c: the batch size is multiplied or divided by it."
-    )
-    margin: float = Field(
-        0.15, ge=0.0, lt=1.0, description="Fraction of the deadline kept in reserve: the batch "
-        "size is steered to use the budget that much earlier; 0: the paper's rule.",
-    )
-    window: int = Field(
-        4, ge=1, le=1000, description="gamma: episodes that the coordinator compares with."
-    )
-    batch_share: float = Field(
-        0.25, gt=0.0, lt=1.0, description="m: share of batches in the memory that batches and "
-        "replay have together, at the start.",
-    )
-    target_return: float | None = Field(
-        None, description="R*: a horizon ends early once enough episodes reach it. If it is "
-        "not set, no horizon does."
-    )
-    target_episodes: int = Field(
-        10, ge=1, le=1000, description="K: consecutive episodes that must reach target_return."
-    )
+    """MiB for all processes, batches and replay together, in every mode. If it is not set, the
+    replay grows to replay.capacity."""
+    factor: float = Field(2.0, gt=1.0, le=16.0)
+    """c: the batch size is multiplied or divided by it."""
+    margin: float = Field(0.15, ge=0.0, lt=1.0)
+    """Fraction of the deadline kept in reserve: the batch size is steered to use the budget that
+    much earlier; 0: the paper's rule."""
+    window: int = Field(4, ge=1, le=1000)
+    """gamma: episodes that the coordinator compares with."""
+    batch_share: float = Field(0.25, gt=0.0, lt=1.0)
+    """m: share of batches in the memory that batches and replay have together, at the start."""
+    target_return: float | None = None
+    """R*: a horizon ends early once enough episodes reach it. If it is not set, no horizon does."""
+    target_episodes: int = Field(10, ge=1, le=1000)
+    """K: consecutive episodes that must reach target_return."""
 
 
 class ServiceConfig(Section):
     """Where the HTTP service listens."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="Address to bind.")
-    port: int = Field(8008, ge=0, le=65_535, description="Port to bind; 0 takes a free one.")
-    insecure: bool = Field(
-        False, description="Allow a bind to an address other than loopback without TLS."
-    )
-    certificate: Path | None = Field(
-        None, description="PEM file with a certificate and its chain: the service then speaks TLS "
-        "alone. It is read again when the service is restarted.",
-    )
-    private_key: Path | None = Field(
-        None, description="PEM file with the certificate's key, without a passphrase. If it is "
-        "not set, the key is in the certificate's file.",
-    )
+    host: str = Field("127.0.0.1", min_length=1)
+    """Address to bind."""
+    port: int = Field(8008, ge=0, le=65_535)
+    """Port to bind; 0 takes a free one."""
+    insecure: bool = False
+    """Allow a bind to an address other than loopback without TLS."""
+    certificate: Path | None = None
+    """PEM file with a certificate and its chain: the service then speaks TLS alone. It is read
+    again when the service is restarted."""
+    private_key: Path | None = None
+    """PEM file with the certificate's key, without a passphrase. If it is not set, the key is in
+    the certificate's file."""
     allowed_hosts: list[Host] = Field(
-        default_factory=list, description="Further names under which browsers and programs may "
-        "reach the service, for a reverse proxy or a forwarded port: `name:port`, or `name` at "
-        "service.port, 80 and 443.", examples=[["hub.example", "127.0.0.1:9000"]],
+        default_factory=list, examples=[["hub.example", "127.0.0.1:9000"]]
     )
+    """Further names under which browsers and programs may reach the service, for a reverse proxy or
+    a forwarded port: `name:port`, or `name` at service.port, 80 and 443."""
 
 
 class RunConfig(Section):
     """The run as a whole."""
 
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="Seed of everything that is random.")
-    state_dir: Path = Field(
-        Path("~/.local/state/rtagent"), description="Token, checkpoints, events of this daemon."
-    )
-    checkpoint_every_s: float = Field(
-        120.0, ge=1.0, description="Seconds between two checkpoints; one more is made on stop."
-    )
-    keep_checkpoints: int = Field(
-        3, ge=1, le=10_000, description="The newest checkpoints that are kept, beside the best one."
-    )
-    checkpoints_mb: int = Field(
-        16_384, ge=1, le=MOST_DISK_MB, description="MiB of the checkpoints that are kept; the "
-        "newest stays in any case."
-    )
-    keep_runs: int = Field(
-        100, ge=1, le=100_000, description="Runs whose folders are kept, this one included: a "
-        "start removes the oldest. A folder that was renamed stays."
-    )
-    runs_mb: int = Field(
-        4096, ge=1, le=MOST_DISK_MB, description="MiB of the runs' folders that are kept."
-    )
-    events_mb: int = Field(
-        16, ge=1, le=1024, description="MiB of events that a run keeps, and of finished episodes "
-        "(`episodes.csv`); then the oldest go."
-    )
-    tensorboard_mb: int = Field(
-        1024, ge=1, le=MOST_DISK_MB, description="The same of its figures for TensorBoard."
-    )
-    checkpoint_replay: bool = Field(
-        False, description="Save the replay with the checkpoint on stop, and restore it at start."
-    )
-    tensorboard: bool = Field(
-        True, description="Write the figures of the run for TensorBoard into the state dir."
-    )
-    resume: bool = Field(True, description="Start from the newest checkpoint of the state dir.")
-    max_processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | Literal["auto"] = Field(
-        "auto", description="Most inference processes and learners together; auto: 16 and 16 more "
-        "for each core, as long as half of the memory that is free at the start has room for "
-        "them, but 8 at least.",
-    )
-    realtime: Literal["auto", "on", "off"] = Field(
-        "auto", description="SCHED_FIFO and locked memory for the environment process; on: refuse "
-        "to start without the permission.",
-    )
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    """Seed of everything that is random."""
+    state_dir: Path = Path("~/.local/state/rtagent")
+    """Token, checkpoints, events of this daemon."""
+    checkpoint_every_s: float = Field(120.0, ge=1.0)
+    """Seconds between two checkpoints; one more is made on stop."""
+    keep_checkpoints: int = Field(3, ge=1, le=10_000)
+    """The newest checkpoints that are kept, beside the best one."""
+    checkpoints_mb: int = Field(16_384, ge=1, le=MOST_DISK_MB)
+    """MiB of the checkpoints that are kept; the newest stays in any case."""
+    keep_runs: int = Field(100, ge=1, le=100_000)
+    """Runs whose folders are kept, this one included: a start removes the oldest. A folder that was
+    renamed stays."""
+    runs_mb: int = Field(4096, ge=1, le=MOST_DISK_MB)
+    """MiB of the runs' folders that are kept."""
+    events_mb: int = Field(16, ge=1, le=1024)
+    """MiB of events that a run keeps, and of finished episodes (`episodes.csv`); then the oldest
+    go."""
+    tensorboard_mb: int = Field(1024, ge=1, le=MOST_DISK_MB)
+    """The same of its figures for TensorBoard."""
+    checkpoint_replay: bool = False
+    """Save the replay with the checkpoint on stop, and restore it at start."""
+    tensorboard: bool = True
+    """Write the figures of the run for TensorBoard into the state dir."""
+    resume: bool = True
+    """Start from the newest checkpoint of the state dir."""
+    max_processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | Literal["auto"] = "auto"
+    """Most inference processes and learners together; auto: 16 and 16 more for each core, as long
+    as half of the memory that is free at the start has room for them, but 8 at least."""
+    realtime: Literal["auto", "on", "off"] = "auto"
+    """SCHED_FIFO and locked memory for the environment process; on: refuse to start without the
+    permission."""
 
 
 class Config(Section):
