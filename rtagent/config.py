@@ -38,11 +38,7 @@ Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["a
 
 
 def live(in_force: str) -> dict[str, Any]:
-    """Marks a field that can change while the daemon runs.
-
-    Args:
-        in_force: when a change acts.
-    """
+    """Marks a field that can change while the daemon runs; `in_force` says when a change acts."""
     return {"live": in_force}
 
 

@@ -60,9 +60,7 @@ class Runtime:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
+        self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         supervisor, thread = self._run()
@@ -85,10 +83,7 @@ class Runtime:
             state_dir.release()
 
     def wait_ready(self, timeout: float = 30.0) -> None:
-        """Wait until the world ticks and every inference process acts.
-
-        Args:
-            timeout: seconds.
+        """Wait until the world ticks and every inference process acts, for so many seconds.
 
         Raises:
             UserError: it could not be started as configured.

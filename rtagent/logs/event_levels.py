@@ -14,11 +14,7 @@ NOTABLE = frozenset({
 
 
 def level_of(kind: str) -> int:
-    """A level of the logging module: an error, a warning, or information.
-
-    Args:
-        kind: of an event.
-    """
+    """The level of the logging module for a kind of event."""
     if kind in GRAVE:
         return logging.ERROR
     return logging.WARNING if kind in NOTABLE else logging.INFO

@@ -24,23 +24,14 @@ _COUNTED = ("id", "uptime_s")
 
 
 def log_to_stderr(form: str, level: int) -> None:
-    """Write everything that is logged in this process to stderr.
-
-    Args:
-        form: one of `FORMATS`.
-        level: of the logging module; what is below it is not written.
-    """
+    """Write what this process logs, from a level on, to stderr in one of `FORMATS`."""
     handler = StderrHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """An event without its time: the kind, and `key=value` for everything else.
-
-    Args:
-        event: as `Report.event` makes it.
-    """
+    """An event of `Report` without its time: the kind, and `key=value` for everything else."""
     said = {key: value for key, value in event.items() if key not in (*_COUNTED, "at", "kind")}
     return " ".join([printable(event["kind"]), *(f"{k}={v}" for k, v in _pairs(said))])
 

@@ -28,11 +28,7 @@ STDERR = 2
 
 
 class LogLines:
-    """Hands events to a logger.
-
-    Args:
-        write: takes one event, and how many before it were dropped; may hang.
-    """
+    """Hands events to `write`, with how many before each were dropped; it may hang."""
 
     def __init__(self, write: Callable[[Any, int], object]) -> None:
         self._write = write
@@ -50,11 +46,7 @@ class LogLines:
             self._dropped += 1
 
     def close(self, timeout: float) -> None:
-        """Write what waits, and end.
-
-        Args:
-            timeout: seconds; what takes longer is left alone.
-        """
+        """Write what waits, and end; what takes longer than so many seconds is left alone."""
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
             self._thread.join(timeout)

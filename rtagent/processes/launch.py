@@ -102,14 +102,9 @@ class Process:
         self._signal(signal.SIGKILL)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended.
-
-        Args:
-            timeout: seconds. If None, for ever.
-        """
-        while self.is_alive():
-            if not _readable(self._answers, timeout):
-                return
+        """Wait until it has ended; a timeout, seconds, that is None means for ever."""
+        while self.is_alive() and _readable(self._answers, timeout):
+            pass
 
     def close(self) -> None:
         """Give up the pipe; `exitcode` stays as it is."""
@@ -173,12 +168,7 @@ class ForkServer:
         return self._process.pid
 
     def spawn(self, target: Callable[..., None], *args: Any, name: str) -> Process:
-        """Start a child process.
-
-        Args:
-            target: a function at module level.
-            args: its arguments, picklable.
-            name: for messages.
+        """Start a child process: a function at module level, with picklable arguments.
 
         Raises:
             OSError: there are too few descriptors, or the fork server does not keep up.
@@ -289,7 +279,7 @@ def raise_descriptor_limit() -> None:
     """Let this process and its children open as many descriptors as they are permitted to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OPEN if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN)
-    if soft not in (resource.RLIM_INFINITY,) and soft < wanted:
+    if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 

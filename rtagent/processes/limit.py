@@ -42,15 +42,7 @@ def most_processes(
 
 
 def check_processes(config: Config, most: int) -> None:
-    """Refuse more processes than that.
-
-    Args:
-        config: that is wanted.
-        most: from `most_processes`.
-
-    Raises:
-        UserError: they are too many.
-    """
+    """Raise a `UserError` for a configuration with more than `most` processes."""
     acting = 1 if config.inference.processes == "auto" else config.inference.processes
     learning = config.learning.processes
     if acting + learning > most:

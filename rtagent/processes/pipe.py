@@ -25,24 +25,17 @@ RETRY_S = 0.005
 
 
 class Pipe:
-    """One end of the line between a child and the supervisor. Picklable for a child.
-
-    Args:
-        end: one of a pair of sockets, of the kind SEQPACKET.
-    """
+    """One end of the line, a SEQPACKET socket, between child and supervisor. Picklable."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
 
     def send(self, message: Any, wait_s: float = 0.0) -> bool:
-        """Say something. From one thread at a time.
+        """Say something that JSON can hold; whether it is on its way. From one thread at a time.
 
         Args:
-            message: what JSON can hold.
+            message: what to say.
             wait_s: seconds to wait for the other end to read, if it is behind.
-
-        Returns:
-            Whether it is on its way.
 
         Raises:
             OSError: nobody is there any more.
@@ -64,10 +57,7 @@ class Pipe:
                 return True
 
     def receive(self, most: int = MOST_AT_ONCE) -> list[Any]:
-        """What has been said meanwhile, without waiting.
-
-        Args:
-            most: messages; the others stay for the next call.
+        """What has been said meanwhile, at most so many messages. Never waits.
 
         Raises:
             EOFError: nothing is left, and the other end is closed.
@@ -82,9 +72,9 @@ class Pipe:
             except ConnectionResetError:
                 # The other end did not read everything before it left; what it said is still here.
                 continue
-            if not packet and not heard:
-                raise EOFError
             if not packet:
+                if not heard:
+                    raise EOFError
                 break
             heard.append(_understood(packet))
         return heard
@@ -102,11 +92,7 @@ class Pipe:
         return _understood(packet)
 
     def poll(self, timeout: float) -> bool:
-        """Wait until there is something to hear, or the end; whether there is.
-
-        Args:
-            timeout: seconds.
-        """
+        """Wait so many seconds for something to hear, or for the end; whether it is there."""
         news = select.poll()
         news.register(self._end, select.POLLIN)
         return bool(news.poll(1000.0 * timeout))

@@ -30,7 +30,7 @@ class RestartPolicy:
 
         Args:
             now: seconds.
-            ran_s: how long it had worked before it died, seconds; 0: it never got so far.
+            ran_s: how long it had worked before it died, seconds; 0 if it never got so far.
             jitter: uniform in [0, 1).
         """
         if ran_s >= WELL_S:

@@ -22,12 +22,8 @@ SERVICE_NICE = -11
 """Hardly above acting: whoever can send requests must not be able to stop it."""
 TIMER_SLACK_NS = 1000
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
-_PR_SET_TIMERSLACK = 29
-_MCL_CURRENT = 1
-_MCL_FUTURE = 2
-_MCL_ONFAULT = 4
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
+_MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 
 
 def _libc() -> ctypes.CDLL:
@@ -37,8 +33,7 @@ def _libc() -> ctypes.CDLL:
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that started it ends.
 
-    Args:
-        parent: the expected parent's pid, which closes the race with a parent already gone.
+    The parent's pid closes the race with a parent that is gone already.
     """
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -67,13 +62,10 @@ def fifo_permitted() -> bool:
 
 
 def enter_realtime(mode: str) -> bool:
-    """Take `SCHED_FIFO` and lock memory as it is touched.
+    """Take `SCHED_FIFO` and lock memory as it is touched; whether that is in force.
 
     Args:
         mode: auto (where permitted), on (required) or off.
-
-    Returns:
-        Whether this process runs with realtime priority now.
 
     Raises:
         UserError: mode is on and the permission is missing.
@@ -100,32 +92,17 @@ def enter_realtime(mode: str) -> bool:
 
 
 def prefer_acting(mode: str) -> bool:
-    """Go before programs of normal priority, where that is permitted.
-
-    Args:
-        mode: off leaves the priority as it is.
-
-    Returns:
-        Whether this process is preferred now.
-    """
+    """Go before programs of normal priority, unless the mode is off; whether that is permitted."""
     return mode != "off" and _take_nice(ACTING_NICE)
 
 
 def prefer_service() -> bool:
-    """Let a service be heard beside inference processes that keep every core busy.
-
-    Returns:
-        Whether this process is preferred now.
-    """
+    """Be heard beside inference processes that keep every core busy; whether that is permitted."""
     return _take_nice(SERVICE_NICE) or _take_nice(ACTING_NICE)
 
 
 def prefer_supervisor() -> bool:
-    """Go before all but the environment, where that is permitted; what is started does not inherit.
-
-    Returns:
-        Whether this thread is preferred now.
-    """
+    """Go before all but the environment; whether that is permitted. Children do not inherit it."""
     if not (_take_nice(SUPERVISOR_NICE) or _take_nice(ACTING_NICE)):
         return False
     policy = os.sched_getscheduler(0) | os.SCHED_RESET_ON_FORK
@@ -142,14 +119,11 @@ def _take_nice(nice: int) -> bool:
 
 
 def spare_or_sacrifice(score: int) -> bool:
-    """Tell the kernel whom to end when memory is short.
+    """Tell the kernel whom to end when memory is short; whether that is permitted.
 
     Args:
         score: -1000 (never this process) to 1000 (this one first). Less than what it was inherited
             with takes the right `CAP_SYS_RESOURCE`.
-
-    Returns:
-        Whether that was permitted.
     """
     try:
         with open("/proc/self/oom_score_adj", "w") as file:

@@ -57,8 +57,6 @@ class Assignment:
     """Which worker to be. Picklable.
 
     Attributes:
-        role: environment, inference or learner.
-        index: number within the role.
         entry: `package.module:function`, called with the `WorkerContext`.
         handles: of the shared memory.
         checkpoint_dir: where learners write.
@@ -150,12 +148,7 @@ class WorkerContext(Generic[Own]):
         enter_idle()
 
     def event(self, kind: str, **details: Any) -> None:
-        """Report something worth remembering to the supervisor. Never waits and never raises.
-
-        Args:
-            kind: of event.
-            details: plain values.
-        """
+        """Report something worth remembering to the supervisor. Never waits and never raises."""
         if self.unheard:
             details["events_dropped_before"] = self.unheard
         short = {**short_details(details, EVENT_BYTES), "kind": kind}
@@ -219,13 +212,7 @@ def _limit_threads(role: str) -> None:
 
 
 def say_last(pipe: Pipe, error: str, *, boot: bool) -> None:
-    """Say why this process ends.
-
-    Args:
-        pipe: of the process.
-        error: a traceback, or one line.
-        boot: whether no restart mends it.
-    """
+    """Say why this process ends, with a traceback or a line; `boot` if no restart mends it."""
     with contextlib.suppress(OSError):
         pipe.send(("failed", {"error": short_error(error), "boot": boot}), LAST_WORDS_S)
         pipe.close()

@@ -57,13 +57,8 @@ class Children:
     """
 
     def __init__(
-        self,
-        metrics: ProcessMetrics,
-        starter: Callable[[str, int], Starter],
-        report: Report,
-        tick_seconds: float,
-        seed: int,
-        env: EnvConfig,
+        self, metrics: ProcessMetrics, starter: Callable[[str, int], Starter], report: Report,
+        tick_seconds: float, seed: int, env: EnvConfig,
     ) -> None:
         self._metrics = metrics
         self._env = env
@@ -95,12 +90,7 @@ class Children:
         self._report_death(child)
 
     def converge(self, wanted: Collection[Key], now: float) -> None:
-        """Start what is missing and send away what is too many.
-
-        Args:
-            wanted: the processes that should exist, in the order of their start.
-            now: seconds.
-        """
+        """Start what of `wanted` is missing, in its order, and send away what is too many."""
         for key in wanted:
             child = self._children.get(key)
             if child is None or child.state is State.STOPPED:
@@ -110,15 +100,12 @@ class Children:
                 child.stop(now)
 
     def listen(self, also: int, timeout: float, now: Callable[[], float]) -> Iterator[Message]:
-        """Wait for news from anybody.
+        """Wait for news from anybody; yields what is not handled here.
 
         Args:
             also: a further descriptor that ends the wait.
             timeout: seconds.
             now: the clock.
-
-        Yields:
-            (child, message) for what is not handled here.
         """
         alive = [child for child in self if child.alive]
         pipes = {child.pipe: child for child in alive if not child.pipe.closed}
@@ -128,17 +115,11 @@ class Children:
                 yield from self._read_messages(pipes[item], now())
 
     def detect_pause(self, now: float) -> float:
-        """Begin a look at everybody.
+        """Begin a look at everybody; seconds that nobody has looked, or 0 if that is no pause.
 
         Who was stopped together with the supervisor (a terminal, a control group that is frozen, a
         virtual machine) had no time to beat. So whenever the supervisor itself is late, every
         silence counts from now on.
-
-        Args:
-            now: seconds.
-
-        Returns:
-            How long nobody has looked, if that is a pause; otherwise 0.
         """
         late_s = 0.0 if self._looked is None else now - self._looked
         self._looked = now
@@ -150,15 +131,9 @@ class Children:
         return late_s
 
     def check(self, child: Child, now: float, *, stopping: bool) -> Iterator[Message]:
-        """Notice death and hang-ups; start again what is due.
+        """Notice death and hang-ups; start again what is due, unless the run is `stopping`.
 
-        Args:
-            child: one of these.
-            now: seconds.
-            stopping: nothing is started any more.
-
-        Yields:
-            (child, message): its last words.
+        Yields its last words.
         """
         if child.alive and child.process.exitcode is not None:
             if not child.pipe.closed:

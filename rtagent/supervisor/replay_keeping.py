@@ -38,14 +38,7 @@ SILENT_S = 60.0
 
 
 class ReplayKeeping:
-    """Saving and restoring the replay of one run.
-
-    Args:
-        folder: where it is kept.
-        report: told what happens.
-        clock: time.
-        fork_server: starts the processes.
-    """
+    """Saving and restoring the replay of one run, which is kept in a folder."""
 
     def __init__(
         self, folder: Path, report: Report, clock: Clock, fork_server: ForkServer
@@ -92,13 +85,7 @@ class ReplayKeeping:
     def begin(
         self, past: Past, handles: WorldHandles, keep: int, stopping: Callable[[], bool]
     ) -> None:
-        """Fill the replay, and wait for it: nothing else runs yet.
-
-        Args:
-            past: what with, from `find`.
-            handles: of the shared memory.
-            keep: most ticks.
-            stopping: asked again and again; ends the wait.
+        """Fill the replay with a past of at most `keep` ticks, and wait: nothing else runs yet.
 
         Raises:
             UserError: that cannot be done.
@@ -113,7 +100,7 @@ class ReplayKeeping:
                 self.abort()
                 return
             self._fork_server.tend()
-        failed = None if self.outcome is None else self.outcome.get("failed")
+        failed = (self.outcome or {}).get("failed")
         if failed is None:
             return
         if demonstrated:
@@ -124,13 +111,10 @@ class ReplayKeeping:
         )
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Look for news.
+        """Look for news; whether nothing is under way (any more), and `outcome` says how it went.
 
         Args:
             timeout: seconds to wait for some.
-
-        Returns:
-            Whether nothing is under way (any more); `outcome` then says how it went.
         """
         if self._process is not None:
             self._listen(timeout)

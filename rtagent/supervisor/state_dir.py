@@ -104,11 +104,7 @@ def is_held(path: Path) -> bool | None:
 
 
 def _lock(descriptor: int) -> None:
-    """Take the lock of a state directory.
-
-    Raises:
-        BlockingIOError: a daemon has it.
-    """
+    """Take the lock of a state directory; `BlockingIOError` if a daemon has it."""
     for _ in range(LOOKS):
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,9 +115,6 @@ def _lock(descriptor: int) -> None:
 
 def check_private(path: Path) -> None:
     """Refuse a directory that somebody else could have prepared.
-
-    Args:
-        path: the directory.
 
     Raises:
         UserError: it belongs to another user, or others than its owner can write there.
@@ -139,9 +132,6 @@ def check_private(path: Path) -> None:
 def check_unshared(path: Path) -> None:
     """Refuse a directory in which others than its owner can write.
 
-    Args:
-        path: the directory.
-
     Raises:
         UserError: they can.
         OSError: it cannot be looked at.
@@ -158,16 +148,13 @@ def check_unshared(path: Path) -> None:
 def read_private(
     path: Path, remedy: str, *, secret: bool = False, longest: int = _LONGEST_FILE
 ) -> bytes:
-    """A small file of a state directory, if its owner has put it there.
+    """What a small file of a state directory begins with, if its owner has put it there.
 
     Args:
         path: of the file.
         remedy: what to do about one that somebody else has put there.
         secret: nobody else may read it either.
         longest: bytes that are read.
-
-    Returns:
-        What it begins with.
 
     Raises:
         UserError: it is a link or no plain file, belongs to another user than its directory, or is

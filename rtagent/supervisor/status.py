@@ -56,13 +56,8 @@ class Report:
     """
 
     def __init__(
-        self,
-        run_id: str,
-        clock: Clock,
-        url: str | None = None,
-        events: Path | None = None,
-        events_bytes: int = MOST_BYTES,
-        time_of_day: Callable[[], datetime] = wall_clock,
+        self, run_id: str, clock: Clock, url: str | None = None, events: Path | None = None,
+        events_bytes: int = MOST_BYTES, time_of_day: Callable[[], datetime] = wall_clock,
         suspended: Callable[[], float] = suspended_s,
     ) -> None:
         self._run_id = run_id
@@ -80,12 +75,12 @@ class Report:
         self._kept = None if events is None else EventLog(events, self._note_loss, events_bytes)
 
     def event(self, kind: str, source: str | None = None, **details: Any) -> None:
-        """Remember that something happened, and log it.
+        """Remember that something happened, and log it; details that are too long are shortened.
 
         Args:
             kind: of event.
             source: the process, or the section of the settings.
-            details: plain values; what is too long is shortened.
+            details: plain values.
         """
         own = {name: value for name, value in details.items() if name not in KEYS}
         details = short_details(own, EVENT_BYTES)
@@ -93,12 +88,8 @@ class Report:
         self._count += 1
         at = self._began + timedelta(seconds=uptime_s + self._suspended())
         event = {
-            "id": self._count,
-            "at": at.isoformat(timespec="milliseconds"),
-            "uptime_s": uptime_s,
-            "kind": kind,
-            "source": source,
-            **details,
+            "id": self._count, "at": at.isoformat(timespec="milliseconds"), "uptime_s": uptime_s,
+            "kind": kind, "source": source, **details,
         }
         self._events.appendleft(event)
         if self._kept is not None:
@@ -108,14 +99,7 @@ class Report:
     def write(
         self, buffer: JsonDoubleBuffer, children: Sequence[Child], config: Config, state: str
     ) -> None:
-        """Bring the status document up to date. Only the supervisor.
-
-        Args:
-            buffer: of the status document.
-            children: every process.
-            config: in force.
-            state: of the run.
-        """
+        """Bring the status document up to date. Only the supervisor."""
         if self._lost != self._known_lost:
             self._known_lost = self._lost
             kind = "events_kept_again" if self._lost is None else "events_not_kept"
@@ -149,13 +133,7 @@ class Report:
 
 
 def run_state(children: Sequence[Child], ticks: int, *, stopping: bool) -> str:
-    """starting, running, degraded (something is being restarted), failed or stopping.
-
-    Args:
-        children: every process.
-        ticks: how many have happened.
-        stopping: whether the end has been ordered.
-    """
+    """starting, running, degraded (something is being restarted), failed or stopping."""
     if stopping:
         return "stopping"
     if any(child.failing for child in children):
@@ -180,8 +158,7 @@ def _write(buffer: JsonDoubleBuffer, status: dict[str, Any]) -> None:
         except TooLong:
             continue
         return
-    without = {**status, "roles": [], "events": [], "shortened": True}
-    buffer.write(without)
+    buffer.write({**status, "roles": [], "events": [], "shortened": True})
 
 
 def _shortened(status: dict[str, Any], most: int) -> dict[str, Any]:

@@ -46,14 +46,8 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        config: Config,
-        clock: Clock,
-        run_id: str,
-        service: Any = None,
-        url: str | None = None,
-        preload: tuple[str, ...] = (),
-        systemd: Systemd | None = None,
+        self, config: Config, clock: Clock, run_id: str, service: Any = None,
+        url: str | None = None, preload: tuple[str, ...] = (), systemd: Systemd | None = None,
         probed: Callable[[], None] = lambda: None,
     ) -> None:
         self._inbox = Inbox()
