@@ -19,72 +19,29 @@ def _refusal(*overrides: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("setting", "field", "value"),
+    "setting",
     [
-        ("policy.network=transformer", "policy.network", "'transformer'"),
-        ("policy.width=0", "policy.width", "0"),
-        ("policy.width=1000", "policy.width", "1000"),
-        ("policy.factory=nocolon", "policy.factory", "'nocolon'"),
-        ("policy.precision=float16", "policy.precision", "'float16'"),
-        ("policy.device=tpu", "policy.device", "'tpu'"),
-        ("policy.epsilon_start=1.5", "policy.epsilon_start", "1.5"),
-        ("policy.epsilon_steps=0", "policy.epsilon_steps", "0"),
-        ("inference.processes=0", "inference.processes", "0"),
-        ("inference.processes=10000", "inference.processes", "10000"),
-        ("inference.processes=-1", "inference.processes", "-1"),
-        ("inference.processes=2.5", "inference.processes", "2.5"),
-        ("inference.processes=many", "inference.processes", "'many'"),
-        ("inference.algorithm=magic", "inference.algorithm", "'magic'"),
-        ("inference.algorithm=sequential", "inference.algorithm", "'sequential'"),
-        ("inference.action_deadline_ms=0", "inference.action_deadline_ms", "0"),
-        ("inference.fill=3", "inference.fill", "3"),
-        ("inference.injected_latency_ms=-1", "inference.injected_latency_ms", "-1"),
-        ("inference.injected_latency_ms=nan", "inference.injected_latency_ms", "nan"),
-        (
-            "inference.injected_latency_distribution=flat",
-            "inference.injected_latency_distribution",
-            "'flat'",
-        ),
-        ("learning.algorithm=sarsa", "learning.algorithm", "'sarsa'"),
-        ("learning.batch_size=0", "learning.batch_size", "0"),
-        ("learning.learning_rate=0", "learning.learning_rate", "0"),
-        ("learning.learning_rate=inf", "learning.learning_rate", "inf"),
-        ("learning.gamma=1.01", "learning.gamma", "1.01"),
-        ("learning.n_step=0", "learning.n_step", "0"),
-        ("learning.demonstration_delay=0", "learning.demonstration_delay", "0"),
-        ("learning.demonstration_delay=soon", "learning.demonstration_delay", "'soon'"),
-        ("learning.demonstration_margin=-1", "learning.demonstration_margin", "-1"),
-        ("learning.demonstrations=3", "learning.demonstrations", "3"),
-        ("replay.capacity=1", "replay.capacity", "1"),
-        ("service.port=70000", "service.port", "70000"),
-        ("run.seed=-1", "run.seed", "-1"),
-        ("run.checkpoint_every_s=0", "run.checkpoint_every_s", "0"),
-        ("run.realtime=maybe", "run.realtime", "'maybe'"),
-        ("env.max_catch_up_ticks=-1", "env.max_catch_up_ticks", "-1"),
+        "policy.network='transformer'", "policy.width=0", "policy.width=1000",
+        "policy.factory='nocolon'", "policy.precision='float16'", "policy.device='tpu'",
+        "policy.epsilon_start=1.5", "policy.epsilon_steps=0", "inference.processes=0",
+        "inference.processes=10000", "inference.processes=-1", "inference.processes=2.5",
+        "inference.processes='many'", "inference.algorithm='magic'",
+        "inference.algorithm='sequential'", "inference.action_deadline_ms=0", "inference.fill=3",
+        "inference.injected_latency_ms=-1", "inference.injected_latency_ms=nan",
+        "inference.injected_latency_distribution='flat'", "learning.algorithm='sarsa'",
+        "learning.batch_size=0", "learning.learning_rate=0", "learning.learning_rate=inf",
+        "learning.gamma=1.01", "learning.n_step=0", "learning.demonstration_delay=0",
+        "learning.demonstration_delay='soon'", "learning.demonstration_margin=-1",
+        "learning.demonstrations=3", "replay.capacity=1", "service.port=70000", "run.seed=-1",
+        "run.checkpoint_every_s=0", "run.realtime='maybe'", "env.max_catch_up_ticks=-1",
+        "env.rate_hz=0", "env.rate_hz=-60", "env.rate_hz=1000000000.0", "env.frame_stack=0",
     ],
 )
-def test_a_bad_value_is_one_line_with_field_and_value(
-    setting: str, field: str, value: str
-) -> None:
-    message = _refusal(setting)
-    assert message.startswith(f"{field} = {value}: ")
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("setting", "field", "value"),
-    [
-        ("env.rate_hz=0", "env.rate_hz", "0"),
-        ("env.rate_hz=-60", "env.rate_hz", "-60"),
-        ("env.rate_hz=1e9", "env.rate_hz", "1000000000.0"),
-        ("env.frame_stack=0", "env.frame_stack", "0"),
-    ],
-)
-def test_a_bad_value_where_a_word_is_possible_too(setting: str, field: str, value: str) -> None:
-    message = _refusal(setting)
-    assert message.startswith(field)
-    assert f"= {value}: " in message
-    assert "\n" not in message
+def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
+    for given in {setting, setting.replace("'", "")}:
+        message = _refusal(given)
+        assert message.startswith(f"{setting.replace('=', ' = ')}: ")
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from rtagent.processes.pipe import open_pipe
+from rtagent.processes.worker import WorkerContext
 
 FORK = """
 import gc, os, sys
@@ -25,3 +29,20 @@ def test_the_collector_leaves_alone_what_all_children_share() -> None:
         [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_events_that_nobody_took_are_counted_in_the_next() -> None:
+    ours, theirs = open_pipe()
+    context = WorkerContext.__new__(WorkerContext)
+    context.pipe, context.unheard = theirs, 0
+    while not context.unheard:
+        context.event("world", news="x" * 1000)
+    context.event("world")
+    heard: list[Any] = ours.receive(10_000)
+    context.event("world", news="last")
+    (said,) = ours.receive()
+    assert said[1] == {"events_dropped_before": 2, "news": "last", "kind": "world"}
+    assert not any("events_dropped_before" in said for _, said in heard)
+    assert context.unheard == 0
+    for end in (ours, theirs):
+        end.close()

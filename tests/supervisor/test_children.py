@@ -16,7 +16,14 @@ from rtagent.config import EnvConfig
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.processes.pipe import MOST_AT_ONCE, Pipe
 from rtagent.supervisor.child import State
-from rtagent.supervisor.children import BOOT_LIMIT_S, BUSY_S, SERVICE_LIMIT_S, Children, is_stopped
+from rtagent.supervisor.children import (
+    BOOT_LIMIT_S,
+    BUSY_S,
+    SERVICE_LIMIT_S,
+    STOPPED_LEARNER_LIMIT_S,
+    Children,
+    is_stopped,
+)
 from rtagent.supervisor.status import Report
 from tests.conftest import eventually
 
@@ -113,7 +120,10 @@ def test_fresh_while_every_role_has_a_process_that_beats() -> None:
 @pytest.mark.parametrize(
     ("role", "stopped", "silent_s"),
     # A slow policy is silent for long. The service may be, too, while the machine is busy.
-    [("inference", True, 1.0), ("inference", False, 6.0), ("service", False, SERVICE_LIMIT_S)],
+    [
+        ("inference", True, 1.0), ("inference", False, 6.0), ("service", False, SERVICE_LIMIT_S),
+        ("learner", True, STOPPED_LEARNER_LIMIT_S), ("learner", False, BOOT_LIMIT_S),
+    ],
 )
 def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
     monkeypatch: pytest.MonkeyPatch, role: str, stopped: bool, silent_s: float

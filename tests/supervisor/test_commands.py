@@ -35,12 +35,9 @@ def readable(inbox: Inbox) -> bool:
 
 
 def workers(*states: State) -> list[Child]:
-    children = []
-    for index, state in enumerate(states):
-        child = Child("inference", index, lambda theirs: None)
-        child.state = state
-        children.append(child)
-    return children
+    return [
+        Child("inference", index, lambda theirs: None, state) for index, state in enumerate(states)
+    ]
 
 
 def test_command_is_taken_once_and_answered(inbox: Inbox) -> None:
@@ -168,6 +165,17 @@ def test_change_that_takes_too_long(pending: tuple[PendingChanges, Result, list[
         result.result(0)
 
 
+def test_a_pause_of_everybody_takes_no_time_from_a_change(
+    pending: tuple[PendingChanges, Result, list[Any]],
+) -> None:
+    changes, result, _ = pending
+    changes.postpone(50.0)
+    changes.settle(CHANGE_LIMIT_S + 50.0)
+    assert not result.done()
+    changes.settle(CHANGE_LIMIT_S + 50.1)
+    assert result.done()
+
+
 def test_change_that_fails(pending: tuple[PendingChanges, Result, list[Any]]) -> None:
     changes, result, in_force = pending
     in_force.append(UserError("inference 1 failed: out of memory"))
@@ -186,30 +194,21 @@ def test_change_may_have_a_limit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "count"),
+    ("states", "count", "so_many"),
     [
-        ([State.RUNNING, State.RUNNING], 2),
-        ([State.RUNNING, State.STOPPED], 1),
-        ([State.STOPPED, State.STOPPED, State.RUNNING], 1),
-        ([], 0),
+        ([State.RUNNING, State.RUNNING], 2, True),
+        ([State.RUNNING, State.STOPPED], 1, True),
+        ([State.STOPPED, State.STOPPED, State.RUNNING], 1, True),
+        ([], 0, True),
+        ([State.RUNNING, State.STARTING], 2, False),
+        ([State.RUNNING, State.BACKOFF], 2, False),
+        ([State.RUNNING, State.STOPPING], 1, False),
+        ([State.RUNNING], 2, False),
+        ([State.RUNNING, State.RUNNING], 1, False),
     ],
 )
-def test_as_many_run_as_are_wanted(states: list[State], count: int) -> None:
-    assert running(workers(*states), count)
-
-
-@pytest.mark.parametrize(
-    ("states", "count"),
-    [
-        ([State.RUNNING, State.STARTING], 2),
-        ([State.RUNNING, State.BACKOFF], 2),
-        ([State.RUNNING, State.STOPPING], 1),
-        ([State.RUNNING], 2),
-        ([State.RUNNING, State.RUNNING], 1),
-    ],
-)
-def test_not_yet_as_many_run_as_are_wanted(states: list[State], count: int) -> None:
-    assert not running(workers(*states), count)
+def test_whether_as_many_run_as_are_wanted(states: list[State], count: int, so_many: bool) -> None:
+    assert running(workers(*states), count) is so_many
 
 
 def test_one_that_failed_is_named() -> None:

@@ -7,9 +7,13 @@ import os
 import pytest
 
 from rtagent import load_config
+from rtagent.clock import VirtualClock
 from rtagent.config import InferenceConfig
-from rtagent.supervisor.scaling import first_number, limits_of
-from tests.conftest import Runtimes, eventually
+from rtagent.memory.process_metrics import Registration
+from rtagent.memory.world import World, WorldMemory
+from rtagent.supervisor.child import Child, State
+from rtagent.supervisor.scaling import Scaling, first_number, limits_of
+from tests.conftest import Runtimes, eventually, make_blueprint
 
 TICK_S = 1 / 60
 
@@ -37,6 +41,33 @@ def test_no_more_than_the_machine_has_room_for() -> None:
 def test_a_given_number_is_not_touched() -> None:
     assert first_number(inference("processes=7"), TICK_S) == 7
     assert 1 <= first_number(inference("processes=auto"), TICK_S) <= 2
+
+
+def test_what_was_measured_before_a_change_counts_no_more() -> None:
+    # Latency is injected, so that the number of cores is no limit.
+    settings = ("processes=auto", "injected_latency_ms=1")
+    wanted = [f"inference.{each}" for each in settings]
+    config = load_config(overrides=[*wanted, "replay.capacity=2048"])
+    memory, clock = WorldMemory(config, make_blueprint()), VirtualClock(100.0)
+    world = World(memory.handles)
+    workers = [Child("inference", index, lambda pipe: None, State.RUNNING) for index in range(4)]
+    scaling = Scaling(world, clock)
+
+    def infer(at_s: float, took_ms: int) -> None:
+        for record in world.metrics.inference[:4]:
+            record.registrations.append(Registration(int(at_s * 1e9), took_ms * 1_000_000, 0))
+
+    for step in range(20):
+        infer(98.0 + step / 10, 300)
+    assert scaling.step(100.0, config.inference, 4, workers, room=4) is None
+    for step in range(1, 25):
+        infer(100.0 + step / 10, 5)
+    clock.advance(2.5)
+    move = scaling.step(clock.now(), config.inference, 4, workers, room=4)
+    assert move is not None
+    assert (move.inputs["inference_ms"], move.after) == (5.0, 1)
+    world.close()
+    memory.close()
 
 
 @pytest.mark.process

@@ -135,8 +135,10 @@ def test_a_private_file_is_read_unless_somebody_else_has_put_it_there(tmp_path: 
     path = tmp_path / "token"
     path.write_text("x" * 9000)
     assert read_private(path, "go away") == b"x" * 4096
-    with pytest.raises(UserError, match=r"open to other users \(mode 0644\): go away"):
-        read_private(path, "go away", secret=True)
+    for mode in (0o644, 0o640, 0o604):
+        path.chmod(mode)
+        with pytest.raises(UserError, match=rf"open to other users \(mode 0{mode:o}\): go away"):
+            read_private(path, "go away", secret=True)
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(UserError, match="is a link: go away"):
         read_private(tmp_path / "link", "go away")
