@@ -42,7 +42,7 @@ from rtagent.errors import UserError
 from rtagent.evaluation.process import Evaluator, Values, seed_of
 from rtagent.learning.state import restore_network
 from rtagent.policy.actor_critic import acting_part, build_learned
-from rtagent.policy.networks import ActingPolicy, flatten_into, head_of, tensor_specs
+from rtagent.policy.networks import ActingPolicy, flattened, head_of
 from rtagent.storage import checkpoint
 from rtagent.telemetry.learning_curve import moving_mean
 
@@ -212,10 +212,8 @@ def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
     learned = build_learned(config.policy, *spaces, config.learning)
     restore_network(learned, checkpoint.load(path))
     part = acting_part(learned)
-    flat = np.empty(sum(spec.elements for spec in tensor_specs(part)), np.float32)
-    flatten_into(part, flat)
     policy = ActingPolicy(config.policy, *spaces, head_of(config.learning, adapter.action_space))
-    policy.load(flat)
+    policy.load(flattened(part))
     policy.warm_up()
     return policy.values
 

@@ -118,9 +118,6 @@ class Offline:
         self.acting = networks.ActingPolicy(config.policy, *made_for, head)
         self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy)
         self.published = acting_part(self.update.network)
-        self.flat = np.empty(
-            sum(spec.elements for spec in networks.tensor_specs(self.published)), np.float32
-        )
         self.replay = Replay(self.frames, self.ledger, config.learning)
         self.rng = np.random.default_rng(config.run.seed)
         self.observation = np.empty(
@@ -216,8 +213,7 @@ class Offline:
                 self._take_over_weights()
 
     def _take_over_weights(self) -> None:
-        networks.flatten_into(self.published, self.flat)
-        self.acting.load(self.flat)
+        self.acting.load(networks.flattened(self.published))
 
     def _report(self, ticks: int, window: int, seconds: float) -> None:
         recent, lengths = self.returns[-20:] or [float("nan")], self.lengths[-20:] or [0]

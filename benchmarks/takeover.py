@@ -33,7 +33,7 @@ from rtagent.inference.weights import Weights
 from rtagent.memory.control import DesiredState
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
-from rtagent.policy.networks import ActingPolicy, flatten_into, tensor_specs
+from rtagent.policy.networks import ActingPolicy, flattened, tensor_specs
 from rtagent.processes.scheduling import sharpen_timers
 from rtagent.processes.worker import Assignment, WorkerContext
 
@@ -84,8 +84,7 @@ def measure(config: Any, frames: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     policy = acting(config, blueprint())
     shapes = replace(blueprint(), tensors=tensor_specs(policy.module))
-    values = np.zeros(shapes.parameters, np.float32)
-    flatten_into(policy.module, values)
+    values = flattened(policy.module)
     result: dict[str, Any] = {"parameters": shapes.parameters}
     result["latency_ms"] = {
         name: _block(config, shapes, values, frames, OnTheWay if name == BLOCKS[2] else Weights,

@@ -214,11 +214,10 @@ def takeover_times(acting: Any, parameters: int, seconds: float) -> npt.NDArray[
     """Seconds of each of some preparations, as a process makes them that has nothing else to do."""
     from rtagent.inference.standby import Standby
     from rtagent.inference.weights import Weights
-    from rtagent.policy.networks import flatten_into
+    from rtagent.policy.networks import flattened
 
     buffers = memoryview(bytearray(WeightBuffers.size(parameters)))
-    published, values = WeightBuffers(buffers, parameters), np.zeros(parameters, np.float32)
-    flatten_into(acting.module, values)
+    published, values = WeightBuffers(buffers, parameters), flattened(acting.module)
     clock = MonotonicClock()
     weights = Weights(published, parameters, Standby(acting), clock)
     times: list[float] = []

@@ -291,9 +291,8 @@ def test_the_whole_process_with_a_real_network(tmp_path: Path) -> None:
     actions = gym.spaces.Discrete(2)
     head = networks.head_of(config.learning, actions)
     network = networks.build(config.policy, observations, actions, head)
-    parameters = sum(spec.elements for spec in networks.tensor_specs(network))
-    flat = np.zeros(parameters, np.float32)
-    networks.flatten_into(network, flat)
+    flat = networks.flattened(network)
+    parameters = len(flat)
     returns = []
     for _ in range(2):
         context = make_context(parameters)

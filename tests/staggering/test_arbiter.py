@@ -88,6 +88,11 @@ def test_the_nearest_early_deposit_is_re_used_and_still_executed_at_its_own_tick
     assert executed(arbiter, 12, *shelf) == (Source.AGENT, 7)
 
 
+@pytest.mark.parametrize(("frame", "source"), [(5, Source.DEFAULT), (6, Source.REUSED)])
+def test_re_use_may_hold_a_frame_but_never_goes_back(frame: int, source: Source) -> None:
+    assert executed(Arbiter(last_frame=6), 10, (frame, 11))[0] == source
+
+
 def test_the_deposit_for_exactly_this_tick_may_go_back() -> None:
     assert executed(Arbiter(last_frame=9), 10, (4, 10)) == (Source.AGENT, 4)
 
