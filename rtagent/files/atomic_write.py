@@ -54,12 +54,7 @@ def appearing(path: Path, draft_prefix: str) -> Iterator[Callable[[bytes | memor
 
 
 def remove_drafts(folder: Path, draft_prefix: str) -> None:
-    """Remove what writers that were killed have left.
-
-    Args:
-        folder: where they wrote.
-        draft_prefix: how the names of their drafts begin.
-    """
+    """Remove what writers that were killed have left in a folder."""
     for draft in folder.glob(f"{draft_prefix}*"):
         with suppress(OSError):
             descriptor = os.open(draft, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

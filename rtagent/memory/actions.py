@@ -120,13 +120,7 @@ class ActionSlots:
         self, workers: npt.NDArray[np.intp], ticks: npt.NDArray[np.int64],
         registered_ns: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
-        """The frames that registered actions were computed from; -1 where a slot is used again.
-
-        Args:
-            workers: who registered them.
-            ticks: what they are meant for.
-            registered_ns: when.
-        """
+        """The frames that registered actions were computed from; -1 where a slot is used again."""
         columns = ticks % SLOTS
         whole = self._ticks[workers, columns] == ticks
         ordering.fence()

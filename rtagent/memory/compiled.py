@@ -24,8 +24,7 @@ def compiled(name: str) -> Function | None:
     if library is None:
         return None
     function = getattr(library, name)
-    function.argtypes = (ctypes.c_void_p,)
-    function.restype = ctypes.c_int64
+    function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_int64
     found: Function = function
     return found
 
@@ -39,8 +38,7 @@ def compiled_fence() -> Callable[[], object] | None:
     if library is None:
         return None
     function = ctypes.PyDLL(library._name, handle=library._handle).rtagent_fence
-    function.argtypes = ()
-    function.restype = None
+    function.argtypes, function.restype = (), None
     found: Callable[[], object] = function
     return found
 

@@ -63,10 +63,8 @@ class Priorities:
     def __init__(self, buffer: memoryview, leaves: int, lock: RobustLock, clock: Clock) -> None:
         self._words = _Words(buffer)
         self._tree = sum_tree(buffer[CONTROL_BYTES:], leaves)
-        self._leaves = leaves
-        self._lock = lock
+        self._leaves, self._lock, self._clock = leaves, lock, clock
         self._threads = threading.Lock()
-        self._clock = clock
 
     @staticmethod
     def size(leaves: int) -> int:
@@ -119,14 +117,7 @@ class Priorities:
         return self._alone(self._change, frames, priorities) or False
 
     def discard(self, frames: Ints) -> bool:
-        """Remove transitions of which a frame is missing.
-
-        Args:
-            frames: (n,); those that are gone are ignored.
-
-        Returns:
-            False if the locks could not be had, and nothing was changed.
-        """
+        """Remove transitions of which a frame is missing; ignores and returns as `update` does."""
         return self._alone(self._change, frames, np.zeros(len(frames))) or False
 
     def values(self, first: int, stop: int) -> Doubles:

@@ -209,13 +209,8 @@ class LearnerRecord(WorkerRecord):
     def applied_rate(self, now_ns: int, over_ns: int) -> float | None:
         """Gradients that have been applied per second.
 
-        Args:
-            now_ns: monotonic nanoseconds.
-            over_ns: the time before, or since the first note of a learner that has not been there
-                for so long.
-
-        Returns:
-            None if there is no note between a fifth and twice of that time old.
+        Over the time before, `over_ns`, or since the first note of a learner that has not been
+        there for so long; None if there is no note between a fifth and twice of that time old.
         """
         marks = self._marks.newest()
         marks = marks[marks["at_ns"] >= now_ns - 2 * over_ns]

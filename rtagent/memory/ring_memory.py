@@ -63,9 +63,7 @@ class RingMemory:
         self, rings: Sequence[RingBounds], arrays: Sequence[SlotArray], capacity: int,
         first_tick: int,
     ) -> None:
-        self._rings = rings
-        self._arrays = arrays
-        self._capacity = capacity
+        self._rings, self._arrays, self._capacity = rings, arrays, capacity
         self._tick_bytes = sum(array.item_bytes for array in arrays)
         self._low = self._high = first_tick
 

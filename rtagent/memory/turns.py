@@ -59,25 +59,16 @@ class Turns(SharedRecord):
         return super().size() + WORD
 
     def is_mine(self, me: int, ring: Sequence[int]) -> bool:
-        """Whether a learner may enter in round-robin order.
-
-        Args:
-            me: its index.
-            ring: the learners that take turns.
-        """
+        """Whether learner `me` may enter in round-robin order of a ring."""
         holder = self.holder
         return holder == me if holder in ring else successor(holder, ring) == me
 
     def pass_on(
         self, after: int, ring: Sequence[int], now: float, *, expired: bool = False
     ) -> None:
-        """Give the turn to the successor of a learner. Under the lock only.
+        """Give the turn to the successor of a learner, at `now` seconds. Under the lock only.
 
-        Args:
-            after: whose turn is over.
-            ring: the learners that take turns.
-            now: seconds.
-            expired: whether a lease made it so.
+        `expired` says that a lease made it so.
         """
         self.granted_ns = int(now * NANO)
         self.expired += expired
@@ -86,12 +77,7 @@ class Turns(SharedRecord):
 
     @contextmanager
     def hold(self, clock: Clock, beat: Callable[[], object]) -> Iterator[None]:
-        """The lock without the turn: for what must not happen beside an update.
-
-        Args:
-            clock: time.
-            beat: called while waiting.
-        """
+        """The lock without the turn: for what must not happen beside an update; beats meanwhile."""
         while not self.lock.try_enter():
             beat()
             clock.sleep_until(clock.now() + RETRY_S)
@@ -124,14 +110,9 @@ class TurnTaker:
         order: Callable[[], str], lease_s: Callable[[int], float],
         progress_ns: Callable[[int], int], beat: Callable[[], bool],
     ) -> None:
-        self._turns = turns
-        self._me = me
-        self._clock = clock
-        self._ring = ring
-        self._order = order
-        self._lease_s = lease_s
-        self._progress_ns = progress_ns
-        self._beat = beat
+        self._turns, self._me, self._clock = turns, me, clock
+        self._ring, self._order, self._beat = ring, order, beat
+        self._lease_s, self._progress_ns = lease_s, progress_ns
 
     def enter(self) -> bool:
         """Wait for the turn and take the lock; False if told to stop, or out of the ring.

@@ -166,8 +166,9 @@ def save(
         "run": checkpoint.run,
     }
     about = json.dumps(values, sort_keys=True)
-    crc = _checksum(about, checkpoint.tensors, progress)
-    payload = to_bytes(dict(checkpoint.tensors), {"rtagent": about, "crc32": f"{crc:08x}"})
+    tensors = dict(sorted(checkpoint.tensors.items()))
+    crc = checksum(about, tensors, progress)
+    payload = to_bytes(tensors, {"rtagent": about, "crc32": f"{crc:08x}"})
     progress()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,10 +217,6 @@ def newest(folder: Path) -> Path | None:
 def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[str]]:
     """The newest checkpoint that is whole; older ones are tried where it is not.
 
-    Args:
-        folder: of the checkpoints.
-        wanted: of this run.
-
     Returns:
         The checkpoint, None if there is none; and why newer ones were passed over.
 
@@ -250,7 +247,7 @@ def load(path: Path) -> Checkpoint:
         open_regular(path, min(level.available for level in memory_levels())).close()
         with safe_open(str(path), framework="np") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
         about = metadata["rtagent"]
         crc = int(metadata["crc32"], 16)
     except FileNotFoundError:
@@ -261,7 +258,7 @@ def load(path: Path) -> Checkpoint:
         raise CorruptCheckpoint(
             f"the checkpoint {path} is corrupt ({reason}); {_ADVICE}"
         ) from error
-    if _checksum(about, tensors) != crc:
+    if checksum(about, tensors) != crc:
         raise CorruptCheckpoint(f"the checkpoint {path} is corrupt (wrong checksum); {_ADVICE}")
     try:
         values = json.loads(about)
@@ -351,11 +348,12 @@ def _name_best(path: Path) -> None:
     os.replace(draft, path.with_name(BEST))
 
 
-def _checksum(about: str, tensors: Arrays, progress: Callable[[], None] = lambda: None) -> int:
+def checksum(about: str, tensors: Arrays, progress: Callable[[], None] = lambda: None) -> int:
+    """The CRC32 of a text and of tensors, in their order."""
     crc = zlib.crc32(about.encode())
-    for name in sorted(tensors):
-        crc = zlib.crc32(f"{name} {tensors[name].dtype} {tensors[name].shape}".encode(), crc)
-        flat = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)
+    for name, values in tensors.items():
+        crc = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), crc)
+        flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         for at in range(0, len(flat), WRITE_STEP):
             crc = zlib.crc32(flat[at : at + WRITE_STEP].data, crc)
             progress()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import stat
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from safetensors.numpy import save as to_bytes
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import appearing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
+from rtagent.storage.checkpoint import checksum
 
 SUFFIX = ".demo"
 FORMAT = 1
@@ -152,11 +152,7 @@ class DemonstrationWriter:
         self._bytes += frame.nbytes + 4 * np.size(action) + _ROW_BYTES
 
     def demonstration(self) -> Demonstration:
-        """What has been gathered.
-
-        Raises:
-            UserError: that is no demonstration: it has no tick, for example.
-        """
+        """What has been gathered; raises a UserError if that is no demonstration."""
         if not self._rest:
             raise UserError("a demonstration needs at least one tick")
         actions, rewards, flags, episodes = zip(*self._rest, strict=True)
@@ -169,11 +165,7 @@ class DemonstrationWriter:
         )
 
     def save(self, path: Path) -> None:
-        """Write what has been gathered.
-
-        Raises:
-            UserError: it cannot be written; what had the name before is as it was.
-        """
+        """Write what has been gathered, as `save_demonstration` does."""
         save_demonstration(path, self.demonstration())
 
 
@@ -189,15 +181,12 @@ def save_demonstration(path: Path, demonstration: Demonstration) -> None:
     """
     if path.suffix != SUFFIX:
         raise UserError(f"{path}: the name of a demonstration ends in {SUFFIX}")
-    about = json.dumps(
-        {
-            "format": FORMAT,
-            "environment": demonstration.environment,
-            "action_meanings": demonstration.action_meanings,
-        }
-    )
+    about = json.dumps({
+        "format": FORMAT, "environment": demonstration.environment,
+        "action_meanings": demonstration.action_meanings,
+    })
     columns = {name: np.ascontiguousarray(getattr(demonstration, name)) for name in _COLUMNS}
-    metadata = {_ABOUT: about, _CRC: f"{_checksum(about, columns):08x}"}
+    metadata = {_ABOUT: about, _CRC: f"{checksum(about, columns):08x}"}
     payload = to_bytes(columns, metadata)
     if len(payload) > LARGEST:
         raise UserError(
@@ -220,7 +209,7 @@ def load_demonstration(path: Path) -> Demonstration:
     """
     with _opened(path) as (file, outline, about):
         columns = {name: file.get_tensor(name) for name in _COLUMNS}
-        if int(file.metadata()[_CRC], 16) != _checksum(about, columns):
+        if int(file.metadata()[_CRC], 16) != checksum(about, columns):
             raise UserError("damaged (wrong checksum)")
         return Demonstration(
             outline.environment, **columns, action_meanings=outline.action_meanings
@@ -324,12 +313,3 @@ def _fault_of_actions(actions: npt.NDArray[Any], meanings: tuple[str, ...]) -> s
         most = f"; it has {len(meanings)}" if meanings else ""
         return f"its actions go from {actions.min()} to {actions.max()}{most}"
     return ""
-
-
-def _checksum(about: str, columns: dict[str, npt.NDArray[Any]]) -> int:
-    crc = zlib.crc32(about.encode())
-    for name in _COLUMNS:
-        values = np.ascontiguousarray(columns[name])
-        crc = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), crc)
-        crc = zlib.crc32(values.reshape(-1).view(np.uint8).data, crc)
-    return crc

@@ -67,17 +67,12 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
 
     def work(progress: Progress) -> Details:
         world = World(handles)
-        return asdict(
-            save(
-                folder,
-                signature(world.config, world.blueprint),
-                world.frames,
-                world.ledger,
-                priorities=None if world.priorities is None else world.priorities.values,
-                progress=progress,
-                stop=lambda: bool(terminated),
-            )
+        report = save(
+            folder, signature(world.config, world.blueprint), world.frames, world.ledger,
+            priorities=None if world.priorities is None else world.priorities.values,
+            progress=progress, stop=lambda: bool(terminated),
         )
+        return asdict(report)
 
     _answer("saved", work, pipe)
 

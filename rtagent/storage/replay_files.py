@@ -68,21 +68,15 @@ class Chunk:
 
     @classmethod
     def read(cls, values: Mapping[str, Any], suffix: str) -> Chunk:
-        """What a manifest says of a file.
-
-        Args:
-            values: by the names of the attributes.
-            suffix: how the file's name ends.
+        """What a manifest says of a file whose name ends in `suffix`.
 
         Raises:
             ValueError: it is no plain name, or a number is none.
             TypeError: something is missing, or too much.
         """
-        chunk = cls(**values)
-        if not isinstance(chunk.file, str) or not _PLAIN.fullmatch(chunk.file):
-            raise ValueError(f"{str(chunk.file)[:80]!r} is no file of a replay")
-        if not chunk.file.endswith(suffix):
-            raise ValueError(f"{chunk.file!r} is no file of a replay")
+        chunk, name = cls(**values), values["file"]
+        if not isinstance(name, str) or not _PLAIN.fullmatch(name) or not name.endswith(suffix):
+            raise ValueError(f"{str(name)[:80]!r} is no file of a replay")
         for number in (chunk.first, chunk.stop, chunk.bytes):
             if type(number) is not int or not 0 <= number < LAST_TICK:
                 raise ValueError(f"{chunk.file}: a number is wrong")
@@ -170,22 +164,11 @@ class Reader:
 
 def common(signature: Signature) -> dict[str, str]:
     """What a saved replay and a run must have in common: everything but the network."""
-    return {
-        "environment": signature.environment,
-        "observation": signature.observation,
-        "action": signature.action,
-    }
+    return {name: getattr(signature, name) for name in ("environment", "observation", "action")}
 
 
 def header(signature: Signature, first: int, stop: int, row: str = "") -> Header:
-    """The header of a file.
-
-    Args:
-        signature: of the run.
-        first: the first tick in the file.
-        stop: one past the last.
-        row: layout of a row, if there are rows.
-    """
+    """The header of a file with the ticks first <= k < stop, and, if it has rows, their layout."""
     return {"format": FORMAT, **common(signature), "first": first, "stop": stop, "row": row}
 
 

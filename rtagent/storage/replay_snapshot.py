@@ -138,11 +138,7 @@ def save(
 
 
 def find(folder: Path, signature: Signature) -> Manifest | None:
-    """The saved replay of a folder; none if there is none.
-
-    Args:
-        folder: where it was saved.
-        signature: of this run; its network may be another one than then.
+    """The saved replay of a folder; none if there is none. Its network may have been another one.
 
     Raises:
         ReplayError: it belongs to something else, or its manifest is corrupt.
@@ -159,8 +155,7 @@ def find(folder: Path, signature: Signature) -> Manifest | None:
             )
         theirs, extra = content["signature"], content["priorities"]
         manifest = Manifest(
-            content["oldest"],
-            content["newest"],
+            content["oldest"], content["newest"],
             tuple(Chunk.read(each, SUFFIX) for each in content["chunks"]),
             None if extra is None else Chunk.read(extra, SUFFIX),
         )

@@ -126,7 +126,7 @@ def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
 
 def written(path: Path, about: str, header: dict[str, object], body: bytes = b"") -> Path:
     """A safetensors file with a right checksum over its metadata and no tensors."""
-    crc = f"{checkpoints._checksum(about, {}):08x}"
+    crc = f"{checkpoints.checksum(about, {}):08x}"
     text = json.dumps({"__metadata__": {"rtagent": about, "crc32": crc}, **header}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
     return path
