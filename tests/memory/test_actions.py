@@ -110,21 +110,18 @@ def test_a_late_slot_that_is_written_anew_after_the_first_look(slots: ActionSlot
     assert slots.late(12, 2) == deposit(10, frame=3)
 
 
-def test_late_looks_back_so_far(slots: ActionSlots) -> None:
-    slots.deposit(deposit(100, frame=90))
-    assert slots.late(100 + LATE_TICKS, -1) == deposit(100, frame=90)
-    assert slots.late(100 + LATE_TICKS + 1, -1) is None
-
-
-def test_late_across_the_seam(slots: ActionSlots) -> None:
-    slots.deposit(deposit(SLOTS - 1, frame=9))
-    assert slots.late(SLOTS + 3, -1) == deposit(SLOTS - 1, frame=9)
-
-
-def test_late_at_the_beginning(slots: ActionSlots) -> None:
-    slots.deposit(deposit(0, frame=-1))
-    assert slots.late(0, -5) is None
-    assert slots.late(1, -5) == deposit(0, frame=-1)
+@pytest.mark.parametrize(
+    ("tick", "looks"),
+    [
+        (100, {100 + LATE_TICKS: True, 100 + LATE_TICKS + 1: False}),
+        # Across the seam, and at the beginning.
+        (SLOTS - 1, {SLOTS + 3: True}), (0, {0: False, 1: True}),
+    ],
+)
+def test_late_looks_back_so_far(slots: ActionSlots, tick: int, looks: dict[int, bool]) -> None:
+    slots.deposit(deposit(tick))
+    for at, found in looks.items():
+        assert slots.late(at, -9) == (deposit(tick) if found else None)
 
 
 def test_torn_late_action_gives_way_to_an_older_one(slots: ActionSlots, memory: memoryview) -> None:
@@ -148,7 +145,6 @@ def test_only_so_many_rows_are_read(slots: ActionSlots) -> None:
         assert slots.rows == rows
 
 
-
 def test_vectors(shared: Shared) -> None:
     blueprint = make_blueprint(action_shape=(2,), action_dtype="float32")
     memory = shared(ActionSlots.size(blueprint))
@@ -160,8 +156,9 @@ def test_vectors(shared: Shared) -> None:
     assert found.action.dtype == np.float32
 
 
-def test_writer_killed_anywhere(memory: memoryview, blueprint: Blueprint, images: Images) -> None:
-    slots = ActionSlots(memory, blueprint)
+def test_writer_killed_anywhere(
+    slots: ActionSlots, memory: memoryview, blueprint: Blueprint, images: Images
+) -> None:
     old, new = deposit(9, frame=3, action=1), deposit(9 + SLOTS, frame=SLOTS, action=2)
     slots.deposit(old)
     row = memory[: len(memory) // MAX_INFERENCE_PROCESSES]
@@ -180,9 +177,8 @@ def test_writer_killed_anywhere(memory: memoryview, blueprint: Blueprint, images
     assert seen == {(1, 0), (0, 0), (0, 1)}
 
 
-def test_half_a_body_is_never_executed(memory: memoryview, blueprint: Blueprint) -> None:
+def test_half_a_body_is_never_executed(slots: ActionSlots, memory: memoryview) -> None:
     """The stamp alone is not trusted: each damaged byte makes the slot invisible."""
-    slots = ActionSlots(memory, blueprint)
     slots.deposit(deposit(0, frame=-5))
     for at in range(8 + len(slots.encode(deposit(0, frame=-5)))):
         memory[at] ^= 0x10
@@ -192,9 +188,8 @@ def test_half_a_body_is_never_executed(memory: memoryview, blueprint: Blueprint)
 
 
 def test_the_stamp_and_the_frame_of_another_action_are_not_believed(
-    memory: memoryview, blueprint: Blueprint
+    slots: ActionSlots, memory: memoryview, blueprint: Blueprint
 ) -> None:
-    slots = ActionSlots(memory, blueprint)
     tick = SLOTS + 9
     slots.deposit(deposit(tick, frame=tick ^ 9 ^ 4))
     at = 9 * ActionSlots.size(blueprint) // (SLOTS * MAX_INFERENCE_PROCESSES)
@@ -204,7 +199,6 @@ def test_the_stamp_and_the_frame_of_another_action_are_not_believed(
     assert list(slots.at(tick)) == []
 
 
-def test_versions_beyond_31_bits_are_no_error(memory: memoryview, blueprint: Blueprint) -> None:
-    slots = ActionSlots(memory, blueprint)
+def test_versions_beyond_31_bits_are_no_error(slots: ActionSlots) -> None:
     slots.deposit(replace(deposit(0, frame=-5), version=2**31 + 7))
     assert [found.version for found in slots.at(0)] == [7]

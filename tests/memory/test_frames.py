@@ -23,6 +23,11 @@ def picture(number: int, shape: tuple[int, ...] = (6, 5)) -> np.ndarray:
     return np.full(shape, number % 251, np.uint8)
 
 
+def fill(ring: FrameRing, count: int) -> None:
+    for number in range(count):
+        ring.publish(number, picture(number), 0)
+
+
 def observe(ring: FrameRing, number: int, shape: tuple[int, ...] = (4, 6, 5)) -> list[int] | None:
     """What the stack that ends with a frame shows; none if it cannot be had."""
     out = np.zeros(shape, np.uint8)
@@ -66,8 +71,7 @@ def test_stack_is_clamped_at_the_start_of_the_episode(ring: FrameRing) -> None:
 
 def test_wraps_around(ring: FrameRing) -> None:
     newest = 3 * CAPACITY + 1
-    for number in range(newest + 1):
-        ring.publish(number, picture(number), 0)
+    fill(ring, newest + 1)
     assert ring.newest == newest
     assert ring.oldest == newest - CAPACITY + 1 + GUARD_TICKS
     # This stack lies on both sides of the seam.
@@ -104,8 +108,7 @@ def test_floor_only_grows(ring: FrameRing) -> None:
 
 
 def test_floor_and_guard_both_hold(ring: FrameRing) -> None:
-    for number in range(2 * CAPACITY):
-        ring.publish(number, picture(number), 0)
+    fill(ring, 2 * CAPACITY)
     guarded = CAPACITY + GUARD_TICKS
     assert ring.oldest == guarded
     ring.raise_floor(guarded - 1)
@@ -165,8 +168,7 @@ class Overtaken(np.ndarray):
 
 @pytest.mark.parametrize("overwritten", [20, 21, 22, 23])
 def test_frame_overwritten_during_the_copy(ring: FrameRing, overwritten: int) -> None:
-    for number in range(CAPACITY):
-        ring.publish(number, picture(number), 0)
+    fill(ring, CAPACITY)
     writer_view = ring.frames
     ring.frames = writer_view.view(Overtaken)
 
@@ -183,35 +185,30 @@ def test_frame_overwritten_during_the_copy(ring: FrameRing, overwritten: int) ->
 @pytest.mark.parametrize(("floor", "whole"), [(20, True), (21, False), (24, False)])
 def test_floor_raised_during_the_copy(ring: FrameRing, floor: int, whole: bool) -> None:
     """Its memory may have been returned before the copy was made."""
-    for number in range(CAPACITY):
-        ring.publish(number, picture(number), 0)
+    fill(ring, CAPACITY)
     ring.frames = ring.frames.view(Overtaken)
     Overtaken.during = lambda: ring.raise_floor(floor)
     assert (observe(ring, 23) is not None) == whole
     assert Overtaken.during is None
 
 
-def test_floor_raised_during_the_copy_of_a_single_frame(ring: FrameRing) -> None:
+@pytest.mark.parametrize(
+    "during",
+    [lambda ring: ring.raise_floor(6), lambda ring: ring.publish(5 + CAPACITY, picture(9), 0)],
+)
+def test_single_frame_lost_during_the_copy(
+    ring: FrameRing, during: Callable[[FrameRing], None]
+) -> None:
     ring.publish(5, picture(5), 0)
     ring.frames = ring.frames.view(Overtaken)
-    Overtaken.during = lambda: ring.raise_floor(6)
-    assert ring.frame(5) is None
-    assert Overtaken.during is None
-
-
-def test_single_frame_overwritten_during_the_copy(ring: FrameRing) -> None:
-    ring.publish(5, picture(5), 0)
-    writer_view = ring.frames
-    ring.frames = writer_view.view(Overtaken)
-    Overtaken.during = lambda: ring.publish(5 + CAPACITY, picture(9), 0)
+    Overtaken.during = lambda: during(ring)
     assert ring.frame(5) is None
     assert Overtaken.during is None
 
 
 def test_slot_replaced_between_its_number_and_its_start(ring: FrameRing) -> None:
     """The start that is then read belongs to a later episode, whose frames are all there."""
-    for number in range(CAPACITY + 5):
-        ring.publish(number, picture(number), 0)
+    fill(ring, CAPACITY + 5)
     # The reader has seen number 10 in its slot; now the writer has come round.
     ring.episode_starts[10] = CAPACITY + 2
     assert observe(ring, 10) is None
@@ -219,8 +216,7 @@ def test_slot_replaced_between_its_number_and_its_start(ring: FrameRing) -> None
 
 def test_writer_killed_anywhere(memory: memoryview, blueprint: Blueprint, images: Images) -> None:
     ring = FrameRing(memory, blueprint, CAPACITY)
-    for number in range(CAPACITY):
-        ring.publish(number, picture(number), 0)
+    fill(ring, CAPACITY)
     left = images(
         memory, lambda: ring.publish(CAPACITY, picture(CAPACITY), 0),
         FrameRing.publish.__code__, *RING_CODES,
@@ -247,13 +243,11 @@ def test_arrays_are_where_the_slots_are(memory: memoryview, blueprint: Blueprint
     before = bytes(memory)
     ring.publish(slot, np.full((6, 5), 255, np.uint8), slot)
     changed = np.flatnonzero(np.frombuffer(memory, np.uint8) != np.frombuffer(before, np.uint8))
-    expected = set(range(12))
+    found, expected = {*changed.tolist()}, {*range(12)}
     for start, size in FrameRing.arrays(blueprint, CAPACITY):
-        expected |= set(range(start + slot * size, start + (slot + 1) * size))
-    assert set(changed.tolist()) <= expected
-    assert {start + slot * size for start, size in FrameRing.arrays(blueprint, CAPACITY)} <= set(
-        changed.tolist()
-    )
+        assert start + slot * size in found
+        expected |= {*range(start + slot * size, start + (slot + 1) * size)}
+    assert found <= expected
 
 
 def test_vectors(shared: Shared) -> None:
@@ -265,9 +259,8 @@ def test_vectors(shared: Shared) -> None:
         ring.publish(number, np.array([number, 0.5, -1e30], np.float32), 0)
     out = np.zeros((2, 3), np.float32)
     assert ring.observation(CAPACITY, out)
-    assert out.tolist() == np.array(
-        [[CAPACITY - 1, 0.5, -1e30], [CAPACITY, 0.5, -1e30]], np.float32
-    ).tolist()
+    wanted = [[CAPACITY - 1, 0.5, -1e30], [CAPACITY, 0.5, -1e30]]
+    assert out.tolist() == np.array(wanted, np.float32).tolist()
 
 
 def test_publishing_rings_the_bell(ring: FrameRing) -> None:

@@ -79,8 +79,9 @@ class Machine:
             found = self.slots(array)[numbers % self.capacity]
             assert (found == (1 + numbers % 251)[:, None]).all()
 
-    def check_pages(self, ahead: int) -> None:
-        """What the kernel holds, against every page looked at by itself."""
+    def check(self, ahead: int) -> None:
+        """Contents, and what the kernel holds, against every page looked at by itself."""
+        self.check_contents()
         needed = allowed = 0
         kept = np.arange(self.floor, self.newest + 1 + ahead)[-self.capacity :]
         wanted = np.zeros(self.capacity, bool)
@@ -107,10 +108,6 @@ class Machine:
             self.check_contents()
         raise AssertionError("never settles")
 
-    def close(self) -> None:
-        for arena in self.arenas:
-            arena.close()
-
 
 @contextmanager
 def machine(
@@ -120,7 +117,8 @@ def machine(
     try:
         yield made
     finally:
-        made.close()
+        for arena in made.arenas:
+            arena.close()
 
 
 SIZES = st.sampled_from((8, 64, 700, 2048, PAGE, 5000))
@@ -147,8 +145,7 @@ def test_any_life_of_a_ring(
             ring.settle(limit, ahead, 3 * PAGE if slowly else PLENTY)
             assert ring.floor >= ring.newest - limit + 1
             assert ring.rings[0].floor == ring.rings[1].floor
-            ring.check_contents()
-            ring.check_pages(max(ahead, ring.books._high - ring.newest - 1))
+            ring.check(max(ahead, ring.books._high - ring.newest - 1))
             held = ring.held
             ring.write(round(advance * ahead))
             # The writer finds memory wherever it goes.
@@ -229,11 +226,9 @@ def test_restored_ticks_have_memory_and_lose_it_in_their_turn() -> None:
         ring.first_tick = 10_000 - 1200
         ring.write(1200)
         ring.settle(3000, 100, PLENTY)
-        ring.check_contents()
-        ring.check_pages(100)
+        ring.check(100)
         ring.settle(400, 100, PLENTY)
-        ring.check_contents()
-        ring.check_pages(100)
+        ring.check(100)
 
 
 def test_pages_that_readers_bring_back_go_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,8 +267,7 @@ def test_nothing_is_punched_near_the_writer() -> None:
         assert not ring.books.maintain(seen, 100, 100, PLENTY)
         ring.check_contents()
         ring.settle(100, 100, PLENTY)
-        ring.check_contents()
-        ring.check_pages(100)
+        ring.check(100)
 
 
 def test_without_memory_what_is_given_up_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,8 +290,7 @@ def test_without_memory_what_is_given_up_is_returned(monkeypatch: pytest.MonkeyP
         assert ring.held < full / 2
         monkeypatch.undo()
         ring.settle(100, 100, PLENTY)
-        ring.check_contents()
-        ring.check_pages(100)
+        ring.check(100)
 
 
 def test_owner_held_up_for_more_than_a_lap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,8 +311,7 @@ def test_owner_held_up_for_more_than_a_lap(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.undo()
         ring.check_contents()
         ring.settle(500, 100, 40 * PAGE)
-        ring.check_contents()
-        ring.check_pages(100)
+        ring.check(100)
 
 
 def test_owner_held_up_in_a_shrunk_ring() -> None:
@@ -335,8 +327,6 @@ def test_owner_held_up_in_a_shrunk_ring() -> None:
         while not ring.books.maintain(ring.newest, 300, 100, 40 * PAGE):
             assert ring.held < held + 10 * PAGE
             held = ring.held
-        ring.check_contents()
-        ring.check_pages(100)
+        ring.check(100)
         ring.settle(3000, 100, 40 * PAGE)
-        ring.check_contents()
-        ring.check_pages(100)
+        ring.check(100)

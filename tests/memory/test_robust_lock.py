@@ -94,31 +94,22 @@ def test_supervisor_does_not_wait_for_a_stopped_holder(
     assert eventually(lock.try_enter, FREE_WITHIN_S)
 
 
-def test_try_enter_holds_until_exit(
-    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
+def test_try_enter_holds_until_exit_or_until_its_holder_raises(
+    arena: Arena, lock: RobustLock, forked: Forked
 ) -> None:
-    def look() -> None:
-        words[0] = RobustLock(arena.handle).try_enter()
+    def free() -> bool:
+        """Asked of another process."""
+        handle = arena.handle
+        return forked.run(lambda: os._exit(0 if RobustLock(handle).try_enter() else 7)) == 0
 
     assert lock.try_enter()
     # As the supervisor does: the lock is its own already.
     with lock:
-        assert forked.run(look) == 0
-        assert not words[0]
-    assert forked.run(look) == 0
-    assert words[0]
-
-
-def test_holder_that_raises_lets_go(
-    arena: Arena, lock: RobustLock, words: np.ndarray, forked: Forked
-) -> None:
-    def look() -> None:
-        words[0] = RobustLock(arena.handle).try_enter()
-
+        assert not free()
+    assert free()
     with pytest.raises(ZeroDivisionError), lock:
         _ = 1 / 0
-    assert forked.run(look) == 0
-    assert words[0]
+    assert free()
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])

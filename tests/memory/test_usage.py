@@ -95,13 +95,9 @@ def test_short_and_calm_leave_a_gap_between_them() -> None:
     big = Level("machine", 100 * GIB, 0)
     assert big.floor == 3 * GIB
     assert Level("small", GIB, 0).floor == 64 * MIB
-    states = [
-        (level.short, level.calm)
-        for level in (
-            Level("machine", 100 * GIB, size * GIB) for size in (2, 4, 7)
-        )
-    ]
-    assert states == [(True, False), (False, False), (False, True)]
+    for size, short, calm in ((2, True, False), (4, False, False), (7, False, True)):
+        level = Level("machine", 100 * GIB, size * GIB)
+        assert (level.short, level.calm) == (short, calm)
 
 
 def test_this_machine_has_a_plausible_level() -> None:
