@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,40 +39,18 @@ Replacements = tuple[tuple[object, str, object], ...]
 """Objects, names of their attributes, and what these are for the time being."""
 
 
-class Case(Protocol):
+class Case:
     """One kind of thing, seen by one process."""
 
-    history: int
-    """Things written before the writer is looked at."""
-    writes: int
-    """Things that it writes while `check` looks."""
-    always: Replacements
-    """What is replaced: checksums where the marks alone must do, and sizes."""
-    once: Replacements
-    """What takes away second attempts."""
-
-    def __init__(self, memory: memoryview) -> None: ...
-
-    @staticmethod
-    def size() -> int: ...
-
-    @staticmethod
-    def format(memory: memoryview) -> None: ...
-
-    def write(self, number: int) -> None: ...
-
-    def check(self, rng: random.Random) -> None: ...
-
-    def announced(self) -> None: ...
-
-
-class Plain:
-    """What most cases share."""
-
     history = CAPACITY + 3
+    """Things written before the writer is looked at."""
     writes = 2
+    """Things that it writes while `check` looks."""
     always: Replacements = ()
+    """What is replaced: checksums where the marks alone must do, and sizes."""
     once: Replacements = ()
+    """What takes away second attempts."""
+    size: Callable[[], int]
 
     def __init__(self, memory: memoryview) -> None:
         self.memory = memory
@@ -80,6 +59,9 @@ class Plain:
     def format(memory: memoryview) -> None:
         pass
 
+    def write(self, number: int) -> None:
+        raise NotImplementedError
+
     def check(self, rng: random.Random) -> None:
         pass
 
@@ -87,7 +69,7 @@ class Plain:
         pass
 
 
-class OfFrames(Plain):
+class OfFrames(Case):
     """The frame ring, read in every way; a picture is full of its number."""
 
     format = FrameRing.format
@@ -96,9 +78,7 @@ class OfFrames(Plain):
         self.ring = FrameRing(memory, BLUEPRINT, CAPACITY)
         self.out = np.empty((1, 2, 4, 8), np.uint8)
 
-    @staticmethod
-    def size() -> int:
-        return FrameRing.size(BLUEPRINT, CAPACITY)
+    size = staticmethod(lambda: FrameRing.size(BLUEPRINT, CAPACITY))
 
     def write(self, number: int) -> None:
         start = number - number % EPISODE
@@ -200,10 +180,10 @@ class Floors(Pictures):
     def check(self, rng: random.Random) -> None:
         self.look(self.history - rng.randint(4, 5))
 
-    announced = Plain.announced
+    announced = Case.announced
 
 
-class Rows(Plain):
+class Rows(Case):
     """The tick ledger."""
 
     always = ((Ledger, "_intact", lambda self, rows: np.ones(len(rows), np.bool_)),)
@@ -212,9 +192,7 @@ class Rows(Plain):
     def __init__(self, memory: memoryview) -> None:
         self.ledger = Ledger(memory, BLUEPRINT, CAPACITY)
 
-    @staticmethod
-    def size() -> int:
-        return Ledger.size(BLUEPRINT, CAPACITY)
+    size = staticmethod(lambda: Ledger.size(BLUEPRINT, CAPACITY))
 
     def write(self, number: int) -> None:
         self.put(number, number)
@@ -255,10 +233,10 @@ class RowsAgain(Rows):
     def write(self, number: int) -> None:
         self.put(min(number, self.history - 1), number)
 
-    announced = Plain.announced
+    announced = Case.announced
 
 
-class Slots(Plain):
+class Slots(Case):
     """Action slots of one inference process."""
 
     history = SLOTS + 3
@@ -317,7 +295,7 @@ class Sources(Slots):
         assert self.slots.frames_of(np.zeros(1, np.intp), tick, tick * NANO) == 2 * tick
 
 
-class Published(Plain):
+class Published(Case):
     """The weight buffers."""
 
     writes = 4
@@ -326,10 +304,7 @@ class Published(Plain):
         self.buffers = WeightBuffers(memory, VALUES)
         self.out = np.zeros(VALUES, np.float32)
 
-    @staticmethod
-    def size() -> int:
-        return WeightBuffers.size(VALUES)
-
+    size = staticmethod(lambda: WeightBuffers.size(VALUES))
     once = ((double_buffer, "READ_ATTEMPTS", 1),)
     always = ((array_buffer, "checksum", lambda *everything: 0),)
 
@@ -376,7 +351,7 @@ class Five:
     e: int = -1
 
 
-class Records(Plain):
+class Records(Case):
     """A record in a double buffer, without a checksum."""
 
     size = staticmethod(lambda: RecordDoubleBuffer.size(Five))
@@ -400,7 +375,7 @@ class Records(Plain):
         assert self.look()
 
 
-class Documents(Plain):
+class Documents(Case):
     """A JSON document."""
 
     size = staticmethod(lambda: JsonDoubleBuffer.size(64))
@@ -426,7 +401,7 @@ class Entry:
 ENTRY = Layout(Entry)
 
 
-class Entries(Plain):
+class Entries(Case):
     """A list of its newest entries."""
 
     size = staticmethod(lambda: EntryList.size(ENTRY, CAPACITY))
@@ -448,7 +423,7 @@ class Entries(Plain):
         assert self.entries.newest(1)["a"] in (self.history - 1, self.history)
 
 
-class Memberships(Plain):
+class Memberships(Case):
     """Who takes part in staggering, read without the lock."""
 
     size = StaggerState.nbytes
@@ -480,7 +455,7 @@ class Awake(Exception):
     """The kernel would not let it sleep."""
 
 
-class Bell(Plain):
+class Bell(Case):
     """A doorbell: nobody sleeps who has missed what it was rung for."""
 
     history = 3

@@ -6,8 +6,8 @@ Each class can be resumed by a writer that finds what a killed one left, and che
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from types import CodeType
-from typing import Protocol
 
 import numpy as np
 
@@ -28,44 +28,46 @@ BLUEPRINT = make_blueprint(frame_shape=SHAPE)
 RING_CODES = (StampedRing._begin.__code__, StampedRing._publish.__code__)
 
 
-class Structure(Protocol):
+class Structure:
     """One structure, mapped anew by every process that uses it."""
 
     codes: tuple[CodeType, ...]
+    size: Callable[[], int]
 
-    def __init__(self, memory: memoryview) -> None: ...
+    def __init__(self, memory: memoryview) -> None:
+        raise NotImplementedError
 
     @staticmethod
-    def size() -> int: ...
-
-    @staticmethod
-    def format(memory: memoryview) -> None: ...
+    def format(memory: memoryview) -> None:
+        pass
 
     @property
     def newest(self) -> int:
         """Number of the newest thing written; -1 at the start."""
-        ...
+        raise NotImplementedError
 
     @property
     def half_written(self) -> bool:
         """Whether the last writer was killed inside a write."""
-        ...
+        raise NotImplementedError
 
     def resume(self) -> None:
         """What a new writer does first."""
-        ...
 
-    def write(self, number: int) -> None: ...
+    def write(self, number: int) -> None:
+        raise NotImplementedError
 
     def check(self, rng: random.Random) -> int:
         """Read something at random; how much was read. Raises if it is not as it was written."""
-        ...
+        raise NotImplementedError
 
 
-class Frames:
+class Frames(Structure):
     """The frame ring: row n of `PICTURES` is frame n."""
 
     codes = (FrameRing.publish.__code__, *RING_CODES)
+    size = staticmethod(lambda: FrameRing.size(BLUEPRINT, CAPACITY))
+    format = FrameRing.format
     pictures = np.add.outer(
         np.arange(PATTERNS), np.arange(SHAPE[0] * SHAPE[1]) % 7
     ).astype(np.uint8).reshape(PATTERNS, *SHAPE)
@@ -74,14 +76,6 @@ class Frames:
         self.ring = FrameRing(memory, BLUEPRINT, CAPACITY)
         self.out = np.zeros((4, *SHAPE), np.uint8)
 
-    @staticmethod
-    def size() -> int:
-        return FrameRing.size(BLUEPRINT, CAPACITY)
-
-    @staticmethod
-    def format(memory: memoryview) -> None:
-        FrameRing.format(memory)
-
     @property
     def newest(self) -> int:
         return self.ring.newest
@@ -89,9 +83,6 @@ class Frames:
     @property
     def half_written(self) -> bool:
         return self.newest > 0 and bool((self.ring.stamps == -1).any())
-
-    def resume(self) -> None:
-        pass
 
     def write(self, number: int) -> None:
         self.ring.publish(number, self.pictures[number % PATTERNS], number - number % EPISODE)
@@ -109,22 +100,16 @@ class Frames:
         return 1
 
 
-class Rows:
+class Rows(Structure):
     """The tick ledger: every field follows from the tick, and the checksum holds."""
 
     codes = (Ledger.write.__code__, *RING_CODES)
+    size = staticmethod(lambda: Ledger.size(BLUEPRINT, CAPACITY))
+    format = Ledger.format
 
     def __init__(self, memory: memoryview) -> None:
         self.ledger = Ledger(memory, BLUEPRINT, CAPACITY)
         self.memory = memory
-
-    @staticmethod
-    def size() -> int:
-        return Ledger.size(BLUEPRINT, CAPACITY)
-
-    @staticmethod
-    def format(memory: memoryview) -> None:
-        Ledger.format(memory)
 
     @property
     def newest(self) -> int:
@@ -163,18 +148,15 @@ class Rows:
         return len(rows)
 
 
-class Deposits:
+class Deposits(Structure):
     """The action slots of one inference process."""
 
     codes = (ActionSlots.deposit.__code__,)
+    size = staticmethod(lambda: ActionSlots.size(BLUEPRINT))
 
     def __init__(self, memory: memoryview) -> None:
         self.slots = ActionSlots(memory, BLUEPRINT)
         self.slots.limit(1)
-
-    @staticmethod
-    def size() -> int:
-        return ActionSlots.size(BLUEPRINT)
 
     @staticmethod
     def format(memory: memoryview) -> None:
@@ -189,9 +171,6 @@ class Deposits:
         newest = self.newest
         written = range(max(0, newest - SLOTS + 1), newest + 1)
         return any(not self.slots.at(tick) for tick in written)
-
-    def resume(self) -> None:
-        pass
 
     def write(self, number: int) -> None:
         self.slots.deposit(self._expected(number))
@@ -212,24 +191,17 @@ class Deposits:
         return Deposited(0, tick - 7, tick, tick % 3, tick % 1000, (tick + 1) / 8)
 
 
-class Doubles:
+class Doubles(Structure):
     """A double buffer whose record is an array, filled in place, without any checksum."""
 
     codes = (DoubleBuffer.begin.__code__, DoubleBuffer.publish.__code__)
     values = np.arange(PARAMETERS)
+    size = staticmethod(lambda: 64 + 16 * PARAMETERS)
 
     def __init__(self, memory: memoryview) -> None:
         self.buffer = DoubleBuffer(memory)
         self.copies = np.frombuffer(memory, np.int64, 2 * PARAMETERS, 64).reshape(2, PARAMETERS)
         self.seen = 0
-
-    @staticmethod
-    def size() -> int:
-        return 64 + 16 * PARAMETERS
-
-    @staticmethod
-    def format(memory: memoryview) -> None:
-        pass
 
     @property
     def newest(self) -> int:
