@@ -146,10 +146,7 @@ class LearnerState:
     # ---- by anybody
 
     def read_weights(self, out: Floats) -> Progress | None:
-        """Copy the current weights.
-
-        Args:
-            out: (parameters,), filled; undefined if None is returned.
+        """Copy the current weights into `out`, (parameters,), which is undefined after None.
 
         Returns:
             How far they are; None if there are none, or if each attempt was lapped.
@@ -157,13 +154,6 @@ class LearnerState:
         return self._state.read(out)
 
     def read_target(self, out: Floats) -> int | None:
-        """Copy the current target network.
-
-        Args:
-            out: (parameters,), filled; undefined if None is returned.
-
-        Returns:
-            A number that it has at least; None if there is none, or if each attempt was lapped.
-        """
+        """Copy the current target network, as `read_weights` does; a number it has at least."""
         number = self.target_number
         return None if self._target.read(out) is None else number

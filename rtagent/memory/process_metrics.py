@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -302,9 +303,6 @@ class ProcessMetrics:
         return self._own(_PLACES[role][0], role, index)
 
     def _own(self, kind: type[Own], role: str, index: int = 0) -> Own:
-        at = kind.size() * index
-        for each, (before, count) in _PLACES.items():
-            if each == role:
-                break
-            at += before.size() * count
+        before = takewhile(lambda each: each[0] != role, _PLACES.items())
+        at = sum(each.size() * count for _, (each, count) in before) + kind.size() * index
         return kind(self._buffer[at : at + kind.size()])

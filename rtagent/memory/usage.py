@@ -25,6 +25,8 @@ LEAST_FREE_BYTES = 64 << 20
 STALLED_PERCENT = 10.0
 """Share of ten seconds in which everybody waited for memory."""
 _KIB = 1024
+_VERSION_1 = (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = (("memory.max", "memory.high"), "memory.current", "inactive_file")
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
     for line in _text(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            found = [_version_2(group) for group in _around(cgroups, path)]
+            found = [_level(group, *_VERSION_2) for group in _around(cgroups, path)]
         elif "memory" in controllers.split(","):
-            found = [_version_1(group) for group in _around(cgroups / "memory", path)]
+            found = [_level(group, *_VERSION_1) for group in _around(cgroups / "memory", path)]
         else:
             continue
         levels += [level for level in found if level is not None]
@@ -98,23 +100,15 @@ def _around(root: Path, path: str) -> list[Path]:
     return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
 
 
-def _version_2(group: Path) -> Level | None:
-    limits = [_number(group / name) for name in ("memory.max", "memory.high")]
-    limit = min((each for each in limits if each is not None), default=None)
-    used = _number(group / "memory.current")
+def _level(group: Path, limits: tuple[str, ...], usage: str, unused: str) -> Level | None:
+    """Of a control group, given what its files of limits and usage, and its unused cache, are."""
+    found = [_number(group / name) for name in limits]
+    limit = min((each for each in found if each is not None), default=None)
+    used = _number(group / usage)
     if limit is None or used is None:
         return None
-    cache = _table(group / "memory.stat").get("inactive_file", 0)
+    cache = _table(group / "memory.stat").get(unused, 0)
     return Level(str(group), limit, limit - used + cache, _stalled(group / "memory.pressure"))
-
-
-def _version_1(group: Path) -> Level | None:
-    limit = _number(group / "memory.limit_in_bytes")
-    used = _number(group / "memory.usage_in_bytes")
-    if limit is None or used is None:
-        return None
-    cache = _table(group / "memory.stat").get("total_inactive_file", 0)
-    return Level(str(group), limit, limit - used + cache)
 
 
 def _stalled(pressure: Path) -> float:

@@ -80,10 +80,10 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
 def restore_replay(
     handles: WorldHandles, folder: Path, pipe: Pipe, keep: int | None = None
 ) -> None:
-    """Restore the replay, before any other process of the run starts.
+    """Restore the replay into empty rings, before any other process of the run starts.
 
     Args:
-        handles: of the shared memory, whose rings are empty.
+        handles: of the shared memory.
         folder: where from.
         pipe: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
             only if something could not be restored.
@@ -111,13 +111,9 @@ def restore_replay(
 def load_demonstrations(
     handles: WorldHandles, past: Demonstrations, pipe: Pipe, keep: int | None = None
 ) -> None:
-    """Fill the replay with demonstrations, before any other process of the run starts.
+    """Fill the replay with demonstrations; else as `restore_replay`.
 
-    Args:
-        handles: of the shared memory, whose rings are empty.
-        past: what with.
-        pipe: for the answer; ("loaded", path, files, ticks, left_out, delay, seconds).
-        keep: most ticks. If None, as many as fit.
+    The answer is ("loaded", path, files, ticks, left_out, delay, seconds).
     """
     start_life("saver")
 
