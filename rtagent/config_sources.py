@@ -115,9 +115,7 @@ def _hint(problem: Mapping[str, Any]) -> str:
         # Of a section that does not exist, its first key tells most.
         path += [str(key) for key in problem["input"]][:1]
     near = nearest_key(".".join(path)) if len(path) == 2 else None
-    if near is not None:
-        return f"did you mean {near}?"
-    return "`rtagent config schema` lists all keys"
+    return f"did you mean {near}?" if near else "`rtagent config schema` lists all keys"
 
 
 def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -125,7 +123,12 @@ def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
     if source is None:
         return {}
     if not isinstance(source, Mapping):
-        return _read_toml(Path(source))
+        try:
+            return read_toml(Path(source))
+        except OSError as error:
+            raise UserError(f"cannot read the configuration {source}: {error.strerror}") from None
+        except ValueError as error:
+            raise UserError(f"{source} is not valid TOML: {error}") from None
     return {
         section: {key: _by_name(f"{section}.{key}", value) for key, value in settings.items()}
         if isinstance(settings, Mapping) else settings
@@ -148,15 +151,6 @@ def _by_name(key: str, value: Any) -> Any:
             "module of its own, not of the script that is run"
         )
     return f"{module}:{name}"
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return read_toml(path)
-    except OSError as error:
-        raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from None
 
 
 def _assign(values: dict[str, Any], keys: Sequence[str], text: str) -> None:

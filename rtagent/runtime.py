@@ -141,7 +141,8 @@ class Runtime:
         Raises:
             UserError: refused; nothing has changed.
         """
-        return self._ask("set", {name: dict(values) for name, values in changes.items()}, timeout)
+        arguments = {name: dict(values) for name, values in changes.items()}
+        return self._running().submit("set", arguments).result(timeout)
 
     def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
         """As `set`, of the section `inference`."""
@@ -167,11 +168,8 @@ class Runtime:
         Raises:
             UserError: it cannot be written.
         """
-        written = self._ask("checkpoint", {"replay": replay}, timeout)
+        written = self._running().submit("checkpoint", {"replay": replay}).result(timeout)
         return {"path": self._running().checkpoint_dir / written["file"], **written}
-
-    def _ask(self, command: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
-        return self._running().submit(command, arguments).result(timeout)
 
     def stats(self) -> dict[str, Any]:
         """Every figure, as `GET /v1/stats`.

@@ -62,11 +62,11 @@ class JsonLines(logging.Formatter):
             own = {k: v for k, v in event.items() if k not in (*_COUNTED, *first)}
         else:
             own = {"message": record.getMessage()}
-        for details in (own, short_details(own, SHORT_BYTES), {"shortened": True}):
+        for details in (own, short_details(own, SHORT_BYTES)):
             line = json.dumps(first | details)
             if len(line) < LINE_BYTES:
-                break
-        return line
+                return line
+        return json.dumps(first | {"shortened": True})
 
 
 def _at(record: logging.LogRecord) -> str:

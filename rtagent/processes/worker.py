@@ -151,11 +151,10 @@ class WorkerContext(Generic[Own]):
         """Report something worth remembering to the supervisor. Never waits and never raises."""
         if self.unheard:
             details["events_dropped_before"] = self.unheard
-        short = {**short_details(details, EVENT_BYTES), "kind": kind}
-        heard = False
+        self.unheard += 1
         with contextlib.suppress(OSError):
-            heard = self.pipe.send(("event", short))
-        self.unheard = 0 if heard else self.unheard + 1
+            if self.pipe.send(("event", {**short_details(details, EVENT_BYTES), "kind": kind})):
+                self.unheard = 0
 
 
 def import_entry(entry: str) -> Any:

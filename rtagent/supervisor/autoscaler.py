@@ -169,9 +169,7 @@ class AutoScaler:
     def _last(self, seconds: float) -> list[_Seen]:
         """What was seen in the last seconds; empty if it does not reach back that far."""
         since = self._seen[-1].at - seconds
-        if self._seen[0].at > since:
-            return []
-        return [seen for seen in self._seen if seen.at >= since]
+        return [] if self._seen[0].at > since else [x for x in self._seen if x.at >= since]
 
     def _undo(self, now: float, current: int, measured: Measured, limits: Limits) -> Move | None:
         """Take back a growth that only made the processes slower."""

@@ -78,10 +78,6 @@ class Child:
     """One supervised process.
 
     Attributes:
-        role: environment, inference, learner or service.
-        index: number within the role.
-        start_process: spawns it.
-        state: see `State`.
         process: the process object of its present life.
         pipe: the supervisor's end of the line to it.
         misunderstood: whether it has said something in this life that makes no sense.
@@ -90,6 +86,7 @@ class Child:
         last_error: the traceback or reason of the last death.
         boot_error: whether it has never run, for a reason that no restart mends (`UserError`).
         busy: what it is doing, where that takes long: stepping or resetting, of the environment.
+        start_at: when a dead process is started again, seconds; infinite if no start mends it.
     """
 
     role: str
@@ -104,8 +101,8 @@ class Child:
     last_error: str | None = None
     boot_error: bool = False
     busy: str | None = None
+    start_at: float = 0.0
     _has_run: bool = False
-    _start_at: float = 0.0
     _killed_for: str | None = None
     _said: str | None = None
     _policy: RestartPolicy = field(default_factory=RestartPolicy)
@@ -124,14 +121,8 @@ class Child:
     @property
     def failing(self) -> bool:
         """Whether it counts as failed: it is, or it is being tried again after that."""
-        return self.state is State.FAILED or (
-            self.state is State.STARTING and self._policy.failing
-        )
-
-    @property
-    def start_at(self) -> float:
-        """When a dead process is started again, seconds; infinite: no start mends it."""
-        return self._start_at
+        again = self.state is State.STARTING and self._policy.failing
+        return again or self.state is State.FAILED
 
     @property
     def alive(self) -> bool:
@@ -163,7 +154,7 @@ class Child:
 
     def start_if_due(self, now: float, jitter: float = 1.0) -> bool:
         """Spawn again when the backoff is over; whether it tried."""
-        if self.state not in (State.BACKOFF, State.FAILED) or now < self._start_at:
+        if self.state not in (State.BACKOFF, State.FAILED) or now < self.start_at:
             return False
         self.restarts += 1
         self.start(now, jitter)
@@ -207,9 +198,9 @@ class Child:
             if pid is None:
                 # The fork server has not answered yet, and may be stopped: call it off.
                 self.process.kill()
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     def reap(self, now: float, jitter: float) -> None:
         """Account for the death of the process and decide what comes next."""
@@ -229,7 +220,7 @@ class Child:
 
     def _await_next_life(self, now: float, ran_s: float, jitter: float) -> None:
         due = self._policy.next_start(now, ran_s, jitter)
-        self._start_at = math.inf if self.boot_error else due
+        self.start_at = math.inf if self.boot_error else due
         failed = self.boot_error or self._policy.failing
         self._enter(State.FAILED if failed else State.BACKOFF, now)
 
@@ -241,14 +232,10 @@ class Child:
     def describe(self) -> dict[str, Any]:
         """For `/v1/status`."""
         return {
-            "name": self.name,
-            "role": self.role,
-            "index": self.index,
-            "pid": self.pid,
+            "name": self.name, "role": self.role, "index": self.index, "pid": self.pid,
             "state": str(State.FAILED if self.failing else self.state),
             "busy": self.busy if self.state is State.RUNNING else None,
-            "restarts": self.restarts,
-            "last_error": self.last_error,
+            "restarts": self.restarts, "last_error": self.last_error,
         }
 
     def _enter(self, state: State, now: float) -> None:

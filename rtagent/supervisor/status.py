@@ -163,8 +163,7 @@ def _write(buffer: JsonDoubleBuffer, status: dict[str, Any]) -> None:
 
 def _shortened(status: dict[str, Any], most: int) -> dict[str, Any]:
     roles = [
-        each if each["last_error"] is None
-        else {**each, "last_error": short_text(each["last_error"], most)}
+        {**each, "last_error": each["last_error"] and short_text(each["last_error"], most)}
         for each in status["roles"]
     ]
     events = []

@@ -152,7 +152,7 @@ def test_a_restarted_process_is_not_judged_by_the_heartbeat_of_its_predecessor(
     assert ward.child.state is State.BACKOFF
     ward.process.exitcode = None
     # It starts again at once or long afterwards, and has not beaten yet.
-    ward.child._start_at = now = 110.0 + 5 * BOOT_LIMIT_S
+    ward.child.start_at = now = 110.0 + 5 * BOOT_LIMIT_S
     ward.look(now)
     assert ward.child.state is State.STARTING
     ward.look(now + BOOT_LIMIT_S - 1.0)
