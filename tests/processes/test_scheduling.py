@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,19 +63,20 @@ def unprivileged(body: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def may_take_fifo(forked: Forked) -> bool:
+@pytest.fixture
+def fifo(forked: Forked) -> None:
+    """Skips a test where the machine refuses SCHED_FIFO even to root."""
+
     def take() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
 
-    return forked.run(take) == 0
+    if forked.run(take):
+        pytest.skip("this machine refuses SCHED_FIFO even to root")
 
 
 @as_root
 @pytest.mark.parametrize("mode", ["auto", "on"])
-def test_root_gets_realtime_priority(forked: Forked, mode: str) -> None:
-    if not may_take_fifo(forked):
-        pytest.skip("this machine refuses SCHED_FIFO even to root")
-
+def test_root_gets_realtime_priority(forked: Forked, fifo: None, mode: str) -> None:
     def enter() -> None:
         assert fifo_permitted()
         assert os.sched_getscheduler(0) == os.SCHED_OTHER
@@ -110,21 +112,13 @@ def test_on_needs_the_permission(forked: Forked) -> None:
 
 @as_root
 @pytest.mark.parametrize(("mode", "refused"), [("auto", False), ("on", True)])
-def test_on_needs_locked_memory_too(forked: Forked, mode: str, refused: bool) -> None:
-    if not may_take_fifo(forked):
-        pytest.skip("this machine refuses SCHED_FIFO even to root")
-
-    class Kernel:
-        """Grants everything but locked memory."""
-
-        def mlockall(self, flags: int) -> int:
-            return -1
-
-        def prctl(self, *arguments: int) -> int:
-            return 0
-
+def test_on_needs_locked_memory_too(
+    forked: Forked, fifo: None, mode: str, refused: bool
+) -> None:
     def enter() -> None:
-        scheduling._libc = Kernel  # type: ignore[assignment]
+        # Grants everything but locked memory.
+        kernel = SimpleNamespace(mlockall=lambda flags: -1, prctl=lambda *arguments: 0)
+        scheduling._libc = lambda: kernel  # type: ignore[assignment,return-value]
         if refused:
             with pytest.raises(UserError, match="locking memory is not permitted"):
                 enter_realtime(mode)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +124,15 @@ def updates(daemon: RunningDaemon) -> int:
 
 def memfds(pid: int) -> dict[tuple[int, int], str]:
     """Names of the anonymous shared memory that a process has open, by device and inode."""
-    folder = Path(f"/proc/{pid}/fd")
-    found = {}
-    for link in folder.iterdir():
+    return {(about.st_dev, about.st_ino): name for name, about in _memfds(pid)}
+
+
+def _memfds(pid: int) -> Iterator[tuple[str, os.stat_result]]:
+    for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             name, about = os.readlink(link), os.stat(link)
             if name.startswith("/memfd:"):
-                found[about.st_dev, about.st_ino] = name
-    return found
+                yield name, about
 
 
 def holders(inodes: Collection[tuple[int, int]]) -> set[int]:
@@ -158,10 +159,4 @@ def shared_bytes() -> int:
 
 def held_bytes(pid: int) -> dict[str, int]:
     """Bytes of memory behind each anonymous file that a process has open."""
-    found: dict[str, int] = {}
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            name = os.readlink(link)
-            if name.startswith("/memfd:"):
-                found[name.split()[0]] = os.stat(link).st_blocks * 512
-    return found
+    return {name.split()[0]: about.st_blocks * 512 for name, about in _memfds(pid)}

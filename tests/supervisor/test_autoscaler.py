@@ -99,23 +99,17 @@ def constant(ticks: float) -> Times:
     return lambda at, processes: ticks
 
 
-def noisy(ticks: float, spread: float, seed: int) -> Times:
+def drawn(
+    ticks: float, seed: int, spread: float = 0.02, outliers: float = 0.0, cores: int = 256
+) -> Times:
+    """Normal times, of which a share takes ten times as long; all longer where cores are few."""
     rng = np.random.default_rng(seed)
-    return lambda at, processes: float(rng.normal(ticks, spread * ticks))
 
+    def draw(at: float, processes: int) -> float:
+        long = 10.0 if outliers and rng.random() < outliers else 1.0
+        return float(rng.normal(ticks, spread * ticks)) * long * max(1.0, processes / cores)
 
-def with_outliers(ticks: float, seed: int) -> Times:
-    rng = np.random.default_rng(seed)
-    return lambda at, processes: float(
-        rng.normal(ticks, 0.02 * ticks) * (10.0 if rng.random() < 0.01 else 1.0)
-    )
-
-
-def contended(ticks: float, cores: int, seed: int) -> Times:
-    rng = np.random.default_rng(seed)
-    return lambda at, processes: float(
-        rng.normal(ticks, 0.02 * ticks) * max(1.0, processes / cores)
-    )
+    return draw
 
 
 @pytest.mark.parametrize("ticks", [0.2, 0.99, 4.9, 5.0, 30.0])
@@ -130,7 +124,7 @@ def test_a_constant_time_takes_one_move_and_no_more(ticks: float) -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("ticks", [4.9, 5.0, 12.0])
 def test_noise_is_not_followed(ticks: float, seed: int) -> None:
-    model = Model(noisy(ticks, 0.1, seed))
+    model = Model(drawn(ticks, seed, 0.1))
     model.run(20.0)
     assert model.interaction() <= 1.02 * TICK
     assert len(model.run(10 * MINUTES)) <= 1
@@ -139,14 +133,14 @@ def test_noise_is_not_followed(ticks: float, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_one_inference_in_a_hundred_may_take_ten_times_as_long(seed: int) -> None:
-    model = Model(with_outliers(5.0, seed))
+    model = Model(drawn(5.0, seed, outliers=0.01))
     model.run(30.0)
     assert len(model.run(10 * MINUTES)) <= 1
     assert 6 <= model.processes <= 9
 
 
 def test_the_longest_time_counts_where_the_algorithm_waits_for_it() -> None:
-    model = Model(noisy(5.0, 0.1, 0), Limits(TICK, "maximum-time", 256))
+    model = Model(drawn(5.0, 0, 0.1), Limits(TICK, "maximum-time", 256))
     model.run(30.0)
     assert len(model.run(10 * MINUTES)) <= 1
     assert 6 <= model.processes <= 8
@@ -180,7 +174,7 @@ def test_slow_drift_is_followed() -> None:
 @pytest.mark.parametrize(("ticks", "cores"), [(2.0, 2), (5.0, 2), (9.0, 4)])
 def test_taken_cores_are_not_chased(ticks: float, cores: int) -> None:
     """The machine has eight cores, and others leave it only a few."""
-    model = Model(contended(ticks, cores, 0), Limits(TICK, "adaptive", 8))
+    model = Model(drawn(ticks, 0, cores=cores), Limits(TICK, "adaptive", 8))
     model.run(60.0)
     assert cores <= model.processes <= cores + 1
     assert len(model.moves) <= 4, "found, and given back"

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -140,24 +141,20 @@ def test_what_it_said_comes_first(stage: Stage) -> None:
     assert child.last_error == "killed by SIGKILL"
 
 
-def test_user_error_is_not_mended_by_a_restart(stage: Stage) -> None:
+@pytest.mark.parametrize("has_run", [False, True])
+def test_user_error_is_mended_by_a_restart_only_of_what_has_run(
+    stage: Stage, has_run: bool
+) -> None:
     child = stage.child
     child.start(0.0)
+    if has_run:
+        child.mark_ready(0.5)
     child.note_error("no such environment", boot=True)
     stage.die(2, 1.0)
-    assert (child.state, child.boot_error) == (State.FAILED, True)
+    assert child.state is (State.BACKOFF if has_run else State.FAILED)
+    assert child.boot_error is not has_run
     assert child.last_error == "no such environment"
-    assert not child.start_if_due(1e9)
-
-
-def test_user_error_of_a_process_that_has_run_is_no_boot_failure(stage: Stage) -> None:
-    child = stage.child
-    child.start(0.0)
-    child.mark_ready(0.5)
-    child.note_error("the track was unplugged", boot=True)
-    stage.die(2, 1.0)
-    assert (child.state, child.boot_error) == (State.BACKOFF, False)
-    assert child.last_error == "the track was unplugged"
+    assert child.start_if_due(1e9) is has_run
 
 
 def test_after_many_deaths_it_is_shown_as_failed_and_tried_for_ever(stage: Stage) -> None:
@@ -240,11 +237,8 @@ def test_dead_process_is_sent_no_signal(
     child.signal(signal.SIGTERM)
     assert stage.signals == []
 
-    def gone(pid: int, number: int) -> None:
-        raise ProcessLookupError
-
     stage.processes[0].exitcode = None
-    monkeypatch.setattr(os, "kill", gone)
+    monkeypatch.setattr(os, "kill", Mock(side_effect=ProcessLookupError))
     child.signal(signal.SIGTERM)
 
 
@@ -292,10 +286,8 @@ def test_a_refused_start_is_a_failed_start_of_one_child(stage: Stage, number: in
 
 
 def test_no_pipe_is_a_failed_start(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr("rtagent.supervisor.child.open_pipe", refuse)
+    refused = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    monkeypatch.setattr("rtagent.supervisor.child.open_pipe", Mock(side_effect=refused))
     stage.child.start(10.0)
     assert stage.child.state is State.BACKOFF
     assert stage.processes == []
@@ -312,9 +304,7 @@ def test_the_fork_server_says_why_there_is_no_process(stage: Stage) -> None:
 def test_a_process_that_is_not_there_yet_is_called_off(stage: Stage) -> None:
     stage.child.start(10.0)
     process: Any = stage.processes[0]
-    process.pid = None
-    killed = []
-    process.kill = lambda: killed.append(True)
+    process.pid, process.kill = None, Mock()
     stage.child.kill("no heartbeat")
-    assert killed
+    process.kill.assert_called_once()
     assert stage.signals == []

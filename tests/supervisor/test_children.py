@@ -48,6 +48,10 @@ def test_nobody_is_not_stopped() -> None:
     assert not is_stopped(None)
 
 
+def new_metrics() -> ProcessMetrics:
+    return ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+
+
 def children_of(metrics: ProcessMetrics, start: Any) -> Children:
     """Processes, each started by `start`."""
     report = Report("run", VirtualClock())
@@ -58,7 +62,7 @@ class Ward:
     """One process, which never really exists, and the signals that it was sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, role: str) -> None:
-        self.metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+        self.metrics = new_metrics()
         self.process = SimpleNamespace(
             pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
         )
@@ -84,7 +88,7 @@ class Ward:
 
 
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+    metrics = new_metrics()
     process = SimpleNamespace(pid=os.getpid(), exitcode=None, failure=None)
     children = children_of(metrics, lambda pipe: process)
     workers = [("environment", 0), ("inference", 0), ("inference", 1), ("recorder", 0)]
@@ -216,7 +220,7 @@ MESSAGES = [
 
 
 def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+    metrics = new_metrics()
     theirs: list[Pipe] = []
 
     def start(pipe: Pipe) -> SimpleNamespace:
@@ -247,7 +251,7 @@ def test_messages_of_any_shape_are_told_once_and_end_nothing() -> None:
 
 
 def test_the_last_words_are_heard_behind_everything_else_that_was_said() -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
+    metrics = new_metrics()
     process = SimpleNamespace(
         pid=os.getpid(), exitcode=None, failure=None, join=lambda: None, close=lambda: None
     )
@@ -291,8 +295,7 @@ def test_after_a_pause_of_everybody_nobody_is_late(
 
 
 def test_a_pause_is_told_with_its_length_and_a_usual_step_is_none() -> None:
-    metrics = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size())))
-    children = children_of(metrics, lambda pipe: None)
+    children = children_of(new_metrics(), lambda pipe: None)
     looks = [children.detect_pause(now) for now in (50.0, 50.1, 50.9, 56.9, 57.0)]
     assert looks == [0.0, 0.0, 0.0, pytest.approx(6.0), 0.0]
 

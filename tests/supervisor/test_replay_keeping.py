@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ class Report:
         self.events: list[tuple[str, dict[str, Any]]] = []
 
     def event(self, kind: str, source: str, **details: Any) -> None:
-        """Takes note."""
         self.events.append((kind, details))
 
 
@@ -80,24 +79,15 @@ def test_a_refused_process_is_a_failed_save(
 
 
 class Process:
-    """A saver that ends when the test says so, and not before."""
+    """A saver that ends when the test says so, and remembers what it was asked for."""
 
     def __init__(self) -> None:
         self.exitcode: int | None = None
         self.failure: str | None = None
         self.asked: list[str] = []
 
-    def terminate(self) -> None:
-        """Takes note."""
-        self.asked.append("terminate")
-
-    def kill(self) -> None:
-        """Takes note."""
-        self.asked.append("kill")
-
-    def close(self) -> None:
-        """Takes note."""
-        self.asked.append("close")
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        return lambda: self.asked.append(name)
 
 
 class Stage:
