@@ -101,19 +101,14 @@ def hot_calls(context: Context) -> Calls:
     }
 
 
-@router.get(
-    "/livez", response_model=Health, summary="Whether the service runs", tags=["health"]
-)
+@router.get("/livez", response_model=Health, summary="Whether the service runs", tags=["health"])
 async def livez() -> Response:
     """Answers as long as the service can answer at all. Needs no token."""
     return json_answer({"status": "alive"})
 
 
 @router.get(
-    "/readyz",
-    response_model=Health,
-    summary="Whether the agent acts",
-    tags=["health"],
+    "/readyz", response_model=Health, summary="Whether the agent acts", tags=["health"],
     responses=openapi.problems(503),
 )
 async def readyz(here: Here) -> Response:

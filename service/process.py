@@ -89,11 +89,8 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
 
 
 def serve(
-    sock: socket.socket,
-    backend: Backend,
-    settings: Settings,
-    should_stop: Callable[[], bool],
-    beat: Callable[[], None],
+    sock: socket.socket, backend: Backend, settings: Settings, should_stop: Callable[[], bool],
+    beat: Callable[[], None]
 ) -> None:
     """Serve until told to stop; takes the calling thread.
 
@@ -107,9 +104,7 @@ def serve(
     clock = MonotonicClock()
     # One process may have few descriptors; some are left for everything but connections.
     most = max(2, min(settings.most_connections, descriptor_limit() - RESERVED_DESCRIPTORS))
-    connections = Connections(
-        most, min(most, settings.most_per_address), settings.patience_s
-    )
+    connections = Connections(most, min(most, settings.most_per_address), settings.patience_s)
     app = create_app(backend, settings)
     context: Context = app.state.context
     # What uvicorn has to say is of no use to the user; failures of a request are logged by us.
@@ -150,11 +145,8 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(
-        self,
-        config: uvicorn.Config,
-        connections: Connections,
-        tls: ssl.SSLContext | None,
-        clock: Clock,
+        self, config: uvicorn.Config, connections: Connections, tls: ssl.SSLContext | None,
+        clock: Clock
     ) -> None:
         super().__init__(config)
         self._connections = connections
@@ -195,11 +187,8 @@ def _described(context: dict[str, Any]) -> str:
 
 
 async def _serve(
-    server: uvicorn.Server,
-    sock: socket.socket,
-    stopping: asyncio.Event,
-    should_stop: Callable[[], bool],
-    beat: Callable[[], None],
+    server: uvicorn.Server, sock: socket.socket, stopping: asyncio.Event,
+    should_stop: Callable[[], bool], beat: Callable[[], None]
 ) -> None:
     async def watch() -> None:
         try:

@@ -61,12 +61,8 @@ class EventLog:
     """
 
     def __init__(
-        self,
-        path: Path,
-        on_failure: Callable[[str | None], None],
-        most_bytes: int = MOST_BYTES,
-        retry_s: float = RETRY_S,
-        clock: Clock | None = None,
+        self, path: Path, on_failure: Callable[[str | None], None], most_bytes: int = MOST_BYTES,
+        retry_s: float = RETRY_S, clock: Clock | None = None
     ) -> None:
         self._path = path
         self._on_failure = on_failure
@@ -129,9 +125,7 @@ class EventLog:
                 break
             with self._changed:
                 self._writing_since = None
-                self._changed.wait_for(
-                    lambda: self._closing, PAUSE_S if written else self._retry_s
-                )
+                self._changed.wait_for(lambda: self._closing, PAUSE_S if written else self._retry_s)
 
     def _write(self, batch: Sequence[dict[str, Any]]) -> bool:
         """Whether the batch is in the file now."""

@@ -30,11 +30,7 @@ FIGURES = {
     "data_ratio": "r3.data_ratio",
 }
 """What a history keeps, and where it stands in the figures."""
-PANELS = {
-    "inaction": "inaction, last 60 s",
-    "delay": "delay (ticks)",
-    "batch_size": "batch size",
-}
+PANELS = {"inaction": "inaction, last 60 s", "delay": "delay (ticks)", "batch_size": "batch size"}
 """Figures with a panel of their own; a batch size that never changes has none."""
 MOST_TICKS = 5
 """Labels at the axis of the loss."""

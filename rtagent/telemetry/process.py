@@ -51,10 +51,7 @@ def run(context: WorkerContext[RecorderRecord]) -> None:
     # must not jump when somebody sets the clock.
     ahead_s = time.clock_gettime(time.CLOCK_REALTIME) - clock.now()
     recorder = Recorder(
-        context.world,
-        context.run_dir,
-        clock,
-        wall_time=lambda: clock.now() + ahead_s,
+        context.world, context.run_dir, clock, wall_time=lambda: clock.now() + ahead_s,
         event=context.event,
     )
     context.ready()
@@ -87,12 +84,8 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        world: World,
-        run_dir: Path,
-        clock: Clock,
-        wall_time: Callable[[], float],
-        event: Callable[..., None],
+        self, world: World, run_dir: Path, clock: Clock, wall_time: Callable[[], float],
+        event: Callable[..., None]
     ) -> None:
         self._world = world
         self._clock = clock

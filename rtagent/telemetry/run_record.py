@@ -78,9 +78,8 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), "--no-optional-locks", *arguments],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=GIT_LIMIT_S,
-            check=True,
+            ["git", "-C", str(folder), "--no-optional-locks", *arguments], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=GIT_LIMIT_S, check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -88,8 +88,7 @@ def lateness(stats: Stats) -> Verdict:
     if disagreement is None:
         return Verdict("none", headline, f"{age}what that changes is unknown")
     return Verdict(
-        _graded(disagreement, LITTLE_DISAGREEMENT, MUCH_DISAGREEMENT),
-        headline,
+        _graded(disagreement, LITTLE_DISAGREEMENT, MUCH_DISAGREEMENT), headline,
         f"{age}{_percent(disagreement)} are not what the agent chose on seeing the newest frame",
     )
 

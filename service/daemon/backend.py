@@ -90,9 +90,7 @@ class Backend(Protocol):
     def timeline(self, seconds: float) -> dict[str, Any]:
         """The last seconds of ticks and inferences, to be drawn."""
 
-    def command(
-        self, name: str, arguments: dict[str, Any], by: str = "http"
-    ) -> dict[str, Any]:
+    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
         """Have the supervisor do something; returns when it is in force.
 
         Args:
@@ -249,9 +247,7 @@ class SharedBackend:
         """From shared memory."""
         return read_timeline(self._world, self.status(), seconds, MonotonicClock().now())
 
-    def command(
-        self, name: str, arguments: dict[str, Any], by: str = "http"
-    ) -> dict[str, Any]:
+    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
         """Send a command to the supervisor and wait until it is in force."""
         return self._channel.call(name, arguments, TIMEOUTS_S.get(name), by)
 

@@ -64,11 +64,7 @@ class CommandChannel:
         threading.Thread(target=self._read, name="supervisor replies", daemon=True).start()
 
     def call(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        timeout: float | None = None,
-        by: str = "http",
+        self, name: str, arguments: dict[str, Any], timeout: float | None = None, by: str = "http"
     ) -> dict[str, Any]:
         """Send one command and wait for its reply.
 

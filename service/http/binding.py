@@ -33,9 +33,7 @@ def bind(host: str, port: int, reachable: bool) -> socket.socket:
         UserError: the address is in use, not ours, or not loopback.
     """
     try:
-        found = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
         raise UserError(f"{host} is no address of this machine: choose another --host") from None
     family, kind, protocol, _, address = found[0]

@@ -37,13 +37,8 @@ class Listener:
     """
 
     def __init__(
-        self,
-        sock: socket.socket,
-        make_protocol: Callable[[], asyncio.Protocol],
-        connections: Connections,
-        tls: ssl.SSLContext | None,
-        clock: Clock,
-        say: Seldom,
+        self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol],
+        connections: Connections, tls: ssl.SSLContext | None, clock: Clock, say: Seldom
     ) -> None:
         self._sock = sock
         self._make_protocol = make_protocol
@@ -113,9 +108,7 @@ class Listener:
     async def _open(self, sock: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._make_protocol,
-                sock,
-                ssl=self._tls,
+                self._make_protocol, sock, ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
             )
         except OSError:

@@ -43,13 +43,8 @@ class Problem(Exception):
     """
 
     def __init__(
-        self,
-        status: int,
-        detail: str,
-        *,
-        kind: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        **members: Any,
+        self, status: int, detail: str, *, kind: str | None = None,
+        headers: Mapping[str, str] | None = None, **members: Any
     ) -> None:
         super().__init__(detail)
         self.status = status

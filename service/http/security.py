@@ -61,9 +61,7 @@ class SecurityMiddleware:
         attempts: told of requests with a wrong token.
     """
 
-    def __init__(
-        self, app: ASGIApp, settings: Settings, login: Login, attempts: Attempts
-    ) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, login: Login, attempts: Attempts) -> None:
         self._app = app
         self._settings = settings
         self._login = login

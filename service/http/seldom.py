@@ -19,9 +19,7 @@ class Seldom:
         every_s: least seconds between two lines.
     """
 
-    def __init__(
-        self, say: Callable[[str], None], clock: Clock, every_s: float = EVERY_S
-    ) -> None:
+    def __init__(self, say: Callable[[str], None], clock: Clock, every_s: float = EVERY_S) -> None:
         self._say = say
         self._clock = clock
         self._every_s = every_s

@@ -35,9 +35,7 @@ MOST_SESSIONS = 64
 """The oldest ends when there are more."""
 _LONGEST_FILE = 32_768
 _BYTES = 24
-_UNREADABLE = (
-    OSError, UserError, AttributeError, KeyError, TypeError, ValueError, RecursionError
-)
+_UNREADABLE = (OSError, UserError, AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """How a file is refused that somebody has damaged."""
 
 
@@ -127,9 +125,7 @@ class Sessions:
     def _read(self, path: Path) -> None:
         # Without the file everybody has to log in again, which is all that it is there to spare.
         with suppress(*_UNREADABLE):
-            kept = json.loads(
-                read_private(path, "remove it", secret=True, longest=_LONGEST_FILE)
-            )
+            kept = json.loads(read_private(path, "remove it", secret=True, longest=_LONGEST_FILE))
             if kept["of"] == self._of:
                 codes, sessions = (
                     {str(digest): float(until) for digest, until in kept[name].items()}

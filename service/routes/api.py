@@ -13,14 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from service.http.answers import raw_json_answer
 from service.http.parameters import check_parameters
 from service.http.places import PlacedStream
-from service.routes import (
-    checkpoints,
-    events,
-    logins,
-    screen,
-    settings,
-    timeline,
-)
+from service.routes import checkpoints, events, logins, screen, settings, timeline
 from service.routes.context import Context, Here
 from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, problems
 
@@ -37,9 +30,7 @@ for module, tag in (
 ):
     router.include_router(module.router, tags=[tag])
 
-Rate = Annotated[
-    int, Query(ge=1, le=20, description="Events per second, 1 to 20.", examples=[5])
-]
+Rate = Annotated[int, Query(ge=1, le=20, description="Events per second, 1 to 20.", examples=[5])]
 
 
 class Role(BaseModel):
@@ -90,9 +81,7 @@ class Status(BaseModel):
 
 
 @router.get(
-    "/status",
-    response_model=Status,
-    summary="State of the daemon and its processes",
+    "/status", response_model=Status, summary="State of the daemon and its processes",
     tags=["status"],
 )
 async def status(here: Here) -> Response:
@@ -140,9 +129,7 @@ async def stats_stream(here: Here, hz: Rate = 5) -> PlacedStream:
     Streams and sockets together, 64 can be open.
     """
     return PlacedStream(
-        here.places,
-        _events(here, 1.0 / hz),
-        media_type="text/event-stream",
+        here.places, _events(here, 1.0 / hz), media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 

@@ -63,9 +63,7 @@ PATCH_ANSWER = (
     "A merge patch. Answers when the change is in force, with the new settings. Nothing changes "
     "unless everything is accepted. After 30 s it answers 504."
 )
-CHANGE_RESPONSES = {
-    **SHOWN, **problems(400, 409, 412, 413, 415, 503, 504)
-}
+CHANGE_RESPONSES = {**SHOWN, **problems(400, 409, 412, 413, 415, 503, 504)}
 
 
 class StrictBody(BaseModel):
@@ -151,10 +149,8 @@ class View:
             state = await to_thread.run_sync(self.read, here.backend)
             if if_match is not None and not _matches(if_match, self._etag(state)):
                 raise Problem(
-                    412,
-                    "the settings have changed since they were read; read them again",
-                    kind="stale",
-                    headers={"etag": self._etag(state)},
+                    412, "the settings have changed since they were read; read them again",
+                    kind="stale", headers={"etag": self._etag(state)},
                 )
             wanted = change.model_dump(exclude_unset=True)
             changes = {self.flat: wanted} if self.flat else wanted

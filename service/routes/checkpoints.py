@@ -66,11 +66,8 @@ async def checkpoints(here: Here) -> Response:
 
 
 @router.post(
-    "/checkpoints",
-    status_code=201,
-    response_model=WrittenCheckpoint,
-    summary="Write a checkpoint now",
-    dependencies=[Depends(_check_body)],
+    "/checkpoints", status_code=201, response_model=WrittenCheckpoint,
+    summary="Write a checkpoint now", dependencies=[Depends(_check_body)],
     responses=problems(400, 409, 413, 415, 503, 504),
 )
 async def write_checkpoint(

@@ -56,9 +56,7 @@ class Context:
         self.backend = backend
         self.login = login
         self.stats_json = Fresh(self._stats, MAX_AGE_S)
-        self.status_json = PerVersion(
-            backend.status_version, lambda: json_bytes(backend.status())
-        )
+        self.status_json = PerVersion(backend.status_version, lambda: json_bytes(backend.status()))
         self.screen_png = Fresh(self._picture, PICTURE_AGE_S)
         self.timelines: FreshByKey[float, bytes] = FreshByKey(
             lambda seconds: json_bytes(backend.timeline(seconds)), MAX_AGE_S, TIMELINES_KEPT

@@ -30,8 +30,7 @@ def calls_page(document: Mapping[str, Any], url: str) -> str:
     """
     tags = [tag for tag in document["tags"] if list(_calls(document, tag["name"]))]
     return PAGE.substitute(
-        intro=escape(document["info"]["description"]),
-        url=escape(url),
+        intro=escape(document["info"]["description"]), url=escape(url),
         contents=" ".join(f'<a href="#{tag["name"]}">{escape(tag["name"])}</a>' for tag in tags),
         sections="\n".join(_section(document, tag) for tag in tags),
     )

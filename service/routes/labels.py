@@ -99,11 +99,7 @@ STAGGERING = (
         "those on it.",
         "/v1/timeline",
     ),
-    Shown(
-        ("longest",),
-        "The longest inference of those drawn.",
-        "/v1/timeline",
-    ),
+    Shown(("longest",), "The longest inference of those drawn.", "/v1/timeline"),
     Shown(
         ("outlier", "outliers"),
         "An inference that took more than 1.75 times the median of those drawn, and more than "

@@ -33,11 +33,8 @@ class EndedSessions(BaseModel):
 
 
 @router.post(
-    "/logins",
-    status_code=201,
-    response_model=LoginAddress,
-    summary="Make an address that opens the dashboard once",
-    responses=problems(413),
+    "/logins", status_code=201, response_model=LoginAddress,
+    summary="Make an address that opens the dashboard once", responses=problems(413),
 )
 async def make_login(here: Here, request: Request) -> Response:
     """The token is needed: a session makes no further sessions."""

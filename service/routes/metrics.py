@@ -69,9 +69,7 @@ class _Page:
                 self.add(figure.metric, kind, figure.family or figure.meaning,
                          value * figure.scale, {**labels, **figure.labels})
 
-    def add(
-        self, metric: str, kind: str, text: str, value: Any, labels: Mapping[str, Any]
-    ) -> None:
+    def add(self, metric: str, kind: str, text: str, value: Any, labels: Mapping[str, Any]) -> None:
         if not isinstance(value, int | float):
             return
         name = PREFIX + metric

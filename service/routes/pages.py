@@ -13,13 +13,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
-from rtagent.telemetry.figures.acting import (
-    Actions,
-    Clock,
-    Inference,
-    InferenceWorker,
-    Regrets,
-)
+from rtagent.telemetry.figures.acting import Actions, Clock, Inference, InferenceWorker, Regrets
 from rtagent.telemetry.figures.declaration import Entry, Figure, entries, text_of
 from rtagent.telemetry.figures.learning import R3, Episodes, LearnerWorker, Learning, Replay
 from service.http.html import explained_page
@@ -120,9 +114,7 @@ def _metric(figure: Figure) -> str:
 
 
 def _section(section: Section) -> str:
-    rows = "\n".join([
-        *map(_row, section.figures), *map(_shown_row, section.shown)
-    ])
+    rows = "\n".join([*map(_row, section.figures), *map(_shown_row, section.shown)])
     return (
         f'<section class="panel" id="{section.anchor}"><h2>{escape(section.title)}</h2>'
         f"<p>{escape(section.text)}</p>"

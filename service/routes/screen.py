@@ -53,10 +53,7 @@ async def screen(here: Here) -> Response:
 
 
 @router.get(
-    "/screen",
-    summary="What the agent sees, pushed",
-    status_code=426,
-    response_class=Response,
+    "/screen", summary="What the agent sees, pushed", status_code=426, response_class=Response,
     responses=problems(426),
 )
 async def screen_needs_a_socket(here: Here, hz: Rate = 10) -> Response:

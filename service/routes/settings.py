@@ -37,9 +37,7 @@ class LearningProgress(BaseModel):
 class Outcomes(BaseModel):
     """How often a deadline was kept."""
 
-    met: int | None = Field(
-        None, description="Times that it was met; null: unknown.", examples=[3]
-    )
+    met: int | None = Field(None, description="Times that it was met; null: unknown.", examples=[3])
     missed: int | None = Field(
         None, description="Times that it was missed; null: unknown.", examples=[0]
     )

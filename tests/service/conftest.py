@@ -195,9 +195,7 @@ class FakeBackend:
     def timeline(self, seconds: float) -> dict[str, Any]:
         return self.drawn
 
-    def command(
-        self, name: str, arguments: dict[str, Any], by: str = "http"
-    ) -> dict[str, Any]:
+    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
         # Of a change: its sections.
         self.commands += [(name, arguments)] if name == "checkpoint" else [*arguments.items()]
         self.askers.append(by)
@@ -286,8 +284,7 @@ class RunningService:
 
     def client(self) -> httpx.Client:
         return httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}",
-            headers={"authorization": f"Bearer {TOKEN}"},
+            base_url=f"http://127.0.0.1:{self.port}", headers={"authorization": f"Bearer {TOKEN}"},
             timeout=10.0,
         )
 

@@ -39,9 +39,7 @@ class Kept:
         self.path = path
         self.told: list[str | None] = []
         self.clock = VirtualClock()
-        self.log = EventLog(
-            path, self.told.append, most_bytes, retry_s=0.05, clock=self.clock
-        )
+        self.log = EventLog(path, self.told.append, most_bytes, retry_s=0.05, clock=self.clock)
 
     def put(self, *numbers: int) -> None:
         for number in numbers:

@@ -35,9 +35,7 @@ def figures(
     }
 
 
-@given(
-    values=st.lists(st.floats(-1e3, 1e3), max_size=60), window=st.integers(1, 25)
-)
+@given(values=st.lists(st.floats(-1e3, 1e3), max_size=60), window=st.integers(1, 25))
 def test_moving_mean(values: list[float], window: int) -> None:
     slowly = [np.mean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
     found = moving_mean(np.array(values), window)

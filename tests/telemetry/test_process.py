@@ -261,9 +261,7 @@ class Context:
         self.beats += 1
 
 
-def test_the_loop_beats_often_and_records_seldom(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loop_beats_often_and_records_seldom(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[float] = []
     clock = run.clock
     stub = SimpleNamespace(record=lambda: recorded.append(clock.now()), rows=3)

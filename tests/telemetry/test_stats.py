@@ -301,9 +301,7 @@ def test_overwritten(run: Run) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["adaptive", "maximum-time", "unstaggered"])
-def test_interaction_time_is_that_of_the_ticks_with_a_new_action(
-    run: Run, algorithm: str
-) -> None:
+def test_interaction_time_is_that_of_the_ticks_with_a_new_action(run: Run, algorithm: str) -> None:
     run.begin()
     run.order(algorithm)
     for tick, source in enumerate((AGENT, REUSED, AGENT, DEFAULT, DEFAULT, AGENT)):
@@ -393,8 +391,7 @@ def test_learning() -> None:
     assert learning["staleness"] == {"mean": 2.0, "max": 9}
     assert learning["weights_version"] == 41
     assert learning["workers"] == [
-        {"index": 0, "pid": 5, "state": "running", "restarts": 1, "update_ms": 12.5,
-         "applied": 400}
+        {"index": 0, "pid": 5, "state": "running", "restarts": 1, "update_ms": 12.5, "applied": 400}
     ]
     run.clock.advance(100.0)
     assert run.figures().learning["updates_per_s"] is None

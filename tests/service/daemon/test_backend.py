@@ -119,9 +119,7 @@ def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) 
     assert [answer.result(5.0) for answer in answers] == [{"n": n} for n in range(5)]
 
 
-def test_late_reply_is_nobody_elses(
-    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
-) -> None:
+def test_late_reply_is_nobody_elses(slow_supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     supervisor = slow_supervisor
     with pytest.raises(BackendBusy, match="did not answer"):
         supervisor.channel.call("first", {})
@@ -211,9 +209,8 @@ class Daemon:
     def tick(self, frame: Any) -> None:
         self.world.frames.publish(0, frame, 0)
         self.world.ledger.write(
-            0, observed=-1, time_ns=time.monotonic_ns(), registered_ns=0, lateness_ns=0,
-            reward=0.0, weights_version=-1, episode=0, worker=-1, source=Source.DEFAULT, flags=0,
-            action=0,
+            0, observed=-1, time_ns=time.monotonic_ns(), registered_ns=0, lateness_ns=0, reward=0.0,
+            weights_version=-1, episode=0, worker=-1, source=Source.DEFAULT, flags=0, action=0,
         )
 
 
@@ -316,9 +313,7 @@ def test_learning_settings_come_from_the_supervisor(daemon: Daemon) -> None:
 
 def test_deadlines_come_with_their_progress(daemon: Daemon) -> None:
     backend, world = daemon.backend, daemon.world
-    wanted = {
-        "mode": "step", "deadline_s": 30.0, "data_budget": 1000, "memory_budget_mb": 900
-    }
+    wanted = {"mode": "step", "deadline_s": 30.0, "data_budget": 1000, "memory_budget_mb": 900}
     world.control.write(with_changes(world.control.desired, r3=wanted))
     state = backend.deadlines()
     assert (state["mode"], state["deadline_s"], state["data_budget"]) == ("step", 30.0, 1000)

@@ -71,9 +71,7 @@ def test_screen_moves_without_a_socket(blank: Any, running: RunningService) -> N
 
 
 def assert_screen_follows(page: Any, running: RunningService) -> None:
-    pixel = (
-        "document.querySelector('#screen').getContext('2d').getImageData(5, 5, 1, 1).data[0]"
-    )
+    pixel = ("document.querySelector('#screen').getContext('2d').getImageData(5, 5, 1, 1).data[0]")
 
     def shows(grey: int) -> bool:
         return bool(page.evaluate(pixel) == grey)

@@ -139,9 +139,7 @@ def test_shows_a_killed_process_and_its_recovery(page: Any, running: RunningServ
     died = role("inference", 1, state="backoff", pid=None, restarts=1,
                 last_error="killed by signal 9")
     roles[2] = died
-    running.backend.history.insert(
-        0, event(1, "died", "inference 1", error="killed by signal 9")
-    )
+    running.backend.history.insert(0, event(1, "died", "inference 1", error="killed by signal 9"))
     expect_text(verdict(page, "health"), "^1 process is restarting$")
     row = page.locator("#processes tr").nth(2)
     expect_text(row.locator(".state"), "backoff")

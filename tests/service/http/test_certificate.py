@@ -50,9 +50,7 @@ def client_of(service: RunningService, certificate: Certificate) -> httpx.Client
     )
 
 
-def test_calls_login_and_socket_over_tls(
-    secure: RunningService, certificate: Certificate
-) -> None:
+def test_calls_login_and_socket_over_tls(secure: RunningService, certificate: Certificate) -> None:
     origin = f"https://127.0.0.1:{secure.port}"
     with client_of(secure, certificate) as client:
         assert client.get("/v1/stats").status_code == 200

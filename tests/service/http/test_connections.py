@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from rtagent.clock import VirtualClock
-from service.http.connections import (
-    Connections,
-    Noticing,
-    counted_address,
-    descriptor_limit,
-)
+from service.http.connections import Connections, Noticing, counted_address, descriptor_limit
 
 
 class Client:
@@ -91,9 +86,7 @@ def test_who_is_being_answered_is_never_ended(clients: list[Client]) -> None:
     assert not any(each.ended for each in clients[:2])
 
 
-def test_who_has_said_something_that_is_not_read_yet_is_not_silent(
-    clients: list[Client],
-) -> None:
+def test_who_has_said_something_that_is_not_read_yet_is_not_silent(clients: list[Client]) -> None:
     connections = Connections(2, 2, 10.0)
     speaks, silent = (come(connections, clients, now) for now in (0.0, 1.0))
     speaks.theirs.send(b"G")

@@ -95,9 +95,7 @@ def test_the_token_in_an_address_opens_nothing(stranger: TestClient) -> None:
 
 
 @pytest.mark.parametrize("value", [TOKEN, "", "x" * 32])
-def test_a_cookie_that_is_no_session(
-    stranger: TestClient, settings: Settings, value: str
-) -> None:
+def test_a_cookie_that_is_no_session(stranger: TestClient, settings: Settings, value: str) -> None:
     headers = {"cookie": f"{cookie_name(settings)}={value}"}
     assert stranger.get("/v1/stats", headers=headers).status_code == 401
 

@@ -158,9 +158,7 @@ def test_a_bad_value_is_named_and_nothing_changes(
         ),
     ],
 )
-def test_a_mangled_body_is_refused(
-    client: TestClient, backend: Any, path: str, raw: bytes
-) -> None:
+def test_a_mangled_body_is_refused(client: TestClient, backend: Any, path: str, raw: bytes) -> None:
     answer = client.patch(path, content=raw, headers=PATCH_TYPE)
     assert answer.status_code in (400, 422)
     assert answer.headers["content-type"] == "application/problem+json"

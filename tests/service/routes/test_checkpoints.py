@@ -19,9 +19,7 @@ JSON = {"content-type": "application/json"}
     ("content", "replay"),
     [(b"", False), (b"{}", False), (b'{"replay": false}', False), (b'{"replay": true}', True)],
 )
-def test_one_is_written_now(
-    client: TestClient, backend: Any, content: bytes, replay: bool
-) -> None:
+def test_one_is_written_now(client: TestClient, backend: Any, content: bytes, replay: bool) -> None:
     answer = client.post("/v1/checkpoints", content=content, headers=JSON if content else {})
     assert answer.status_code == 201
     assert backend.commands == [("checkpoint", {"replay": replay})]

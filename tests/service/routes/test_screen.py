@@ -174,9 +174,7 @@ def test_the_last_place_is_free_again(
 
 
 @pytest.mark.parametrize("path", ["/v1/screen?hz=30", "/v1/stats/stream?hz=20"])
-def test_a_client_that_stops_reading_is_dropped(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_stops_reading_is_dropped(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "STALLED_MS", 800)
     backend = Moving(size=336)
     backend.figures["padding"] = "x" * 200_000
