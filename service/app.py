@@ -8,7 +8,7 @@ from typing import Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -29,7 +29,7 @@ from service.routes import api, dashboard, docs, openapi, pages
 from service.routes.context import Context, Here
 from service.routes.dashboard import REVALIDATE, STATIC
 from service.routes.metrics import CONTENT_TYPE, prometheus_text
-from service.routes.openapi import PROBLEM_RESPONSE
+from service.routes.openapi import PROBLEM_RESPONSE, content, told
 
 NO_STORE = {"cache-control": "no-store"}
 
@@ -39,9 +39,8 @@ router = APIRouter(responses=PROBLEM_RESPONSE)
 class Health(BaseModel):
     """How the service is."""
 
-    status: Literal["alive", "ready"] = Field(
-        description="alive: the service answers; ready: the agent acts.", examples=["ready"]
-    )
+    status: Literal["alive", "ready"] = told(
+        "alive: the service answers; ready: the agent acts.", "ready")
 
 
 class Assets(StaticFiles):
@@ -69,9 +68,7 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
         description="Control and figures of a realtime reinforcement-learning daemon. Every error "
         "is an RFC 9457 problem; every call but /livez and /readyz needs the token, or the cookie "
         "of a session. /docs shows this document as a page.",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
+        docs_url=None, redoc_url=None, redirect_slashes=False,
     )
     clock = MonotonicClock()
     failures = Seldom(lambda line: backend.tell("login_failed", error=line), clock)
@@ -120,18 +117,9 @@ async def readyz(here: Here) -> Response:
 
 
 @router.get(
-    "/metrics",
-    summary="The figures for Prometheus",
-    tags=["figures"],
-    response_class=Response,
-    responses={
-        200: {
-            "description": "One line per figure.",
-            "content": {"text/plain": {"schema": {
-                "type": "string", "description": "Prometheus' text format 0.0.4."
-            }}},
-        }
-    },
+    "/metrics", summary="The figures for Prometheus", tags=["figures"], response_class=Response,
+    responses=content("text/plain", "One line per figure.",
+                      {"type": "string", "description": "Prometheus' text format 0.0.4."}),
 )
 async def metrics(here: Here) -> Response:
     """The figures in Prometheus' text format, in base units. Unknown ones are left out."""

@@ -37,7 +37,7 @@ from rtagent.processes.worker import (
     start_life,
 )
 from service.app import create_app
-from service.daemon.backend import Backend, SharedBackend
+from service.daemon.backend import Backend
 from service.http.certificate import tls_context
 from service.http.connections import RESERVED_DESCRIPTORS, Connections, Noticing, descriptor_limit
 from service.http.listening import Listener
@@ -78,7 +78,7 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
         def should_stop() -> bool:
             return terminated.is_set() or world.control.desired.stop
 
-        serve(sock, SharedBackend(world, pipe), settings, should_stop, beat)
+        serve(sock, Backend(world, pipe), settings, should_stop, beat)
     except UserError as error:
         say_last(pipe, str(error), boot=True)
         os._exit(EXIT_USER_ERROR)

@@ -1,10 +1,10 @@
-"""What the HTTP application needs from the daemon, and the real thing: shared memory and a pipe."""
+"""What the HTTP application needs from the daemon: shared memory and a pipe."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,108 +12,27 @@ from rtagent.clock import MonotonicClock
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.memory.world import World
+from rtagent.processes.pipe import Pipe
 from rtagent.storage.checkpoint import listing
 from rtagent.telemetry.event_log import EVENTS_FILE, read_events
 from rtagent.telemetry.stats import StatsReader
 from rtagent.telemetry.timeline import read_timeline
-from service.daemon.commands import (
-    COMMAND_TIMEOUT_S,
-    BackendBusy,
-    BackendGone,
-    CommandChannel,
-    Duplex,
-)
+from service.daemon.commands import COMMAND_TIMEOUT_S, CommandChannel
 from service.daemon.png import Picture
 from service.daemon.vector_plot import Vectors, plot_vectors
-
-__all__ = ["Backend", "BackendBusy", "BackendGone", "SharedBackend"]
 
 TIMEOUTS_S = {"checkpoint": 602.0}
 """Commands that may take longer than others: a little more than the supervisor gives them."""
 DECISIONS_SHOWN = 50
+PROGRESS = ("elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
+            "episode_deadlines")
 PLOTTED_S = 5.0
 PLOTTED = 168
 """Observations in the plot of an environment without a picture, at most."""
-PROGRESS = (
-    "elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
-    "episode_deadlines",
-)
 
 
-class Backend(Protocol):
-    """The daemon as the HTTP application sees it. Every method may be called from any thread."""
-
-    def status(self) -> dict[str, Any]:
-        """Run id, state, version and the roles with pid, state, restarts and last error."""
-
-    def status_version(self) -> int:
-        """A number that changes with the status, before `status` shows the change at the latest.
-
-        Does not wait.
-        """
-
-    def stats(self) -> dict[str, Any]:
-        """Every figure; an unknown one is None."""
-
-    def config(self) -> dict[str, Any]:
-        """The configuration in force, as nested plain values."""
-
-    def screen(self) -> Picture | None:
-        """What the agent sees, or a plot of it; None if there is no frame yet."""
-
-    def inference(self) -> dict[str, Any]:
-        """The live settings of `inference`, ready and recommended_processes."""
-
-    def learning(self) -> dict[str, Any]:
-        """The live settings of `learning`, ready, updates, updates_per_s."""
-
-    def deadlines(self) -> dict[str, Any]:
-        """The live settings of `r3`, and how they are kept."""
-
-    def checkpoints(self) -> list[dict[str, Any]]:
-        """file, updates, bytes and age_s of each checkpoint, newest first."""
-
-    def ready(self) -> tuple[bool, str]:
-        """Whether the daemon acts, and if not, why."""
-
-    def events(
-        self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
-    ) -> dict[str, Any]:
-        """uptime_s now, and what happened in this run, newest first.
-
-        Args:
-            limit: most events.
-            before: only those with a smaller id. If None, the newest.
-            kinds: only these; empty: all.
-        """
-
-    def timeline(self, seconds: float) -> dict[str, Any]:
-        """The last seconds of ticks and inferences, to be drawn."""
-
-    def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
-        """Have the supervisor do something; returns when it is in force.
-
-        Args:
-            name: of the command.
-            arguments: with what.
-            by: who asks, for the events.
-
-        Raises:
-            UserError: refused; nothing has changed.
-            BackendBusy: no answer in time.
-        """
-
-    def tell(self, kind: str, **details: Any) -> None:
-        """Have something remembered as an event; does not wait, and may be in vain.
-
-        Args:
-            kind: of event.
-            details: plain values.
-        """
-
-
-class SharedBackend:
-    """The running daemon: figures from shared memory, commands over the pipe.
+class Backend:
+    """The daemon as the HTTP application sees it; every method may be called from any thread.
 
     Args:
         world: the shared memory of the run.
@@ -122,7 +41,7 @@ class SharedBackend:
     """
 
     def __init__(
-        self, world: World, connection: Duplex, command_timeout: float = COMMAND_TIMEOUT_S
+        self, world: World, connection: Pipe, command_timeout: float = COMMAND_TIMEOUT_S
     ) -> None:
         self._world = world
         self._channel = CommandChannel(connection, command_timeout)
@@ -131,16 +50,16 @@ class SharedBackend:
         self._reading = threading.Lock()
 
     def status(self) -> dict[str, Any]:
-        """The supervisor's newest report."""
+        """The supervisor's newest report: run, state, version, and the roles."""
         with self._reading:
             return dict(self._world.status.read())
 
     def status_version(self) -> int:
-        """The number of the supervisor's newest report."""
+        """Changes with the status, before `status` shows it at the latest; never waits."""
         return self._world.status.number
 
     def stats(self) -> dict[str, Any]:
-        """Every figure, from shared memory."""
+        """Every figure; an unknown one is None."""
         with self._reading:
             return self._reader.collect()
 
@@ -173,38 +92,30 @@ class SharedBackend:
     def inference(self) -> dict[str, Any]:
         """The settings in force, how many processes act, how many are recommended."""
         figures = self.stats()["inference"]
-        return {
-            **self._live("inference"),
-            "ready": figures["ready"],
-            "recommended_processes": figures["recommended_processes"],
-        }
+        progress = {name: figures[name] for name in ("ready", "recommended_processes")}
+        return self._live("inference") | progress
 
     def learning(self) -> dict[str, Any]:
         """The settings in force, how many learners run, how far they are."""
         figures = self.stats()["learning"]
-        return {
-            **self._live("learning"),
-            "ready": sum(worker["state"] == "running" for worker in figures["workers"]),
-            "updates": figures["updates"],
-            "updates_per_s": figures["updates_per_s"],
-        }
+        ready = sum(worker["state"] == "running" for worker in figures["workers"])
+        progress = {name: figures[name] for name in ("updates", "updates_per_s")}
+        return self._live("learning") | progress | {"ready": ready}
 
     def deadlines(self) -> dict[str, Any]:
         """The settings in force, the progress of this horizon, the controller's decisions."""
         figures = self.stats()
         return {
             **self._live("r3"),
-            **{name: figures["r3"].get(name) for name in PROGRESS},
+            **{name: figures["r3"][name] for name in PROGRESS},
             "batch_size": figures["learning"]["batch_size"],
-            "decisions": self.decisions(),
+            "decisions": [
+                each.describe() for each in self._world.horizon.decisions(DECISIONS_SHOWN)
+            ],
         }
 
-    def decisions(self) -> list[dict[str, Any]]:
-        """The newest decisions of the deadline controller, newest first, with their inputs."""
-        return [each.describe() for each in self._world.horizon.decisions(DECISIONS_SHOWN)]
-
     def checkpoints(self) -> list[dict[str, Any]]:
-        """What lies in the state directory."""
+        """file, updates, bytes and age_s of each checkpoint, newest first."""
         return listing(self._world.config.state_dir / "checkpoints")
 
     def ready(self) -> tuple[bool, str]:
@@ -224,7 +135,14 @@ class SharedBackend:
     def events(
         self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """From the run's file; the newest, which may not have reached it yet, from the status."""
+        """uptime_s now, and what happened in this run, newest first: from the run's file; the
+        newest, which may not have reached it yet, from the status.
+
+        Args:
+            limit: most events.
+            before: only those with a smaller id. If None, the newest.
+            kinds: only these; empty: all.
+        """
         status = self.status()
         newest = [
             event for event in status.get("events", ())
@@ -244,15 +162,20 @@ class SharedBackend:
         }
 
     def timeline(self, seconds: float) -> dict[str, Any]:
-        """From shared memory."""
+        """The last seconds of ticks and inferences, to be drawn."""
         return read_timeline(self._world, self.status(), seconds, MonotonicClock().now())
 
     def command(self, name: str, arguments: dict[str, Any], by: str = "http") -> dict[str, Any]:
-        """Send a command to the supervisor and wait until it is in force."""
+        """Have the supervisor do something; returns when it is in force.
+
+        Raises:
+            UserError: refused; nothing has changed.
+            BackendBusy: no answer in time.
+        """
         return self._channel.call(name, arguments, TIMEOUTS_S.get(name), by)
 
     def tell(self, kind: str, **details: Any) -> None:
-        """Send an event to the supervisor."""
+        """Have something remembered as an event; does not wait, and may be in vain."""
         self._channel.tell(kind, details)
 
     def _live(self, section: str) -> dict[str, Any]:

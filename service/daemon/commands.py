@@ -16,9 +16,10 @@ import itertools
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Protocol
+from typing import Any
 
 from rtagent.errors import UserError
+from rtagent.processes.pipe import Pipe
 
 MOST_UNANSWERED = 16
 COMMAND_TIMEOUT_S = 32.0
@@ -33,19 +34,6 @@ class BackendGone(BackendBusy):
     """The supervisor has closed its end of the pipe."""
 
 
-class Duplex(Protocol):
-    """What is used of a `multiprocessing.connection.Connection`."""
-
-    def send(self, message: Any, /) -> object:
-        """Write one object; False: the other end does not read."""
-
-    def recv(self) -> Any:
-        """Read one object; EOFError at the end of the pipe."""
-
-    def close(self) -> None:
-        """Give up this end."""
-
-
 class CommandChannel:
     """The service's end of the pipe.
 
@@ -54,7 +42,7 @@ class CommandChannel:
         timeout: seconds to wait for a reply.
     """
 
-    def __init__(self, connection: Duplex, timeout: float = COMMAND_TIMEOUT_S) -> None:
+    def __init__(self, connection: Pipe, timeout: float = COMMAND_TIMEOUT_S) -> None:
         self._connection = connection
         self._timeout = timeout
         self._numbers = itertools.count(1)
@@ -66,16 +54,13 @@ class CommandChannel:
     def call(
         self, name: str, arguments: dict[str, Any], timeout: float | None = None, by: str = "http"
     ) -> dict[str, Any]:
-        """Send one command and wait for its reply.
+        """The supervisor's result of one command.
 
         Args:
             name: of the command.
             arguments: of the command; plain values.
             timeout: seconds. If None, the channel's.
             by: who asks, for the events.
-
-        Returns:
-            The supervisor's result.
 
         Raises:
             UserError: the supervisor refused; its one line says why.
@@ -112,9 +97,7 @@ class CommandChannel:
     def tell(self, kind: str, details: dict[str, Any]) -> None:
         """Send an event, which nobody answers; not to a supervisor that does not answer at all.
 
-        Args:
-            kind: of event. One every few seconds is what the pipe has room for.
-            details: plain values.
+        One every few seconds is what the pipe has room for.
         """
         with self._lock:
             if not self._gone and len(self._unanswered) < MOST_UNANSWERED:
@@ -123,10 +106,9 @@ class CommandChannel:
 
     def _read(self) -> None:
         try:
-            while True:
-                self._deliver(self._connection.recv())
-        except (EOFError, OSError):
-            pass
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    self._deliver(self._connection.recv())
         finally:
             with self._lock:
                 self._gone = True

@@ -15,7 +15,7 @@ from service.http.parameters import check_parameters
 from service.http.places import PlacedStream
 from service.routes import checkpoints, events, logins, screen, settings, timeline
 from service.routes.context import Context, Here
-from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, problems
+from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, content, problems, told
 
 router = APIRouter(
     prefix="/v1", responses=PROBLEM_RESPONSE, dependencies=[Depends(check_parameters)]
@@ -36,48 +36,31 @@ Rate = Annotated[int, Query(ge=1, le=20, description="Events per second, 1 to 20
 class Role(BaseModel):
     """One process of the daemon."""
 
-    name: str = Field(
-        description="Role and, where there are several, number.", examples=["inference 0"]
-    )
-    role: str = Field(
-        description="environment, inference, learner, evaluation, recorder or service.",
-        examples=["inference"],
-    )
-    index: int = Field(description="Number within the role.", ge=0, examples=[0])
-    pid: int | None = Field(description="Process id; null: there is none now.", examples=[4711])
-    state: str = Field(
-        description="State of the process: starting, running, backoff, failed, stopping or "
-        "stopped.",
-        examples=["running"],
-    )
-    busy: Literal["stepping", "resetting"] | None = Field(
-        None, description="What the environment has been doing for more than a second; null: "
-        "nothing that takes so long.",
-        examples=[None],
-    )
-    restarts: int = Field(description="Times it was replaced.", ge=0, examples=[0])
-    last_error: str | None = Field(
-        description="Why it last died, with its traceback; null: it never has.", examples=[None]
-    )
+    name: str = told("Role and, where there are several, number.", "inference 0")
+    role: str = told(
+        "environment, inference, learner, evaluation, recorder or service.", "inference")
+    index: int = told("Number within the role.", 0, ge=0)
+    pid: int | None = told("Process id; null: there is none now.", 4711)
+    state: str = told(
+        "State of the process: starting, running, backoff, failed, stopping or stopped.", "running")
+    busy: Literal["stepping", "resetting"] | None = told(
+        "What the environment has been doing for more than a second; null: nothing that takes so "
+        "long.", None, default=None)
+    restarts: int = told("Times it was replaced.", 0, ge=0)
+    last_error: str | None = told("Why it last died, with its traceback; null: it never has.", None)
 
 
 class Status(BaseModel):
     """How the daemon is."""
 
-    run_id: str = Field(
-        description="The run; a new one at every start of the daemon.", examples=["20250101-abcd"]
+    run_id: str = told("The run; a new one at every start of the daemon.", "20250101-abcd")
+    state: Literal["starting", "running", "degraded", "failed", "stopping"] = told(
+        "starting, running, degraded (something is being restarted), failed or stopping.", "running"
     )
-    state: Literal["starting", "running", "degraded", "failed", "stopping"] = Field(
-        description="starting, running, degraded (something is being restarted), failed or "
-        "stopping.",
-        examples=["running"],
-    )
-    version: str = Field(description="Version of the program.", examples=["0.1.0"])
+    version: str = told("Version of the program.", "0.1.0")
     roles: list[Role] = Field(description="Its processes.")
-    shortened: bool = Field(
-        False, description="Whether errors had to be shortened, there being too many.",
-        examples=[False],
-    )
+    shortened: bool = told(
+        "Whether errors had to be shortened, there being too many.", False, default=False)
 
 
 @router.get(
@@ -90,15 +73,8 @@ async def status(here: Here) -> Response:
 
 
 @router.get(
-    "/stats",
-    summary="Every figure",
-    tags=["figures"],
-    responses={
-        200: {
-            "description": "The figures.",
-            "content": {"application/json": {"schema": STATS_SCHEMA}},
-        }
-    },
+    "/stats", summary="Every figure", tags=["figures"],
+    responses=content("application/json", "The figures.", STATS_SCHEMA),
 )
 async def stats(here: Here) -> Response:
     """Clock, actions, inference, learning, replay, r3, regret, episodes, and verdicts on them.
@@ -109,19 +85,13 @@ async def stats(here: Here) -> Response:
 
 
 @router.get(
-    "/stats/stream",
-    summary="Every figure, as server-sent events",
-    tags=["figures"],
+    "/stats/stream", summary="Every figure, as server-sent events", tags=["figures"],
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "One event after the other; the data of each are the figures as JSON.",
-            "content": {"text/event-stream": {"schema": {
-                "type": "string", "description": "Lines as the HTML standard describes them."
-            }}},
-        },
-        **problems(503),
-    },
+    responses=problems(503) | content(
+        "text/event-stream",
+        "One event after the other; the data of each are the figures as JSON.",
+        {"type": "string", "description": "Lines as the HTML standard describes them."},
+    ),
 )
 async def stats_stream(here: Here, hz: Rate = 5) -> PlacedStream:
     """The figures of `/v1/stats`, `hz` times per second, until the client goes away.

@@ -182,7 +182,7 @@ class View:
 
 def offer(
     router: APIRouter, path: str, view: View, state: type[BaseModel], change: type[StrictBody],
-    *, what: str, examples: list[Any],
+    example: Any, what: str,
 ) -> None:
     """Add the GET and the PATCH of a view.
 
@@ -192,11 +192,11 @@ def offer(
         view: the settings.
         state: what both answer.
         change: the body of the PATCH.
+        example: of such a body.
         what: the settings in words.
-        examples: bodies of the PATCH.
     """
     name = path.rpartition("/")[2]
-    change.model_config["json_schema_extra"] = {"examples": examples}
+    change.model_config["json_schema_extra"] = {"examples": [example]}
     change.model_rebuild(force=True)
 
     async def show(here: Here) -> Response:

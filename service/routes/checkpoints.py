@@ -13,7 +13,7 @@ from service.http.answers import json_answer
 from service.http.problems import Problem
 from service.routes.changing import StrictBody, check_content_type
 from service.routes.context import Asker, Here
-from service.routes.openapi import problems
+from service.routes.openapi import problems, told
 
 router = APIRouter()
 
@@ -23,10 +23,10 @@ NAME = "checkpoint-000001-000000004100.safetensors"
 class SavedCheckpoint(BaseModel):
     """A checkpoint in the state directory."""
 
-    file: str = Field(description="Its name.", examples=[NAME])
-    updates: int = Field(description="Gradient updates behind it.", ge=0, examples=[4100])
-    bytes: int = Field(description="Its size.", ge=0, examples=[10_846_208])
-    age_s: float = Field(description="Seconds since it was written.", examples=[12.5])
+    file: str = told("Its name.", NAME)
+    updates: int = told("Gradient updates behind it.", 4100, ge=0)
+    bytes: int = told("Its size.", 10_846_208, ge=0)
+    age_s: float = told("Seconds since it was written.", 12.5)
 
 
 class Checkpoints(BaseModel):
@@ -40,18 +40,16 @@ class CheckpointRequest(StrictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"replay": True}]})
 
-    replay: bool = Field(
-        False, description="Save the replay too; that can take minutes.", examples=[True]
-    )
+    replay: bool = told("Save the replay too; that can take minutes.", True, default=False)
 
 
 class WrittenCheckpoint(BaseModel):
     """A checkpoint that has just been written."""
 
-    file: str = Field(description="Its name.", examples=[NAME])
-    updates: int = Field(description="Gradient updates behind it.", ge=0, examples=[4100])
-    replay: bool = Field(description="Whether the replay was saved too.", examples=[False])
-    seconds: float = Field(description="How long it took.", ge=0.0, examples=[0.4])
+    file: str = told("Its name.", NAME)
+    updates: int = told("Gradient updates behind it.", 4100, ge=0)
+    replay: bool = told("Whether the replay was saved too.", False)
+    seconds: float = told("How long it took.", 0.4, ge=0.0)
 
 
 def _check_body(request: Request) -> None:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from service.http.answers import json_answer
 from service.routes.context import Here
+from service.routes.openapi import told
 
 router = APIRouter()
 
@@ -40,30 +41,21 @@ class Event(BaseModel):
         },
     )
 
-    id: int = Field(description="Its number within the run: 1, 2, 3 ...", examples=[12])
-    at: str = Field(
-        description="When: ISO 8601, UTC. The time of day is read once, at the start of the run.",
-        examples=["2025-01-01T12:00:31.250+00:00"],
-    )
-    uptime_s: float = Field(
-        description="When: seconds since the start of the run.", examples=[31.25]
-    )
-    kind: str = Field(
-        description="What: set, restarted, failed, checkpoint and others.", examples=["set"]
-    )
-    source: str | None = Field(
-        description="The process, or the section of the settings; null: the daemon as a whole.",
-        examples=["inference"],
-    )
+    id: int = told("Its number within the run: 1, 2, 3 ...", 12)
+    at: str = told(
+        "When: ISO 8601, UTC. The time of day is read once, at the start of the run.",
+        "2025-01-01T12:00:31.250+00:00")
+    uptime_s: float = told("When: seconds since the start of the run.", 31.25)
+    kind: str = told("What: set, restarted, failed, checkpoint and others.", "set")
+    source: str | None = told(
+        "The process, or the section of the settings; null: the daemon as a whole.", "inference")
 
 
 class Events(BaseModel):
     """What happened in this run."""
 
-    uptime_s: float | None = Field(
-        description="Seconds since the start of the run, now; null: not known yet.",
-        examples=[301.5],
-    )
+    uptime_s: float | None = told(
+        "Seconds since the start of the run, now; null: not known yet.", 301.5)
     events: list[Event] = Field(description="Newest first.")
 
 
@@ -72,17 +64,12 @@ class Selection(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: int = Field(
-        100, ge=1, le=1000, description="The most events to answer with, 1 to 1,000.", examples=[20]
-    )
-    before: int | None = Field(
-        None, ge=1, le=LAST_ID, description="Only events with a smaller id: the next page.",
-        examples=[57],
-    )
-    kind: list[Kind] = Field(
-        [], max_length=20, description="Only events of these kinds, at most 20; all if left out.",
-        examples=[["set", "restarted"]],
-    )
+    limit: int = told("The most events to answer with, 1 to 1,000.", 20, default=100, ge=1, le=1000)
+    before: int | None = told(
+        "Only events with a smaller id: the next page.", 57, default=None, ge=1, le=LAST_ID)
+    kind: list[Kind] = told(
+        "Only events of these kinds, at most 20; all if left out.",
+        ["set", "restarted"], default=[], max_length=20)
 
 
 @router.get("/events", response_model=Events, summary="What happened")

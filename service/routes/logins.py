@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from service.http.answers import json_answer
 from service.http.problems import Problem
 from service.http.sessions import CODE_S
 from service.routes.context import Here
-from service.routes.openapi import problems
+from service.routes.openapi import problems, told
 
 router = APIRouter()
 
@@ -18,18 +18,16 @@ router = APIRouter()
 class LoginAddress(BaseModel):
     """An address that opens the dashboard once."""
 
-    url: str = Field(
-        description="What a browser opens. At another name of the daemon, such as a proxy's, what "
-        "follows the host stays the same.",
-        examples=["http://127.0.0.1:8008/?code=vYp3GmMNsnAU3x5r2mQ9yqM1cVtXo0Jb"],
-    )
-    expires_in_s: float = Field(description="Seconds for which it opens.", examples=[600.0])
+    url: str = told(
+        "What a browser opens. At another name of the daemon, such as a proxy's, what follows the "
+        "host stays the same.", "http://127.0.0.1:8008/?code=vYp3GmMNsnAU3x5r2mQ9yqM1cVtXo0Jb")
+    expires_in_s: float = told("Seconds for which it opens.", 600.0)
 
 
 class EndedSessions(BaseModel):
     """Sessions that have been ended."""
 
-    ended: int = Field(description="How many there were.", ge=0, examples=[2])
+    ended: int = told("How many there were.", 2, ge=0)
 
 
 @router.post(

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import Field
 
 from rtagent.telemetry.figures.declaration import Entry, entries, example, fields_of, text_of
 from rtagent.telemetry.figures.document import Answer
@@ -42,58 +43,48 @@ TAGS = {
     "health": "For supervisors of services.",
 }
 
-_PROBLEM = {
-    "type": "object",
-    "description": "What is wrong (RFC 9457): the cause, and what to do.",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {
-            "type": "string", "pattern": "^(about:blank|urn:rtagent:problem:[a-z-]+)$",
-            "description": "about:blank, or a URN that names the kind.",
-            "examples": ["urn:rtagent:problem:refused"],
-        },
-        "title": {
-            "type": "string", "description": "The status in words.", "examples": ["Conflict"]
-        },
-        "status": {
-            "type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status.",
-            "examples": [409],
-        },
-        "detail": {
-            "type": "string", "minLength": 1,
-            "description": "The cause and what to do, one sentence.",
-            "examples": ["no learner runs: the newest checkpoint is all there is"],
-        },
-        "errors": {
-            "type": "array",
-            "description": "The fields that were refused.",
-            "items": {
-                "type": "object",
-                "required": ["field", "in", "reason"],
-                "properties": {
-                    "field": {
-                        "type": "string", "description": "The field, dotted.",
-                        "examples": ["processes"],
-                    },
-                    "in": {
-                        "type": "string", "enum": ["body", "query", "header", "path"],
-                        "description": "Where it stands: body, query, header or path.",
-                        "examples": ["body"],
-                    },
-                    "value": {
-                        "description": "The value that was refused; absent if none was sent.",
-                        "examples": [0],
-                    },
-                    "reason": {
-                        "type": "string", "description": "Why.",
-                        "examples": ["Input should be greater than or equal to 1"],
-                    },
-                },
+
+
+def _value(description: str, *examples: Any, **schema: Any) -> dict[str, Any]:
+    return {"description": description, **({"examples": [*examples]} if examples else {}), **schema}
+
+
+_PROBLEM = _value(
+    "What is wrong (RFC 9457): the cause, and what to do.", type="object",
+    required=["type", "title", "status", "detail"],
+    properties={
+        "type": _value("about:blank, or a URN that names the kind.", "urn:rtagent:problem:refused",
+                       type="string", pattern="^(about:blank|urn:rtagent:problem:[a-z-]+)$"),
+        "title": _value("The status in words.", "Conflict", type="string"),
+        "status": _value("The HTTP status.", 409, type="integer", minimum=400, maximum=599),
+        "detail": _value("The cause and what to do, one sentence.",
+                         "no learner runs: the newest checkpoint is all there is",
+                         type="string", minLength=1),
+        "errors": _value("The fields that were refused.", type="array", items={
+            "type": "object",
+            "required": ["field", "in", "reason"],
+            "properties": {
+                "field": _value("The field, dotted.", "processes", type="string"),
+                "in": _value("Where it stands: body, query, header or path.", "body",
+                             type="string", enum=["body", "query", "header", "path"]),
+                "value": _value("The value that was refused; absent if none was sent.", 0),
+                "reason": _value("Why.", "Input should be greater than or equal to 1",
+                                 type="string"),
             },
-        },
+        }),
     },
-}
+)
 _JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
+
+
+def told(text: str, example: Any, default: Any = ..., **bounds: Any) -> Any:
+    """A field of a body: what it is, a value, and its default if it may be left out."""
+    return Field(default, description=text, examples=[example], **bounds)
+
+
+def content(media_type: str, description: str, schema: dict[str, Any]) -> dict[int | str, Any]:
+    """The answer of a call, where it is no model's."""
+    return {200: {"description": description, "content": {media_type: {"schema": schema}}}}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

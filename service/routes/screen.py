@@ -18,7 +18,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from service.http.problems import Problem
 from service.routes.context import Context, Here
-from service.routes.openapi import problems
+from service.routes.openapi import content, problems
 
 router = APIRouter()
 
@@ -29,18 +29,10 @@ Rate = Annotated[
 
 
 @router.get(
-    "/screen.png",
-    summary="What the agent sees",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The picture.",
-            "content": {"image/png": {"schema": {
-                "type": "string", "contentMediaType": "image/png", "description": "A PNG file."
-            }}},
-        },
-        **problems(404),
-    },
+    "/screen.png", summary="What the agent sees", response_class=Response,
+    responses=problems(404) | content("image/png", "The picture.", {
+        "type": "string", "contentMediaType": "image/png", "description": "A PNG file.",
+    }),
 )
 async def screen(here: Here) -> Response:
     """The newest frame, enlarged by a whole factor; where observations are vectors, a plot of the

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from rtagent.telemetry.timeline import LONGEST_S, SHORTEST_S
 from service.http.answers import raw_json_answer
 from service.routes.context import Here
+from service.routes.openapi import told
 
 router = APIRouter()
 
@@ -26,70 +27,50 @@ Seconds = Annotated[
 class Ticks(BaseModel):
     """Ticks that were executed, oldest first; one entry of each list per tick."""
 
-    tick: list[int] = Field(description="Their numbers.", examples=[[17_998, 17_999, 18_000]])
-    at_ms: list[float] = Field(
-        description="When they happened.", examples=[[301_334.6, 301_351.3, 301_368.1]]
-    )
-    source: list[Literal["agent", "reused", "default"]] = Field(
-        description="Where the executed action came from: the agent, an action of the agent used "
-        "before its tick, or the default behaviour.",
-        examples=[["agent", "default", "reused"]],
-    )
-    worker: list[int | None] = Field(
-        description="The inference process that computed it; null: the default behaviour.",
-        examples=[[0, None, 1]],
-    )
-    delay: list[int | None] = Field(
-        description="Ticks since the observation it was computed from; null: the default "
-        "behaviour.",
-        examples=[[5, None, 4]],
-    )
-    action: list[str | None] = Field(
-        description="The environment's name of the executed action, or its number; null: it has "
-        "neither.",
-        examples=[["LEFT", "NOOP", "LEFT"]],
-    )
+    tick: list[int] = told("Their numbers.", [17_998, 17_999, 18_000])
+    at_ms: list[float] = told("When they happened.", [301_334.6, 301_351.3, 301_368.1])
+    source: list[Literal["agent", "reused", "default"]] = told(
+        "Where the executed action came from: the agent, an action of the agent used before its "
+        "tick, or the default behaviour.", ["agent", "default", "reused"])
+    worker: list[int | None] = told(
+        "The inference process that computed it; null: the default behaviour.", [0, None, 1])
+    delay: list[int | None] = told(
+        "Ticks since the observation it was computed from; null: the default behaviour.",
+        [5, None, 4])
+    action: list[str | None] = told(
+        "The environment's name of the executed action, or its number; null: it has neither.",
+        ["LEFT", "NOOP", "LEFT"])
 
 
 class Bars(BaseModel):
     """Registered actions by the time of their registration; one entry of each list per action."""
 
-    worker: list[int] = Field(
-        description="The inference process that computed it.", examples=[[0, 1]]
-    )
-    start_ms: list[float] = Field(
-        description="When the frame that it observed was published, or when the process was done "
-        "with its action before, if that was later.",
-        examples=[[301_250.9, 301_267.6]],
-    )
-    end_ms: list[float] = Field(
-        description="When it was registered.", examples=[[301_333.2, 301_349.8]]
-    )
-    tick: list[int] = Field(
-        description="The tick that it was meant for.", examples=[[17_998, 17_999]]
-    )
+    worker: list[int] = told("The inference process that computed it.", [0, 1])
+    start_ms: list[float] = told(
+        "When the frame that it observed was published, or when the process was done with its "
+        "action before, if that was later.", [301_250.9, 301_267.6])
+    end_ms: list[float] = told("When it was registered.", [301_333.2, 301_349.8])
+    tick: list[int] = told("The tick that it was meant for.", [17_998, 17_999])
 
 
 class Lane(BaseModel):
     """One inference process."""
 
-    id: int = Field(description="Its number.", examples=[0])
-    state: str = Field(description="State of the process.", examples=["running"])
+    id: int = told("Its number.", 0)
+    state: str = told("State of the process.", "running")
 
 
 class Timeline(BaseModel):
     """The last seconds. Times are milliseconds since the daemon's start."""
 
-    now_ms: float = Field(description="When this was read.", examples=[301_372.0])
-    tick_ms: float = Field(description="Length of a tick.", examples=[16.7427])
+    now_ms: float = told("When this was read.", 301_372.0)
+    tick_ms: float = told("Length of a tick.", 16.7427)
     ticks: Ticks = Field(description="What was executed.")
     bars: Bars = Field(
         description="What was inferred, whether or not a tick executed it. Inferences that are "
         "still under way are not among them."
     )
-    workers: list[Lane] = Field(
-        description="The inference processes.", examples=[[{"id": 0, "state": "running"}]]
-    )
+    workers: list[Lane] = told("The inference processes.", [{"id": 0, "state": "running"}])
 
 
 @router.get("/timeline", response_model=Timeline, summary="The last seconds, to be drawn")

@@ -23,7 +23,7 @@ from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, Decision
 from rtagent.memory.world import World, WorldMemory
 from rtagent.staggering.arbiter import Source
-from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S, SharedBackend
+from service.daemon.backend import DECISIONS_SHOWN, TIMEOUTS_S, Backend
 from service.daemon.commands import (
     COMMAND_TIMEOUT_S,
     MOST_UNANSWERED,
@@ -191,7 +191,7 @@ class Daemon:
         self.world = World(self.memory.handles)
         self.order()
         self.pipe, theirs = Pipe()
-        self.backend = SharedBackend(World(self.memory.handles), theirs)
+        self.backend = Backend(World(self.memory.handles), theirs)
 
     def order(
         self, processes: int = 2, algorithm: str = "adaptive", injected_ms: float = 0.0
@@ -328,7 +328,7 @@ def test_decisions_are_shown_newest_first_with_their_inputs(daemon: Daemon) -> N
             Decision(kind=KINDS.index("step"), mode=MODES.index("step"), consumed=number,
                      time_ratio=0.5, before=32, after=64)
         )
-    shown = daemon.backend.decisions()
+    shown = daemon.backend.deadlines()["decisions"]
     assert [each["consumed"] for each in shown] == list(range(59, 9, -1))
     assert (shown[0]["kind"], shown[0]["before"], shown[0]["after"]) == ("step", 32, 64)
     assert shown[0]["time_ratio"] == 0.5
@@ -339,7 +339,7 @@ def test_a_checkpoint_may_take_longer_than_a_change(
     daemon: Daemon, pool: ThreadPoolExecutor
 ) -> None:
     _, theirs = Pipe()
-    backend = SharedBackend(daemon.world, theirs, command_timeout=0.05)
+    backend = Backend(daemon.world, theirs, command_timeout=0.05)
     with pytest.raises(BackendBusy):
         backend.command("set_learning", {})
     answer = pool.submit(daemon.backend.command, "checkpoint", {"replay": False})
