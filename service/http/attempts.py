@@ -7,8 +7,6 @@ never refused for what others have tried from the same address, which may be a p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rtagent.clock import Clock
 from service.http.connections import counted_address
 from service.http.seldom import Seldom
@@ -18,12 +16,6 @@ BURST = 10
 REFILL_S = 6.0
 """...and then one in so many seconds."""
 MOST_ADDRESSES = 1024
-
-
-@dataclass
-class _Bucket:
-    left: float
-    at: float
 
 
 class Attempts:
@@ -37,27 +29,21 @@ class Attempts:
     def __init__(self, clock: Clock, say: Seldom) -> None:
         self._clock = clock
         self._say = say
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """By address: how many may still fail, as of when."""
 
     def failed(self, host: str) -> float:
-        """Count a failure.
-
-        Args:
-            host: the client's address.
+        """Count a failure of a client's address.
 
         Returns:
             Seconds that the client should wait before it tries again; 0: it need not.
         """
         self._say(f"a login from {host} has failed: a wrong token or code")
         now, address = self._clock.now(), counted_address(host)
-        bucket = self._buckets.pop(address, None) or _Bucket(BURST, now)
+        left, at = self._buckets.pop(address, (BURST, now))
+        left = min(BURST, left + (now - at) / REFILL_S)
         # The one that has failed last comes last.
-        self._buckets[address] = bucket
+        self._buckets[address] = left - (left >= 1.0), now
         while len(self._buckets) > MOST_ADDRESSES:
             del self._buckets[next(iter(self._buckets))]
-        bucket.left = min(BURST, bucket.left + (now - bucket.at) / REFILL_S)
-        bucket.at = now
-        if bucket.left < 1.0:
-            return (1.0 - bucket.left) * REFILL_S
-        bucket.left -= 1.0
-        return 0.0
+        return 0.0 if left >= 1.0 else (1.0 - left) * REFILL_S

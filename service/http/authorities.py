@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from service.http.settings import WILDCARDS, Settings, bracketed
 
@@ -44,7 +44,7 @@ class Authorities:
         host, port = match["host"].lower(), int(match["port"] or default_port)
         # An address, unlike a name, cannot be pointed at us by somebody else's DNS.
         return f"{host}:{port}" in self._own or (
-            port == self._any_address_at and _is_address(host.strip("[]"))
+            port == self._any_address_at and address_of(host.strip("[]")) is not None
         )
 
 
@@ -63,9 +63,10 @@ def _own(settings: Settings) -> frozenset[str]:
     return frozenset(own)
 
 
-def _is_address(host: str) -> bool:
+def address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that is written there, an IPv4 one also as IPv6; None: it is none, but a name."""
     try:
-        ipaddress.ip_address(host)
+        address = ip_address(host.partition("%")[0])
     except ValueError:
-        return False
-    return True
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

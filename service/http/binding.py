@@ -62,12 +62,9 @@ def is_loopback(sock: socket.socket) -> bool:
 
 
 def _bind_failure(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"port {port} is in use on {host}: stop the other program or choose another with --port"
-        )
-    if error.errno == errno.EACCES:
-        return f"port {port} needs privileges: choose one above 1023 with --port"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine: choose another --host"
-    return f"cannot listen on {host} port {port}: {error.strerror}"
+    return {
+        errno.EADDRINUSE: f"port {port} is in use on {host}: stop the other program or choose "
+        "another with --port",
+        errno.EACCES: f"port {port} needs privileges: choose one above 1023 with --port",
+        errno.EADDRNOTAVAIL: f"{host} is no address of this machine: choose another --host",
+    }.get(error.errno or 0, f"cannot listen on {host} port {port}: {error.strerror}")

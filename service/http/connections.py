@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rtagent.clock import Clock
 from rtagent.processes.launch import MOST_OPEN, raise_descriptor_limit
+from service.http.authorities import address_of
 
 RESERVED_DESCRIPTORS = 256
 """For shared memory, files, threads, and connections that were ended a moment ago."""
@@ -85,12 +86,7 @@ class Connections:
         return sum(not each.gone for each in self._open.values())
 
     def admit(self, sock: socket.socket, peer: Any, now: float) -> bool:
-        """Take a new connection in, in place of another one if need be.
-
-        Args:
-            sock: just accepted.
-            peer: its address, as `accept` gives it.
-            now: seconds.
+        """Take in what was just accepted, in place of another connection if need be.
 
         Returns:
             Whether it may stay; if not, every place is taken by somebody who is being answered.
@@ -108,10 +104,7 @@ class Connections:
         return True
 
     def make_room(self, address: str | None = None) -> bool:
-        """End the connection that is missed least.
-
-        Args:
-            address: of this client. If None, of anybody.
+        """End the connection that is missed least, of one client if its address is given.
 
         Returns:
             Whether there is room now.
@@ -147,28 +140,19 @@ class Connections:
         return None if peer is None else self._open.get(_key(peer))
 
     def _end(self, key: Peer) -> None:
-        """Hang up."""
         with contextlib.suppress(OSError):
             self._open[key].sock.shutdown(socket.SHUT_RDWR)
         self._drop(key)
 
     def _drop(self, key: Peer) -> None:
-        """Count a connection no longer."""
-        connection = self._open.pop(key, None)
-        if connection is not None:
+        if connection := self._open.pop(key, None):
             self._at[connection.address] -= 1
             if not self._at[connection.address]:
                 del self._at[connection.address]
 
 
 class Noticing:
-    """Notes when a connection's request begins and ends to be answered.
-
-    Args:
-        app: what answers.
-        connections: where to note it.
-        clock: time.
-    """
+    """Notes when a connection's request begins and ends to be answered."""
 
     def __init__(self, app: ASGIApp, connections: Connections, clock: Clock) -> None:
         self._app = app
@@ -189,11 +173,9 @@ class Noticing:
 
 def counted_address(host: str) -> str:
     """Whom a connection counts for: an address, of IPv6 the network that one customer is given."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+    address = address_of(host)
+    if address is None:
         return host
-    address = getattr(address, "ipv4_mapped", None) or address
     if address.version == 4 or address.is_loopback:
         return str(address)
     return str(ipaddress.ip_network((address, 64), strict=False))

@@ -50,13 +50,7 @@ class Fresh(Generic[T]):
 
 
 class FreshByKey(Generic[K, T]):
-    """One `Fresh` per key; those of the keys that were asked for last are kept.
-
-    Args:
-        produce: makes the result for a key; called from one thread at a time for each.
-        max_age: seconds for which a result is handed out again.
-        most: keys that are kept.
-    """
+    """One `Fresh` per key; those of the `most` keys that were asked for last are kept."""
 
     def __init__(self, produce: Callable[[K], T], max_age: float, most: int) -> None:
         self._produce = produce
@@ -89,8 +83,6 @@ class PerVersion(Generic[T]):
     async def get(self) -> T:
         """The result of the newest version."""
         version = self._version()
-        if self._made is not None and self._made[0] == version:
-            return self._made[1]
-        result = await to_thread.run_sync(self._produce)
-        self._made = (version, result)
-        return result
+        if self._made is None or self._made[0] != version:
+            self._made = version, await to_thread.run_sync(self._produce)
+        return self._made[1]

@@ -19,12 +19,7 @@ Calls = Mapping[str, Callable[[], Awaitable[Response]]]
 
 
 class HotCalls:
-    """Answers GET requests for some paths itself.
-
-    Args:
-        app: answers the others.
-        calls: by path; each takes no parameters.
-    """
+    """Answers GET requests for the paths of some calls without parameters itself."""
 
     def __init__(self, app: ASGIApp, calls: Calls) -> None:
         self._app = app

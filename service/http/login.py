@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from contextlib import suppress
 from urllib.parse import parse_qs
 
 from anyio import move_on_after, to_thread
@@ -59,12 +60,7 @@ def cookie_name(settings: Settings) -> str:
 
 
 def wrong(detail: str, wait_s: float) -> Problem:
-    """What a failed login is answered.
-
-    Args:
-        detail: what was wrong.
-        wait_s: until the client should try again; 0: it need not wait.
-    """
+    """What a failed login is answered; the client should wait for `wait_s` seconds, if not 0."""
     if wait_s:
         return Problem(
             429, "too many logins have failed; come back later", kind="too-many",
@@ -74,17 +70,12 @@ def wrong(detail: str, wait_s: float) -> Problem:
 
 
 def login_page(problem: Problem | None = None) -> Response:
-    """The page that says how to log in.
-
-    Args:
-        problem: why it is shown; None if it was asked for.
-    """
+    """The page that says how to log in, because of a problem or because it was asked for."""
     if problem is None:
         return HTMLResponse(PAGE.substitute(said=""), headers=NO_STORE)
     said = SAID.get(problem.kind or "", "")
     alert = f'<p class="wrong" role="alert">{said}</p>' if said else ""
-    headers = {**NO_STORE, **problem.headers}
-    return HTMLResponse(PAGE.substitute(said=alert), problem.status, headers)
+    return HTMLResponse(PAGE.substitute(said=alert), problem.status, NO_STORE | problem.headers)
 
 
 def wants_page(scope: Scope, headers: Headers) -> bool:
@@ -117,12 +108,7 @@ class Login:
         return self._sessions.knows(self._session_of(headers))
 
     async def answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
-        """The answer to a request that logs in or out; None: it is another one.
-
-        Args:
-            scope: of the request.
-            headers: of the request.
-            receive: of a request whose body is short.
+        """The answer to a request, of a short body, that logs in or out; None: it is another one.
 
         Raises:
             Problem: what was shown opens nothing.
@@ -159,15 +145,12 @@ class Login:
 
     async def _save(self) -> None:
         """Have the sessions outlive the service, unless the disk makes us wait."""
-        with move_on_after(DISK_S):
+        # If they cannot be written, they are good as long as this process is.
+        with suppress(OSError), move_on_after(DISK_S):
             async with self._saving:
-                try:
-                    await to_thread.run_sync(
-                        self._sessions.write, self._sessions.content(), abandon_on_cancel=True
-                    )
-                except OSError:
-                    # They are good as long as this process is.
-                    return
+                await to_thread.run_sync(
+                    self._sessions.write, self._sessions.content(), abandon_on_cancel=True
+                )
 
     async def _enter(self, secret: str, scope: Scope, headers: Headers) -> Response:
         if not (same(secret, self._settings.token) or self._sessions.redeem(secret)):

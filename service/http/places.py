@@ -50,15 +50,10 @@ class Places:
 
 
 class PlacedStream(StreamingResponse):
-    """A stream that holds a place from its first byte to its last.
+    """A stream that holds one of the places from its first byte to its last.
 
     It is taken here, not in the stream's own generator, which is never entered, and so never
     left, if the client goes away at once.
-
-    Args:
-        places: to take one of.
-        content: the stream.
-        options: of any response.
     """
 
     def __init__(self, places: Places, content: AsyncIterator[bytes], **options: Any) -> None:

@@ -23,6 +23,7 @@ from service.daemon.commands import BackendBusy, BackendGone
 from service.daemon.encoding import json_bytes
 
 MEDIA_TYPE = "application/problem+json"
+_PHRASES = {int(status): status.phrase for status in HTTPStatus}
 _LONGEST_VALUE = 80
 _LARGEST_NUMBER = 1e15
 """Larger numbers, infinity and NaN are repeated as text: JSON or its reader may not hold them."""
@@ -58,7 +59,7 @@ class Problem(Exception):
         """What the answer says."""
         return {
             "type": f"urn:rtagent:problem:{self.kind}" if self.kind else "about:blank",
-            "title": _phrase(self.status),
+            "title": _PHRASES.get(self.status, "Error"),
             "status": self.status,
             "detail": self.detail,
             **self.members,
@@ -194,10 +195,3 @@ def _shown(value: Any) -> Any:
         return value
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"

@@ -9,14 +9,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.http.attempts import Attempts
-from service.http.authorities import Authorities
+from service.http.authorities import Authorities, address_of
 from service.http.login import HINT, LOGIN, Login, login_page, same, wants_page, wrong
 from service.http.problems import Problem, refuse
 from service.http.settings import Settings
@@ -52,14 +51,7 @@ class SecurityHeaders:
 
 
 class SecurityMiddleware:
-    """Checks every request before the application sees it.
-
-    Args:
-        app: the application.
-        settings: token, own address, limits.
-        login: the sessions of browsers.
-        attempts: told of requests with a wrong token.
-    """
+    """Checks every request before the application sees it."""
 
     def __init__(self, app: ASGIApp, settings: Settings, login: Login, attempts: Attempts) -> None:
         self._app = app
@@ -129,15 +121,6 @@ class SecurityMiddleware:
         return True
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether a client's address is this machine's; an IPv4 one may come written as IPv6."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
 async def _bounded(headers: Headers, receive: Receive, settings: Settings) -> Receive:
     """Read the body, if it is short and comes soon, and give back a `receive` that plays it."""
     limit, patience_s = settings.max_body_bytes, settings.patience_s
@@ -186,5 +169,7 @@ def asker(connection: HTTPConnection) -> str:
         program = "dashboard"
     elif connection.headers.get("user-agent", "").startswith(OWN_AGENT):
         program = "rtagent set"
-    address = (connection.scope.get("client") or ("",))[0]
-    return f"{program} from {address}" if address and not _is_loopback(address) else program
+    host = (connection.scope.get("client") or ("",))[0]
+    address = address_of(host)
+    ours = not host or (address is not None and address.is_loopback)
+    return program if ours else f"{program} from {host}"

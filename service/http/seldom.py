@@ -38,10 +38,5 @@ class Seldom:
 
 
 def seldom_logged(name: str, clock: Clock) -> Seldom:
-    """Warnings of a logger, seldom.
-
-    Args:
-        name: of the logger.
-        clock: time.
-    """
+    """Warnings of a logger, seldom."""
     return Seldom(logging.getLogger(name).warning, clock)

@@ -95,9 +95,8 @@ class Sessions:
 
     def content(self) -> bytes:
         """What the file should hold."""
-        return json.dumps(
-            {"of": self._of, "codes": self._codes, "sessions": self._sessions}
-        ).encode()
+        kept = {"of": self._of, "codes": self._codes, "sessions": self._sessions}
+        return json.dumps(kept).encode()
 
     def write(self, content: bytes) -> None:
         """Put into the file what `content` gave. From any thread.
@@ -127,11 +126,10 @@ class Sessions:
         with suppress(*_UNREADABLE):
             kept = json.loads(read_private(path, "remove it", secret=True, longest=_LONGEST_FILE))
             if kept["of"] == self._of:
-                codes, sessions = (
+                self._codes, self._sessions = (
                     {str(digest): float(until) for digest, until in kept[name].items()}
                     for name in ("codes", "sessions")
                 )
-                self._codes, self._sessions = codes, sessions
 
 
 def _digest(secret: str) -> str:

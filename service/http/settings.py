@@ -48,11 +48,7 @@ class Settings:
         return f"{scheme}://{bracketed(host)}:{self.port}/"
 
     def login_url(self, code: str) -> str:
-        """The address that opens a session.
-
-        Args:
-            code: from `service.sessions`.
-        """
+        """The address that opens a session, with a code of `http/sessions.py`."""
         return f"{self.url}?code={code}"
 
 
