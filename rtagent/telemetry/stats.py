@@ -67,11 +67,8 @@ class StatsReader:
             clock=self._clock_figures(rows, now, since),
             actions=self._action_figures(rows, minute, registered),
             inference=self._inference_figures(status, registered, since),
-            learning=self._learning_figures(status, now),
-            replay=self._replay_figures(),
-            r3=self._r3_figures(),
-            regret=self._regret_figures(),
-            episodes=self._episode_figures(),
+            learning=self._learning_figures(status, now), replay=self._replay_figures(),
+            r3=self._r3_figures(), regret=self._regret_figures(), episodes=self._episode_figures(),
         )
 
     def rows_since(self, since: float) -> Rows:
@@ -94,13 +91,8 @@ class StatsReader:
         before = record.anchor_tick - self._world.first_tick
         first = started - round(before * NANO / target)
         return acting.Clock(
-            window_s=now - since,
-            uptime_s=now - first / NANO if ticks else None,
-            ticks=ticks,
-            rate_hz=rate,
-            target_rate_hz=target,
-            drift_ms=drift_ms,
-            slips=record.slips,
+            window_s=now - since, uptime_s=now - first / NANO if ticks else None, ticks=ticks,
+            rate_hz=rate, target_rate_hz=target, drift_ms=drift_ms, slips=record.slips,
             realtime=bool(record.realtime),
             lateness_us=acting.FineSpread(*_spread(rows["lateness_ns"] / 1e3, 50, 99, 99.9)),
             step_us=acting.Spread(*_spread(self._step_lengths(rows) / 1e3, 50, 99)),
@@ -124,13 +116,10 @@ class StatsReader:
         acted = rows["source"] != Source.DEFAULT
         delays = (rows["tick"] - rows["observed"])[acted]
         return acting.Actions(
-            agent=agent,
-            reused=reused,
-            default=default,
+            agent=agent, reused=reused, default=default,
             inaction_fraction=default / ticks if ticks else None,
             strict_inaction_fraction=(default + reused) / ticks if ticks else None,
-            inaction_fraction_60s=_inaction(minute),
-            inaction_fraction_window=_inaction(rows),
+            inaction_fraction_60s=_inaction(minute), inaction_fraction_window=_inaction(rows),
             overwritten=max(0, deposits - agent - pending),
             interaction_ms=acting.Interaction(*interaction(_new_actions_ms(rows))),
             delay_ticks=acting.Delay(_mean(delays), *_spread(delays, 50, 99)),
@@ -178,11 +167,8 @@ class StatsReader:
             mean = min(float(tau.mean()), longest)
             recommended = processes_needed(mean, longest, tick_ms, algorithm)
         return acting.Inference(
-            processes=desired.processes,
-            ready=sum(worker.state == "running" for worker in workers),
-            algorithm=algorithm,
-            estimate_ms=_mean(tau),
-            recommended_processes=recommended,
+            processes=desired.processes, ready=sum(worker.state == "running" for worker in workers),
+            algorithm=algorithm, estimate_ms=_mean(tau), recommended_processes=recommended,
             injected_latency_ms=desired.inference.injected_latency_ms,
             injected_latency_distribution=desired.inference.injected_latency_distribution,
             workers=workers,
@@ -258,8 +244,7 @@ class StatsReader:
         record = self._world.metrics.evaluation
         known = record.evaluations > 0
         return learning.Evaluation(
-            evaluations=record.evaluations,
-            episodes=record.episodes,
+            evaluations=record.evaluations, episodes=record.episodes,
             mean_return=record.mean_return if known else None,
             updates=record.updates if known else None,
             weights_version=record.weights_version if known else None,
@@ -272,11 +257,8 @@ class StatsReader:
         size = max(0, min(newest + 1, ledger.capacity, newest + 1 - ledger.floor))
         limit = self._world.horizon.reservations.ticks_limit
         return learning.Replay(
-            capacity=ledger.capacity,
-            limit=limit if limit >= 0 else ledger.capacity,
-            size=size,
-            bytes=size * per_tick,
-            bytes_per_transition=per_tick,
+            capacity=ledger.capacity, limit=limit if limit >= 0 else ledger.capacity, size=size,
+            bytes=size * per_tick, bytes_per_transition=per_tick,
             memory_budget_bytes=_bytes(self._world.horizon.reservations.budget_bytes),
         )
 
@@ -288,29 +270,23 @@ class StatsReader:
         known = runs or horizon.number > 0
         elapsed_s = horizon.elapsed_ns / NANO
         return learning.R3(
-            mode=desired.r3.mode,
-            deadline_s=desired.r3.deadline_s,
-            elapsed_s=elapsed_s if runs else None,
-            data_budget=desired.r3.data_budget,
+            mode=desired.r3.mode, deadline_s=desired.r3.deadline_s,
+            elapsed_s=elapsed_s if runs else None, data_budget=desired.r3.data_budget,
             consumed=horizon.consumed if runs else None,
             time_ratio=elapsed_s / horizon.deadline_s if runs else None,
             data_ratio=horizon.consumed / horizon.data_budget if runs else None,
-            alpha=_ratio(reserved.alpha),
-            beta=_ratio(reserved.beta),
+            alpha=_ratio(reserved.alpha), beta=_ratio(reserved.beta),
             batch_memory_bytes=_bytes(reserved.batch_bytes),
             replay_memory_bytes=_bytes(reserved.replay_bytes),
             horizons=_outcomes(horizon.met, horizon.missed, known),
             episode_deadlines=_outcomes(horizon.episode_met, horizon.episode_missed, known),
-            early_exits=horizon.early_exits if known else None,
-            batch_cap=horizon.batch_cap or None,
+            early_exits=horizon.early_exits if known else None, batch_cap=horizon.batch_cap or None,
             batch_base_bytes=horizon.base_bytes or None,
             ticks_limit=reserved.ticks_limit if reserved.ticks_limit >= 0 else None,
-            used_bytes=_bytes(reserved.used_bytes),
-            baseline_bytes=_bytes(reserved.baseline_bytes),
+            used_bytes=_bytes(reserved.used_bytes), baseline_bytes=_bytes(reserved.baseline_bytes),
             memory_budget_bytes=_bytes(reserved.budget_bytes),
             oom_events=sum(each.out_of_memory for each in self._world.metrics.learners),
-            pressure_events=reserved.pressure_events,
-            decisions=self._world.horizon.count,
+            pressure_events=reserved.pressure_events, decisions=self._world.horizon.count,
         )
 
     def _regret_figures(self) -> acting.Regrets:

@@ -18,11 +18,7 @@ from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import Horizon, HorizonRecord, Reservations
 from rtagent.memory.ledger import Ledger
-from rtagent.memory.process_metrics import (
-    FinishedEpisode,
-    ProcessMetrics,
-    Registration,
-)
+from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics, Registration
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.staggering.arbiter import Deposited, Source
 from rtagent.telemetry.stats import StatsReader
