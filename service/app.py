@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from anyio import to_thread
@@ -13,6 +12,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from rtagent import __version__
 from rtagent.clock import MonotonicClock
 from service.daemon.backend import Backend
 from service.http import problems
@@ -64,7 +64,7 @@ def create_app(backend: Backend, settings: Settings) -> FastAPI:
     """
     app = FastAPI(
         title="rtagent",
-        version=_version(),
+        version=__version__,
         description="Control and figures of a realtime reinforcement-learning daemon. Every error "
         "is an RFC 9457 problem; every call but /livez and /readyz needs the token, or the cookie "
         "of a session. /docs shows this document as a page.",
@@ -127,10 +127,3 @@ async def metrics(here: Here) -> Response:
         lambda: prometheus_text(here.backend.stats(), here.backend.status())
     )
     return Response(text, headers={"content-type": CONTENT_TYPE, **NO_STORE})
-
-
-def _version() -> str:
-    try:
-        return version("rtagent")
-    except PackageNotFoundError:
-        return "0"

@@ -135,14 +135,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to its process, and does not accept whoever comes.
-
-    Args:
-        config: of the server.
-        connections: who is connected.
-        tls: the certificate. If None, without TLS.
-        clock: time.
-    """
+    """A server that leaves signals to its process, and does not accept whoever comes."""
 
     def __init__(
         self, config: uvicorn.Config, connections: Connections, tls: ssl.SSLContext | None,

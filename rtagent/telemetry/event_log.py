@@ -215,8 +215,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     """The event of a line; None if it is damaged."""
     with suppress(ValueError, RecursionError):
         event = json.loads(line)
-        if isinstance(event, dict) and all(key in event for key in KEYS):
-            return event if isinstance(event["id"], int) else None
+        if isinstance(event, dict) and event.keys() >= set(KEYS) and isinstance(event["id"], int):
+            return event
     return None
 
 

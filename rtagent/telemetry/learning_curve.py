@@ -64,12 +64,7 @@ class History:
         self._rows: list[tuple[float, ...]] = []
 
     def add(self, seconds: float, figures: Mapping[str, Any]) -> None:
-        """Remember the figures if it is time to.
-
-        Args:
-            seconds: since the start.
-            figures: as `GET /v1/stats`.
-        """
+        """Remember figures as of `GET /v1/stats`, seconds after the start, if it is time to."""
         if seconds < self._due:
             return
         self._rows.append((seconds, *(_at(figures, path) for path in FIGURES.values())))
@@ -79,11 +74,7 @@ class History:
         self._due = seconds + self._interval
 
     def series(self, name: str) -> tuple[Floats, Floats]:
-        """Seconds and values of one figure, where it was known.
-
-        Args:
-            name: one of `FIGURES`.
-        """
+        """Seconds and values of one of `FIGURES`, where it was known."""
         rows = np.array(self._rows, np.float64).reshape(-1, 1 + len(FIGURES))
         values = rows[:, 1 + list(FIGURES).index(name)]
         known = np.isfinite(values)
@@ -113,13 +104,7 @@ def moving_mean(values: Floats, window: int) -> Floats:
 
 
 def draw(path: Path, title: str, episodes: Episodes, history: History) -> None:
-    """Write the picture.
-
-    Args:
-        path: of the PNG file.
-        title: of the picture.
-        episodes: of the run.
-        history: of the run.
+    """Write the picture of a run as a PNG file.
 
     Raises:
         OSError: it cannot be written.

@@ -133,29 +133,22 @@ class Recorder:
             self._table_tick = int(episodes["end_tick"][-1])
 
     def _write_episodes(self) -> None:
-        episodes = self._finished_since(self._events_tick)
-        records = [
-            scalar_record(
-                self._wall_time_of(self._ns_of(int(each["end_tick"]))),
-                int(each["end_tick"]),
-                {"episode/return": each["return"], "episode/length": each["length"]},
-            )
-            for each in episodes
-        ]
+        episodes, records = self._finished_since(self._events_tick), []
+        for each in episodes:
+            values = {"episode/return": each["return"], "episode/length": each["length"]}
+            ended = int(each["end_tick"])
+            at = self._wall_time_of(self._ns_of(ended))
+            records.append(scalar_record(at, ended, values))
         self._append(records)
         if len(episodes):
             self._events_tick = int(episodes["end_tick"][-1])
 
     def _write_decisions(self) -> None:
         decisions = self._world.horizon.decisions(MOST_DECISIONS, self._decisions)[::-1]
-        self._append(
-            [
-                scalar_record(
-                    self._wall_time_of(each.time_ns), self._tick_at(each.time_ns), scalars_of(each)
-                )
-                for each in decisions
-            ]
-        )
+        self._append([
+            scalar_record(self._wall_time_of(at), self._tick_at(at), scalars_of(each))
+            for each in decisions for at in [each.time_ns]
+        ])
         if decisions:
             self._decisions = decisions[-1].number + 1
 

@@ -22,11 +22,7 @@ GIT_LIMIT_S = 5.0
 
 
 def describe_run(config: Config) -> dict[str, Any]:
-    """What a run is made of: config, versions, code, command.
-
-    Args:
-        config: in force at the start.
-    """
+    """What a run is made of: the config at its start, versions, code, command."""
     return {
         "config": config.model_dump(mode="json"),
         "versions": {

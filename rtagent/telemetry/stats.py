@@ -95,43 +95,37 @@ class StatsReader:
             rate_hz=rate, target_rate_hz=target, drift_ms=drift_ms, slips=record.slips,
             realtime=bool(record.realtime),
             lateness_us=acting.FineSpread(*_spread(rows["lateness_ns"] / 1e3, 50, 99, 99.9)),
-            step_us=acting.Spread(*_spread(self._step_lengths(rows) / 1e3, 50, 99)),
+            step_us=acting.Spread(*_spread(record.step_lengths(rows["tick"]) / 1e3, 50, 99)),
             reset_ms=record.reset_ns / 1e6 if ticks else None,
         )
-
-    def _step_lengths(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """How long the environment took for the ticks of these rows, nanoseconds."""
-        return self._world.metrics.environment.step_lengths(rows["tick"])
 
     def _action_figures(
         self, rows: Rows, minute: Rows, registered: list[Entries]
     ) -> acting.Actions:
         record = self._world.metrics.environment
-        agent, reused = record.agent, record.reused
-        default = record.default
+        agent, reused, default = record.agent, record.reused, record.default
         ticks = agent + reused + default
         deposits = sum(each.deposits for each in self._world.metrics.inference)
         newest = self._world.ledger.newest
         pending = sum(int((each["tick"] > newest).sum()) for each in registered)
-        acted = rows["source"] != Source.DEFAULT
-        delays = (rows["tick"] - rows["observed"])[acted]
+        delays = (rows["tick"] - rows["observed"])[rows["source"] != Source.DEFAULT]
+        new_ms = rows["time_ns"][rows["source"] == Source.AGENT] / 1e6
         return acting.Actions(
             agent=agent, reused=reused, default=default,
             inaction_fraction=default / ticks if ticks else None,
             strict_inaction_fraction=(default + reused) / ticks if ticks else None,
             inaction_fraction_60s=_inaction(minute), inaction_fraction_window=_inaction(rows),
             overwritten=max(0, deposits - agent - pending),
-            interaction_ms=acting.Interaction(*interaction(_new_actions_ms(rows))),
+            interaction_ms=acting.Interaction(*interaction(new_ms)),
             delay_ticks=acting.Delay(_mean(delays), *_spread(delays, 50, 99)),
             disagreement=_disagreement(rows),
         )
 
     def _registered(self, status: dict[str, Any], since_ns: int) -> list[Entries]:
         """What each inference process has registered since then, whether executed or not."""
-        indices = [role["index"] for role in _inference_roles(status)]
-        records = self._world.metrics.inference
-        count = max([self._world.control.desired.rows, *(index + 1 for index in indices)])
-        return [record.registrations_since(since_ns) for record in records[:count]]
+        after = [role["index"] + 1 for role in _roles(status, "inference")]
+        records = self._world.metrics.inference[: max([self._world.control.desired.rows, *after])]
+        return [record.registrations_since(since_ns) for record in records]
 
     def _inference_figures(
         self, status: dict[str, Any], registered: list[Entries], since_s: float
@@ -139,22 +133,16 @@ class StatsReader:
         desired, blueprint = self._world.control.desired, self._world.blueprint
         since = round(since_s * NANO)
         workers, taus = [], []
-        for role in _inference_roles(status):
+        for role in _roles(status, "inference"):
             record = self._world.metrics.inference[role["index"]]
             samples = registered[role["index"]]
             latencies = samples["latency_ns"][samples["registered_ns"] >= since] / 1e6
             taus.append(latencies)
-            workers.append(
-                acting.InferenceWorker(
-                    id=role["index"],
-                    pid=role["pid"],
-                    state=role["state"],
-                    inferences=record.inferences,
-                    latency_ms=acting.Spread(*_spread(latencies, 50, 99)),
-                    weights_version=record.weights_version,
-                    restarts=role["restarts"],
-                )
-            )
+            workers.append(acting.InferenceWorker(
+                id=role["index"], pid=role["pid"], state=role["state"], restarts=role["restarts"],
+                inferences=record.inferences, weights_version=record.weights_version,
+                latency_ms=acting.Spread(*_spread(latencies, 50, 99)),
+            ))
         tau = np.concatenate(taus) if taus else np.zeros(0)
         recommended = None
         algorithm = desired.inference.algorithm
@@ -180,23 +168,20 @@ class StatsReader:
         info = self._world.weights.info()
         updates = max(each.updates for each in records)
         applied = sum(each.applied for each in records)
-        roles = [role for role in status.get("roles", []) if role["role"] == "learner"]
-        learned = applied > 0
         newest = max(records, key=lambda each: each.applied_ns)
         return learning.Learning(
-            processes=desired.learning.processes,
-            order=desired.learning.order,
+            processes=desired.learning.processes, order=desired.learning.order,
             paused=desired.learning.paused,
             # Before a learner has taken over a resumed run, its weights say how far it is.
             updates=max(updates, info.updates if info else 0),
             updates_per_s=self._update_rate(now),
             samples_consumed=max(each.samples_consumed for each in records),
             batch_size=batch_in_force(self._world.horizon.read(), desired),
-            loss=newest.loss if learned else None,
+            loss=newest.loss if applied else None,
             epsilon=self._exploration_rate(),
             staleness=learning.Staleness(
-                mean=sum(each.staleness_sum for each in records) / applied if learned else None,
-                max=max(each.staleness_max for each in records) if learned else None,
+                mean=sum(each.staleness_sum for each in records) / applied if applied else None,
+                max=max(each.staleness_max for each in records) if applied else None,
             ),
             weights_version=info.version if info else None,
             skipped=sum(each.skipped for each in records),
@@ -207,14 +192,11 @@ class StatsReader:
             checkpoint_failures=sum(each.checkpoint_failures for each in records),
             workers=[
                 learning.LearnerWorker(
-                    index=role["index"],
-                    pid=role["pid"],
-                    state=role["state"],
-                    restarts=role["restarts"],
+                    index=role["index"], pid=role["pid"], state=role["state"],
+                    restarts=role["restarts"], applied=records[role["index"]].applied,
                     update_ms=records[role["index"]].update_ns / 1e6,
-                    applied=records[role["index"]].applied,
                 )
-                for role in roles
+                for role in _roles(status, "learner")
             ],
         )
 
@@ -309,35 +291,22 @@ class StatsReader:
     def _episode_figures(self) -> learning.Episodes:
         record = self._world.metrics.environment
         newest = record.episodes.newest(EPISODES)
-        recent, found = newest[-100:], trend(newest["return"])
+        recent = newest[-100:]
         return learning.Episodes(
-            count=record.episodes.count,
-            faults=record.faults,
+            count=record.episodes.count, faults=record.faults,
             last_return=float(recent["return"][-1]) if len(recent) else None,
-            mean_return_100=_mean(recent["return"]),
-            mean_length_100=_mean(recent["length"]),
-            trend=learning.Trend(
-                direction=found.direction if found else None,
-                change=found.change if found else None,
-                episodes=found.episodes if found else None,
-                p_value=found.p_value if found else None,
-            ),
+            mean_return_100=_mean(recent["return"]), mean_length_100=_mean(recent["length"]),
+            trend=trend(newest["return"]),
         )
 
 
-def _inference_roles(status: dict[str, Any]) -> list[dict[str, Any]]:
-    return [role for role in status.get("roles", []) if role["role"] == "inference"]
+def _roles(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [role for role in status.get("roles", []) if role["role"] == name]
 
 
 def _inaction(rows: Rows) -> float | None:
     """Share of these ticks that executed the default behaviour."""
     return float((rows["source"] == Source.DEFAULT).mean()) if len(rows) else None
-
-
-def _new_actions_ms(rows: Rows) -> npt.NDArray[np.float64]:
-    """When the ticks that executed a new action of the agent did so, in milliseconds."""
-    at_ms: npt.NDArray[np.float64] = rows["time_ns"][rows["source"] == Source.AGENT] / 1e6
-    return at_ms
 
 
 def _disagreement(rows: Rows) -> float | None:

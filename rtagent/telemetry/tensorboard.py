@@ -21,11 +21,7 @@ _DOUBLE, _BYTES, _FLOAT = 1, 2, 5
 
 
 def version_record(wall_time: float) -> bytes:
-    """What an event file begins with.
-
-    Args:
-        wall_time: seconds since 1970.
-    """
+    """What an event file begins with; `wall_time` in seconds since 1970."""
     return _record(_field(1, _DOUBLE, struct.pack("<d", wall_time)) + _text(3, VERSION))
 
 
@@ -84,14 +80,6 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & _WORD)
 
 
-def _table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-        table.append(crc)
-    return table
-
-
-_TABLE = _table()
+_TABLE = list(range(256))
+for _ in range(8):
+    _TABLE = [crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0) for crc in _TABLE]

@@ -9,10 +9,11 @@ asked again and again while a run goes on, so little chance is left to it: `MOST
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from rtagent.telemetry.figures.learning import Trend
 
 EPISODES = 200
 """The newest ones, that are looked at."""
@@ -21,44 +22,26 @@ MOST_CHANCE = 0.001
 """A difference that chance makes at least as large more often than this is none."""
 
 
-@dataclass(frozen=True)
-class Trend:
-    """How the newer half of some episodes compares with the older half.
-
-    Attributes:
-        episodes: in both halves.
-        change: mean return of the newer half less that of the older.
-        p_value: how often chance alone makes a difference at least as large.
-    """
-
-    episodes: int
-    change: float
-    p_value: float
-
-    @property
-    def direction(self) -> str:
-        """`rising`, `falling`, or `steady` where the difference is not significant."""
-        if self.p_value > MOST_CHANCE or self.change == 0.0:
-            return "steady"
-        return "rising" if self.change > 0.0 else "falling"
-
-
-def trend(returns: npt.NDArray[np.float64]) -> Trend | None:
-    """The trend of the newest returns.
+def trend(returns: npt.NDArray[np.float64]) -> Trend:
+    """How the newer half of the newest episodes compares with the older half.
 
     Args:
         returns: (n,) of finished episodes, oldest first; those that are not finite are left out.
 
     Returns:
-        None for fewer than `LEAST_EPISODES`.
+        Without values for fewer than `LEAST_EPISODES`; steady where the difference of the means is
+        not significant.
     """
     finite = returns[np.isfinite(returns)][-EPISODES:]
     half = len(finite) // 2
     if 2 * half < LEAST_EPISODES:
-        return None
+        return Trend(None, None, None, None)
     older, newer = finite[len(finite) - 2 * half :][:half], finite[-half:]
-    change = float(newer.mean() - older.mean())
-    return Trend(2 * half, change, rank_sum_p(older, newer))
+    change, p_value = float(newer.mean() - older.mean()), rank_sum_p(older, newer)
+    direction = "rising" if change > 0.0 else "falling"
+    if p_value > MOST_CHANCE or change == 0.0:
+        direction = "steady"
+    return Trend(direction, change, 2 * half, p_value)
 
 
 def rank_sum_p(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
@@ -69,9 +52,8 @@ def rank_sum_p(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> 
         other: (m,) values.
     """
     n, m = len(one), len(other)
-    _, where, ties = np.unique(
-        np.concatenate([one, other]), return_inverse=True, return_counts=True
-    )
+    both = np.concatenate([one, other])
+    _, where, ties = np.unique(both, return_inverse=True, return_counts=True)
     # Equal values share the mean of their ranks.
     ranks = (np.cumsum(ties) - (ties - 1) / 2.0)[where]
     u = float(ranks[:n].sum()) - n * (n + 1) / 2.0

@@ -21,12 +21,8 @@ router = APIRouter(
     prefix="/v1", responses=PROBLEM_RESPONSE, dependencies=[Depends(check_parameters)]
 )
 for module, tag in (
-    (settings, "settings"),
-    (checkpoints, "checkpoints"),
-    (events, "events"),
-    (timeline, "figures"),
-    (screen, "figures"),
-    (logins, "logins"),
+    (settings, "settings"), (checkpoints, "checkpoints"), (events, "events"),
+    (timeline, "figures"), (screen, "figures"), (logins, "logins"),
 ):
     router.include_router(module.router, tags=[tag])
 

@@ -46,18 +46,13 @@ IfMatch = Annotated[
 ]
 
 
-SHOWN: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The settings, and what they bring about.",
-        "headers": {
-            "ETag": {
-                "description": "Stands for the settings; for `If-Match`.",
-                "schema": {"type": "string"},
-                "example": '"0123456789abcdef"',
-            }
-        },
-    }
-}
+SHOWN: dict[int | str, dict[str, Any]] = {200: {
+    "description": "The settings, and what they bring about.",
+    "headers": {"ETag": {
+        "description": "Stands for the settings; for `If-Match`.", "schema": {"type": "string"},
+        "example": '"0123456789abcdef"',
+    }},
+}}
 PATCH = "A merge patch: an absent field stays as it is; null takes a limit away."
 PATCH_ANSWER = (
     "A merge patch. Answers when the change is in force, with the new settings. Nothing changes "
@@ -133,13 +128,7 @@ class View:
     async def change(
         self, here: Context, change: StrictBody, by: str, if_match: str | None
     ) -> Response:
-        """Answer a PATCH.
-
-        Args:
-            here: what the calls share.
-            change: a merge patch.
-            by: who asks.
-            if_match: ETags of which one must stand for the settings; None: whatever they are.
+        """Answer a PATCH; an ETag of `if_match`, if it is not None, must stand for the settings.
 
         Raises:
             Problem: the settings are no longer those that the client has seen.
@@ -184,7 +173,7 @@ def offer(
     router: APIRouter, path: str, view: View, state: type[BaseModel], change: type[StrictBody],
     example: Any, what: str,
 ) -> None:
-    """Add the GET and the PATCH of a view.
+    """Add the GET and the PATCH of a view at a path.
 
     Args:
         router: takes them.

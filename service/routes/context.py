@@ -34,18 +34,7 @@ CHANGE_WAIT_S = 5.0
 class Context:
     """Shared by all calls of one application.
 
-    Args:
-        backend: the daemon.
-        login: the sessions of browsers.
-
     Attributes:
-        backend: the daemon.
-        login: the sessions of browsers.
-        stats_json: the figures, ready to send.
-        status_json: the status, ready to send.
-        screen_png: the picture, ready to send; None while there is no frame.
-        timelines: by seconds, ready to send.
-        places: for connections that stay open.
         changing: held from reading the settings until what was changed is in force, so that of
             two writers with the same ETag the second sees what the first has done.
         checkpointing: held while a checkpoint is being written.
@@ -78,17 +67,7 @@ class Context:
             raise BackendBusy("another change is still under way; nothing was changed") from None
 
     async def command(self, name: str, arguments: dict[str, Any], by: str) -> dict[str, Any]:
-        """Have the supervisor do something; returns when it is in force.
-
-        Args:
-            name: of the command.
-            arguments: of the command.
-            by: who asks, for the events.
-
-        Raises:
-            UserError: refused; nothing has changed.
-            BackendBusy: it is not in force in time.
-        """
+        """As `Backend.command`."""
         # A service that stops does not wait for it.
         return await to_thread.run_sync(
             self.backend.command, name, arguments, by, abandon_on_cancel=True

@@ -22,12 +22,7 @@ curl -H "Authorization: Bearer $$token" $url/v1/status</code></pre>""", "calls")
 
 
 def calls_page(document: Mapping[str, Any], url: str) -> str:
-    """The page, as HTML.
-
-    Args:
-        document: OpenAPI.
-        url: of the daemon, as the client knows it.
-    """
+    """The page, as HTML, of the OpenAPI document and the daemon's URL as the client knows it."""
     tags = [tag for tag in document["tags"] if list(_calls(document, tag["name"]))]
     return PAGE.substitute(
         intro=escape(document["info"]["description"]), url=escape(url),

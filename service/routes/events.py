@@ -25,20 +25,11 @@ class Event(BaseModel):
 
     model_config = ConfigDict(
         extra="allow",
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": 12,
-                    "at": "2025-01-01T12:00:31.250+00:00",
-                    "uptime_s": 31.25,
-                    "kind": "set",
-                    "source": "inference",
-                    "by": "http",
-                    "before": {"processes": 2},
-                    "after": {"processes": 4},
-                }
-            ]
-        },
+        json_schema_extra={"examples": [{
+            "id": 12, "at": "2025-01-01T12:00:31.250+00:00", "uptime_s": 31.25, "kind": "set",
+            "source": "inference", "by": "http", "before": {"processes": 2},
+            "after": {"processes": 4},
+        }]},
     )
 
     id: int = told("Its number within the run: 1, 2, 3 ...", 12)

@@ -24,12 +24,8 @@ from rtagent.telemetry.verdicts import (
 
 @dataclass(frozen=True)
 class Shown:
-    """Something on the dashboard that is no figure of `GET /v1/stats`.
-
-    Attributes:
-        names: its labels there.
-        text: what it means, one or more sentences.
-        source: where it comes from: calls, or paths of figures.
+    """Something on the dashboard that is no figure of `GET /v1/stats`: its labels there, what it
+    means, and where it comes from: calls, or paths of figures.
     """
 
     names: tuple[str, ...]

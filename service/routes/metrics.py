@@ -22,12 +22,7 @@ WORKERS = (
 
 
 def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The page that Prometheus scrapes.
-
-    Args:
-        stats: the figures.
-        status: run, state and roles.
-    """
+    """The page that Prometheus scrapes, of the figures and of run, state and roles."""
     page = _Page()
     page.add("info", "gauge", "The run that is going on.", 1, {
         "version": status.get("version"), "run_id": status.get("run_id"),
@@ -74,12 +69,11 @@ class _Page:
             return
         name = PREFIX + metric
         head = [f"# HELP {name} {_without_breaks(text)}", f"# TYPE {name} {kind}"]
-        samples = self._families.setdefault(name, head)
         pairs = ",".join(
             f'{key}="{_escaped(str(item))}"' for key, item in labels.items() if item is not None
         )
-        samples.append(f"{name}{{{pairs}}} {_number(value)}" if pairs else
-                       f"{name} {_number(value)}")
+        sample = f"{name}{{{pairs}}}" if pairs else name
+        self._families.setdefault(name, head).append(f"{sample} {_number(value)}")
 
     def text(self) -> str:
         return "".join(f"{line}\n" for lines in self._families.values() for line in lines)

@@ -142,13 +142,7 @@ def _stats() -> dict[str, Any]:
 
 
 def _section(section: type[Any], known: Mapping[str, Entry], path: str = "") -> dict[str, Any]:
-    """A section as an object schema.
-
-    Args:
-        section: its dataclass.
-        known: the figures by their paths.
-        path: of the section, with a dot at its end.
-    """
+    """A section at a path (with a dot at its end) as an object schema; figures by their paths."""
     properties = {}
     for each in fields_of(section):
         place = f"{path}{each.name}"

@@ -32,15 +32,7 @@ not known is shown as unknown, never as 0.</p>""")
 
 @dataclass(frozen=True)
 class Section:
-    """Figures that belong together.
-
-    Attributes:
-        anchor: its place on the page.
-        title: its heading.
-        text: what they have in common.
-        figures: the figures.
-        shown: what the dashboard shows besides.
-    """
+    """Figures that belong together, and what the dashboard shows besides."""
 
     anchor: str
     title: str
@@ -107,9 +99,7 @@ def _metric(figure: Figure) -> str:
     if figure.metric is None:
         return ""
     labels = ",".join(f'{name}="{value}"' for name, value in figure.labels.items())
-    text = f"{PREFIX}{figure.metric}<wbr>{escape(f'{{{labels}}}')}" if labels else (
-        f"{PREFIX}{figure.metric}"
-    )
+    text = f"{PREFIX}{figure.metric}" + (f"<wbr>{escape(f'{{{labels}}}')}" if labels else "")
     return f"<code>{text}</code>{' (in s)' if figure.scale != 1.0 else ''}"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, WebSocket
 from starlette.responses import Response
@@ -65,10 +65,10 @@ async def pushed_screen(websocket: WebSocket, here: Here, hz: Rate = 10) -> None
     """Send pictures until the client goes away or the service stops."""
     with here.places.take():
         await websocket.accept()
-        tasks = [
+        tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(_send(websocket, here, 1.0 / hz)),
             asyncio.create_task(_wait_for_leave(websocket)),
-            asyncio.create_task(_wait_for_stop(here)),
+            asyncio.create_task(here.stopping.wait()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -96,7 +96,3 @@ async def _send(websocket: WebSocket, here: Context, interval: float) -> None:
 async def _wait_for_leave(websocket: WebSocket) -> None:
     while (await websocket.receive())["type"] != "websocket.disconnect":
         pass
-
-
-async def _wait_for_stop(here: Context) -> None:
-    await here.stopping.wait()

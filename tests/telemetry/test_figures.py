@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rtagent.staggering.arbiter import Source
 from rtagent.telemetry.figures.acting import InferenceWorker
 from rtagent.telemetry.figures.declaration import (
     Entry,
@@ -37,7 +38,7 @@ def collected() -> Stats:
     run.begin()
     for tick in range(9):
         run.deposit(tick, tick * 0.02)
-        run.tick(tick, tick % 3, tick - 1)
+        run.tick(tick, Source(tick % 3), tick - 1)
     return run.reader.read()
 
 

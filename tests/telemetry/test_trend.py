@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from rtagent.telemetry.figures.learning import Trend
 from rtagent.telemetry.trend import EPISODES, LEAST_EPISODES, MOST_CHANCE, rank_sum_p, trend
 
 
@@ -34,16 +35,19 @@ def test_the_p_value_is_nearly_the_exact_one(seed: int) -> None:
     assert rank_sum_p(one, other) == pytest.approx(exact_p(one, other), abs=0.05)
 
 
+def test_the_p_value_is_corrected_for_continuity() -> None:
+    """As `wilcox.test(1:3, 4:6, exact = FALSE)` of R says."""
+    assert rank_sum_p(np.arange(1, 4), np.arange(4, 7)) == pytest.approx(0.08086, abs=1e-5)
+
+
 def test_equal_values_are_no_trend() -> None:
     assert rank_sum_p(np.ones(10), np.ones(10)) == 1.0
-    found = trend(np.ones(60))
-    assert found is not None
-    assert found.direction == "steady"
+    assert trend(np.ones(60)).direction == "steady"
 
 
 def test_a_few_episodes_say_nothing() -> None:
-    assert trend(np.arange(LEAST_EPISODES - 1.0)) is None
-    assert trend(np.arange(float(LEAST_EPISODES))) is not None
+    assert trend(np.arange(LEAST_EPISODES - 1.0)) == Trend(None, None, None, None)
+    assert trend(np.arange(float(LEAST_EPISODES))).direction == "rising"
 
 
 @pytest.mark.parametrize(("sign", "direction"), [(1.0, "rising"), (-1.0, "falling")])
@@ -51,7 +55,6 @@ def test_a_clear_change_is_found(sign: float, direction: str) -> None:
     rng = np.random.default_rng(0)
     returns = rng.normal(0.0, 1.0, 100) + sign * np.arange(100) * 0.05
     found = trend(returns)
-    assert found is not None
     assert (found.direction, found.episodes) == (direction, 100)
     assert found.change == pytest.approx(returns[50:].mean() - returns[:50].mean())
 
@@ -63,7 +66,7 @@ def test_returns_without_a_trend_are_seldom_called_one() -> None:
     for _ in range(10):
         returns = np.exp(rng.normal(0.0, 1.0, 1000))
         told += sum(
-            trend(returns[:count]).direction != "steady"  # type: ignore[union-attr]
+            trend(returns[:count]).direction != "steady"
             for count in range(LEAST_EPISODES, 1000, 5)
         )
     assert told <= 10 * 196 * 4 * MOST_CHANCE
@@ -74,5 +77,4 @@ def test_only_the_newest_finite_returns_count() -> None:
     newest = np.tile([1.0, 2.0], EPISODES // 2)
     with_gaps = np.insert(np.concatenate([old, newest]), 600, [np.nan, np.inf])
     found = trend(with_gaps)
-    assert found is not None
     assert (found.episodes, found.change, found.direction) == (EPISODES, 0.0, "steady")

@@ -70,12 +70,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Part:
-    """A figure that is one of a group, told apart by a label in Prometheus.
-
-    Attributes:
-        label: its name.
-        value: its value.
-    """
+    """A figure that is one of a group, told apart by name and value of a label in Prometheus."""
 
     label: str
     value: str
@@ -211,16 +206,16 @@ def from_json(section: type[S], document: Any) -> S:
     What it does not tell, being of another version, is None, also where that is not declared.
     """
     known = document if isinstance(document, Mapping) else {}
-    values: dict[str, Any] = {}
-    for each in fields_of(section):
+
+    def value_of(each: Field) -> Any:
         value = known.get(each.name)
-        if each.section is not None:
-            value = (
-                [from_json(each.section, item) for item in value or ()]
-                if each.many else from_json(each.section, value)
-            )
-        values[each.name] = value
-    return section(**values)
+        if each.section is None:
+            return value
+        if each.many:
+            return [from_json(each.section, item) for item in value or ()]
+        return from_json(each.section, value)
+
+    return section(**{each.name: value_of(each) for each in fields_of(section)})
 
 
 def example(section: type[Any]) -> dict[str, Any]:

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 
-from service.http.fresh import PerVersion
+from rtagent.clock import VirtualClock
+from service.http.fresh import Fresh, PerVersion
+
+
+def test_a_result_is_handed_out_until_it_is_too_old() -> None:
+    clock, made = VirtualClock(), itertools.count()
+
+    async def ask() -> list[int]:
+        results, found = Fresh(lambda: next(made), 1.0, clock), []
+        for wait_s in (0.0, 0.9, 0.1, 0.9, 0.1):
+            clock.advance(wait_s)
+            found.append(await results.get())
+        return found
+
+    assert asyncio.run(ask()) == [0, 0, 1, 1, 2]
 
 
 def test_a_result_is_made_once_for_each_version() -> None:

@@ -207,26 +207,31 @@ def test_exactly_one_host_is_ours(backend: Any, settings: Settings, hosts: list[
     assert sent[0]["status"] == 421
 
 
+LIMIT = Settings(TOKEN).max_body_bytes
+
+
 def test_long_body(client: TestClient, backend: Any) -> None:
-    body = b'{"processes": 3' + b" " * 65_536 + b"}"
+    body = b'{"processes": 3}'.ljust(LIMIT)
     headers = {"content-type": "application/json"}
-    assert refused(client.patch("/v1/inference", content=body, headers=headers), 413)
+    assert refused(client.patch("/v1/inference", content=body + b" ", headers=headers), 413)
     assert backend.commands == []
+    assert client.patch("/v1/inference", content=body, headers=headers).status_code == 200
 
 
 def test_long_body_without_a_length(running: RunningService) -> None:
-    def chunks() -> Iterator[bytes]:
-        yield b'{"processes": 3'
-        for _ in range(100):
-            yield b" " * 1024
-        yield b"}"
+    def chunks(total: int) -> Iterator[bytes]:
+        yield b'{"processes": 3}'.ljust(1024)
+        yield from [b" " * 1024] * (total // 1024 - 1)
+        yield b" " * (total % 1024)
 
     headers = {"content-type": "application/json"}
     with running.client() as client:
-        answer = client.patch("/v1/inference", content=chunks(), headers=headers)
+        answer = client.patch("/v1/inference", content=chunks(LIMIT + 1), headers=headers)
         assert refused(answer, 413)
         assert running.backend.commands == []
         assert client.get("/livez").status_code == 200
+        answer = client.patch("/v1/inference", content=chunks(LIMIT), headers=headers)
+        assert answer.status_code == 200
 
 
 def test_short_body_without_a_length(running: RunningService) -> None:
