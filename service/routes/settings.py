@@ -91,10 +91,7 @@ EXAMPLES = {
     for section, fields in FIELDS.items()
 }
 """Of a change: every setting with its default."""
-_bodies: dict[str, Any] = {
-    section: (model, Field(None, examples=[EXAMPLES[section]]))
-    for section, model in CHANGES.items()
-}
+_bodies: dict[str, Any] = {section: (model, None) for section, model in CHANGES.items()}
 ConfigChange = create_model("ConfigChange", __base__=StrictBody, __doc__=PATCH, **_bodies)
 
 offer(

@@ -11,9 +11,6 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from rtagent.config import Config
-from rtagent.live_config import live_values
-
 PATCH_TYPE = {"content-type": "application/merge-patch+json"}
 
 
@@ -50,14 +47,6 @@ def test_stream_rate_out_of_bounds(client: TestClient, hz: str) -> None:
     answer = client.get("/v1/stats/stream", params={"hz": hz})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "hz"
-
-
-def test_inference_shows_settings_with_etag(client: TestClient) -> None:
-    answer = client.get("/v1/inference")
-    assert answer.json() == {
-        **live_values(Config())["inference"], "ready": 2, "recommended_processes": 5,
-    }
-    assert answer.headers["etag"] == client.get("/v1/inference").headers["etag"]
 
 
 def test_null_clears_the_action_deadline(client: TestClient) -> None:

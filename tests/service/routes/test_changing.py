@@ -30,10 +30,17 @@ def patch(client: TestClient, path: str, body: Any, **headers: str) -> httpx.Res
     return answer
 
 
-def test_learning_shows_settings_and_progress(client: TestClient) -> None:
-    assert client.get("/v1/learning").json() == {
-        **live_values(Config())["learning"], "ready": 1, "updates": 4100, "updates_per_s": 41.3,
-    }
+@pytest.mark.parametrize(
+    ("path", "progress"),
+    [("inference", {"ready": 2, "recommended_processes": 5}),
+     ("learning", {"ready": 1, "updates": 4100, "updates_per_s": 41.3})],
+)
+def test_settings_and_progress_with_an_etag(
+    client: TestClient, path: str, progress: dict[str, Any]
+) -> None:
+    answer = client.get(f"/v1/{path}")
+    assert answer.json() == live_values(Config())[path] | progress
+    assert answer.headers["etag"] == client.get(f"/v1/{path}").headers["etag"]
 
 
 def test_deadlines_show_settings_progress_and_what_is_unknown(
@@ -299,19 +306,6 @@ def test_a_change_of_the_configuration_is_refused_whole(
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == field
     assert backend.commands == []
-
-
-def test_openapi_tells_the_bounds_and_gives_examples(client: TestClient) -> None:
-    document = client.get("/openapi.json").json()
-    schemas = document["components"]["schemas"]
-    learning = schemas["LearningChange"]["properties"]
-    assert (learning["processes"]["minimum"], learning["processes"]["maximum"]) == (0, 64)
-    assert (learning["batch_size"]["minimum"], learning["batch_size"]["maximum"]) == (1, 65_536)
-    deadline = schemas["R3Change"]["properties"]["deadline_s"]["anyOf"][0]
-    assert deadline["exclusiveMinimum"] == 0
-    for name in ("LearningChange", "R3Change", "CheckpointRequest"):
-        for example in schemas[name]["examples"]:
-            assert set(example) <= set(schemas[name]["properties"])
 
 
 def test_a_decision_is_described_in_full(client: TestClient, backend: Any) -> None:

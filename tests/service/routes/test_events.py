@@ -64,26 +64,6 @@ def test_bounds(client: TestClient, query: str, field: str) -> None:
     assert answer.json()["errors"][0]["field"] == field
 
 
-def test_strangers_learn_nothing(stranger: TestClient) -> None:
-    assert stranger.get("/v1/events").status_code == 401
-
-
-def test_openapi_tells_bounds_meanings_and_an_example(client: TestClient) -> None:
-    document = client.get("/openapi.json").json()
-    parameters = {
-        each["name"]: each for each in document["paths"]["/v1/events"]["get"]["parameters"]
-    }
-    assert set(parameters) == {"limit", "before", "kind"}
-    limit = parameters["limit"]["schema"]
-    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 1000, 100)
-    assert parameters["kind"]["schema"]["maxItems"] == 20
-    assert all(each["description"] for each in parameters.values())
-    for name in ("Event", "Events"):
-        schema = document["components"]["schemas"][name]
-        assert all(field.get("description") for field in schema["properties"].values()), name
-    assert document["components"]["schemas"]["Event"]["examples"][0]["kind"] == "set"
-
-
 class Run:
     """A daemon whose supervisor's part the test plays."""
 

@@ -85,7 +85,7 @@ def bounded(schema: dict[str, Any]) -> bool:
 
 
 def has_example(schema: dict[str, Any]) -> bool:
-    return bool(schema.get("examples")) or "example" in schema
+    return any(each.get("examples") or "example" in each for each in (schema, resolved(schema)))
 
 
 def bodies(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -188,8 +188,16 @@ def test_bounds_are_those_of_the_configuration() -> None:
     processes, auto = schemas["InferenceChange"]["properties"]["processes"]["anyOf"]
     assert (processes["minimum"], processes["maximum"]) == (1, 256)
     assert auto["const"] == "auto"
-    latency = schemas["InferenceChange"]["properties"]["injected_latency_ms"]
-    assert (latency["minimum"], latency["maximum"]) == (0, 60_000)
+    for section, name, least, most in (
+        ("Inference", "injected_latency_ms", 0, 60_000), ("Learning", "processes", 0, 64),
+        ("Learning", "batch_size", 1, 65_536),
+    ):
+        field = schemas[f"{section}Change"]["properties"][name]
+        assert (field["minimum"], field["maximum"]) == (least, most)
+    assert schemas["R3Change"]["properties"]["deadline_s"]["anyOf"][0]["exclusiveMinimum"] == 0
+    limit, _, kinds = DOCUMENT["paths"]["/v1/events"]["get"]["parameters"]
+    assert (limit["schema"]["minimum"], limit["schema"]["maximum"]) == (1, 1000)
+    assert kinds["schema"]["maxItems"] == 20
 
 
 @calls
