@@ -84,8 +84,7 @@ async def stats(here: Here) -> Response:
     "/stats/stream", summary="Every figure, as server-sent events", tags=["figures"],
     response_class=StreamingResponse,
     responses=problems(503) | content(
-        "text/event-stream",
-        "One event after the other; the data of each are the figures as JSON.",
+        "text/event-stream", "One event after the other; the data of each are the figures as JSON.",
         {"type": "string", "description": "Lines as the HTML standard describes them."},
     ),
 )

@@ -137,8 +137,7 @@ DEADLINE = (
         "r3.used_bytes, r3.memory_budget_bytes",
     ),
     Shown(
-        ("replay",),
-        "Ticks that the replay holds, of those it can hold.",
+        ("replay",), "Ticks that the replay holds, of those it can hold.",
         "replay.size, replay.capacity",
     ),
 )

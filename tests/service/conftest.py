@@ -88,8 +88,7 @@ def example_timeline() -> dict[str, Any]:
         },
         "bars": {
             "worker": [tick % 2 for tick in numbers],
-            "start_ms": [at - 2 * tick_ms for at in at_ms],
-            "end_ms": [at - 3.0 for at in at_ms],
+            "start_ms": [at - 2 * tick_ms for at in at_ms], "end_ms": [at - 3.0 for at in at_ms],
             "tick": numbers,
         },
         "workers": [{"id": 0, "state": "running"}, {"id": 1, "state": "running"}],

@@ -167,8 +167,7 @@ def test_a_successor_goes_on_after_a_line_that_was_cut_off(run: Run) -> None:
 @pytest.mark.parametrize(
     ("content", "tick", "left"),
     [
-        (b"", -1, b""),
-        (b"tick,le", -1, b""),
+        (b"", -1, b""), (b"tick,le", -1, b""),
         (b"tick,length,return,seconds\n", -1, b"tick,length,return,seconds\n"),
         (b"tick\n5,1,1.0,1\n9,", 5, b"tick\n5,1,1.0,1\n"),
         (b"x" * 9000 + b"\n7,1\n", 7, b"x" * 9000 + b"\n7,1\n"),

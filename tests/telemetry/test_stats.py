@@ -512,13 +512,12 @@ def test_r3_figures_of_a_running_horizon(run: Run) -> None:
     assert figures.learning["batch_size"] == 48
     assert figures.replay["memory_budget_bytes"] == 900
     assert figures.r3 == {
-        "mode": "step", "deadline_s": 20.0, "elapsed_s": 5.0, "data_budget": 5000,
-        "consumed": 500, "time_ratio": 0.25, "data_ratio": 0.1, "alpha": 1.5, "beta": -1.0,
-        "batch_memory_bytes": 100, "replay_memory_bytes": 400,
-        "horizons": {"met": 3, "missed": 1}, "episode_deadlines": {"met": 30, "missed": 2},
-        "early_exits": 1, "batch_cap": 48, "batch_base_bytes": 1000, "ticks_limit": 77,
-        "used_bytes": 800, "baseline_bytes": 300, "memory_budget_bytes": 900, "oom_events": 3,
-        "pressure_events": 6, "decisions": 0,
+        "mode": "step", "deadline_s": 20.0, "elapsed_s": 5.0, "data_budget": 5000, "consumed": 500,
+        "time_ratio": 0.25, "data_ratio": 0.1, "alpha": 1.5, "beta": -1.0,
+        "batch_memory_bytes": 100, "replay_memory_bytes": 400, "horizons": {"met": 3, "missed": 1},
+        "episode_deadlines": {"met": 30, "missed": 2}, "early_exits": 1, "batch_cap": 48,
+        "batch_base_bytes": 1000, "ticks_limit": 77, "used_bytes": 800, "baseline_bytes": 300,
+        "memory_budget_bytes": 900, "oom_events": 3, "pressure_events": 6, "decisions": 0,
     }
 
 

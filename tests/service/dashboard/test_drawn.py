@@ -45,8 +45,7 @@ def moving_timeline(processes: int, lost: int = 7) -> Any:
             "bars": {
                 "worker": [tick % processes for tick in kept],
                 "start_ms": [(tick - processes) * TICK_MS for tick in kept],
-                "end_ms": [(tick - 0.3) * TICK_MS for tick in kept],
-                "tick": kept,
+                "end_ms": [(tick - 0.3) * TICK_MS for tick in kept], "tick": kept,
             },
             "workers": [{"id": index, "state": "running"} for index in range(processes)],
         }

@@ -15,17 +15,11 @@ MEMBERS = {"type", "title", "status", "detail"}
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/nothing", 404),
-        ("GET", "/v1/", 404),
-        ("GET", "/v1/status/", 404),
-        ("GET", "/static/nothing.js", 404),
-        ("GET", "/static/../app.py", 404),
-        ("GET", "/static/%2e%2e/app.py", 404),
-        ("POST", "/v1/stats", 405),
-        ("DELETE", "/v1/inference", 405),
-        ("POST", "/static/main.js", 405),
-        ("OPTIONS", "/v1/status", 405),
-        ("GET", "/redoc", 404),
+        ("GET", "/nothing", 404), ("GET", "/v1/", 404), ("GET", "/v1/status/", 404),
+        ("GET", "/static/nothing.js", 404), ("GET", "/static/../app.py", 404),
+        ("GET", "/static/%2e%2e/app.py", 404), ("POST", "/v1/stats", 405),
+        ("DELETE", "/v1/inference", 405), ("POST", "/static/main.js", 405),
+        ("OPTIONS", "/v1/status", 405), ("GET", "/redoc", 404),
         ("GET", "/v1/stats/stream?hz=99", 422),
     ],
 )
@@ -47,12 +41,8 @@ def test_405_names_all_methods(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/v1/stats/stream", "GET"),
-        ("/v1/checkpoints", "GET, POST"),
-        ("/v1/screen", "GET"),
-        ("/livez", "GET"),
-        ("/", "GET"),
-        ("/static/main.js", "GET, HEAD"),
+        ("/v1/stats/stream", "GET"), ("/v1/checkpoints", "GET, POST"), ("/v1/screen", "GET"),
+        ("/livez", "GET"), ("/", "GET"), ("/static/main.js", "GET, HEAD"),
     ],
 )
 def test_405_names_what_is_possible(client: TestClient, path: str, allowed: str) -> None:

@@ -104,8 +104,7 @@ def test_a_patch_is_one_command_with_what_it_names(
         ("/v1/inference", field, value)
         for field, values in {
             "processes": (
-                0, 257, 10_000, -1, 10**40, True, "4", 2.5, None, [1], "automatic",
-                "AUTO",
+                0, 257, 10_000, -1, 10**40, True, "4", 2.5, None, [1], "automatic", "AUTO",
             ),
             "injected_latency_ms": (-1, 60_001, None, "82"),
             "algorithm": ("fastest", None, 1),
@@ -118,22 +117,17 @@ def test_a_patch_is_one_command_with_what_it_names(
         ("/v1/learning", field, value)
         for field, values in {
             "processes": (-1, 65, 10**40, True, "2", 1.5, None, [1]),
-            "paused": (0, 1, "true", None),
-            "batch_size": (0, -1, 65_537, True, "32", 32.5, None),
-            "order": ("last", None, 1),
-            "learning_rate": (0.0, 1.5, "0.1", None),
-            "gamma": (0.1,),
+            "paused": (0, 1, "true", None), "batch_size": (0, -1, 65_537, True, "32", 32.5, None),
+            "order": ("last", None, 1), "learning_rate": (0.0, 1.5, "0.1", None), "gamma": (0.1,),
         }.items()
         for value in values
     ]
     + [
         ("/v1/deadlines", field, value)
         for field, values in {
-            "mode": ("fast", None, 1, True),
-            "deadline_s": (0, 0.0, -1, 1e12, True, "30", [30]),
+            "mode": ("fast", None, 1, True), "deadline_s": (0, 0.0, -1, 1e12, True, "30", [30]),
             "data_budget": (0, -5, 10**16, 2.5, True, "100"),
-            "memory_budget_mb": (0, -1, 2**31, 900.5, True, "900"),
-            "horizon": (3,),
+            "memory_budget_mb": (0, -1, 2**31, 900.5, True, "900"), "horizon": (3,),
         }.items()
         for value in values
     ],

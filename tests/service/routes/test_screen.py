@@ -205,12 +205,9 @@ def test_a_client_that_stops_reading_is_dropped(path: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("path", "status", "kind"),
     [
-        ("/v1/screen?hz=0", 422, "invalid-value"),
-        ("/v1/screen?hz=31", 422, "invalid-value"),
-        ("/v1/screen?hz=x", 422, "invalid-value"),
-        ("/v1/nothing", 404, "about:blank"),
-        ("/", 404, "about:blank"),
-        ("/static/main.js", 404, "about:blank"),
+        ("/v1/screen?hz=0", 422, "invalid-value"), ("/v1/screen?hz=31", 422, "invalid-value"),
+        ("/v1/screen?hz=x", 422, "invalid-value"), ("/v1/nothing", 404, "about:blank"),
+        ("/", 404, "about:blank"), ("/static/main.js", 404, "about:blank"),
         ("/v1/stats", 404, "about:blank"),
     ],
 )
