@@ -84,7 +84,15 @@ def change_model(name: str, section: str) -> type[StrictBody]:
         each: (Annotated[field.annotation, WrapValidator(_in_one_sentence)], field)
         for each, field in FIELDS[section].items()
     }
-    return create_model(name, __base__=StrictBody, __doc__=PATCH, **fields)
+    model = create_model(name, __base__=StrictBody, __doc__=PATCH, **fields)
+    return with_example(model, {each: field.default for each, field in FIELDS[section].items()})
+
+
+def with_example(model: type[StrictBody], example: Any) -> type[StrictBody]:
+    """The model of a body, with an example."""
+    model.model_config["json_schema_extra"] = {"examples": [example]}
+    model.model_rebuild(force=True)
+    return model
 
 
 def state_model(name: str, section: str, progress: type[BaseModel]) -> type[BaseModel]:
@@ -171,7 +179,7 @@ class View:
 
 def offer(
     router: APIRouter, path: str, view: View, state: type[BaseModel], change: type[StrictBody],
-    example: Any, what: str,
+    what: str,
 ) -> None:
     """Add the GET and the PATCH of a view at a path.
 
@@ -181,12 +189,9 @@ def offer(
         view: the settings.
         state: what both answer.
         change: the body of the PATCH.
-        example: of such a body.
         what: the settings in words.
     """
     name = path.rpartition("/")[2]
-    change.model_config["json_schema_extra"] = {"examples": [example]}
-    change.model_rebuild(force=True)
 
     async def show(here: Here) -> Response:
         return await view.show(here)

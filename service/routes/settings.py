@@ -9,9 +9,17 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field, create_model
 
 from rtagent.config import Config, R3Mode
-from rtagent.live_config import FIELDS
+from rtagent.live_config import FIELDS, live_values
 from rtagent.memory.horizon import KINDS
-from service.routes.changing import PATCH, StrictBody, View, change_model, offer, state_model
+from service.routes.changing import (
+    PATCH,
+    StrictBody,
+    View,
+    change_model,
+    offer,
+    state_model,
+    with_example,
+)
 from service.routes.openapi import told
 
 router = APIRouter()
@@ -86,16 +94,14 @@ class DeadlinesProgress(BaseModel):
 
 
 CHANGES = {section: change_model(f"{section.title()}Change", section) for section in FIELDS}
-EXAMPLES = {
-    section: {name: field.default for name, field in fields.items()}
-    for section, fields in FIELDS.items()
-}
-"""Of a change: every setting with its default."""
 _bodies: dict[str, Any] = {section: (model, None) for section, model in CHANGES.items()}
-ConfigChange = create_model("ConfigChange", __base__=StrictBody, __doc__=PATCH, **_bodies)
+ConfigChange = with_example(
+    create_model("ConfigChange", __base__=StrictBody, __doc__=PATCH, **_bodies),
+    live_values(Config()),
+)
 
 offer(
-    router, "/config", View(methodcaller("config")), Config, ConfigChange, EXAMPLES,
+    router, "/config", View(methodcaller("config")), Config, ConfigChange,
     "the configuration in force",
 )
 for path, section, progress, read, what in (
@@ -108,4 +114,4 @@ for path, section, progress, read, what in (
 ):
     state = state_model(f"{progress.__name__.removesuffix('Progress')}State", section, progress)
     view = View(read, (section,), section)
-    offer(router, path, view, state, CHANGES[section], EXAMPLES[section], what)
+    offer(router, path, view, state, CHANGES[section], what)

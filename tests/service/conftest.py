@@ -70,28 +70,33 @@ def example_stats() -> dict[str, Any]:
     }
 
 
-def example_timeline() -> dict[str, Any]:
-    """Two processes that take turns, with one default tick."""
-    tick_ms, newest = 1e3 / 59.7275, 18_000
-    numbers = list(range(newest - 178, newest + 1))
-    at_ms = [tick * tick_ms for tick in numbers]
+def example_timeline(
+    now_ms: float = 301_372.0, seconds: float = 3.0, processes: int = 2, lost: int = 30
+) -> dict[str, Any]:
+    """Processes that take turns; every `lost`-th tick is a default one."""
+    tick_ms = 1e3 / 59.7275
+    newest = int(now_ms / tick_ms)
+    ticks = range(newest - int(seconds * 1e3 / tick_ms), newest + 1)
+    kept = [tick for tick in ticks if tick % lost]
+
+    def of_kept(values: Callable[[int], Any], otherwise: Any = None) -> list[Any]:
+        return [values(tick) if tick % lost else otherwise for tick in ticks]
+
     return {
-        "now_ms": at_ms[-1] + 4.0,
-        "tick_ms": tick_ms,
+        "now_ms": now_ms, "tick_ms": tick_ms,
         "ticks": {
-            "tick": numbers,
-            "at_ms": at_ms,
-            "source": ["default" if tick == newest - 30 else "agent" for tick in numbers],
-            "worker": [None if tick == newest - 30 else tick % 2 for tick in numbers],
-            "delay": [None if tick == newest - 30 else 2 for tick in numbers],
-            "action": ["NOOP" if tick == newest - 30 else "LEFT" for tick in numbers],
+            "tick": list(ticks), "at_ms": [tick * tick_ms for tick in ticks],
+            "source": of_kept(lambda tick: "agent", "default"),
+            "worker": of_kept(lambda tick: tick % processes),
+            "delay": of_kept(lambda tick: processes),
+            "action": of_kept(lambda tick: "LEFT", "NOOP"),
         },
         "bars": {
-            "worker": [tick % 2 for tick in numbers],
-            "start_ms": [at - 2 * tick_ms for at in at_ms], "end_ms": [at - 3.0 for at in at_ms],
-            "tick": numbers,
+            "worker": [tick % processes for tick in kept],
+            "start_ms": [(tick - processes) * tick_ms for tick in kept],
+            "end_ms": [(tick - 0.3) * tick_ms for tick in kept], "tick": kept,
         },
-        "workers": [{"id": 0, "state": "running"}, {"id": 1, "state": "running"}],
+        "workers": [{"id": index, "state": "running"} for index in range(processes)],
     }
 
 
@@ -116,9 +121,6 @@ class FakeBackend:
             np.uint8
         )
         self.live = live_values(Config())
-        self.settings, self.learners, self.limits = (
-            self.live[section] for section in ("inference", "learning", "r3")
-        )
         self.files: list[dict[str, Any]] = []
         self.may_write = threading.Event()
         self.may_write.set()
@@ -157,20 +159,21 @@ class FakeBackend:
         return self.picture
 
     def inference(self) -> dict[str, Any]:
-        wanted = self.settings["processes"]
+        wanted = self.live["inference"]["processes"]
         ready = 2 if wanted == "auto" else wanted
-        return {**self.settings, "ready": ready, "recommended_processes": 5}
+        return self.live["inference"] | {"ready": ready, "recommended_processes": 5}
 
     def learning(self) -> dict[str, Any]:
         figures = self.figures["learning"]
         progress = {name: figures[name] for name in ("updates", "updates_per_s")}
-        return {**self.learners, "ready": self.learners["processes"], **progress}
+        ready = self.live["learning"]["processes"]
+        return self.live["learning"] | progress | {"ready": ready}
 
     def deadlines(self) -> dict[str, Any]:
         figures = self.figures["r3"]
         names = ("elapsed_s", "consumed", "time_ratio", "data_ratio", "batch_cap", "horizons",
                  "episode_deadlines")
-        return {**self.limits, **{name: figures[name] for name in names},
+        return {**self.live["r3"], **{name: figures[name] for name in names},
                 "batch_size": self.figures["learning"]["batch_size"], "decisions": []}
 
     def checkpoints(self) -> list[dict[str, Any]]:

@@ -98,6 +98,19 @@ def test_a_switch_acts_at_once(page: Any, running: RunningService) -> None:
     expect_value(control(page, "inference.processes"), "7")
 
 
+def test_a_free_value_is_a_number_or_a_list_where_it_reads_as_one(
+    page: Any, running: RunningService
+) -> None:
+    action = control(page, "env.default_action")
+    expect_value(action, "noop")
+    for text, value in (("2", 2), ("[0.5, -1]", [0.5, -1]), ("repeat", "repeat")):
+        action.fill(text)
+        page.keyboard.press("Enter")
+        expect_text(form(page).locator("output"), r"In force: env\.default_action")
+        assert running.backend.commands.pop() == ("env", {"default_action": value})
+        expect_value(action, text.replace(" ", ""))
+
+
 def test_writes_a_checkpoint(page: Any, running: RunningService) -> None:
     page.get_by_role("button", name="Write a checkpoint").click()
     expect_text(page.locator("#checkpoint output"), "Written: checkpoint-000000004100")
@@ -143,7 +156,7 @@ def test_what_is_edited_is_not_overwritten(page: Any, running: RunningService) -
     processes, answer = control(page, "inference.processes"), form(page).locator("output")
     expect_value(processes, "2")
     processes.fill("7")
-    running.backend.settings.update(processes=4, algorithm="expected-time")
+    running.backend.live["inference"].update(processes=4, algorithm="expected-time")
     running.backend.history.insert(0, event(1, "set", "inference", before={"processes": 2},
                                             after={"processes": 4}, by="http"))
     expect_text(page.locator("#events"), "processes 2 → 4")

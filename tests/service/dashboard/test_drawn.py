@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.conftest import RunningService, eventually
+from tests.service.conftest import RunningService, eventually, example_timeline
 from tests.service.dashboard.conftest import (
     control,
     event,
@@ -18,39 +18,15 @@ from tests.service.dashboard.conftest import (
     verdict,
 )
 
-TICK_MS = 1e3 / 59.7275
 pytestmark = pytest.mark.browser
 
 
 def moving_timeline(processes: int, lost: int = 7) -> Any:
-    """A timeline that moves with the clock: staggered processes, every `lost`-th tick default."""
+    """A timeline that moves with the clock."""
     started = time.monotonic()
-
-    def answer(seconds: float) -> dict[str, Any]:
-        now_ms = 60_000.0 + 1e3 * (time.monotonic() - started)
-        newest = int(now_ms / TICK_MS)
-        ticks = range(newest - int(seconds * 1e3 / TICK_MS), newest + 1)
-        kept = [tick for tick in ticks if tick % lost]
-        return {
-            "now_ms": now_ms,
-            "tick_ms": TICK_MS,
-            "ticks": {
-                "tick": list(ticks),
-                "at_ms": [tick * TICK_MS for tick in ticks],
-                "source": ["agent" if tick % lost else "default" for tick in ticks],
-                "worker": [tick % processes if tick % lost else None for tick in ticks],
-                "delay": [processes if tick % lost else None for tick in ticks],
-                "action": ["LEFT" if tick % lost else "NOOP" for tick in ticks],
-            },
-            "bars": {
-                "worker": [tick % processes for tick in kept],
-                "start_ms": [(tick - processes) * TICK_MS for tick in kept],
-                "end_ms": [(tick - 0.3) * TICK_MS for tick in kept], "tick": kept,
-            },
-            "workers": [{"id": index, "state": "running"} for index in range(processes)],
-        }
-
-    return answer
+    return lambda seconds: example_timeline(
+        60_000.0 + 1e3 * (time.monotonic() - started), seconds, processes, lost
+    )
 
 
 def test_screen_moves(blank: Any, running: RunningService) -> None:

@@ -52,7 +52,7 @@ def test_deadlines_show_settings_progress_and_what_is_unknown(
     assert shown["elapsed_s"] is None
     assert shown["horizons"] == {"met": None, "missed": None}
     assert shown["decisions"] == []
-    backend.limits.update(mode="step", deadline_s=30.0, data_budget=10_000)
+    backend.live["r3"].update(mode="step", deadline_s=30.0, data_budget=10_000)
     backend.figures["r3"].update(
         elapsed_s=12.0, consumed=5_000, time_ratio=0.4, data_ratio=0.5, batch_cap=256,
         horizons={"met": 3, "missed": 1},
