@@ -45,7 +45,7 @@ def test_status_shows_figures_and_processes(
 
 def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: FakeBackend) -> None:
     backend.report["roles"][1] |= {"busy": "resetting"}
-    backend.settings |= {"injected_latency_ms": 82.0, "processes": "auto"}
+    backend.live["inference"].update(injected_latency_ms=82.0, processes="auto")
     backend.figures["learning"] |= {"staleness": {"mean": 1.25, "max": 2}, "paused": True}
     backend.figures["r3"] |= {
         "mode": "step", "deadline_s": 30.0, "elapsed_s": 12.34, "data_budget": 10_000,
