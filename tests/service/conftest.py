@@ -71,7 +71,7 @@ def example_stats() -> dict[str, Any]:
 
 
 def example_timeline(
-    now_ms: float = 301_372.0, seconds: float = 3.0, processes: int = 2, lost: int = 30
+    now_ms: float = 301_372.0, seconds: float = 3.0, processes: int = 2, lost: int = 599
 ) -> dict[str, Any]:
     """Processes that take turns; every `lost`-th tick is a default one."""
     tick_ms = 1e3 / 59.7275
