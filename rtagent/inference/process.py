@@ -62,28 +62,17 @@ class Driver:
     def __init__(
         self, context: WorkerContext[InferenceRecord], policy: ActingPolicy, weights: Weights
     ) -> None:
-        self._context = context
-        self._clock = context.clock
-        self._frames = context.world.frames
-        self._cells = context.world.actions
-        self._environment = context.world.metrics.environment
-        self._policy = policy
-        self._weights = weights
-        self._ahead = WakeAhead(context.blueprint.tick_seconds)
-        self._forecast = Forecast()
-        self._latency = 0.0
-        self._idle_s = 0.0
-        self._epsilon = 1.0
-        self._decided = -1
-        self._observation = np.zeros(
-            context.blueprint.observation_space.shape, context.blueprint.frame_dtype
-        )
-        config = context.config
-        self._explorer = explorer_for(
-            context.blueprint.action_space, config.run.seed, config.policy
-        )
+        config, blueprint, world = context.config, context.blueprint, context.world
+        self._context, self._clock = context, context.clock
+        self._frames, self._cells = world.frames, world.actions
+        self._environment = world.metrics.environment
+        self._policy, self._weights = policy, weights
+        self._ahead, self._forecast = WakeAhead(blueprint.tick_seconds), Forecast()
+        self._latency = self._idle_s = 0.0
+        self._epsilon, self._decided = 1.0, -1
+        self._observation = _no_observation(context)
+        self._explorer = explorer_for(blueprint.action_space, config.run.seed, config.policy)
         self._answer = np.zeros(self._explorer.outputs, np.float32)
-        blueprint = context.blueprint
         self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
@@ -123,9 +112,6 @@ class Driver:
             self._wait_until(instruction.when)
         elif isinstance(instruction, WaitFrame):
             self._wait_frame(instruction.frame)
-        return self._moment()
-
-    def _moment(self) -> Moment:
         return Moment(self._clock.now(), self._frames.newest)
 
     def _check_desired(self) -> None:
@@ -223,7 +209,8 @@ class Driver:
             self._check_desired()
             start = self._clock.now()
         self._idle_s = 0.0
-        self._action = self._choose(number)
+        self._answer = self._policy.values(self._observation)
+        self._action = self._select(self._answer, number)
         self._pad(start)
         end = self._clock.now()
         self._latency = end - start
@@ -250,12 +237,8 @@ class Driver:
             self._explorer.decide(number, epsilon)
             self._epsilon, self._decided = epsilon, number
 
-    def _choose(self, number: int) -> Any:
-        """The policy's action for the observation, explored as the frame demands."""
-        self._answer = self._policy.values(self._observation)
-        return self._select(self._answer, number)
-
     def _select(self, answer: npt.NDArray[np.float32], number: int) -> Any:
+        """The action that an answer means, explored as the frame demands."""
         # A sum is finite only where all its terms are.
         if not math.isfinite(float(answer.sum())):
             raise FloatingPointError(f"the network answered {answer} to frame {number}")
@@ -264,14 +247,10 @@ class Driver:
 
     def _pad(self, start: float) -> None:
         """Wait out the rest of the injected latency."""
-        desired = self._context.desired
-        if desired.inference.injected_latency_ms > 0.0:
-            length = draw(
-                desired.inference.injected_latency_ms / 1e3,
-                desired.inference.injected_latency_distribution,
-                desired.inference.injected_latency_spread,
-                self._rng,
-            )
+        wanted = self._context.desired.inference
+        if wanted.injected_latency_ms > 0.0:
+            mean_s, kind = wanted.injected_latency_ms / 1e3, wanted.injected_latency_distribution
+            length = draw(mean_s, kind, wanted.injected_latency_spread, self._rng)
             self._wait_until(start + length)
 
     def _deposited(self, frame: int, tick: int) -> Deposited:
@@ -310,15 +289,17 @@ def run(context: WorkerContext[InferenceRecord]) -> None:
         if context.stopping:
             return
         context.clock.sleep_until(context.clock.now() + 0.01)
-    measured = _forward_time(context, policy)
-    context.record.estimate_s = measured
+    context.record.estimate_s = _forward_time(context, policy)
     context.ready()
     Driver(context, policy, weights).run()
 
 
 def _forward_time(context: WorkerContext[InferenceRecord], policy: ActingPolicy) -> float:
     """Seconds of one steady forward pass: what the supervisor judges a hung process by."""
-    observation = np.zeros(context.blueprint.observation_space.shape, context.blueprint.frame_dtype)
-    start = context.clock.now()
+    observation, start = _no_observation(context), context.clock.now()
     policy.values(observation)
     return context.clock.now() - start
+
+
+def _no_observation(context: WorkerContext[InferenceRecord]) -> npt.NDArray[Any]:
+    return np.zeros(context.blueprint.observation_space.shape, context.blueprint.frame_dtype)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import resource
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +18,6 @@ from multiprocess.connection import Connection
 from rtagent.learning import out_of_memory
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
 from rtagent.processes import launch
-from tests.learning import starved
 
 MIB = 1 << 20
 SIZE = 48 * MIB
@@ -68,10 +64,14 @@ def test_other_errors_are_not_mistaken_for_it(error: Exception) -> None:
     assert not is_out_of_memory(error)
 
 
-def asks_with_little_room(pipe: Connection) -> None:
-    """What is answered where the address space ends 64 MiB above what is used."""
+def leave_room() -> None:
+    """Let the address space end 64 MiB above what is used."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 64 * MIB,) * 2)
+
+
+def asks_with_little_room(pipe: Connection) -> None:
+    leave_room()
     answers, before = [], resident()
     for count in (32 * MIB, 96 * MIB, 32 * MIB):
         try:
@@ -207,17 +207,46 @@ def test_peak_grows_with_the_batch(answer_of: Callable[..., Any]) -> None:
     assert large == pytest.approx(4 * small, rel=0.3)
 
 
-@pytest.mark.process
-def test_batches_are_halved_until_they_fit_when_memory_really_ends() -> None:
-    found = subprocess.run(
-        [sys.executable, "-m", starved.__name__], capture_output=True, text=True, timeout=120,
+SAMPLE = (4, 84, 84)
+
+
+def halved_until_it_fits(pipe: Connection) -> None:
+    """The sizes that did not fit, and the one that did, in an address space with little room."""
+    torch.set_num_threads(1)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 32, 8, 4), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(32 * 20 * 20, 16),
     )
-    assert found.returncode == 0, found.stderr
-    result = json.loads(found.stdout)
-    assert result["failed"][0] == 4096
-    assert result["failed"][-1] == 2 * result["size"]
+
+    def update(size: int) -> None:
+        network.zero_grad()
+        network(torch.zeros((size, *SAMPLE))).sum().backward()
+
+    update(1)
+    leave_room()
+    size, failed, done = 4096, [], 0
+    while done < 3:
+        try:
+            update(size)
+            done += 1
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or size == 1:
+                raise
+            release()
+            failed.append(size)
+            size //= 2
+    pipe.send((failed, size))
+
+
+@pytest.mark.process
+def test_batches_are_halved_until_they_fit_when_memory_really_ends(
+    answer_of: Callable[..., Any],
+) -> None:
+    failed, size = answer_of(halved_until_it_fits)
+    assert failed[0] == 4096
+    assert failed[-1] == 2 * size
     # A batch of so many needs at least its own observations.
-    assert 1 <= result["size"] * 4 * int(np.prod(starved.SAMPLE)) <= starved.ROOM
+    assert 1 <= size * 4 * int(np.prod(SAMPLE)) <= 64 * MIB
 
 
 @pytest.mark.gpu
