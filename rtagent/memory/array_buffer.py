@@ -25,7 +25,7 @@ _HEADERS_AT = 64
 Floats = npt.NDArray[np.float32]
 
 
-class ArrayDoubleBuffer(Generic[Record]):
+class ArrayDoubleBuffer(DoubleBuffer, Generic[Record]):
     """Arrays of (values,) float32 and their header.
 
     Args:
@@ -44,7 +44,7 @@ class ArrayDoubleBuffer(Generic[Record]):
         self, control: memoryview, payload: memoryview, header: type[Record], values: int,
         arrays: int = 1, copies: int = COPIES,
     ) -> None:
-        self._buffer = DoubleBuffer(control, copies)
+        super().__init__(control, copies)
         self._layout = Layout(header)
         headers_end = _HEADERS_AT + copies * self._layout.size
         self._headers = control[_HEADERS_AT:headers_end]
@@ -64,34 +64,20 @@ class ArrayDoubleBuffer(Generic[Record]):
         return copies * arrays * _stride(values)
 
     @property
-    def number(self) -> int:
-        """Number of the newest publication, 0 if there is none. Cheap to compare."""
-        return self._buffer.number
-
-    @property
-    def current(self) -> int:
-        """Which copy is the newest publication, to be read only: for the writer."""
-        return self._buffer.current
-
-    @property
     def header(self) -> Record:
         """Of the newest publication: for the writer."""
-        return self._header(self._buffer.current)
-
-    def begin(self) -> int:
-        """Which copy to fill now; then `commit`. Only the writer."""
-        return self._buffer.begin()
+        return self._header(self.current)
 
     def commit(self, header: Record) -> None:
         """Publish the copy that `begin` gave. Only the writer."""
         copy = (self.number + 1) % len(self.copies)
         self._layout.store(self._headers, copy * self._layout.size, header)
         self._checksums[copy] = checksum(self.copies[copy][0], *self._layout.values(header))
-        self._buffer.publish()
+        self.finish()
 
     def info(self) -> Record | None:
         """Header of the newest publication; None if there is none, or each attempt was lapped."""
-        return self._buffer.read(self._header)
+        return self.read_by(self._header)
 
     def read(self, out: Floats) -> Record | None:
         """Copy the first array of the newest publication.
@@ -108,7 +94,7 @@ class ArrayDoubleBuffer(Generic[Record]):
             np.copyto(out, self.copies[copy][0])
             return header if checksum(out, *self._layout.values(header)) == wanted else None
 
-        return self._buffer.read(copied)
+        return self.read_by(copied)
 
     def begin_reading(self, out: Floats) -> Reading[Record] | None:
         """Begin to copy the first array of the newest publication, a piece at a time.
@@ -119,15 +105,15 @@ class ArrayDoubleBuffer(Generic[Record]):
         Returns:
             The copy; None if nothing is published, or the publication was lapped just now.
         """
-        number = self._buffer.acquire()
+        number = self.acquire()
         if not number:
             return None
         copy = number % len(self.copies)
         header, wanted = self._header(copy), int(self._checksums[copy])
-        if self._buffer.lapped(number):
+        if self.lapped(number):
             return None
         rest = wanted - checksum(out[:0], *self._layout.values(header))
-        return Reading(self._buffer, number, header, rest, self.copies[copy][0], out)
+        return Reading(self, number, header, rest, self.copies[copy][0], out)
 
     def _header(self, copy: int) -> Record:
         return self._layout.load(self._headers, copy * self._layout.size)

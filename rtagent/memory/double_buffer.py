@@ -6,7 +6,7 @@ replace the record, the writer
 
 1. `begin`: sets the mark of the next copy to -1, which says that its contents are going; fence;
 2. fills that copy, in place, in any way and for as long as it likes;
-3. `publish`: sets the mark to n; fence; sets `number` to n.
+3. `finish`: sets the mark to n; fence; sets `number` to n.
 
 Killed at any instant, it leaves `number` and the copy that it names as they were, and its successor
 begins with step 1. A reader loads `number`; fence (`acquire`); copies; fence; and looks whether the
@@ -45,18 +45,18 @@ class DoubleBuffer:
     """Says which copy of a record is current.
 
     Args:
-        buffer: `DoubleBuffer.size(copies)` bytes, aligned to 8; zeroed, there is no record.
+        buffer: `DoubleBuffer.words(copies)` bytes, aligned to 8; zeroed, there is no record.
         copies: at least two; with more, the writer takes longer to come round.
     """
 
     def __init__(self, buffer: memoryview, copies: int = COPIES) -> None:
         # An item store of a memoryview is one 8-byte store; `struct.pack_into` would zero it first.
         self._number = buffer[:_WORD].cast("q")
-        self._marks = buffer[_WORD : self.size(copies)].cast("q")
+        self._marks = buffer[_WORD : self.words(copies)].cast("q")
         self._copies = copies
 
     @staticmethod
-    def size(copies: int = COPIES) -> int:
+    def words(copies: int = COPIES) -> int:
         """Bytes of the words; the copies themselves lie where their user wants them."""
         return _WORD * (1 + copies)
 
@@ -71,13 +71,13 @@ class DoubleBuffer:
         return self._number[0] % self._copies
 
     def begin(self) -> int:
-        """The copy to be filled now; then `publish`. Only the writer."""
+        """The copy to be filled now; then `finish`. Only the writer."""
         copy = (self._number[0] + 1) % self._copies
         self._marks[copy] = _GOING
         ordering.fence()
         return copy
 
-    def publish(self) -> None:
+    def finish(self) -> None:
         """Make the copy that `begin` gave the current one. Only the writer."""
         number = self._number[0] + 1
         self._marks[number % self._copies] = number
@@ -95,7 +95,7 @@ class DoubleBuffer:
         ordering.fence()
         return self._marks[number % self._copies] != number
 
-    def read(self, copied: Callable[[int], Found | None]) -> Found | None:
+    def read_by(self, copied: Callable[[int], Found | None]) -> Found | None:
         """Read the newest record.
 
         Args:
@@ -116,7 +116,7 @@ class DoubleBuffer:
         return None
 
 
-class RecordDoubleBuffer(Generic[Record]):
+class RecordDoubleBuffer(DoubleBuffer, Generic[Record]):
     """A dataclass of integers and floats in a double buffer.
 
     Args:
@@ -125,29 +125,24 @@ class RecordDoubleBuffer(Generic[Record]):
     """
 
     def __init__(self, buffer: memoryview, kind: type[Record]) -> None:
+        super().__init__(buffer)
         self._layout, self._last = Layout(kind), kind()
-        self._buffer = DoubleBuffer(buffer)
-        self._records = buffer[DoubleBuffer.size() : self.size(kind)]
+        self._records = buffer[self.words() : self.size(kind)]
 
     @staticmethod
     def size(kind: type[Record]) -> int:
         """Bytes of everything."""
-        return DoubleBuffer.size() + COPIES * Layout(kind).size
-
-    @property
-    def number(self) -> int:
-        """How often the record has been written. Cheap to compare before a `read`."""
-        return self._buffer.number
+        return DoubleBuffer.words() + COPIES * Layout(kind).size
 
     def write(self, record: Record) -> None:
         """Replace the record. Only the writer."""
-        self._layout.store(self._records, self._buffer.begin() * self._layout.size, record)
-        self._buffer.publish()
+        self._layout.store(self._records, self.begin() * self._layout.size, record)
+        self.finish()
 
     def read(self) -> Record:
         """A copy of the newest record, or of the one read before if each attempt was lapped."""
         size = self._layout.size
-        found = self._buffer.read(lambda at: self._layout.load(self._records, at * size))
+        found = self.read_by(lambda at: self._layout.load(self._records, at * size))
         if found is None:
             return copy(self._last)
         self._last = found
@@ -161,7 +156,7 @@ class TooLong(ValueError):
 _HEAD = struct.Struct("<II")
 
 
-class JsonDoubleBuffer:
+class JsonDoubleBuffer(DoubleBuffer):
     """A JSON document in a double buffer, with a CRC32.
 
     Args:
@@ -170,8 +165,8 @@ class JsonDoubleBuffer:
     """
 
     def __init__(self, buffer: memoryview, capacity: int) -> None:
-        self._buffer = DoubleBuffer(buffer)
-        self._documents = buffer[DoubleBuffer.size() : self.size(capacity)]
+        super().__init__(buffer)
+        self._documents = buffer[self.words() : self.size(capacity)]
         self._capacity = capacity
         self._seen = 0
         self._value: dict[str, Any] = {}
@@ -179,12 +174,7 @@ class JsonDoubleBuffer:
     @staticmethod
     def size(capacity: int) -> int:
         """Bytes for documents of `capacity` bytes."""
-        return DoubleBuffer.size() + COPIES * (_HEAD.size + capacity)
-
-    @property
-    def number(self) -> int:
-        """Number of the newest document. Cheap to compare before a `read`."""
-        return self._buffer.number
+        return DoubleBuffer.words() + COPIES * (_HEAD.size + capacity)
 
     def write(self, value: dict[str, Any]) -> None:
         """Replace the document. Only the writer.
@@ -195,19 +185,19 @@ class JsonDoubleBuffer:
         text = json.dumps(value).encode()
         if len(text) > self._capacity:
             raise TooLong(f"document of {len(text)} bytes in a buffer of {self._capacity}")
-        at = self._buffer.begin() * (_HEAD.size + self._capacity)
+        at = self.begin() * (_HEAD.size + self._capacity)
         _HEAD.pack_into(self._documents, at, len(text), zlib.crc32(text))
         self._documents[at + _HEAD.size : at + _HEAD.size + len(text)] = text
-        self._buffer.publish()
+        self.finish()
 
     def read(self) -> dict[str, Any]:
         """The newest whole document; the one read before if it cannot be had; {} if none.
 
         The same object as before unless there is a newer document.
         """
-        number = self._buffer.number
+        number = self.number
         if number != self._seen:
-            text = self._buffer.read(self._text)
+            text = self.read_by(self._text)
             if text is not None:
                 self._value, self._seen = json.loads(text), number
         return self._value

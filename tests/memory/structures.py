@@ -194,7 +194,7 @@ class Deposits(Structure):
 class Doubles(Structure):
     """A double buffer whose record is an array, filled in place, without any checksum."""
 
-    codes = (DoubleBuffer.begin.__code__, DoubleBuffer.publish.__code__)
+    codes = (DoubleBuffer.begin.__code__, DoubleBuffer.finish.__code__)
     values = np.arange(PARAMETERS)
     size = staticmethod(lambda: 64 + 16 * PARAMETERS)
 
@@ -213,17 +213,17 @@ class Doubles(Structure):
 
     def resume(self) -> None:
         # A killed writer must leave the newest record whole.
-        assert self.newest < 0 or self.buffer.read(self.copied) is not None
+        assert self.newest < 0 or self.buffer.read_by(self.copied) is not None
 
     def write(self, number: int) -> None:
         self.copies[self.buffer.begin()] = self.values + number
-        self.buffer.publish()
+        self.buffer.finish()
 
     def copied(self, copy: int) -> np.ndarray:
         return self.copies[copy].copy()
 
     def check(self, rng: random.Random) -> int:
-        found = self.buffer.read(self.copied)
+        found = self.buffer.read_by(self.copied)
         if found is None:
             return 0
         assert np.array_equal(found, self.values + found[0])

@@ -20,7 +20,7 @@ from rtagent.memory.double_buffer import (
 
 CAPACITY = 256
 LENGTH = 5
-CODES = (DoubleBuffer.begin.__code__, DoubleBuffer.publish.__code__)
+CODES = (DoubleBuffer.begin.__code__, DoubleBuffer.finish.__code__)
 Images = Callable[..., list[bytes]]
 
 words = st.text("aé\n", max_size=5)
@@ -42,10 +42,10 @@ class Numbers:
 
     def write(self, value: int) -> None:
         self.fill(value)
-        self.buffer.publish()
+        self.buffer.finish()
 
     def read(self) -> int | None:
-        found = self.buffer.read(self._copied)
+        found = self.buffer.read_by(self._copied)
         assert found is None or len(found) == 1
         return None if found is None else found.pop()
 
@@ -130,14 +130,14 @@ def test_a_reader_that_is_always_lapped_gives_up(numbers: Numbers) -> None:
             numbers.write(len(attempts))
 
     numbers.during = fill_all
-    assert numbers.buffer.read(numbers._copied) is None
+    assert numbers.buffer.read_by(numbers._copied) is None
     assert len(attempts) == READ_ATTEMPTS
 
 
 def test_what_its_user_does_not_believe_is_read_again(numbers: Numbers) -> None:
     numbers.write(1)
     answers = [None, None, "whole"]
-    assert numbers.buffer.read(lambda copy: answers.pop(0)) == "whole"
+    assert numbers.buffer.read_by(lambda copy: answers.pop(0)) == "whole"
     assert answers == []
 
 
