@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -19,27 +20,15 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     path = tmp_path / "folder" / "file"
     append_whole(path, b"before")
 
-    class HalfFull:
+    class HalfFull(io.FileIO):
         """Takes three bytes, then there is no space left."""
 
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
-
-        def __enter__(self) -> HalfFull:
-            return self
-
-        def __exit__(self, *details: object) -> None:
-            self._file.close()
-
-        def fileno(self) -> int:
-            return self._file.fileno()
-
-        def write(self, data: memoryview) -> int:
+        def write(self, data: Any) -> int:
             if len(data) <= 3:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return self._file.write(data[:3]) or 0
+            return super().write(data[:3])
 
-    monkeypatch.setattr(append, "open", HalfFull, raising=False)
+    monkeypatch.setattr(append, "open", lambda file, mode, **_: HalfFull(file, mode), raising=False)
     with pytest.raises(OSError, match="No space left"):
         append_whole(path, b"after")
     assert path.read_bytes() == b"before"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -72,27 +73,13 @@ def test_all_of_it_is_written_before_the_flush(
 def test_a_write_that_takes_a_part_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = os.fdopen
-
-    class Reluctant:
+    class Reluctant(io.FileIO):
         """A disk that takes three bytes at a time."""
 
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self._file = opened(*arguments, **options)
+        def write(self, content: Any) -> int:
+            return super().write(content[:3])
 
-        def __enter__(self) -> Reluctant:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            self._file.close()
-
-        def write(self, content: memoryview) -> int:
-            return self._file.write(content[:3])
-
-        def fileno(self) -> int:
-            return self._file.fileno()
-
-    monkeypatch.setattr(os, "fdopen", Reluctant)
+    monkeypatch.setattr(os, "fdopen", lambda descriptor, mode, **_: Reluctant(descriptor, mode))
     write(tmp_path / "file", b"0123456789")
     assert (tmp_path / "file").read_bytes() == b"0123456789"
 

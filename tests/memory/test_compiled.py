@@ -29,13 +29,9 @@ def sources() -> list[str]:
 
 @needs_compiler
 def test_the_installation_has_compiled_it() -> None:
-    assert compiled.compiled("rtagent_gather") is not None
-    assert compiled.compiled("rtagent_look_up") is not None
-    assert compiled.compiled("rtagent_intact") is not None
     assert compiled.compiled_fence() is not None
-    assert compiled.compiled("rtagent_sum_tree_draw") is not None
-    assert compiled.compiled("rtagent_search") is not None
-    assert compiled.compiled("rtagent_priorities") is not None
+    for name in ("gather", "look_up", "intact", "sum_tree_draw", "search", "priorities"):
+        assert compiled.compiled(f"rtagent_{name}") is not None, name
 
 
 def test_every_source_is_compiled() -> None:

@@ -1,4 +1,4 @@
-"""The desired state, as a worker reads them."""
+"""The desired state, as a worker reads it."""
 
 from __future__ import annotations
 

@@ -64,13 +64,11 @@ def test_the_writer_gathers_ticks(tmp_path: Path) -> None:
     writer = DemonstrationWriter("Game-v0", ("NOOP", "LEFT", "RIGHT"))
     recorded = demonstration()
     frame = np.empty((6, 5), np.uint8)
+    columns = (recorded.actions, recorded.rewards, recorded.flags, recorded.episodes)
     for at in range(12):
         # The adapter's frame is the same memory at every tick.
         frame[:] = recorded.frames[at]
-        writer.add(
-            frame, int(recorded.actions[at]), float(recorded.rewards[at]),
-            int(recorded.flags[at]), int(recorded.episodes[at]),
-        )
+        writer.add(frame, *(column[at].item() for column in columns))
     assert writer.ticks == 12
     writer.save(tmp_path / "play.demo")
     assert_same(load_demonstration(tmp_path / "play.demo"), recorded)
