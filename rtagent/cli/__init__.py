@@ -24,13 +24,7 @@ EXIT_BROKEN_PIPE = 141
 
 
 class Command(NamedTuple):
-    """One command.
-
-    Attributes:
-        module: where `add_arguments` and `run` are.
-        help: one line.
-        needs_linux: whether it runs processes or asks the kernel.
-    """
+    """One command: its module, a line of help, and whether it runs processes or asks the kernel."""
 
     module: str
     help: str
@@ -69,14 +63,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: arguments without the program's name; the process's own if none.
-
-    Returns:
-        The exit code: 0, 2 for bad input, 130 after Ctrl-C.
-    """
+    """Run one command; the exit code: 0, 2 for bad input, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
         code = _run(arguments)

@@ -38,9 +38,6 @@ class Daemon:
         transport: for tests.
         timeout_s: for each answer.
         certificate: PEM file with the one that the daemon shows. If None, it speaks no TLS.
-
-    Raises:
-        UserError: the certificate cannot be read.
     """
 
     def __init__(
@@ -99,11 +96,7 @@ class Daemon:
 
 
 def find_daemon(state_dir: Path | None, timeout_s: float = TIMEOUT_S) -> Daemon:
-    """The daemon that runs on a state directory.
-
-    Args:
-        state_dir: of the daemon. If None, the configured one.
-        timeout_s: for each of its answers.
+    """The daemon that runs on a state directory; if None, on the configured one.
 
     Raises:
         UserError: there is none, or its token cannot be read.

@@ -86,17 +86,7 @@ def play_paused(
     config: Config, policy: TrainedPolicy, count: int, seed: int, wish: Wish, tick: Any,
     video: Path | None = None,
 ) -> list[Played]:
-    """Play in a world that waits for the policy.
-
-    Args:
-        config: of the environment.
-        policy: what plays.
-        count: episodes.
-        seed: of the environment's randomness.
-        wish: ends it early.
-        tick: called after each episode.
-        video: the file for a film of the first episode; None: none.
-    """
+    """Play in a world that waits for the policy, the first episode as a film if one is wanted."""
     adapter = open_environment(config.env)
     try:
         acting = policy.acting()
@@ -118,19 +108,7 @@ def play_paused(
 def play_live(
     config: Config, saved: Checkpoint, path: Path, count: int, wish: Wish, tick: Any
 ) -> tuple[list[Played], dict[str, Any]]:
-    """Play on the wall clock.
-
-    Args:
-        config: of the checkpoint's run.
-        saved: the checkpoint.
-        path: its file.
-        count: episodes.
-        wish: ends it early.
-        tick: called after each episode.
-
-    Returns:
-        The episodes, and the figures of the live world: inaction, delay.
-    """
+    """Play on the wall clock: the episodes, and the live world's inaction and delay."""
     clock = MonotonicClock()
     with state_dir_with(path, saved) as folder:
         run = {**config.model_dump()["run"], "state_dir": folder}

@@ -16,11 +16,7 @@ LEAST_SIDE = 336
 
 
 class Film:
-    """Writes pictures to a file, one per tick.
-
-    Args:
-        path: ends in .mp4.
-        rate_hz: pictures per second.
+    """Writes pictures to a file that ends in .mp4, one per tick.
 
     Raises:
         UserError: the name has another ending.

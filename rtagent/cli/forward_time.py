@@ -36,13 +36,9 @@ PROGRESS_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class ForwardTimes:
-    """What was measured.
+    """What was measured, of so many parameters with this precision.
 
     Attributes:
-        rate_hz: of the environment.
-        network: in a word or two.
-        precision: of the weights.
-        parameters: their number.
         forward_s: seconds of each forward pass.
         inference_s: seconds of all that is done for each action once its frame is there, as an
             inference process counts it: observation, forward pass, exploration, registration;
@@ -74,7 +70,7 @@ def measure(
         The times; None for those of learning: there is too little memory to learn.
 
     Raises:
-        UserError: the environment or the network cannot be built as configured.
+        UserError: the environment or the network cannot be built, or ends its process.
     """
     with launch.ForkServer() as fork_server:
         ours, theirs = launch.pipe()

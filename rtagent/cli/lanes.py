@@ -18,13 +18,7 @@ _STYLES = {"·": "dim", "r": "yellow", "X": "bold red"}
 
 
 def lane(timeline: Mapping[str, Any], worker: int | None, width: int) -> str:
-    """One process.
-
-    Args:
-        timeline: as `GET /v1/timeline` answers.
-        worker: its number.
-        width: columns.
-    """
+    """One process of a timeline, as `GET /v1/timeline` answers, in so many columns."""
     bars = timeline["bars"]
     cells = [" "] * width
     ends = []

@@ -52,13 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def make_plan(
     config: Config, measured: ForwardTimes, update: UpdateTimes | None, cores: int
 ) -> dict[str, Any]:
-    """The plan as one JSON object.
-
-    Args:
-        config: what was measured.
-        measured: the times of acting.
-        update: the times of learning; None if unknown.
-        cores: that this process may use.
+    """The plan as one JSON object; without the times of learning if they are unknown.
 
     Returns:
         Times in milliseconds; `inference_ticks` is x; `processes` by mode; `cores_needed` keeps

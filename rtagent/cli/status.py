@@ -70,10 +70,8 @@ def figure_rows(
 ) -> list[tuple[str, str]]:
     """Title and text of the verdicts and of each main figure; what is not known is called unknown.
 
-    Args:
-        stats: the figures.
-        injected_ms: mean of the injected latency; None: the inference time is the policy's own.
-        automatic: whether the number of inference processes is.
+    `injected_ms` is the mean of the injected latency, `automatic` whether the number of inference
+    processes is.
     """
     clock, actions, inference = stats.clock, stats.actions, stats.inference
     learning, replay, episodes = stats.learning, stats.replay, stats.episodes

@@ -48,12 +48,7 @@ NEEDED = ("environment", "inference", "learner")
 
 @dataclass(frozen=True)
 class Goal:
-    """When training is over: after so many seconds, or so many updates.
-
-    Attributes:
-        seconds: how long. If None, `updates` counts.
-        updates: applied in this run. If None, `seconds` counts.
-    """
+    """When training is over: after so many seconds, or else so many updates applied in this run."""
 
     seconds: float | None = None
     updates: int | None = None
@@ -70,13 +65,8 @@ class Goal:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training went.
-
-    Attributes:
-        history: figures of the run.
-        stats: the last ones.
-        applied: updates applied in this run, by all learners.
-        failure: why it ended early; None if it did not.
+    """How training went: its figures, the last of them, updates that all learners applied in this
+    run, and why it ended early, if it did.
     """
 
     history: learning_curve.History
@@ -290,13 +280,7 @@ def _returns(path: Path) -> dict[str, Any]:
 def write_results(
     config: Config, run_dir: Path, out: Path | None, history: learning_curve.History
 ) -> dict[str, Any]:
-    """Draw the picture, and bring everything together.
-
-    Args:
-        config: of the run.
-        run_dir: where the recorder wrote.
-        out: where the results are wanted. If None, they stay there.
-        history: of the run.
+    """Draw the picture, and bring everything together in `out`, or else where the recorder wrote.
 
     Returns:
         Where everything is: `picture` of the learning curve; `episodes_file`, CSV: tick, length,

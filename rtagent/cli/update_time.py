@@ -27,13 +27,9 @@ WARM_UPS = 2
 
 @dataclass(frozen=True)
 class UpdateTimes:
-    """What was measured.
+    """Seconds of each gradient, new weights read and gradient clipped, and of applying each.
 
-    Attributes:
-        algorithm: of learning.
-        batch_size: transitions per update.
-        gradient_s: seconds of each gradient, new weights read and gradient clipped.
-        apply_s: seconds of applying each.
+    Of which algorithm, and with how many transitions per update.
     """
 
     algorithm: str
@@ -45,13 +41,9 @@ class UpdateTimes:
 def measure_updates(
     config: Config, blueprint: Blueprint, seconds: float, on_progress: Callable[[float], None]
 ) -> UpdateTimes | None:
-    """Time updates on random transitions, in this process.
+    """Time updates on random transitions in this process, for so many seconds after the warm-up.
 
-    Args:
-        config: network, algorithm, batch size.
-        blueprint: shapes of the run.
-        seconds: how long to measure, after the warm-up.
-        on_progress: called with the fraction that is done.
+    `on_progress` is called with the fraction that is done.
 
     Returns:
         The times; None if there is too little memory for the state that learners share.

@@ -33,16 +33,10 @@ _ASCII = str.maketrans(f"{SPARKS}{EMPTY}━●·", "_.,-=+*#.=o.")
 
 @dataclass
 class Snapshot:
-    """What the daemon has answered.
+    """What the daemon has answered; None: it has no timeline, or keeps no events.
 
-    Attributes:
-        url: its address.
-        status: as `GET /v1/status`.
-        stats: as `GET /v1/stats`.
-        inference: as `GET /v1/inference`.
-        timeline: as `GET /v1/timeline`; None: this daemon has none.
-        events: newest first; None: this daemon keeps none.
-        returns: of the episodes that ended while it was watched, oldest first.
+    The newest event is the first. `returns` are of the episodes that ended while it was watched,
+    oldest first.
     """
 
     url: str
@@ -56,12 +50,7 @@ class Snapshot:
 
 @dataclass
 class Frame:
-    """One picture, as large as the terminal is when it is drawn.
-
-    Attributes:
-        snapshot: what is shown.
-        lost: why the connection is lost; None: it is not.
-    """
+    """One picture, as large as the terminal is when it is drawn; why the connection is lost."""
 
     snapshot: Snapshot
     lost: str | None = None
@@ -77,14 +66,7 @@ class Frame:
 
 
 def frame_lines(snapshot: Snapshot, lost: str | None, width: int, height: int | None) -> list[Text]:
-    """The picture.
-
-    Args:
-        snapshot: what is shown.
-        lost: why the connection is lost; None: it is not.
-        width: columns.
-        height: rows; None: as many as it takes.
-    """
+    """The picture in so many columns and rows; None: as many rows as it takes."""
     stats = from_json(Answer, snapshot.stats)
     lines = [
         _headline(snapshot, stats, lost), _verdict_line(stats, lost),

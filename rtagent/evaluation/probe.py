@@ -92,12 +92,7 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
 
 
 def prune_runs(config: Config, run_dir: Path) -> int:
-    """Remove the folders of the oldest runs; returns how many.
-
-    Args:
-        config: with the limits.
-        run_dir: of the run that begins, which stays.
-    """
+    """Remove the folders of the oldest runs, never that of this one; returns how many."""
     earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
     return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
 

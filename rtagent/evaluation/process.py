@@ -66,9 +66,7 @@ class Evaluator:
     ) -> Played | None:
         """Play one episode; none if it was told to end.
 
-        Args:
-            seed: of the environment's randomness.
-            film: given what the environment shows, before each tick.
+        `film` is given what the environment shows, before each tick.
         """
         observation, total = self._observation, 0.0
         # As the frame ring shows the start of an episode: its first frame, repeated.
@@ -95,13 +93,7 @@ def seed_of(run_seed: int, evaluation: int, episode: int) -> int:
 
 
 class Evaluation:
-    """Evaluations on time, put in the metrics.
-
-    Args:
-        context: of the worker process.
-        adapter: the world.
-        policy: takes over the published weights.
-    """
+    """Evaluations on time, put in the metrics; the policy takes over the published weights."""
 
     def __init__(
         self, context: WorkerContext[EvaluationRecord], adapter: Adapter, policy: ActingPolicy

@@ -62,11 +62,7 @@ def configuration(
 ) -> Config:
     """The configuration of a checkpoint's run, with changes.
 
-    Args:
-        saved: the checkpoint.
-        path: its file, for the error.
-        file: a TOML file that takes the place of the checkpoint's own configuration; None: none.
-        overrides: `SECTION.KEY=VALUE`, the strongest source.
+    `file` takes the place of the checkpoint's own configuration; overrides are stronger still.
 
     Raises:
         UserError: the checkpoint has none, or a setting is not acceptable.
@@ -88,12 +84,7 @@ def playing(config: Config) -> Config:
 
 
 class TrainedPolicy:
-    """The network of a checkpoint, in float32.
-
-    Args:
-        config: of its run.
-        saved: the checkpoint.
-        path: its file, for errors.
+    """The network of a checkpoint, in float32; its configuration is that of its run.
 
     Attributes:
         blueprint: the shapes of the run.
@@ -127,12 +118,7 @@ class TrainedPolicy:
 
 
 class Answering(nn.Module):
-    """A network, and behind one that gives distributions their expected values.
-
-    Args:
-        network: what acts.
-        support: (atoms,) of the distributions; None: it gives none.
-    """
+    """A network, and behind one that gives distributions, of (atoms,), their expected values."""
 
     support: Tensor | None
 

@@ -44,9 +44,8 @@ class Buttons:
     def nearest(self, held: Sequence[str]) -> int:
         """The action that holds most of these buttons and no other.
 
-        Args:
-            held: in the order in which they were pressed; among actions with equally many of them
-                the one with the newest button is taken.
+        Held is in the order in which they were pressed: among actions with equally many of them the
+        one with the newest button is taken.
         """
         order = {name: place for place, name in enumerate(held)}
         parts = [index for index, each in enumerate(self._sets) if each.issubset(order)]

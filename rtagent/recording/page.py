@@ -49,10 +49,7 @@ _HEADERS = {
 
 
 def listen(port: int) -> socket.socket:
-    """Take a port of the loopback interface.
-
-    Args:
-        port: 0 takes a free one.
+    """Take a port of the loopback interface; 0 takes a free one.
 
     Raises:
         UserError: it cannot be had.

@@ -42,20 +42,11 @@ class _Watched(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Player:
-    """One environment that is being played.
-
-    Args:
-        env: the environment.
-        config: how it was made.
-        seed: of its starts.
+    """One environment that is being played; the seed is of its starts.
 
     Attributes:
-        environment: its id.
-        buttons: its actions.
-        rate_hz: ticks per second.
         tape: where episodes are taken down. If None, the game runs on past their ends.
-        ticks: since the last reset.
-        total: sum of the rewards since then.
+        ticks, total: since the last reset: their number, and the sum of the rewards.
         last_reward: the last of them that was not 0.
         ended: what the environment says about the end of the episode, empty if it goes on.
 
@@ -151,13 +142,10 @@ class Player:
 
 
 def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
-    """Make the environment that the configuration names.
+    """Make the environment that the configuration names; the seed is of its starts.
 
-    Args:
-        config: the environment.
-        seed: of its starts.
-        demonstrates: its actions are to be recorded; otherwise a game, whose states do not depend
-            on its actions, takes every combination of buttons, unless actions are given.
+    If it `demonstrates`, its actions are to be recorded; otherwise a game, whose states do not
+    depend on its actions, takes every combination of buttons, unless actions are given.
 
     Raises:
         UserError: one line that says why it cannot be played.

@@ -23,11 +23,6 @@ class Recorder:
         states: folder of the states, as `states_folder` gives it. If None, none are saved.
         demonstration: file of the demonstration. If None, none is recorded.
 
-    Attributes:
-        tape: what has been taken down.
-        saved: files of states, in order.
-        demonstration: its file.
-
     Raises:
         UserError: states are wanted of an environment that has none.
     """

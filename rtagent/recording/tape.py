@@ -28,15 +28,7 @@ class _Tick:
 
 
 class Tape:
-    """Takes episodes down.
-
-    Args:
-        environment: id of the environment.
-        action_meanings: a word for each of its actions.
-
-    Attributes:
-        episodes: those of which at least one tick has been played.
-    """
+    """Takes episodes down; `episodes` counts those of which at least one tick has been played."""
 
     def __init__(self, environment: str, action_meanings: tuple[str, ...]) -> None:
         self._writer = DemonstrationWriter(environment, action_meanings)

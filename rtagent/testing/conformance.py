@@ -45,8 +45,7 @@ def check_realtime(
         kwargs: passed on to the constructor, or to the callable.
         seconds: for how long it is stepped on the wall clock.
         seed: of actions and episodes.
-        step_limit_s: as `env.step_limit_s` of the run.
-        reset_limit_s: as `env.reset_limit_s` of the run.
+        step_limit_s, reset_limit_s: as `env.step_limit_s` and `env.reset_limit_s` of the run.
         progress: told what is going on.
 
     Returns:

@@ -16,12 +16,9 @@ POLL_S = 0.05
 def leftovers(
     clock: Clock, before: dict[str, int], allowed: dict[str, int] | None = None
 ) -> dict[str, int]:
-    """What is left once everything that was told to end has had time to.
+    """What is left, beside what was held before, once all that was told to end has had time to.
 
-    Args:
-        clock: time.
-        before: what was held at the beginning; it does not count.
-        allowed: not waited for. If None, threads and descriptors, but no processes.
+    What is `allowed` is not waited for. If None, threads and descriptors, but no processes.
     """
     gc.collect()
     until, allowed = clock.now() + SETTLE_S, allowed or {"processes": 0}

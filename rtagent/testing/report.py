@@ -35,12 +35,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of one environment.
+    """All checks of one environment, in the order of the table of `rtagent.testing`.
 
     Attributes:
         environment: its id, or the callable's name.
         rate_hz: ticks per second that it was checked at; None: it never got so far.
-        checks: in the order of the table of `rtagent.testing`.
     """
 
     environment: str

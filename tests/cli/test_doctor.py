@@ -100,46 +100,29 @@ def test_memory(monkeypatch: pytest.MonkeyPatch, mib: tuple[int, ...], verdict: 
     assert ("replay.capacity" in check.advice) == (verdict != "ok")
 
 
-@pytest.fixture
-def small_replay(monkeypatch: pytest.MonkeyPatch) -> int:
-    """So that a test does not reserve hundreds of MiB."""
-    monkeypatch.setattr(memory_checks, "replay_bytes", lambda: 3 << 20)
-    return 3 << 20
-
-
-@pytest.mark.usefixtures("small_replay")
-def test_shared_memory_is_reserved_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(8000))
-    check = memory_checks.shared_memory()
-    assert (check.verdict, check.found) == ("ok", "3 MiB of memfd reserved and given back")
-
-
-@pytest.mark.usefixtures("small_replay")
-@pytest.mark.parametrize(
-    "error",
-    [UserError("no memory for doctor: File too large"), PermissionError(1, "not permitted")],
-)
-def test_shared_memory_that_cannot_be_reserved(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
+@pytest.mark.parametrize(("mib", "error", "verdict", "said"), [
+    ((8000,), None, "ok", "3 MiB of memfd reserved and given back"),
+    ((8000,), UserError("no memory for doctor: File too large"), "bad", "File too large"),
+    ((8000,), PermissionError(1, "not permitted"), "bad", "not permitted"),
+    # The last memory is not reserved for a try.
+    ((8000, 900), AssertionError(), "warn", "not tried"),
+])
+def test_shared_memory_is_reserved_and_given_back(
+    monkeypatch: pytest.MonkeyPatch, mib: tuple[int, ...], error: Exception | None, verdict: str,
+    said: str,
 ) -> None:
     def refuse(name: str, size: int) -> None:
+        assert error is not None
         raise error
 
-    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(8000))
-    monkeypatch.setattr(memory_checks, "Arena", refuse)
+    monkeypatch.setattr(memory_checks, "replay_bytes", lambda: 3 << 20)
+    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(*mib))
+    if error is not None:
+        monkeypatch.setattr(memory_checks, "Arena", refuse)
     check = memory_checks.shared_memory()
-    assert check.verdict == "bad"
-    assert str(error) in check.found
-    assert "memfd_create" in check.advice
-
-
-def test_the_last_memory_is_not_reserved_for_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(name: str, size: int) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(memory_checks, "memory_levels", lambda: levels(8000, 900))
-    monkeypatch.setattr(memory_checks, "Arena", never)
-    assert memory_checks.shared_memory().verdict == "warn"
+    assert check.verdict == verdict
+    assert said in check.found
+    assert ("memfd_create" in check.advice) == (verdict == "bad")
 
 
 def proc(root: Path, files: dict[str, str]) -> Path:

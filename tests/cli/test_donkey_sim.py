@@ -4,6 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,27 +16,33 @@ from rtagent.env.donkey.session import REPORTED_SCALE
 from rtagent.env.donkey.track import circuit
 
 
-@pytest.mark.process
-def test_it_prints_its_address_serves_and_ends_on_ctrl_c() -> None:
+@contextmanager
+def simulating(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    """A simulator in a process of its own, its first line, and its port."""
+    command = [sys.executable, "-m", "rtagent", "donkey-sim", *options]
     with subprocess.Popen(
-        [sys.executable, "-m", "rtagent", "donkey-sim", "--port", "0", "--track", "generated",
-         "--fps", "30"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line.startswith("rtagent donkey-sim: 127.0.0.1:")
-            port = int(line.split(":")[2].split(",")[0])
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
-                greeting = json.loads(sock.makefile("rb").readline())
-            assert greeting["msg_type"] == "scene_selection_ready"
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
-            assert process.stderr is not None
-            assert process.stderr.read() == ""
+            yield process, line, int(line.split(":")[2].split(",")[0])
         finally:
             process.kill()
+
+
+@pytest.mark.process
+def test_it_prints_its_address_serves_and_ends_on_ctrl_c() -> None:
+    options = ("--port", "0", "--track", "generated", "--fps", "30")
+    with simulating(*options) as (process, line, port):
+        assert line.startswith("rtagent donkey-sim: 127.0.0.1:")
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            greeting = json.loads(sock.makefile("rb").readline())
+        assert greeting["msg_type"] == "scene_selection_ready"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
@@ -61,20 +69,12 @@ def test_a_client_ends_it_only_where_it_may(
 
 @pytest.mark.process
 def test_our_own_client_drives_a_race() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "rtagent", "donkey-sim", "--port", "0", "--race", "1"],
-        stdout=subprocess.PIPE, text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.endswith("60 frames per second, a race of 1 lap within 120 s\n")
-            port = int(line.split(":")[2].split(",")[0])
-            env = DonkeyCar(host="127.0.0.1", port=port, actions="continuous", max_seconds=0)
-            assert _race_of_one_lap(env) == ["race_start", "race_stop"]
-            env.close()
-        finally:
-            process.send_signal(signal.SIGTERM)
+    with simulating("--port", "0", "--race", "1") as (process, line, port):
+        assert line.endswith("60 frames per second, a race of 1 lap within 120 s\n")
+        env = DonkeyCar(host="127.0.0.1", port=port, actions="continuous", max_seconds=0)
+        assert _race_of_one_lap(env) == ["race_start", "race_stop"]
+        env.close()
+        process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 130
 
 
