@@ -15,12 +15,13 @@ from pathlib import Path
 
 from rtagent.cli.jitter import Jitter
 from rtagent.cli.memory_checks import memory, overcommit, shared_memory, swap
-from rtagent.cli.verdicts import Check, judged
+from rtagent.cli.verdicts import judged
 from rtagent.config import GAME_BOY_HZ, Config
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
 from rtagent.processes.scheduling import fifo_permitted
 from rtagent.storage.checkpoint import listing
+from rtagent.testing.report import Check
 
 MEMFD_KERNEL = (3, 17)
 CGROUPS = Path("/sys/fs/cgroup")

@@ -127,9 +127,10 @@ def _note(folder: Path) -> dict[str, Any]:
     path = folder / NOTE
     none_runs = f"no daemon runs on the state directory {folder}; start one: rtagent serve"
     try:
-        _check_folder(folder)
+        # Somebody else could have prepared it; but root may look after the daemons of other users.
+        (check_unshared if os.geteuid() == 0 else check_private)(folder)
         note = json.loads(read_private(path, _REMEDY))
-        alive = _alive(folder, int(note["pid"]))
+        process, alive = Path(f"/proc/{int(note['pid'])}"), is_held(folder)
         str(note["url"])
     except FileNotFoundError:
         raise UserError(none_runs) from None
@@ -137,26 +138,12 @@ def _note(folder: Path) -> dict[str, Any]:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{path} is damaged; remove it and start the daemon again") from None
+    if alive is None:
+        # Without a lock the pid has to do, although it may be another's now.
+        alive = process.exists() or not Path("/proc/self").exists()
     if not alive:
         raise UserError(f"{none_runs} (the last one, pid {note['pid']}, is gone)")
     return dict(note)
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a state directory that somebody else could have prepared."""
-    # Root may look after the daemons of other users.
-    if os.geteuid() == 0:
-        check_unshared(folder)
-    else:
-        check_private(folder)
-
-
-def _alive(folder: Path, pid: int) -> bool:
-    """Whether the daemon of a note is still there: by its lock, for a pid may be another's now."""
-    held = is_held(folder)
-    if held is not None:
-        return held
-    return Path(f"/proc/{pid}").exists() or not Path("/proc/self").exists()
 
 
 def _token(folder: Path) -> str:

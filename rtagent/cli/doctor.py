@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
@@ -41,5 +42,5 @@ def run(args: argparse.Namespace) -> int:
             seconds, lambda elapsed: bar.update(task, completed=min(elapsed, seconds))
         )
     checks += [jitter(measured), wake_ups(measured), cpu_sleep(measured)]
-    report(args, [check._asdict() for check in checks], lambda _: show(checks))
+    report(args, [asdict(check) for check in checks], lambda _: show(checks))
     return EXIT_BAD if any(check.verdict == "bad" for check in checks) else 0

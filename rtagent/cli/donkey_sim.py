@@ -6,6 +6,7 @@ import argparse
 import ipaddress
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rich.live import Live
@@ -80,38 +81,35 @@ def run(args: argparse.Namespace) -> int:
             "protocol knows no password and no encryption",
             file=sys.stderr, flush=True,
         )
-    print(
-        f"rtagent donkey-sim: {host}:{port}, {args.fps:g} frames per second" + _announced(race),
-        flush=True,
-    )
+    announced = f"rtagent donkey-sim: {host}:{port}, {args.fps:g} frames per second"
+    if race is not None:
+        laps = f"{race.laps} lap{'' if race.laps == 1 else 's'}"
+        announced += f", a race of {laps} within {race.time_limit_s:g} s"
+    print(announced, flush=True)
     signal.signal(signal.SIGTERM, _interrupt)
     if not sys.stdout.isatty():
         simulator.run()
         return 0
     with Live(console=stdout(), auto_refresh=False) as live:
-        line = _StatusLine(simulator, clock, live)
-        simulator.run(line.update)
+        simulator.run(_status_line(simulator, clock, live))
     return 0
 
 
-class _StatusLine:
-    """Clients and frames per second, shown once a second."""
+def _status_line(simulator: Simulator, clock: Clock, live: Live) -> Callable[[], bool]:
+    """What shows clients and frames per second when a second has passed; always true: go on."""
+    shown_at, shown_frames = clock.now(), 0
 
-    def __init__(self, simulator: Simulator, clock: Clock, live: Live) -> None:
-        self._simulator = simulator
-        self._clock = clock
-        self._live = live
-        self._shown_at, self._shown_frames = clock.now(), 0
-
-    def update(self) -> bool:
-        """Show it if it is time; always true: go on."""
-        passed = self._clock.now() - self._shown_at
+    def update() -> bool:
+        nonlocal shown_at, shown_frames
+        passed = clock.now() - shown_at
         if passed >= REFRESH_S:
-            figures, clients = self._simulator.figures, self._simulator.clients
-            fps = (figures.frames - self._shown_frames) / passed / max(clients, 1)
-            self._live.update(_shown(clients, fps, figures), refresh=True)
-            self._shown_at, self._shown_frames = self._clock.now(), figures.frames
+            figures, clients = simulator.figures, simulator.clients
+            fps = (figures.frames - shown_frames) / passed / max(clients, 1)
+            live.update(_shown(clients, fps, figures), refresh=True)
+            shown_at, shown_frames = clock.now(), figures.frames
         return True
+
+    return update
 
 
 def _shown(clients: int, fps: float, figures: Figures) -> str:
@@ -123,14 +121,6 @@ def _shown(clients: int, fps: float, figures: Figures) -> str:
     }
     parts = [f"{clients} client{'' if clients == 1 else 's'}, {fps:.1f} frames per second each"]
     return ", ".join(parts + [f"{count} {name}" for name, count in faults.items() if count])
-
-
-def _announced(race: Rules | None) -> str:
-    """The race, as the first line goes on."""
-    if race is None:
-        return ""
-    laps = f"{race.laps} lap{'' if race.laps == 1 else 's'}"
-    return f", a race of {laps} within {race.time_limit_s:g} s"
 
 
 def _interrupt(*_: Any) -> None:

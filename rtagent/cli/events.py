@@ -147,7 +147,7 @@ def details_of(event: Mapping[str, Any]) -> str:
     if "before" in details and "after" in details:
         change = _change(details.pop("before"), details.pop("after"))
         parts.append(f"{change} by {details.pop('by')}" if "by" in details else change)
-    parts += [f"{key}: {_shown(value)}" for key, value in details.items()]
+    parts += [f"{key}: {in_words(value)}" for key, value in details.items()]
     text = printable(", ".join(parts))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
@@ -155,14 +155,14 @@ def details_of(event: Mapping[str, Any]) -> str:
 def _change(before: Any, after: Any) -> str:
     """Old and new value; of several settings, each with its name."""
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
-        return f"{_shown(before)} -> {_shown(after)}"
+        return f"{in_words(before)} -> {in_words(after)}"
     return ", ".join(
-        f"{key}: {_shown(before[key]) if key in before else UNKNOWN} -> {_shown(value)}"
+        f"{key}: {in_words(before[key]) if key in before else UNKNOWN} -> {in_words(value)}"
         for key, value in after.items()
     )
 
 
-def _shown(value: Any) -> str:
+def in_words(value: Any) -> str:
     """A value in a few words: of a text with several lines, such as a traceback, the last one."""
     if value is None:
         return "none"
@@ -173,7 +173,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return next((line.strip() for line in reversed(value.splitlines()) if line.strip()), "")
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_shown(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {in_words(each)}" for key, each in value.items()) + "}"
     if isinstance(value, Sequence):
-        return "[" + ", ".join(map(_shown, value)) + "]"
+        return "[" + ", ".join(map(in_words, value)) + "]"
     return str(value)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rtagent.cli.verdicts import Check, judged
+from rtagent.cli.verdicts import judged
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
 from rtagent.memory.usage import memory_levels
+from rtagent.testing.report import Check
 
 PROC = Path("/proc")
 FRAME_BYTES = 84 * 84

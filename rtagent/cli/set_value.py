@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rtagent.cli.daemon import add_state_dir_option, find_daemon
+from rtagent.cli.events import in_words
 from rtagent.cli.options import add_json_option, print_json
 from rtagent.config_sources import all_keys, nearest_key
 from rtagent.errors import UserError
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(done[0] if len(done) == 1 else done)
         return 0
     for each in done:
-        print(f"{each['key']}: {_shown(each['before'])} -> {_shown(each['after'])}")
+        print(f"{each['key']}: {in_words(each['before'])} -> {in_words(each['after'])}")
     return 0
 
 
@@ -81,9 +82,3 @@ def _value(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, int | float | str | list) else text
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rtagent.cli.jitter import Jitter
-from rtagent.cli.verdicts import Check, judged
+from rtagent.cli.verdicts import judged
 from rtagent.processes.wake_ahead import CPU_SHARE
+from rtagent.testing.report import Check
 
 LATE_US = 300.0
 """A p99 of the sleeps' lateness above this takes nearly all of `CPU_SHARE` at 60 Hz to cover."""

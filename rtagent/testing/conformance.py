@@ -59,12 +59,12 @@ def check_realtime(
     if not 0.0 < seconds <= LONGEST_S:
         raise UserError(f"seconds = {seconds:g}: must be above 0, at most {LONGEST_S:g}")
     job = Job(make_env, dict(kwargs or {}), rate_hz, seconds, seed, step_limit_s, reset_limit_s)
-    pickling = _pickling(job)
+    pickling = Check("pickling", *_pickling(job))
     outcome = Outcome(Findings())
     if pickling.verdict != "fail":
         outcome = _try_out(job, progress)
     usable, errors, *others = verdicts.judge(outcome.found)
-    checks = (pickling, usable, _hang(outcome), errors, *others)
+    checks = (pickling, usable, Check("hang", *_hang(outcome)), errors, *others)
     return Report(job.name, outcome.found.rate_hz, checks)
 
 
@@ -77,39 +77,33 @@ class Outcome:
     died_in: str | None = None
 
 
-def _pickling(job: Job) -> Check:
+def _pickling(job: Job) -> verdicts.Judged:
     named = isinstance(job.make_env, str)
-    what = "id and kwargs" if named else "the callable"
     try:
         ForkingPickler.dumps(job)
     except Exception as error:
-        return Check(
-            "pickling", "fail", f"{what} cannot be sent to another process: {error}",
+        what = "id and kwargs" if named else "the callable"
+        return (
+            "fail", f"{what} cannot be sent to another process: {error}",
             "name things by strings and numbers, and make the rest in the constructor",
         )
     if not named:
-        return Check(
-            "pickling", "ok", "the callable can be sent; a configuration needs an id besides"
-        )
+        return "ok", "the callable can be sent; a configuration needs an id besides"
     try:
         json.dumps(dict(job.kwargs), allow_nan=False)
     except (TypeError, ValueError) as error:
-        return Check(
-            "pickling", "warn", f"kwargs cannot be written into a configuration file: {error}",
-            "take strings, numbers, lists and tables",
-        )
-    return Check("pickling", "ok", "id and kwargs can be sent")
+        told = f"kwargs cannot be written into a configuration file: {error}"
+        return "warn", told, "take strings, numbers, lists and tables"
+    return "ok", "id and kwargs can be sent"
 
 
-def _hang(outcome: Outcome) -> Check:
+def _hang(outcome: Outcome) -> verdicts.Judged:
     if outcome.hung is not None:
-        return Check(
-            "hang", "fail", outcome.hung,
-            "the daemon would end the process and start it anew; wait with a time limit",
-        )
+        advice = "the daemon would end the process and start it anew; wait with a time limit"
+        return "fail", outcome.hung, advice
     if outcome.found.rate_hz is None:
-        return Check("hang", "skip", verdicts.NOT_REACHED)
-    return Check("hang", "ok", "every call came back")
+        return "skip", verdicts.NOT_REACHED
+    return "ok", "every call came back"
 
 
 def _try_out(job: Job, progress: Callable[[str], object]) -> Outcome:

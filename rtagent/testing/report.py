@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Verdict = Literal["ok", "warn", "fail", "skip"]
+Verdict = Literal["ok", "warn", "fail", "skip", "bad"]
 
 
 class NotRealtime(AssertionError):
@@ -18,7 +18,8 @@ class Check:
 
     Attributes:
         name: as in the table of `rtagent.testing`.
-        verdict: ok, warn (works, at a price), fail, or skip (not applicable, or not reached).
+        verdict: ok, warn (works, at a price), fail, or skip (not applicable, or not reached); of a
+            machine, bad: rtagent cannot work there.
         found: what was found.
         advice: what to do about it; empty where nothing is to be done.
     """

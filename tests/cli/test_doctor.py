@@ -9,10 +9,10 @@ import pytest
 
 from rtagent.cli import checks, doctor, memory_checks
 from rtagent.cli.jitter import TOLD_EVERY_S, Jitter, measure_jitter
-from rtagent.cli.verdicts import Check
 from rtagent.config_sources import parse_config
 from rtagent.errors import UserError
 from rtagent.memory.usage import Level
+from rtagent.testing import Check
 from tests.cli.conftest import Run
 
 NAMES = ["operating system", "Python", "compiled code", "cores", "CPU quota", "SCHED_FIFO",
