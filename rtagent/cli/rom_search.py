@@ -100,8 +100,7 @@ def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, An
     """The memory in each state."""
     from rich.progress import Progress
 
-    from rtagent.env.gameboy.gambatte_machine import Snapshot
-    from rtagent.env.gameboy.machine import switch_on
+    from rtagent.env.gameboy.machine import Snapshot, switch_on
     from rtagent.env.gameboy.ram_search import memory_of
     from rtagent.env.gameboy.rom_file import read_rom
     from rtagent.env.gameboy.state_trial import check_states

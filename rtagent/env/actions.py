@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -24,174 +23,124 @@ from rtagent.errors import UserError
 Action: TypeAlias = "int | NDArray[np.float32]"
 
 
-@dataclass(frozen=True)
-class DiscreteActions:
-    """A choice among n: `space` is the environment's, `agent_space` starts at 0."""
+class Actions(Protocol):
+    """One kind of action.
 
-    space: gym.spaces.Discrete
+    Attributes:
+        agent_space: Discrete(n) from 0, or a flat Box.
+        shape: () for indices, (number of values,) for vectors.
+        dtype: int32 or float32.
+        zero: what to fall back on when the environment names no noop: index 0, or the values
+            nearest to zero that the bounds allow.
+    """
 
-    dtype = "int32"
-    shape: tuple[int, ...] = ()
+    agent_space: gym.spaces.Discrete | gym.spaces.Box
+    shape: tuple[int, ...]
+    dtype: str
+    zero: Action
 
-    @property
-    def agent_space(self) -> gym.spaces.Discrete:
-        """The space of indices."""
-        return gym.spaces.Discrete(int(self.space.n))
-
-    @property
-    def zero(self) -> int:
-        """The action to fall back on when the environment names no noop."""
-        return 0
-
-    def accept(self, value: Any, *, strict: bool = False) -> int:
-        """Index of an action in the environment's own numbering.
+    def accept(self, value: Any, *, strict: bool = False) -> Action:
+        """The action that a user gave in the environment's own numbers.
 
         Args:
-            value: a whole number.
-            strict: makes no difference here: an action that does not exist is always refused.
+            value: a whole number, one for each choice, or numbers of the Box's shape or flat.
+            strict: refuse what lies outside the bounds of a Box; otherwise it is clipped.
 
         Raises:
             ValueError: says why the value is not an action of this environment.
         """
+
+    def for_environment(self, action: Any) -> Any:
+        """An index or a flat vector as the environment takes it; a vector is clipped.
+
+        Raises:
+            ValueError: there is no such index, a value is NaN, or the shape is wrong.
+        """
+
+
+class DiscreteActions(Actions):
+    """A choice among n."""
+
+    def __init__(self, space: gym.spaces.Discrete) -> None:
+        self._count, self._first = int(space.n), int(space.start)
+        self.agent_space = gym.spaces.Discrete(self._count)
+        self.shape, self.dtype, self.zero = (), "int32", 0
+
+    def accept(self, value: Any, *, strict: bool = False) -> int:
+        """See `Actions`."""
         try:
             index = operator.index(value) - self._first
         except TypeError:
             raise ValueError(f"expected a whole number, got {value!r}") from None
-        if not 0 <= index < self.space.n:
-            last = self._first + int(self.space.n) - 1
+        if not 0 <= index < self._count:
+            last = self._first + self._count - 1
             raise ValueError(f"{value} is outside {self._first} to {last}")
         return index
 
     def for_environment(self, action: Any) -> int:
-        """The environment's number of the action with this index.
-
-        Raises:
-            ValueError: there is no such index.
-        """
+        """See `Actions`."""
         index = int(action)
-        if not 0 <= index < self.space.n:
-            raise ValueError(f"action {index} is outside 0 to {int(self.space.n) - 1}")
+        if not 0 <= index < self._count:
+            raise ValueError(f"action {index} is outside 0 to {self._count - 1}")
         return self._first + index
 
-    @property
-    def _first(self) -> int:
-        return int(self.space.start)
 
-
-@dataclass(frozen=True)
-class CombinedActions:
+class CombinedActions(Actions):
     """Several choices at once, each combination an action; the last choice changes fastest."""
 
-    space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
-
-    dtype = "int32"
-    shape: tuple[int, ...] = ()
-
-    @property
-    def agent_space(self) -> gym.spaces.Discrete:
-        """The space of indices."""
-        return gym.spaces.Discrete(math.prod(self._sizes))
-
-    @property
-    def zero(self) -> int:
-        """The first of every choice."""
-        return 0
+    def __init__(self, space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) -> None:
+        self._space, self._sizes = space, _sizes(space)
+        self._first = np.ravel(getattr(space, "start", np.zeros(space.shape, int)))
+        self.agent_space = gym.spaces.Discrete(math.prod(self._sizes))
+        self.shape, self.dtype, self.zero = (), "int32", 0
 
     def accept(self, value: Any, *, strict: bool = False) -> int:
-        """Index of an action in the environment's own numbers.
-
-        Args:
-            value: a whole number for each choice.
-            strict: makes no difference here: an action that does not exist is always refused.
-
-        Raises:
-            ValueError: says why the value is not an action of this environment.
-        """
+        """See `Actions`."""
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "biuf" or numbers.size != len(self._sizes):
             raise ValueError(f"expected {len(self._sizes)} whole numbers, got {value!r}")
         choices = numbers.ravel() - self._first
         if not ((choices >= 0) & (choices < self._sizes) & (choices % 1 == 0)).all():
-            raise ValueError(f"{value} is not in {self.space}")
+            raise ValueError(f"{value} is not in {self._space}")
         return int(np.ravel_multi_index(tuple(choices.astype(int)), self._sizes))
 
     def for_environment(self, action: Any) -> NDArray[Any]:
-        """The environment's numbers of the action with this index.
-
-        Raises:
-            ValueError: there is no such index.
-        """
+        """See `Actions`."""
         choices = np.array(np.unravel_index(int(action), self._sizes)) + self._first
-        numbers: NDArray[Any] = choices.reshape(self.space.shape).astype(self.space.dtype)
-        return numbers
-
-    @property
-    def _sizes(self) -> tuple[int, ...]:
-        return _sizes(self.space)
-
-    @property
-    def _first(self) -> NDArray[Any]:
-        return np.ravel(getattr(self.space, "start", np.zeros(self.space.shape, int)))
+        return np.asarray(choices.reshape(self._space.shape), self._space.dtype)
 
 
-@dataclass(frozen=True)
-class BoxActions:
+class BoxActions(Actions):
     """A point in a box: flat for the agent, in the environment's shape and bounds outside."""
 
-    space: gym.spaces.Box
-
-    dtype = "float32"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(number of values,)."""
-        return (int(np.prod(self.space.shape)),)
-
-    @property
-    def agent_space(self) -> gym.spaces.Box:
-        """The flat space."""
-        low, high = self.space.low.ravel(), self.space.high.ravel()
-        return gym.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
-
-    @property
-    def zero(self) -> NDArray[np.float32]:
-        """Zeros, or the values nearest to zero that the bounds allow."""
-        return self.accept(np.zeros(self.space.shape))
+    def __init__(self, space: gym.spaces.Box) -> None:
+        self._space = space
+        low, high = (each.ravel().astype(np.float32) for each in (space.low, space.high))
+        self.agent_space = gym.spaces.Box(low, high, dtype=np.float32)
+        self.shape, self.dtype = (math.prod(space.shape),), "float32"
+        self.zero = self.accept(np.zeros(space.shape))
 
     def accept(self, value: Any, *, strict: bool = False) -> NDArray[np.float32]:
-        """Flat vector of an action that has the environment's shape or is flat.
-
-        Args:
-            value: numbers.
-            strict: refuse what lies outside the bounds; otherwise it is clipped.
-
-        Raises:
-            ValueError: says why the value is not an action of this environment.
-        """
+        """See `Actions`."""
+        space = self._space
         try:
             values = np.asarray(value, dtype=np.float32)
         except (TypeError, ValueError):
             raise ValueError(f"expected numbers, got {value!r}") from None
-        if values.shape != self.space.shape and values.shape != self.shape:
-            raise ValueError(f"expected shape {self.space.shape}, got {values.shape}")
+        if values.shape not in (space.shape, self.shape):
+            raise ValueError(f"expected shape {space.shape}, got {values.shape}")
         if not np.isfinite(values).all():
             raise ValueError(f"{value} is not finite")
-        values = values.reshape(self.space.shape)
-        clipped = np.clip(values, self.space.low, self.space.high).astype(np.float32)
+        values = values.reshape(space.shape)
+        clipped = np.clip(values, space.low, space.high).astype(np.float32)
         if strict and not np.array_equal(clipped, values):
-            raise ValueError(f"{value} is outside {self.space.low} to {self.space.high}")
+            raise ValueError(f"{value} is outside {space.low} to {space.high}")
         return clipped.ravel()
 
     def for_environment(self, action: Any) -> NDArray[Any]:
-        """The action in the environment's shape and type, clipped to its bounds.
+        """See `Actions`."""
+        return self.accept(action).reshape(self._space.shape).astype(self._space.dtype)
 
-        Raises:
-            ValueError: a value is NaN, or the shape is wrong.
-        """
-        return self.accept(action).reshape(self.space.shape).astype(self.space.dtype)
-
-
-Actions: TypeAlias = "DiscreteActions | CombinedActions | BoxActions"
 
 MOST_COMBINATIONS = 64
 """More of them could hardly be told apart by their values."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import inf, isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import gymnasium as gym
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 
 from rtagent.config import EnvConfig
 from rtagent.env import atari
-from rtagent.env.actions import Action, Actions, actions_for
-from rtagent.env.preprocess import EnvironmentFault, NotFinite, Observer, observer_for, sight
+from rtagent.env.actions import Action, actions_for
+from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, sight
 from rtagent.env.registry import register
 from rtagent.errors import UserError
 
@@ -34,8 +33,7 @@ RESETS = 3
 """Resets tried in a row before an environment that begins with NaN is given up."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What one tick of the environment gave.
 
     Attributes:
@@ -57,13 +55,12 @@ class Adapter:
     Actions are indices from 0 (Discrete, whatever its `start`) or flat float32 vectors (Box).
 
     Attributes:
-        frame_shape: shape of one frame: (84, 84) for pictures, or what `env.image_size` and
-            `env.grayscale` say; (n,) for vectors.
+        frame_shape: (84, 84) for pictures, or what `env.image_size` and `env.grayscale` say; (n,)
+            for vectors.
         frame_dtype: "uint8" for pictures, "float32" for vectors.
         frame_stack: frames per observation.
-        action_space: Discrete(n) from 0, or a flat Box.
-        action_shape: () for Discrete, (n,) for Box.
-        action_dtype: "int32" for Discrete, "float32" for Box.
+        action_space, action_shape, action_dtype: Discrete(n), () and "int32"; or a flat Box, (n,)
+            and "float32".
         action_meanings: a word for each discrete action; empty if unknown.
         noop_action: the action that does nothing, an index or a vector.
         rate_hz: ticks per second.
@@ -84,16 +81,16 @@ class Adapter:
         """
         self._env = env
         size = config.image_size
-        self._observe: Observer = observer_for(
-            env.observation_space, config.observation_key,
-            (size, size) if isinstance(size, int) else size, grayscale=config.grayscale,
+        size = (size, size) if isinstance(size, int) else size
+        self._observe = observer_for(
+            env.observation_space, config.observation_key, size, grayscale=config.grayscale
         )
-        self._actions: Actions = actions_for(env.action_space)
+        self._actions = actions_for(env.action_space)
         self.frame_shape = self._observe.shape
         self.frame_dtype = self._observe.dtype
         self.screen = self._observe.screen
         self.sight = sight(env.observation_space, self._observe)
-        self.action_space: gym.spaces.Discrete | gym.spaces.Box = self._actions.agent_space
+        self.action_space = self._actions.agent_space
         self.action_shape = self._actions.shape
         self.action_dtype = self._actions.dtype
         self.action_meanings = _meanings(env, self.action_space)
@@ -104,11 +101,8 @@ class Adapter:
         self.last_fault = ""
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
         self._take_news: Callable[[], list[str]] | None = getattr(env.unwrapped, "take_news", None)
-        self.frame_stack: int = (
-            config.frame_stack
-            if config.frame_stack != "auto"
-            else (STACK_OF_PICTURES if self.screen else STACK_OF_VECTORS)
-        )
+        own = STACK_OF_PICTURES if self.screen else STACK_OF_VECTORS
+        self.frame_stack = own if config.frame_stack == "auto" else config.frame_stack
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         """Begin an episode.
@@ -144,9 +138,8 @@ class Adapter:
             EnvironmentFault: the environment broke its promise, by a wrong shape for example.
             ValueError: the action is not of this environment.
         """
-        observation, reward, terminated, truncated, _ = self._env.step(
-            self._actions.for_environment(action)
-        )
+        own = self._actions.for_environment(action)
+        observation, reward, terminated, truncated, _ = self._env.step(own)
         try:
             frame, value = self._observe(observation), _checked_reward(reward)
         except NotFinite as fault:
@@ -156,15 +149,7 @@ class Adapter:
         return Step(frame, value, bool(terminated), bool(truncated))
 
     def accept(self, value: Any, *, strict: bool = False) -> Action:
-        """The action that a user gave in the environment's own terms, as `step` takes it.
-
-        Args:
-            value: a number that respects `Discrete.start`, or values of the Box's shape.
-            strict: refuse values outside the bounds of a Box; otherwise they are clipped.
-
-        Raises:
-            ValueError: says why it is not an action of this environment.
-        """
+        """The action that a user gave in the environment's own terms; see `Actions.accept`."""
         return self._actions.accept(value, strict=strict)
 
     def picture(self) -> NDArray[np.uint8] | None:
@@ -242,10 +227,6 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
     atari.register(config.id)
     # Its threads would compete with the inference processes, for pictures of 84 x 84.
     cv2.setNumThreads(1)
-    return _make(config)
-
-
-def _make(config: EnvConfig) -> gym.Env[Any, Any]:
     try:
         named = _class_or_function(config.id)
         if named is not None:
@@ -253,11 +234,7 @@ def _make(config: EnvConfig) -> gym.Env[Any, Any]:
         return gym.make(config.id, disable_env_checker=True, **config.kwargs)
     except UserError:
         raise
-    except (
-        gym.error.NameNotFound,
-        gym.error.NamespaceNotFound,
-        gym.error.VersionNotFound,
-    ):
+    except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound):
         raise UserError(f"env.id = {config.id}: no such environment{_hint(config.id)}") from None
     except Exception as error:
         reason = next(iter(str(error).splitlines()), "").strip().rstrip(".")
@@ -284,9 +261,10 @@ def _hint(name: str) -> str:
     module, _, wanted = name.rpartition(":")
     if module and (registered := _registered_by(module)):
         return f"; {module} registers {', '.join(registered)}"
-    near = _near(wanted, gym.registry)
+    by_lower = {each.lower(): each for each in gym.registry}
+    near = difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.7)
     if near:
-        return f"; did you mean {' or '.join(near)}?"
+        return f"; did you mean {' or '.join(by_lower[each] for each in near)}?"
     return "; an environment of an installed package is named package.module:EnvId-v0"
 
 
@@ -299,12 +277,6 @@ def _registered_by(module: str) -> list[str]:
         if place is not None and f"{place}.".startswith(f"{module}."):
             found.append(name)
     return sorted(found)[:MOST_LISTED]
-
-
-def _near(name: str, known: Iterable[str]) -> list[str]:
-    by_lower = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.7)
-    return [by_lower[each] for each in close]
 
 
 def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,36 +41,30 @@ class DefaultBehaviour:
         Raises:
             UserError: one line with the value and what is wrong with it.
         """
-        value = config.default_action
         self._adapter = adapter
-        self._name = value
-        self._repeat = value == "repeat"
+        self._name = value = config.default_action
         self._function: Callable[[NDArray[Any]], Any] | None = None
         self.noop: Action = adapter.noop_action
         self._constant = self.noop
-        if isinstance(value, str):
-            if value not in ("noop", "repeat"):
-                self._function = _load(value)
-            return
-        try:
-            self._constant = adapter.accept(value, strict=True)
-        except ValueError as error:
-            raise UserError(f"env.default_action = {value}: {error}") from None
+        if not isinstance(value, str):
+            try:
+                self._constant = adapter.accept(value, strict=True)
+            except ValueError as error:
+                raise UserError(f"env.default_action = {value}: {error}") from None
+        elif value not in ("noop", "repeat"):
+            self._function = _load(value)
 
     def action(self, frame: NDArray[Any], last_action: Action | None) -> Action:
-        """The action for this tick.
+        """The action for this tick, as `Adapter.step` takes it.
 
         Args:
             frame: the newest frame, of the adapter's shape and type.
             last_action: what the previous tick executed; none before the first tick.
 
-        Returns:
-            An action as `Adapter.step` takes it.
-
         Raises:
             ValueError: the user's callable named an action that the environment does not have.
         """
-        if self._repeat:
+        if self._name == "repeat":
             return self.noop if last_action is None else last_action
         if self._function is None:
             return self._constant
@@ -97,5 +91,4 @@ def _load(reference: str) -> Callable[[NDArray[Any]], Any]:
         raise UserError(f"{problem}: cannot import {module}: {reason}") from error
     if not callable(found):
         raise UserError(f"{problem}: {path} is not callable")
-    function: Callable[[NDArray[Any]], Any] = found
-    return function
+    return cast("Callable[[NDArray[Any]], Any]", found)

@@ -1,9 +1,8 @@
 """From what an environment shows to the frame that the agent sees.
 
 A picture of any size becomes 84 x 84 grey levels, or what `env.image_size` and `env.grayscale` say
-instead; everything else becomes a float32 vector. Which
-of the two is decided once, from the observation space; at run time each observation is checked
-against what the space promised, because a wrong one would silently poison the replay.
+instead; everything else becomes a float32 vector. Which of the two is decided once, from the space;
+at run time each observation is checked against it: a wrong one would silently poison the replay.
 
 | space | frame |
 |---|---|
@@ -21,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import cv2
 import gymnasium as gym
@@ -45,9 +44,7 @@ LONGEST_VECTOR = 65_536
 """Larger spaces are not flattened: they hold pictures of a kind that is not known here."""
 
 
-_COMPOSED = (
-    gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary
-)
+_COMPOSED = (gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 
 
 class EnvironmentFault(RuntimeError):
@@ -58,23 +55,18 @@ class NotFinite(EnvironmentFault):
     """The environment gave a NaN or an infinity; its next episode may be in order again."""
 
 
-class Observer(Protocol):
-    """Turns one observation of an environment into one frame."""
+class Observer:
+    """Turns one observation of an environment into one frame.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of a frame."""
-        ...
+    Attributes:
+        shape: of a frame.
+        dtype: of its elements, as NumPy names it: uint8 or float32.
+        screen: whether a frame can be shown as a picture.
+    """
 
-    @property
-    def dtype(self) -> str:
-        """Numpy name of a frame's element type: uint8 or float32."""
-        ...
-
-    @property
-    def screen(self) -> bool:
-        """Whether a frame can be shown as a picture."""
-        ...
+    shape: tuple[int, ...]
+    dtype = "float32"
+    screen = False
 
     def __call__(self, observation: Any) -> NDArray[Any]:
         """The frame for one observation.
@@ -85,14 +77,11 @@ class Observer(Protocol):
             NotFinite: a number is NaN or infinite.
             EnvironmentFault: the observation is not what the space promised.
         """
-        ...
+        raise NotImplementedError
 
 
 def observer_for(
-    space: gym.Space[Any],
-    key: str = "auto",
-    size: tuple[int, int] = GREY,
-    *,
+    space: gym.Space[Any], key: str = "auto", size: tuple[int, int] = GREY, *,
     grayscale: bool = True,
 ) -> Observer:
     """Choose how observations of `space` become frames.
@@ -131,7 +120,8 @@ def observer_for(
             return VectorObserver(space.shape, 1 / 255 if space.dtype == np.uint8 else 1.0)
     elif isinstance(space, _COMPOSED) and _length(space) <= LONGEST_VECTOR:
         return FlattenedObserver(space)
-    stack = "; frames are stacked by env.frame_stack, not by a wrapper" if _stack(space) else ""
+    several = isinstance(space, gym.spaces.Box) and len(space.shape) >= 3
+    stack = "; frames are stacked by env.frame_stack, not by a wrapper" if several else ""
     raise UserError(
         f"cannot use observations of {_shown(space)}: expected a picture (H, W), (H, W, 1), "
         f"(H, W, 3) or (3, H, W), a vector, a Discrete, or a Dict with a picture{stack}"
@@ -139,12 +129,7 @@ def observer_for(
 
 
 def sight(space: gym.Space[Any], observer: Observer) -> str:
-    """What the agent sees of an environment, and what it does not, in words.
-
-    Args:
-        space: of the environment's observations.
-        observer: that `observer_for` chose.
-    """
+    """What the agent sees of an environment by the observer of its space, in words."""
     unseen = ""
     if isinstance(space, gym.spaces.Dict) and isinstance(observer, EntryObserver):
         others = ", ".join(str(key) for key in space if key != observer.key)
@@ -155,9 +140,7 @@ def sight(space: gym.Space[Any], observer: Observer) -> str:
         return f"a vector of {math.prod(observer.shape)} numbers{unseen}"
     height, width, *colours = observer.shape
     shown = f"{height}x{width} pixels, {'in colours' if colours else 'grey'}"
-    return (
-        f"pictures of shape {space.shape} as {shown} (env.image_size, env.grayscale){unseen}"
-    )
+    return f"pictures of shape {space.shape} as {shown} (env.image_size, env.grayscale){unseen}"
 
 
 def to_grey(picture: NDArray[np.uint8], size: tuple[int, int] = GREY) -> NDArray[np.uint8]:
@@ -168,8 +151,8 @@ def to_grey(picture: NDArray[np.uint8], size: tuple[int, int] = GREY) -> NDArray
         size: height and width of the result.
 
     Returns:
-        uint8 of that size: luminance, each pixel the mean of the area that it covers. A picture
-        that has this shape already is returned as it is.
+        uint8 luminance; each pixel is the mean of the area that it covers. A picture that has
+        this shape already is returned as it is.
     """
     grey: Any = picture
     if picture.ndim == 3:
@@ -187,14 +170,7 @@ def _shrunk(picture: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an environment lays out its pictures.
-
-    Attributes:
-        shape: of the array.
-        dtype: of its elements.
-        low, high: the values of black and white.
-        channels_first: whether the colours are the first axis.
-    """
+    """How an environment lays out its pictures; `low` is black, `high` is white."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -208,25 +184,23 @@ class Layout:
         return len(self.shape) == 3 and self.shape[0 if self.channels_first else 2] >= 3
 
 
-@dataclass(frozen=True)
-class PictureObserver:
+class PictureObserver(Observer):
     """Pictures as grey levels (height, width), or in colours (height, width, 3)."""
 
-    source: Layout
-    shape: tuple[int, ...] = GREY
-    dtype: str = "uint8"
-    screen: bool = True
+    dtype = "uint8"
+    screen = True
+
+    def __init__(self, source: Layout, shape: tuple[int, ...]) -> None:
+        self.source, self.shape = source, shape
 
     def __call__(self, observation: Any) -> NDArray[np.uint8]:
         picture, source = np.asarray(observation), self.source
-        exact = source.dtype == np.uint8
-        given, wanted = picture.dtype, source.dtype
-        if picture.shape != source.shape or (
-            given != wanted if exact else given.kind != wanted.kind
-        ):
+        exact, given, wanted = source.dtype == np.uint8, picture.dtype, source.dtype
+        same = given == wanted if exact else given.kind == wanted.kind
+        if picture.shape != source.shape or not same:
             raise EnvironmentFault(
-                f"the environment showed {picture.dtype} {picture.shape}, "
-                f"its space promises {source.dtype} {source.shape}"
+                f"the environment showed {given} {picture.shape}, "
+                f"its space promises {wanted} {source.shape}"
             )
         if source.channels_first:
             picture = np.ascontiguousarray(np.moveaxis(picture, 0, 2))
@@ -243,24 +217,14 @@ class PictureObserver:
         levels = (picture.astype(np.float32) - low) * (255.0 / (high - low))
         if not np.isfinite(levels).all():
             raise NotFinite("the environment showed a picture with values that are not finite")
-        rounded: NDArray[np.uint8] = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
-        return rounded
+        return np.asarray(np.clip(np.rint(levels), 0, 255), np.uint8)
 
 
-class VectorObserver:
-    """Arrays of numbers, flattened.
-
-    Args:
-        source: their shape.
-        scale: what they are multiplied by.
-    """
-
-    dtype = "float32"
-    screen = False
+class VectorObserver(Observer):
+    """Arrays of numbers of shape `source`, multiplied by `scale` and flattened."""
 
     def __init__(self, source: tuple[int, ...], scale: float = 1.0) -> None:
-        self.source = source
-        self.shape = (int(np.prod(source)),)
+        self.source, self.shape = source, (math.prod(source),)
         self._scale = np.float32(scale)
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
@@ -273,45 +237,36 @@ class VectorObserver:
         return _finite(values.astype(np.float32).reshape(self.shape) * self._scale)
 
 
-class OneHotObserver:
+class OneHotObserver(Observer):
     """States `start` to `start + count - 1`, one-hot."""
 
-    dtype = "float32"
-    screen = False
-
     def __init__(self, count: int, start: int) -> None:
-        self.start = start
-        self.shape = (count,)
+        self.start, self.shape = start, (count,)
         self._rows = np.eye(count, dtype=np.float32)
         self._rows.setflags(write=False)
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
-        index = int(observation) - self.start
-        if not 0 <= index < len(self._rows):
+        index, count = int(observation) - self.start, len(self._rows)
+        if not 0 <= index < count:
             raise EnvironmentFault(
                 f"the environment is in state {observation}, its space promises {self.start} "
-                f"to {self.start + len(self._rows) - 1}"
+                f"to {self.start + count - 1}"
             )
-        row: NDArray[np.float32] = self._rows[index]
-        return row
+        return np.asarray(self._rows[index])
 
 
-class FlattenedObserver:
+class FlattenedObserver(Observer):
     """Composed observations as one vector, in Gymnasium's order: Dict entries by their names."""
 
-    dtype = "float32"
-    screen = False
-
     def __init__(self, space: gym.Space[Any]) -> None:
-        self._space = space
-        self.shape = (gym.spaces.flatdim(space),)
+        self._space, self.shape = space, (gym.spaces.flatdim(space),)
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
         try:
             values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EnvironmentFault(
-                f"the environment's observation is not of its space: "
+                "the environment's observation is not of its space: "
                 f"{type(error).__name__}: {error}"
             ) from None
         if values.shape != self.shape:
@@ -321,13 +276,12 @@ class FlattenedObserver:
         return _finite(values)
 
 
-class EntryObserver:
+class EntryObserver(Observer):
     """One entry of a Dict observation."""
 
     def __init__(self, key: str, entry: Observer) -> None:
-        self.key = key
+        self.key, self._entry = key, entry
         self.shape, self.dtype, self.screen = entry.shape, entry.dtype, entry.screen
-        self._entry = entry
 
     def __call__(self, observation: Any) -> NDArray[Any]:
         if self.key not in observation:
@@ -343,8 +297,7 @@ def _entry(space: gym.spaces.Dict, key: str) -> str | None:
             raise UserError(f"env.observation_key = {key}: the observation has {known}")
         return key
     pictures = [
-        name
-        for name, entry in space.spaces.items()
+        name for name, entry in space.spaces.items()
         if isinstance(entry, gym.spaces.Box) and _layout(entry) is not None
     ]
     if len(pictures) <= 1:
@@ -379,11 +332,6 @@ def _layout(space: gym.spaces.Box) -> Layout | None:
 def _length(space: gym.Space[Any]) -> float:
     """Numbers of a flattened observation; infinite where their count is not fixed."""
     return gym.spaces.flatdim(space) if space.is_np_flattenable else math.inf
-
-
-def _stack(space: gym.Space[Any]) -> bool:
-    """Whether this looks like several frames in one array."""
-    return isinstance(space, gym.spaces.Box) and len(space.shape) >= 3
 
 
 def _finite(vector: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,11 +1,11 @@
 """The environment process: the world that does not wait.
 
 Why it is correct. It is the only writer of frames and ledger, it takes no lock, and it waits for
-nothing but the clock. It reads the action slots, which may be torn or silent, and then executes
-the default behaviour. Before every call of the world it says in the metrics what it is about to do:
-a world may take long, or never come back. Everything that it must know after a restart stands in
-the ledger and in the metrics: it goes on with the next tick number, in a new episode, and marks the
-last row of its predecessor as truncated.
+nothing but the clock. Where an action slot is torn or silent, it executes the default behaviour.
+Before every call of the world, which may take long or never come back, it says in the metrics what
+it is about to do. All that it must know after a restart stands in the ledger and in the metrics: it
+goes on with the next tick number, in a new episode, and marks the last row of its predecessor as
+truncated.
 """
 
 from __future__ import annotations
@@ -37,13 +37,7 @@ FAULTS_TOLD_EVERY_S = 10.0
 
 @dataclass
 class Episode:
-    """The episode that is being played.
-
-    Attributes:
-        number: counts up over the run.
-        start: its first tick.
-        total: sum of its rewards so far.
-    """
+    """The episode that is being played: its number in the run, first tick and rewards so far."""
 
     number: int
     start: int
@@ -64,28 +58,14 @@ class TickLoop:
     """
 
     def __init__(
-        self,
-        adapter: Adapter,
-        default: DefaultBehaviour,
-        *,
-        frames: FrameRing,
-        ledger: Ledger,
-        actions: ActionSlots,
-        record: EnvironmentRecord,
-        schedule: TickSchedule,
-        arbiter: Arbiter,
-        clock: Clock,
-        seed: int,
+        self, adapter: Adapter, default: DefaultBehaviour, *, frames: FrameRing, ledger: Ledger,
+        actions: ActionSlots, record: EnvironmentRecord, schedule: TickSchedule, arbiter: Arbiter,
+        clock: Clock, seed: int,
     ) -> None:
-        self._adapter = adapter
-        self.default = default
-        self._frames = frames
-        self._ledger = ledger
-        self._actions = actions
-        self._record = record
-        self._schedule = schedule
+        self._adapter, self.default = adapter, default
+        self._frames, self._ledger, self._actions = frames, ledger, actions
+        self._record, self._schedule, self._clock = record, schedule, clock
         self.arbiter = arbiter
-        self._clock = clock
         previous = ledger.row(ledger.newest)
         self.tick = ledger.newest + 1
         number = 0 if previous is None else int(previous["episode"]) + 1
@@ -111,24 +91,20 @@ class TickLoop:
     def _run(self, choice: Choice, now_ns: int) -> None:
         """One tick: execute, write the row, publish the frame; a new episode begins at once."""
         tick, episode = self.tick, self._episode
-        action = self._chosen_action(choice)
+        deposit = choice.payload
+        action: Action = (
+            self.default.action(self._frame, self._action) if deposit is None else deposit.action
+        )
         began_ns = self._note(Doing.STEPPING)
         step = self._adapter.step(action)
         self._record.add_step(tick, self._note(Doing.WAITING) - began_ns)
-        deposit = choice.payload
         self._ledger.write(
-            tick,
-            observed=choice.frame,
-            time_ns=now_ns,
+            tick, observed=choice.frame, time_ns=now_ns,
             registered_ns=0 if deposit is None else round(deposit.registered_at * NANO),
-            lateness_ns=now_ns - self._schedule.due_ns(tick),
-            reward=step.reward,
-            weights_version=-1 if deposit is None else deposit.version,
-            episode=episode.number,
-            worker=choice.worker,
-            source=choice.source,
+            lateness_ns=now_ns - self._schedule.due_ns(tick), reward=step.reward,
+            weights_version=-1 if deposit is None else deposit.version, episode=episode.number,
+            worker=choice.worker, source=choice.source, action=action,
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
-            action=action,
         )
         # Whoever waits for the next frame wakes up accordingly.
         self._record.behind_ns = self._now_ns() - self._schedule.due_ns(tick)
@@ -158,12 +134,6 @@ class TickLoop:
         self._record.note_doing(doing, now_ns)
         return now_ns
 
-    def _chosen_action(self, choice: Choice) -> Action:
-        if choice.payload is not None:
-            action: Action = choice.payload.action
-            return action
-        return self.default.action(self._frame, self._action)
-
     def _count(self, choice: Choice, reward: float) -> None:
         record = self._record
         if choice.source == Source.AGENT:
@@ -188,8 +158,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     adapter = open_environment(config.env)
     adapter.keep_time()
     default = DefaultBehaviour(config.env, adapter)
-    realtime = enter_realtime(config.run.realtime)
-    context.record.realtime = int(realtime)
+    context.record.realtime = int(enter_realtime(config.run.realtime))
     ledger, first = world.ledger, world.ledger.newest + 1
     ledger.truncate_episode()
     # What its predecessor was doing when it died is no business of this process.
@@ -201,8 +170,8 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     schedule = TickSchedule(adapter.rate_hz, 0, first, config.env.max_catch_up_ticks)
     loop = TickLoop(
         adapter, default, frames=world.frames, ledger=ledger, actions=world.actions,
-        record=context.record, schedule=schedule, arbiter=Arbiter(last_frame=_last_frame(ledger)),
-        clock=clock, seed=config.run.seed + first,
+        record=context.record, schedule=schedule, clock=clock, seed=config.run.seed + first,
+        arbiter=Arbiter(last_frame=_last_frame(ledger)),
     )
     gc.collect()
     gc.freeze()

@@ -31,8 +31,8 @@ def register() -> None:
             gym.register(name, entry_point=entry_point)
     for name, (rom, rewards) in PAPER_GAMES.items():
         if name not in gym.registry:
+            kwargs = {"name": rom, "rewards": rewards}
             gym.register(
-                name, entry_point="rtagent.env.gameboy.paper_games:PaperGame",
-                kwargs={"name": rom, "rewards": rewards},
+                name, entry_point="rtagent.env.gameboy.paper_games:PaperGame", kwargs=kwargs
             )
     scenes.register()

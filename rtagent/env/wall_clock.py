@@ -7,13 +7,12 @@ it moves the anchor and counts a slip, for a burst of blind ticks would do the a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NANO = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What to do about the next tick.
 
     Attributes:
@@ -51,17 +50,12 @@ class TickSchedule:
         """Decide, at the moment of waking for a tick, what was missed.
 
         Args:
-            tick: the next tick to run.
+            tick: the next tick to run; after a slip it is due now.
             now_ns: the time, at or after its due time.
-
-        Returns:
-            The ticks to catch up with. After a slip the tick is due now.
         """
-        missed = int((now_ns - self.due_ns(tick)) // self._period_ns)
-        if missed <= 0:
-            return Plan(0, 0)
+        late = now_ns - self.due_ns(tick)
+        missed = int(late // self._period_ns)
         if missed <= self._most:
-            return Plan(missed, 0)
-        slipped = now_ns - self.due_ns(tick)
-        self.anchor_ns += slipped
-        return Plan(0, slipped)
+            return Plan(max(missed, 0), 0)
+        self.anchor_ns += late
+        return Plan(0, late)

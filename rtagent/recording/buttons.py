@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from rtagent.env.gameboy.gambatte_machine import BUTTON_NAMES
+from rtagent.env.gameboy.machine import BUTTON_NAMES
 from rtagent.errors import UserError
 
 NOTHING = "NOOP"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rtagent.clock import Clock
-from rtagent.env.gameboy.gambatte_machine import BUTTON_NAMES
+from rtagent.env.gameboy.machine import BUTTON_NAMES
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.errors import UserError
 from rtagent.recording.recorder import Recorder

@@ -427,9 +427,7 @@ def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
     return run
 
 
-def test_body_forgets_what_its_predecessor_was_doing(
-    body: Callable[..., SimpleNamespace],
-) -> None:
+def test_body_forgets_what_its_predecessor_was_doing(body: Callable[..., SimpleNamespace]) -> None:
     seen: list[Doing] = []
     record = body.memory.record  # type: ignore[attr-defined]
     record.note_doing(Doing.RESETTING, 3 * NANO)
@@ -454,9 +452,8 @@ def test_faults_of_the_world_are_told_now_and_then(
     monkeypatch.setattr(stub_worlds.World, "_see", lambda world: np.zeros(3, np.float32))
     rewards = iter([0.0, np.nan] * 1000)
     monkeypatch.setattr(
-        stub_worlds.World, "step", lambda world, action: (
-            world._see(), next(rewards), False, False, {}
-        ),
+        stub_worlds.World, "step", lambda world,
+        action: (world._see(), next(rewards), False, False, {}),
     )
     # 15 s of 20 Hz: told twice, at the first fault and at the first after ten seconds.
     context = body(300, start_s=10.0)

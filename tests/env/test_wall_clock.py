@@ -66,8 +66,7 @@ def test_nothing_is_caught_up_where_none_is_allowed() -> None:
 
 
 @given(
-    st.sampled_from(RATES),
-    st.integers(0, 100),
+    st.sampled_from(RATES), st.integers(0, 100),
     st.lists(st.integers(0, 3 * NANO), min_size=1, max_size=20),
 )
 def test_whatever_holds_it_up(rate_hz: float, most: int, hold_ups_ns: list[int]) -> None:

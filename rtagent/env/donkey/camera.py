@@ -85,9 +85,7 @@ class CameraConfig:
             ProtocolError: names the field.
         """
         sides = (self.img_w, self.img_h)
-        if (
-            min(sides) < SMALLEST_SIDE or max(sides) > LARGEST_SIDE or self.pixels > MOST_PIXELS
-        ):
+        if min(sides) < SMALLEST_SIDE or max(sides) > LARGEST_SIDE or self.pixels > MOST_PIXELS:
             raise ProtocolError(f"img_w, img_h = {self.img_w}, {self.img_h}: 8 x 8 to 1280 x 960")
         if self.img_d not in (1, 3):
             raise ProtocolError(f"img_d = {self.img_d}: 1 or 3")
@@ -151,9 +149,7 @@ class Camera:
         self._rows = slice(rows[0], rows[-1] + 1) if len(rows) else slice(0, 0)
         self._right, self._ahead = (
             np.where(seen, reach * side + offset, 0.0)[self._rows].astype(np.float32)
-            for side, offset in (
-                (right, config.offset_x), (ahead, FORWARD + config.offset_z)
-            )
+            for side, offset in ((right, config.offset_x), (ahead, FORWARD + config.offset_z))
         )
         clear = np.where(seen, 1.0 - (np.minimum(far, FURTHEST) / FURTHEST) ** 1.5, 0.0)
         clear = clear[self._rows, :, None]
@@ -255,14 +251,11 @@ def _sky_at(
     column = np.arctan2(right, ahead) / (2 * np.pi) * _PANORAMA_WIDTH
     up = np.arctan2(-down, np.hypot(right, ahead)) / (np.pi / 2) * _SKY_ROWS
     return (
-        np.round(column).astype(np.intp),
-        np.clip(np.round(up), 0, _SKY_ROWS - 1).astype(np.intp),
+        np.round(column).astype(np.intp), np.clip(np.round(up), 0, _SKY_ROWS - 1).astype(np.intp),
     )
 
 
-def _noise(
-    config: CameraConfig, random: np.random.Generator
-) -> list[tuple[Picture, Picture]]:
+def _noise(config: CameraConfig, random: np.random.Generator) -> list[tuple[Picture, Picture]]:
     """Pictures to be added and subtracted, made once."""
     shape = (config.img_h, config.img_w, 3)
     noise = []

@@ -111,9 +111,7 @@ def _dashes(
     points = _pixels(_beside(track, offset), low)
     each = round(DASH / SPACING)
     dashes = [points[i : i + each + 1] for i in range(0, len(points) - 2 * each, 2 * each)]
-    cv2.polylines(
-        ground, dashes, False, colour, round(width * PIXELS_PER_UNIT), cv2.LINE_8, _BITS
-    )
+    cv2.polylines(ground, dashes, False, colour, round(width * PIXELS_PER_UNIT), cv2.LINE_8, _BITS)
 
 
 def _starting_line(ground: Picture, track: Track, low: NDArray[np.float64]) -> None:

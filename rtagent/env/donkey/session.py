@@ -75,9 +75,7 @@ class Session:
     race: Race | None = None
     time: float = 0.0
     _scene: str = ""
-    _configs: dict[str, CameraConfig] = field(
-        default_factory=lambda: {"image": CameraConfig()}
-    )
+    _configs: dict[str, CameraConfig] = field(default_factory=lambda: {"image": CameraConfig()})
     _cameras: dict[str, Camera] = field(default_factory=dict)
     """Made when a picture is asked for: who changes them often pays once."""
     _replies: list[Message] = field(default_factory=list)
@@ -178,9 +176,7 @@ class Session:
         return self.drive
 
     def _get_scene_names(self, message: Message) -> None:
-        self._replies.append(
-            {"msg_type": "scene_names", "scene_names": list(SCENES.values())}
-        )
+        self._replies.append({"msg_type": "scene_names", "scene_names": list(SCENES.values())})
 
     def _load_scene(self, message: Message) -> None:
         scene = message.get("scene_name")

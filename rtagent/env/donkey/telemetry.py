@@ -18,12 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from rtagent.env.donkey.protocol import (
-    LONGEST_FROM_SIMULATOR,
-    Message,
-    ProtocolError,
-    number,
-)
+from rtagent.env.donkey.protocol import LONGEST_FROM_SIMULATOR, Message, ProtocolError, number
 
 NO_HIT = "none"
 FORMATS = ("JPEG", "PNG", "TGA")

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rtagent.env.gameboy.environment import BundledGame
-from rtagent.env.gameboy.gambatte_machine import Snapshot
+from rtagent.env.gameboy.environment import BundledGame, Frame, Info
+from rtagent.env.gameboy.machine import Snapshot
 from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
 
@@ -29,10 +26,8 @@ _PICTURE_FRAMES = 12
 pictures of both creatures."""
 _CHANCE_FRAMES = 32
 """An episode that begins at a saved state begins up to so many frames later: chance moves on."""
-_FIGURES = {
-    "encounter": "u8", "screen": "u8", "turn": "u8", "own_hp": "u8", "opponent_hp": "u8",
-    "wins": "u16le", "catches": "u16le", "losses": "u16le",
-}
+_BYTES = ("encounter", "screen", "turn", "own_hp", "opponent_hp")
+_WORDS = ("wins", "catches", "losses")
 
 
 class Duel(BundledGame):
@@ -41,38 +36,33 @@ class Duel(BundledGame):
     Observation: uint8 (84, 84), grey levels. Actions: 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT, 5 DOWN,
     6 NOOP. Reward: +1 for an opponent defeated or caught, -1 for an encounter lost; each of them
     terminates the episode. After a success the next encounter comes, after a loss the same again.
+
+    Args:
+        render_mode: none or `rgb_array`.
+        encounter: where a sequence begins, 1 to 64.
+        opponents: `sequence`: one encounter after the other, as the game goes on; `random`: each
+            episode begins at the saved state of any encounter.
+        max_ticks: length at which an episode is truncated, whose encounter then begins again; 0:
+            never.
+
+    Raises:
+        UserError: an argument is illegal, or the cartridge is missing or not the right one.
+        RuntimeError: this process runs a Game Boy already.
     """
 
     noop_action = 6
 
     def __init__(
-        self,
-        render_mode: str | None = None,
-        encounter: int = 1,
-        opponents: Literal["sequence", "random"] = "sequence",
-        max_ticks: int = MAX_TICKS,
+        self, render_mode: str | None = None, encounter: int = 1,
+        opponents: Literal["sequence", "random"] = "sequence", max_ticks: int = MAX_TICKS,
     ) -> None:
-        """Boot the cartridge and prepare the saved states.
-
-        Args:
-            render_mode: none or `rgb_array`.
-            encounter: where a sequence begins, 1 to 64.
-            opponents: `sequence`: one encounter after the other, as the game goes on; `random`:
-                each episode begins at the saved state of any encounter.
-            max_ticks: length at which an episode is truncated; 0: never. Its encounter begins
-                again.
-
-        Raises:
-            UserError: an argument is illegal, or the cartridge is missing or not the right one.
-            RuntimeError: this process runs a Game Boy already.
-        """
         if opponents not in ("sequence", "random"):
             raise UserError(f"opponents = {opponents!r}: expected sequence or random")
         self._first = _checked(encounter)
         super().__init__("duel", max_ticks, render_mode)
         self._random = opponents == "random"
         self._decided = True
-        self._score: tuple[int, int] = (0, 0)
+        self._score = (0, 0)
         self._run((), _PICTURE_FRAMES)
         self._title = self._machine.snapshot()
         self._states: dict[int, Snapshot] = {}
@@ -80,9 +70,7 @@ class Duel(BundledGame):
             self._state_of(each)
         self._began: Snapshot | None = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Frame, Info]:
         """Begin an episode.
 
         Args:
@@ -90,8 +78,8 @@ class Duel(BundledGame):
             options: `encounter`: begin at the saved state of this one.
 
         Returns:
-            The first frame, and encounter, screen, turn, own_hp, opponent_hp, wins, catches and
-            losses.
+            The first frame, and the figures encounter, screen, turn, own_hp, opponent_hp, wins,
+            catches and losses.
 
         Raises:
             UserError: there is no such encounter.
@@ -103,7 +91,8 @@ class Duel(BundledGame):
         elif wanted is None and (seed is not None or self._began is None):
             wanted = self._first
         if wanted is not None:
-            self._begin_at(_checked(wanted))
+            self._machine.restore(self._state_of(_checked(wanted)))
+            self._run((), int(self.np_random.integers(_CHANCE_FRAMES)))
         elif not self._decided and self._began is not None:
             self._machine.restore(self._began)
         self._began = self._machine.snapshot()
@@ -113,7 +102,7 @@ class Duel(BundledGame):
         self._score = _score(info)
         return to_grey(self._machine.screen()).copy(), info
 
-    def _judged(self) -> tuple[float, bool, dict[str, Any]]:
+    def _judged(self) -> tuple[float, bool, Info]:
         info = self._info()
         score, before = _score(info), self._score
         reward = float((score[0] - before[0]) - (score[1] - before[1]))
@@ -121,15 +110,10 @@ class Duel(BundledGame):
         self._score = score
         return reward, self._decided, info
 
-    def _begin_at(self, encounter: int) -> None:
-        self._machine.restore(self._state_of(encounter))
-        self._run((), int(self.np_random.integers(_CHANCE_FRAMES)))
-
     def _state_of(self, encounter: int) -> Snapshot:
         """The machine at the first menu of an encounter, reached by the title screen's choice."""
-        state = self._states.get(encounter)
-        if state is not None:
-            return state
+        if encounter in self._states:
+            return self._states[encounter]
         self._machine.restore(self._title)
         for _ in range(1, encounter):
             self._run(("RIGHT",), 1)
@@ -144,14 +128,12 @@ class Duel(BundledGame):
         self._states[encounter] = self._machine.snapshot()
         return self._states[encounter]
 
-    def _info(self) -> dict[str, Any]:
-        return {
-            name: self._u8(name) if kind == "u8" else self._u16(name)
-            for name, kind in _FIGURES.items()
-        }
+    def _info(self) -> Info:
+        figures = {name: self._u8(name) for name in _BYTES}
+        return figures | {name: self._u16(name) for name in _WORDS}
 
 
-def _score(info: dict[str, Any]) -> tuple[int, int]:
+def _score(info: Info) -> tuple[int, int]:
     """Successes and losses of the run so far."""
     return info["wins"] + info["catches"], info["losses"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -21,8 +21,11 @@ MAGIC = 0x5A
 BOOT_FRAMES = 120
 """Far more than a bundled game needs to start."""
 
+Frame: TypeAlias = NDArray[np.uint8]
+Info: TypeAlias = dict[str, Any]
 
-class GameBoyEnv(gym.Env[NDArray[np.uint8], np.int64]):
+
+class GameBoyEnv(gym.Env[Frame, np.int64]):
     """A machine that is observed in grey levels, uint8 (84, 84), and played by its buttons.
 
     Args:
@@ -40,10 +43,7 @@ class GameBoyEnv(gym.Env[NDArray[np.uint8], np.int64]):
     _machine: Machine
 
     def __init__(
-        self,
-        buttons: Sequence[tuple[str, ...]],
-        meanings: Sequence[str],
-        max_ticks: int,
+        self, buttons: Sequence[tuple[str, ...]], meanings: Sequence[str], max_ticks: int,
         render_mode: str | None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -59,9 +59,7 @@ class GameBoyEnv(gym.Env[NDArray[np.uint8], np.int64]):
         """A word for each action."""
         return list(self._meanings)
 
-    def step(
-        self, action: int | np.int64
-    ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.int64) -> tuple[Frame, float, bool, bool, Info]:
         """Hold the action's buttons for one frame of the machine.
 
         Returns:
@@ -74,11 +72,11 @@ class GameBoyEnv(gym.Env[NDArray[np.uint8], np.int64]):
         truncated = not over and 0 < self._max_ticks <= self._ticks
         return to_grey(self._machine.screen()), reward, over, truncated, info
 
-    def _judged(self) -> tuple[float, bool, dict[str, Any]]:
+    def _judged(self) -> tuple[float, bool, Info]:
         """Reward of the newest frame, whether the episode is over, and what is known."""
         raise NotImplementedError
 
-    def render(self) -> NDArray[np.uint8] | None:
+    def render(self) -> Frame | None:
         """The picture in full: uint8 RGB (144, 160, 3); none without `render_mode`."""
         return self._machine.screen() if self.render_mode else None
 
@@ -86,14 +84,18 @@ class GameBoyEnv(gym.Env[NDArray[np.uint8], np.int64]):
         """Switch the machine off; may be called twice."""
         self._machine.close()
 
+    def _run(self, buttons: tuple[str, ...], frames: int) -> None:
+        self._machine.press(buttons)
+        for _ in range(frames):
+            self._machine.step()
+
 
 class BundledGame(GameBoyEnv):
     """A game that comes with rtagent, switched on.
 
     Args:
         folder: of its cartridge and manifest.
-        max_ticks: as in `GameBoyEnv`.
-        render_mode: as in `GameBoyEnv`.
+        max_ticks, render_mode: as in `GameBoyEnv`.
 
     Raises:
         UserError: an argument is illegal, or the cartridge is missing or not the right one.
@@ -109,16 +111,10 @@ class BundledGame(GameBoyEnv):
         self._machine = GameBoy(rom.read())
         self._run_until("magic", MAGIC)
 
-    def _run(self, buttons: tuple[str, ...], frames: int) -> None:
-        self._machine.press(buttons)
-        for _ in range(frames):
-            self._machine.step()
-
     def _run_until(self, name: str, value: int, buttons: tuple[str, ...] = ()) -> None:
         """Run until a variable has a value."""
-        self._machine.press(buttons)
         for _ in range(BOOT_FRAMES):
-            self._machine.step()
+            self._run(buttons, 1)
             if self._u8(name) == value:
                 return
         found = self._u8(name)
@@ -136,11 +132,7 @@ class BundledGame(GameBoyEnv):
 
 
 def at_least_0(name: str, value: Any) -> int:
-    """A whole number that an argument must be.
-
-    Raises:
-        UserError: it is not.
-    """
+    """A whole number that an argument must be, or a UserError."""
     if type(value) is not int or value < 0:
         raise UserError(f"env.kwargs.{name} = {value!r}: expected a whole number, 0 or more")
     return value

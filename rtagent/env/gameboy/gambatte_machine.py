@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,18 +18,10 @@ from numpy.typing import NDArray
 from stable_retro import RetroEmulator
 from stable_retro.data import GameData
 
-HEIGHT, WIDTH = 144, 160
+from rtagent.env.gameboy.machine import Machine, Snapshot, check_buttons
+
 BUTTONS = ("B", None, "SELECT", "START", "UP", "DOWN", "LEFT", "RIGHT", "A")
 """The core's order of buttons; the second place is unused."""
-BUTTON_NAMES = tuple(each for each in BUTTONS if each)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The whole machine at one moment: the core's state, and the picture it was showing."""
-
-    state: bytes
-    picture: NDArray[np.uint8]
 
 
 class Ram:
@@ -56,24 +47,22 @@ class Ram:
         self._extract = _Off().extract
 
 
-class GameBoy:
+class GameBoy(Machine):
     """One running machine; a process can hold one at a time.
 
-    Attributes:
-        ram: the machine's memory.
+    Args:
+        rom: the cartridge's image, or the file that holds it.
+
+    Raises:
+        RuntimeError: this process runs a Game Boy already.
+        ValueError: the image is not a cartridge.
+        OSError: the file cannot be read.
     """
 
+    ram: Ram
+
     def __init__(self, rom: bytes | Path) -> None:
-        """Switch the machine on, with no button held and no frame run.
-
-        Args:
-            rom: the cartridge's image, or the file that holds it.
-
-        Raises:
-            RuntimeError: this process runs a Game Boy already.
-            ValueError: the image is not a cartridge.
-            OSError: the file cannot be read.
-        """
+        super().__init__()
         image = rom if isinstance(rom, bytes) else rom.read_bytes()
         # An emulator nobody refers to any more still counts until it is collected.
         gc.collect()
@@ -82,44 +71,30 @@ class GameBoy:
         self._emulator.configure_data(self._data)
         self.ram = Ram(self._data.memory)
         self._masks: dict[tuple[str, ...], NDArray[np.uint8]] = {}
-        self._picture: NDArray[np.uint8] | None = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
 
     def press(self, buttons: Iterable[str] = ()) -> None:
-        """Hold exactly these buttons from the next frame on.
-
-        Args:
-            buttons: names out of `BUTTON_NAMES`.
-
-        Raises:
-            ValueError: a name is unknown.
-        """
+        """See `Machine`."""
         names = tuple(buttons)
         mask = self._masks.get(names)
         if mask is None:
-            mask = self._masks[names] = _mask(names)
+            check_buttons(names)
+            mask = self._masks[names] = np.array([each in names for each in BUTTONS], np.uint8)
         self._emulator.set_button_mask(mask, 0)
 
     def step(self) -> None:
-        """Run one frame."""
+        """See `Machine`."""
         self._emulator.step()
         self._picture = None
 
-    def screen(self) -> NDArray[np.uint8]:
-        """The picture shown after the last frame: uint8 RGB (144, 160, 3)."""
-        if self._picture is None:
-            self._picture = self._emulator.get_screen()
-        return self._picture
+    def _shown(self) -> NDArray[np.uint8]:
+        return cast("NDArray[np.uint8]", self._emulator.get_screen())
 
     def snapshot(self) -> Snapshot:
-        """The machine as it is now; held buttons are not part of it."""
+        """See `Machine`."""
         return Snapshot(self._emulator.get_state(), self.screen())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a snapshot.
-
-        Raises:
-            ValueError: the snapshot was not taken from this cartridge.
-        """
+        """See `Machine`."""
         if not self._emulator.set_state(snapshot.state):
             raise ValueError("this snapshot was not taken from this cartridge")
         self._picture = snapshot.picture
@@ -155,13 +130,3 @@ def _start(image: bytes) -> Any:
                     "first, or use another process"
                 ) from None
             raise ValueError(f"not a Game Boy cartridge ({len(image)} bytes)") from None
-
-
-def _mask(names: tuple[str, ...]) -> NDArray[np.uint8]:
-    mask = np.zeros(len(BUTTONS), np.uint8)
-    for name in names:
-        if name not in BUTTON_NAMES:
-            known = ", ".join(BUTTON_NAMES)
-            raise ValueError(f"unknown button {name!r}; a Game Boy has {known}")
-        mask[BUTTONS.index(name)] = 1
-    return mask

@@ -11,15 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rtagent.env.gameboy.environment import GameBoyEnv, at_least_0
-from rtagent.env.gameboy.gambatte_machine import BUTTON_NAMES, Snapshot
+from rtagent.env.gameboy.environment import Frame, GameBoyEnv, Info, at_least_0
 from rtagent.env.gameboy.key_script import SUFFIX, Keys, load_keys
-from rtagent.env.gameboy.machine import Machine, switch_on
+from rtagent.env.gameboy.machine import BUTTON_NAMES, Snapshot, switch_on
 from rtagent.env.gameboy.rewards import Judge, Rules, Values, load_rules, over_at
-from rtagent.env.gameboy.rom_file import RomFile, read_rom
+from rtagent.env.gameboy.rom_file import read_rom
 from rtagent.env.gameboy.state_trial import check_states
 from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
@@ -52,42 +48,32 @@ class Game(GameBoyEnv):
     Observation: uint8 (84, 84), grey levels. Actions: by default 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT,
     5 DOWN, 6 NOOP. Reward and the end of an episode: as the reward file says; `info` holds its
     variables, and at the end `ended_by`, the name of the condition.
+
+    Args:
+        rom: file of the cartridge.
+        rewards: reward file, see `rewards.py`; only `rtagent rom record --states` needs none.
+        start: file of the state in which every episode begins, as `save_state` or the backend's own
+            tools write it, or a script of keys, whose name ends in `.keys`, that leads to it (see
+            `key_script.py`); or a folder of such files, among which `reset` picks. If empty, after
+            `boot_frames`.
+        actions: for each action its buttons, such as `A`, `RIGHT+A` or `NOOP`.
+        max_ticks: length at which an episode is truncated; 0: never.
+        boot_frames: frames that the cartridge runs, untouched, before the start is taken.
+        title: refuse a cartridge that its header calls something else.
+        sha1: refuse a cartridge with another hash.
+        backend: `gambatte` or `pyboy`.
+        render_mode: none or `rgb_array`.
+
+    Raises:
+        UserError: an argument is illegal, or a file is missing or not what it should be.
+        RuntimeError: this process runs a gambatte core already.
     """
 
     def __init__(
-        self,
-        rom: str | Path = "",
-        rewards: str | Path = "",
-        start: str | Path = "",
-        actions: Sequence[str] = PAPER_ACTIONS,
-        max_ticks: int = 0,
-        boot_frames: int = BOOT_FRAMES,
-        title: str = "",
-        sha1: str = "",
-        backend: str = "gambatte",
-        render_mode: str | None = None,
+        self, rom: str | Path = "", rewards: str | Path = "", start: str | Path = "",
+        actions: Sequence[str] = PAPER_ACTIONS, max_ticks: int = 0, boot_frames: int = BOOT_FRAMES,
+        title: str = "", sha1: str = "", backend: str = "gambatte", render_mode: str | None = None,
     ) -> None:
-        """Boot the cartridge and go to the start.
-
-        Args:
-            rom: file of the cartridge.
-            rewards: reward file, see `rewards.py`; only `rtagent rom record --states` needs none.
-            start: file of the state in which every episode begins, as `save_state` or the backend's
-                own tools write it, or a script of keys, whose name ends in `.keys`, that leads to
-                it (see `key_script.py`); or a folder of such files, among which `reset` picks.
-                If None, after `boot_frames`.
-            actions: for each action its buttons, such as `A`, `RIGHT+A` or `NOOP`.
-            max_ticks: length at which an episode is truncated; 0: never.
-            boot_frames: frames that the cartridge runs, untouched, before the start is taken.
-            title: refuse a cartridge that its header calls something else.
-            sha1: refuse a cartridge with another hash.
-            backend: `gambatte` or `pyboy`.
-            render_mode: none or `rgb_array`.
-
-        Raises:
-            UserError: an argument is illegal, or a file is missing or not what it should be.
-            RuntimeError: this process runs a gambatte core already.
-        """
         buttons, meanings = _parse_actions(actions)
         super().__init__(buttons, meanings, max_ticks, render_mode)
         boot_frames = at_least_0("boot_frames", boot_frames)
@@ -97,12 +83,18 @@ class Game(GameBoyEnv):
         self._rules = Rules({}, {}, {}) if walks else load_rules(_path("rewards", rewards))
         self._endless = not self._rules.done and not self._max_ticks
         cartridge = read_rom(_path("rom", rom))
-        _check_identity(cartridge, str(rom), title, sha1)
+        if title and cartridge.title != title:
+            raise UserError(f"{rom} is called {cartridge.title!r}, expected {title!r}")
+        if sha1 and cartridge.sha1 != str(sha1).lower():
+            raise UserError(f"{rom}: sha1 expected {sha1}, found {cartridge.sha1}")
         begins = _begins(_path("start", start)) if start else [_Begin("the start")]
         self._judge = Judge(self._rules)
-        self._machine = _started(backend, cartridge)
         try:
-            self._run([(boot_frames, ())])
+            self._machine = switch_on(backend, cartridge.image)
+        except ValueError as error:
+            raise UserError(f"the emulator refuses the cartridge: {error}") from None
+        try:
+            self._run((), boot_frames)
             booted = self._machine.snapshot()
             check_states(self._machine, {each.name: each.state for each in begins if each.state})
             self._starts = [self._prepare(booted, each) for each in begins]
@@ -116,14 +108,8 @@ class Game(GameBoyEnv):
         said = "its reward file has no [done] and max_ticks is 0: no episode ever ends"
         return [said] if endless else []
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin an episode at one of the starts.
-
-        Args:
-            seed: decides which start this and the following episodes take.
-            options: ignored.
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Frame, Info]:
+        """Begin an episode at one of the starts; the seed decides which ones are taken from now on.
 
         Returns:
             The first frame, and the variables of the reward file.
@@ -135,7 +121,7 @@ class Game(GameBoyEnv):
         self._judge.begin(values)
         return to_grey(self._machine.screen()).copy(), _info(values)
 
-    def _judged(self) -> tuple[float, bool, dict[str, Any]]:
+    def _judged(self) -> tuple[float, bool, Info]:
         values = self._values()
         reward, ended_by = self._judge.step(values)
         info = _info(values)
@@ -144,11 +130,7 @@ class Game(GameBoyEnv):
         return reward, bool(ended_by), info
 
     def save_state(self, path: Path) -> None:
-        """Write the machine as it is now, for `env.kwargs.start`.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the machine as it is now, for `env.kwargs.start`; OSError if it cannot be."""
         with appearing(path, ".state-") as write:
             write(gzip.compress(self._machine.snapshot().state, mtime=0))
 
@@ -161,20 +143,11 @@ class Game(GameBoyEnv):
                 "the middle of the game, or keys that lead there, as env.kwargs.start"
             )
 
-    def close(self) -> None:
-        """Switch the machine off; may be called twice."""
-        self._machine.close()
-
-    def _run(self, keys: Keys) -> None:
-        for frames, buttons in keys:
-            self._machine.press(buttons)
-            for _ in range(frames):
-                self._machine.step()
-        self._machine.press()
-
     def _prepare(self, booted: Snapshot, begin: _Begin) -> Snapshot:
         self._machine.restore(booted)
-        self._run(begin.keys)
+        for frames, buttons in begin.keys:
+            self._run(buttons, frames)
+        self._machine.press()
         if begin.state:
             try:
                 self._machine.restore(Snapshot(begin.state, self._machine.screen()))
@@ -184,12 +157,6 @@ class Game(GameBoyEnv):
                 ) from None
             # A state brings no picture along.
             self._machine.step()
-        self._check_variables()
-        if not FREE_PLAY.get():
-            self.check_begun(begin.name)
-        return self._machine.snapshot()
-
-    def _check_variables(self) -> None:
         for name, variable in self._rules.variables.items():
             try:
                 variable.read(self._machine.ram.u8)
@@ -198,27 +165,16 @@ class Game(GameBoyEnv):
                     f"variables.{name} of the reward file lies at {variable.address:#x} to "
                     f"{variable.last:#x}, where this cartridge has no memory that can be read"
                 ) from None
+        if not FREE_PLAY.get():
+            self.check_begun(begin.name)
+        return self._machine.snapshot()
 
     def _values(self) -> Values:
         return self._rules.read(self._machine.ram.u8)
 
 
-def _info(values: Values) -> dict[str, Any]:
+def _info(values: Values) -> Info:
     return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
-
-
-def _started(backend: str, cartridge: RomFile) -> Machine:
-    try:
-        return switch_on(backend, cartridge.image)
-    except ValueError as error:
-        raise UserError(f"the emulator refuses the cartridge: {error}") from None
-
-
-def _check_identity(cartridge: RomFile, path: str, title: str, sha1: str) -> None:
-    if title and cartridge.title != title:
-        raise UserError(f"{path} is called {cartridge.title!r}, expected {title!r}")
-    if sha1 and cartridge.sha1 != str(sha1).lower():
-        raise UserError(f"{path}: sha1 expected {sha1}, found {cartridge.sha1}")
 
 
 def _begins(path: Path) -> list[_Begin]:
@@ -230,19 +186,13 @@ def _begins(path: Path) -> list[_Begin]:
     if not 0 < len(paths) <= MAX_STARTS:
         raise UserError(f"{len(paths)} starts in {path}: expected 1 to {MAX_STARTS}")
     return [
-        _Begin(str(each), keys=load_keys(each))
-        if each.suffix == SUFFIX
-        else _Begin(str(each), state=read_state(each))
-        for each in paths
+        _Begin(str(each), load_keys(each)) if each.suffix == SUFFIX
+        else _Begin(str(each), state=read_state(each)) for each in paths
     ]
 
 
 def read_state(path: Path) -> bytes:
-    """The content of a saved state, unpacked.
-
-    Raises:
-        UserError: it cannot be read, or is no state.
-    """
+    """The content of a saved state, unpacked, or a UserError."""
     try:
         content = read_regular(path, MAX_STATE_BYTES)
         if content[:2] == b"\x1f\x8b":
@@ -257,9 +207,7 @@ def read_state(path: Path) -> bytes:
     return content
 
 
-def _parse_actions(
-    actions: Sequence[str],
-) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+def _parse_actions(actions: Sequence[str]) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
     if isinstance(actions, str) or not isinstance(actions, Iterable) or len(actions) < 2:
         raise UserError(f"env.kwargs.actions = {actions!r}: expected a list of two or more actions")
     buttons = tuple(_buttons_of(action) for action in actions)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rtagent.env.gameboy.gambatte_machine import BUTTON_NAMES
+from rtagent.env.gameboy.machine import BUTTON_NAMES
 from rtagent.errors import UserError
 from rtagent.files.regular_file import read_regular
 
@@ -26,11 +26,7 @@ Keys = list[tuple[int, tuple[str, ...]]]
 
 
 def load_keys(path: Path) -> Keys:
-    """Read a script.
-
-    Raises:
-        UserError: it cannot be read, or a line is wrong; the message names it.
-    """
+    """Read a script; a UserError names the line that is wrong."""
     try:
         return parse_keys(read_regular(path, MAX_FILE_BYTES).decode())
     except OSError as error:
@@ -40,11 +36,7 @@ def load_keys(path: Path) -> Keys:
 
 
 def parse_keys(text: str) -> Keys:
-    """Read the lines of a script.
-
-    Raises:
-        ValueError: names the line that is wrong.
-    """
+    """Read the lines of a script; a ValueError names the one that is wrong."""
     keys: Keys = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()

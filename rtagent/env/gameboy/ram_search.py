@@ -7,7 +7,9 @@ state before. A place that disagrees once is out. Pure: memory in, places out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,15 +48,8 @@ class Look:
     relation: str | None = None
 
 
-@dataclass(frozen=True)
-class Place:
-    """A place that agrees with all that is known.
-
-    Attributes:
-        address: of its first byte.
-        type: as a reward file names it.
-        values: in each state.
-    """
+class Place(NamedTuple):
+    """A place that agrees with all that is known: its first byte, type, and value in each state."""
 
     address: int
     type: str
@@ -69,7 +64,7 @@ def search(looks: Sequence[Look], types: Sequence[str] = tuple(TYPES)) -> list[P
         types: to try, of `TYPES`.
 
     Returns:
-        By size, then address; of a number of several bytes, those of fewer bytes that agree too.
+        By size, then address.
     """
     found: list[Place] = []
     for name in sorted(types, key=lambda name: TYPES[name].size):
@@ -104,15 +99,9 @@ def _numbers(memory: NDArray[np.int16], kind: Variable) -> Numbers:
 
 
 def memory_of(byte_at: Callable[[int], int]) -> NDArray[np.int16]:
-    """All that can be read.
-
-    Args:
-        byte_at: the byte at an address; IndexError where there is none.
-    """
+    """All that can be read, by the byte at an address; IndexError where there is none."""
     memory = np.full(HIGHEST - LOWEST + 1, -1, np.int16)
     for at in range(len(memory)):
-        try:
+        with suppress(IndexError):
             memory[at] = byte_at(LOWEST + at)
-        except IndexError:
-            continue
     return memory

@@ -95,11 +95,11 @@ class Variable:
         )
 
     def _element(self, content: list[int]) -> int:
+        if not self.bcd:
+            return int.from_bytes(content, "big" if self.big_endian else "little")
         number = 0
         for byte in content if self.big_endian else reversed(content):
-            number = number * 100 + (byte >> 4) * 10 + (byte & 15) if self.bcd else (
-                number << 8 | byte
-            )
+            number = number * 100 + (byte >> 4) * 10 + (byte & 15)
         return number
 
 
@@ -134,11 +134,7 @@ class Rules:
 
 
 class Judge:
-    """Gives the rewards of one episode after the other.
-
-    Args:
-        rules: what counts.
-    """
+    """Gives the rewards of one episode after the other."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -151,10 +147,7 @@ class Judge:
         self._given = set()
 
     def step(self, values: Values) -> tuple[float, str]:
-        """Judge one frame.
-
-        Args:
-            values: the variables after it.
+        """Judge one frame by the variables after it.
 
         Returns:
             Its reward, and the name of the condition that ends the episode, empty if none does.
@@ -168,27 +161,23 @@ class Judge:
                 self._given.add(name)
                 reward += term.weight * amount
         before, self._before = self._before, values
-        for name, term in self._rules.done.items():
-            if _holds(term, before[term.variable], values[term.variable]):
-                return reward, name
-        return reward, ""
+        return reward, _ended_by(self._rules, before, values)
 
 
 def over_at(rules: Rules, values: Values) -> str:
     """The condition by which an episode that begins with these values is over, empty if none."""
+    return _ended_by(rules, values, values)
+
+
+def _ended_by(rules: Rules, before: Values, now: Values) -> str:
     for name, term in rules.done.items():
-        if _holds(term, values[term.variable], values[term.variable]):
+        if _holds(term, before[term.variable], now[term.variable]):
             return name
     return ""
 
 
 def load_rules(path: Path) -> Rules:
-    """Read a reward file.
-
-    Raises:
-        UserError: it cannot be read, or something in it is wrong; the line names file, key and
-            value.
-    """
+    """Read a reward file, or raise a UserError that names file, key and value."""
     try:
         return parse_rules(read_toml(path, MAX_FILE_BYTES))
     except OSError as error:
@@ -198,11 +187,7 @@ def load_rules(path: Path) -> Rules:
 
 
 def parse_rules(tables: Mapping[str, Any]) -> Rules:
-    """Check the three tables.
-
-    Raises:
-        ValueError: names the key and the value that are wrong.
-    """
+    """Check the three tables; a ValueError names the key and the value that are wrong."""
     _known("", tables, ("variables", "reward", "done"))
     variables = {
         name: _variable(f"variables.{name}", entry)
@@ -211,13 +196,11 @@ def parse_rules(tables: Mapping[str, Any]) -> Rules:
     reward = _table("reward", tables)
     if not reward:
         raise ValueError("reward: at least one term is needed")
+    done = _table("done", tables)
     return Rules(
         variables,
         {name: _term(f"reward.{name}", each, variables, reward) for name, each in reward.items()},
-        {
-            name: _term(f"done.{name}", each, variables, None)
-            for name, each in _table("done", tables).items()
-        },
+        {name: _term(f"done.{name}", each, variables, None) for name, each in done.items()},
     )
 
 
@@ -282,36 +265,23 @@ def _term(
     found = [each for each in EXPRESSIONS if each in entry]
     if len(found) != 1:
         raise ValueError(f"{key}: expected exactly one of {', '.join(EXPRESSIONS)}")
-    expression = found[0]
-    name = entry[expression]
+    expression, name = found[0], entry[found[0]]
     if not isinstance(name, str) or name not in variables:
         known = ", ".join(variables) or "none"
         raise ValueError(f"{key}.{expression} = {name!r}: unknown variable; there are: {known}")
     if (expression in _WITH_VALUE) != ("value" in entry):
         needs = "needs" if expression in _WITH_VALUE else "takes no"
         raise ValueError(f"{key}: {expression} {needs} value")
-    return Term(
-        expression,
-        name,
-        _whole(f"{key}.value", entry.get("value", 0), 0, variables[name].maximum),
-        _weight(f"{key}.weight", entry.get("weight", 1)),
-        _unless(f"{key}.unless", entry.get("unless", []), terms or {}),
-    )
-
-
-def _unless(key: str, names: Any, terms: Mapping[str, Any]) -> tuple[str, ...]:
-    if not isinstance(names, list):
-        raise ValueError(f"{key} = {names!r}: expected a list of names out of reward")
-    for name in names:
-        if not isinstance(name, str) or name not in terms:
-            raise ValueError(f"{key}: {name!r} is not in reward")
-    return tuple(names)
-
-
-def _weight(key: str, value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{key} = {value!r}: expected a finite number")
-    return float(value)
+    value = _whole(f"{key}.value", entry.get("value", 0), 0, variables[name].maximum)
+    weight, unless = entry.get("weight", 1), entry.get("unless", [])
+    if type(weight) not in (int, float) or not math.isfinite(weight):
+        raise ValueError(f"{key}.weight = {weight!r}: expected a finite number")
+    if not isinstance(unless, list):
+        raise ValueError(f"{key}.unless = {unless!r}: expected a list of names out of reward")
+    for each in unless:
+        if not isinstance(each, str) or each not in (terms or {}):
+            raise ValueError(f"{key}.unless: {each!r} is not in reward")
+    return Term(expression, name, value, float(weight), tuple(unless))
 
 
 def _whole(key: str, value: Any, low: int, high: int) -> int:

@@ -28,11 +28,9 @@ class Rom:
     Attributes:
         title: the game's name.
         path: the cartridge's image.
-        sha1: expected SHA-1 of the image, lower-case hex.
-        sha256: expected SHA-256 of the image, lower-case hex.
+        sha1, sha256: what the image has to have, lower-case hex.
         licence: terms under which it may be used.
-        actions: for each action the buttons that it holds.
-        action_meanings: for each action a word.
+        actions, action_meanings: for each action the buttons that it holds, and a word.
         addresses: address of each named variable.
     """
 
@@ -46,11 +44,7 @@ class Rom:
     addresses: Mapping[str, int]
 
     def read(self) -> bytes:
-        """The verified image.
-
-        Raises:
-            UserError: the file is missing, or its hashes are not those of the manifest.
-        """
+        """The verified image; a UserError if the file is missing or its hashes are others."""
         try:
             image = read_regular(self.path, LARGEST)
         except OSError as error:
@@ -95,8 +89,7 @@ def read_manifest(folder: Path) -> Rom:
     """
     path = folder / MANIFEST
     try:
-        values = read_toml(path)
-        return _parse(folder, values)
+        return _parse(folder, read_toml(path))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except KeyError as error:
@@ -108,11 +101,8 @@ def read_manifest(folder: Path) -> Rom:
 def bundled_roms(folder: Path = BUNDLED) -> list[RomStatus]:
     """The cartridges that come with rtagent, by title, each verified.
 
-    Args:
-        folder: where to look: one folder with a manifest for each cartridge.
-
     Raises:
-        UserError: a manifest cannot be read.
+        UserError: the manifest in one of the folders cannot be read.
     """
     roms = [read_manifest(path.parent) for path in folder.glob(f"*/{MANIFEST}")]
     return [
@@ -137,12 +127,8 @@ def _parse(folder: Path, values: Mapping[str, Any]) -> Rom:
     if len(meanings) != len(actions):
         raise ValueError(f"{len(actions)} actions, but {len(meanings)} action_meanings")
     return Rom(
-        title=str(values["title"]),
-        path=folder / str(values["file"]),
-        sha1=str(values["sha1"]).lower(),
-        sha256=str(values["sha256"]).lower(),
-        licence=str(values["licence"]),
-        actions=actions,
-        action_meanings=meanings,
+        title=str(values["title"]), path=folder / str(values["file"]),
+        sha1=str(values["sha1"]).lower(), sha256=str(values["sha256"]).lower(),
+        licence=str(values["licence"]), actions=actions, action_meanings=meanings,
         addresses={name: int(entry["address"]) for name, entry in values["ram"].items()},
     )

@@ -42,12 +42,11 @@ class RomFile:
 
 
 def read_rom(path: Path) -> RomFile:
-    """Read a cartridge and check its header.
-
-    Raises:
-        UserError: it cannot be read, or is no Game Boy cartridge; the line says why.
-    """
-    image = _read(path)
+    """Read a cartridge and check its header; a UserError says why it is none."""
+    try:
+        image = read_regular(path, LARGEST)
+    except OSError as error:
+        raise UserError(f"cannot read the cartridge {path}: {error.strerror}") from None
     fault = header_fault(image)
     if fault:
         raise UserError(f"{path} is no Game Boy cartridge: {fault}")
@@ -80,21 +79,10 @@ def header_fault(image: bytes) -> str:
 
 
 def padded(image: bytes) -> bytes:
-    """The image as a cartridge holds it: what is left out reads as memory that was never written.
-    """
+    """The image as a cartridge holds it: what is left out reads as if it was never written."""
     return image.ljust(SMALLEST, b"\xff")
 
 
 def header_checksum(image: bytes | bytearray) -> int:
     """What a Game Boy wants to find at `HEADER_CHECKSUM`."""
-    total = 0
-    for byte in image[_CHECKED]:
-        total = (total - byte - 1) & 0xFF
-    return total
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular(path, LARGEST)
-    except OSError as error:
-        raise UserError(f"cannot read the cartridge {path}: {error.strerror}") from None
+    return -sum(byte + 1 for byte in image[_CHECKED]) & 0xFF

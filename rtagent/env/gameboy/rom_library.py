@@ -25,13 +25,7 @@ _FILE = re.compile(r"([a-z0-9][a-z0-9-]{0,39})\.([0-9a-f]{40})\.gb")
 
 @dataclass(frozen=True)
 class KnownRom:
-    """A game that rtagent knows the rewards of.
-
-    Attributes:
-        name: what it is imported as.
-        title: what its header calls it.
-        sha1: of its known revisions.
-    """
+    """A game whose rewards are known: its name here, its header's title, its revisions' hashes."""
 
     name: str
     title: str
@@ -43,12 +37,8 @@ KNOWN = (
     KnownRom("pokemon-blue", "POKEMON BLUE", ("d7037c83e1ae5b39bde3c30787637ba1d4c48ce2",)),
     KnownRom("pokemon-yellow", "POKEMON YELLOW", ("cc7d03262ebfaf2f06772c1a480c7d9d5f4a38e1",)),
     KnownRom(
-        "tetris",
-        "TETRIS",
-        (
-            "74591cc9501af93873f9a5d3eb12da12c0723bbc",
-            "3f2a6407c9900ad5817ee1cfb3609c5ee17400fc",
-        ),
+        "tetris", "TETRIS",
+        ("74591cc9501af93873f9a5d3eb12da12c0723bbc", "3f2a6407c9900ad5817ee1cfb3609c5ee17400fc"),
     ),
 )
 """English Pokemon in its first revision; Tetris for the world, revisions 1.1 and 1.0."""
@@ -58,13 +48,7 @@ _BY_NAME = {rom.name: rom for rom in KNOWN}
 
 @dataclass(frozen=True)
 class LibraryRom:
-    """An imported cartridge.
-
-    Attributes:
-        name: what it was imported as.
-        path: its file.
-        sha1: what its image has to have.
-    """
+    """An imported cartridge: its name, its file, and the hash that its image has to have."""
 
     name: str
     path: Path
@@ -117,11 +101,7 @@ def import_rom(
 
 
 def find_rom(folder: Path, name: str) -> LibraryRom:
-    """The imported cartridge of this name; its image is not verified.
-
-    Raises:
-        UserError: there is none, or there are several.
-    """
+    """The imported cartridge of this name, not verified; a UserError if there is not just one."""
     found = [each for each in _entries(folder) if each.name == name]
     if not found:
         raise UserError(
@@ -143,14 +123,14 @@ def library_roms(folder: Path) -> list[RomStatus]:
     ]
     found = [RomStatus(each.name, each.path, YOURS, _status(each)) for each in entries]
     order = {rom.name: place for place, rom in enumerate(KNOWN)}
-    return sorted([*found, *missing], key=lambda each: (order.get(each.title, len(order)),
-                                                        each.title))
+    return sorted(
+        [*found, *missing], key=lambda each: (order.get(each.title, len(order)), each.title)
+    )
 
 
 def _status(entry: LibraryRom) -> Status:
-    if not _whole(entry):
-        return "wrong hash"
-    return "ok" if entry.known else "unverified"
+    whole: Status = "ok" if entry.known else "unverified"
+    return whole if _whole(entry) else "wrong hash"
 
 
 def _whole(entry: LibraryRom) -> bool:

@@ -8,14 +8,10 @@ wait.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rtagent.env.gameboy.environment import BundledGame
-from rtagent.env.gameboy.gambatte_machine import Snapshot
+from rtagent.env.gameboy.environment import BundledGame, Frame, Info
+from rtagent.env.gameboy.machine import Snapshot
 from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
 
@@ -28,12 +24,11 @@ _PICTURE_LAG = 1
 """Frames from a change in RAM until the picture that the core gives shows it."""
 
 
-@dataclass(frozen=True)
-class _Start:
+class _Start(NamedTuple):
     """One way to begin: the machine, and the frame that the agent sees."""
 
     machine: Snapshot
-    frame: NDArray[np.uint8]
+    frame: Frame
 
 
 class Starfall(BundledGame):
@@ -41,6 +36,15 @@ class Starfall(BundledGame):
 
     Observation: uint8 (84, 84), grey levels. Actions: 0 NOOP, 1 LEFT, 2 RIGHT. Reward: +1 for a
     star caught, -1 for a life lost. An episode terminates at game over.
+
+    Args:
+        render_mode: none or `rgb_array`.
+        starts: number of different sequences of stars among which `reset` picks.
+        max_ticks: length at which an episode is truncated; 0: never.
+
+    Raises:
+        UserError: an argument is illegal, or the cartridge is missing or not the right one.
+        RuntimeError: this process runs a Game Boy already.
     """
 
     noop_action = 0
@@ -49,31 +53,14 @@ class Starfall(BundledGame):
     def __init__(
         self, render_mode: str | None = None, starts: int = 64, max_ticks: int = MAX_TICKS
     ) -> None:
-        """Boot the cartridge and prepare the starts.
-
-        Args:
-            render_mode: none or `rgb_array`.
-            starts: number of different sequences of stars among which `reset` picks.
-            max_ticks: length at which an episode is truncated; 0: never.
-
-        Raises:
-            UserError: an argument is illegal, or the cartridge is missing or not the right one.
-            RuntimeError: this process runs a Game Boy already.
-        """
         if starts < 1:
             raise UserError(f"starts = {starts}: at least 1 is needed")
         super().__init__("starfall", max_ticks, render_mode)
         self._score = self._lives = 0
         self._starts = self._prepare(starts)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin an episode at one of the starts, at once.
-
-        Args:
-            seed: decides which start this and the following episodes take.
-            options: ignored.
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Frame, Info]:
+        """Begin an episode at one of the starts, which the seed decides from now on; at once.
 
         Returns:
             The first frame, and score, lives and level.
@@ -86,7 +73,7 @@ class Starfall(BundledGame):
         self._score, self._lives = info["score"], info["lives"]
         return start.frame.copy(), info
 
-    def _judged(self) -> tuple[float, bool, dict[str, Any]]:
+    def _judged(self) -> tuple[float, bool, Info]:
         info = self._info()
         reward = float(info["score"] - self._score - (self._lives - info["lives"]))
         self._score, self._lives = info["score"], info["lives"]
@@ -97,17 +84,12 @@ class Starfall(BundledGame):
         starts = []
         for _ in range(count):
             title = self._machine.snapshot()
-            starts.append(self._start())
+            self._run_until("screen", PLAYING, ("START",))
+            self._run((), _PICTURE_LAG)
+            starts.append(_Start(self._machine.snapshot(), to_grey(self._machine.screen())))
             self._machine.restore(title)
             self._run((), 1)
         return starts
 
-    def _start(self) -> _Start:
-        self._run_until("screen", PLAYING, ("START",))
-        self._run((), _PICTURE_LAG)
-        return _Start(self._machine.snapshot(), to_grey(self._machine.screen()))
-
-    def _info(self) -> dict[str, Any]:
-        return {
-            "score": self._u16("score"), "lives": self._u8("lives"), "level": self._u8("level")
-        }
+    def _info(self) -> Info:
+        return {"score": self._u16("score"), "lives": self._u8("lives"), "level": self._u8("level")}

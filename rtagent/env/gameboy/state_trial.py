@@ -17,8 +17,7 @@ import signal
 import warnings
 from collections.abc import Mapping, Sequence
 
-from rtagent.env.gameboy.gambatte_machine import Snapshot
-from rtagent.env.gameboy.machine import Machine
+from rtagent.env.gameboy.machine import Machine, Snapshot
 from rtagent.errors import UserError
 
 FRAMES = 60

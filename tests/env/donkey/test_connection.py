@@ -153,9 +153,7 @@ def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
     assert connection.running
 
 
-def test_every_frame_is_delivered_once_and_in_order(
-    connect, fake, monkeypatch
-):
+def test_every_frame_is_delivered_once_and_in_order(connect, fake, monkeypatch):
     # A machine that holds everybody up for a moment must not look like a silent simulator.
     monkeypatch.setattr(module, "SILENCE_S", 1e9)
     fake.frame = None
@@ -177,9 +175,7 @@ def test_every_frame_is_delivered_once_and_in_order(
     assert connection.count["used"] == connection.count["received"] == 40
 
 
-def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(
-    connect, fake, monkeypatch
-):
+def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(connect, fake, monkeypatch):
     # A machine that holds everybody up for a moment must not look like a silent simulator.
     monkeypatch.setattr(module, "SILENCE_S", 1e9)
     fake.frame = None

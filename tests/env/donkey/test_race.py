@@ -30,9 +30,7 @@ def missed(checkpoint):
 
 
 def disqualified(reason, missed_cp=False):
-    return [
-        {"msg_type": "DQ", "missed_cp": missed_cp, "reason": reason}, {"msg_type": "race_stop"}
-    ]
+    return [{"msg_type": "DQ", "missed_cp": missed_cp, "reason": reason}, {"msg_type": "race_stop"}]
 
 
 @pytest.mark.parametrize("laps", [1, 3])
@@ -111,9 +109,7 @@ def test_the_wrong_way_is_out_of_order():
     assert drive(race, 0.2) == [missed(3)]
     # From there forwards again all is well.
     assert drive(race, 0.3, 0.6, 0.8) == []
-    assert drive(race, 0.4, 0.2) == [
-        missed(0), *disqualified("missed checkpoints", missed_cp=True)
-    ]
+    assert drive(race, 0.4, 0.2) == [missed(0), *disqualified("missed checkpoints", missed_cp=True)]
 
 
 def test_several_gates_in_one_step_are_all_driven_through():

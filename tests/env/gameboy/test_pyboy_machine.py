@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtagent.env.gameboy.gambatte_machine import GameBoy, Snapshot
+from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.game import BOOT_FRAMES, Game
-from rtagent.env.gameboy.machine import Machine, switch_on
+from rtagent.env.gameboy.machine import Machine, Snapshot, switch_on
 from rtagent.env.gameboy.pyboy_machine import GREYS, PyBoyMachine
 from rtagent.env.gameboy.rom import BUNDLED, read_manifest
 from rtagent.errors import UserError

@@ -22,9 +22,7 @@ def memory(**bytes_at: int) -> np.ndarray:
 
 
 def test_only_what_agrees_with_every_state_is_left() -> None:
-    states = [
-        memory(x10=5, x20=5, x30=5), memory(x10=7, x20=7, x30=9), memory(x10=7, x20=8, x30=9)
-    ]
+    states = [memory(x10=5, x20=5, x30=5), memory(x10=7, x20=7, x30=9), memory(x10=7, x20=8, x30=9)]
     looks = [Look(states[0], 5), Look(states[1], None, "increased"), Look(states[2], None, None)]
     places = search(looks, ["u1"])
     assert [place.address - LOWEST for place in places] == [0x10, 0x20, 0x30]

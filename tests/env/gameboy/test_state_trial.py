@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from rtagent.env.gameboy import state_trial
-from rtagent.env.gameboy.gambatte_machine import GameBoy, Snapshot
+from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.game import BOOT_FRAMES, Game
+from rtagent.env.gameboy.machine import Snapshot
 from rtagent.env.gameboy.pyboy_machine import PyBoyMachine
 from rtagent.env.gameboy.rom_file import padded
 from rtagent.env.gameboy.state_trial import check_states
@@ -53,9 +54,7 @@ def test_what_the_machine_refuses_itself_is_left_to_it(machine: GameBoy) -> None
     check_states(machine, {"a": b"none"})
 
 
-@pytest.mark.parametrize(
-    ("damage", "fault"), [(crashing, "crashes"), (hanging, "hangs")]
-)
+@pytest.mark.parametrize(("damage", "fault"), [(crashing, "crashes"), (hanging, "hangs")])
 def test_the_state_that_does_harm_is_named(
     machine: GameBoy, damage: Callable[[bytes], bytes], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

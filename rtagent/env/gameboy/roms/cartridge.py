@@ -66,13 +66,10 @@ def build_cartridge(
 
 
 def strips_of(pictures: str) -> dict[str, list[str]]:
-    """Read a file of drawn pictures.
+    """The rows of each drawn picture, by name.
 
     Args:
         pictures: `= name`, then rows of pixels; lines that begin with `;` are comments.
-
-    Returns:
-        The rows of each picture, by name, in the order of the file.
     """
     strips: dict[str, list[str]] = {}
     for strip in pictures.split("\n= ")[1:]:
@@ -82,14 +79,7 @@ def strips_of(pictures: str) -> dict[str, list[str]]:
 
 
 def tiles_header(pictures: str) -> str:
-    """Turn the drawn tiles into a C header.
-
-    Args:
-        pictures: the text of `tiles.txt`.
-
-    Returns:
-        C source: one `TILE_<NAME>` constant per strip and the array `tile_data`.
-    """
+    """The text of `tiles.txt` as a C header: a `TILE_<NAME>` for each strip, and `tile_data`."""
     names: list[str] = []
     data: list[int] = []
     for name, rows in strips_of(pictures).items():
@@ -105,21 +95,14 @@ def tiles_of(rows: list[str]) -> list[int]:
     Args:
         rows: pixels, one character of `SHADES` each.
     """
-    data: list[int] = []
-    for left in range(0, len(rows[0]), TILE):
-        for row in rows:
-            data += _bit_planes(row[left : left + TILE])
-    return data
+    lefts = range(0, len(rows[0]), TILE)
+    return [
+        byte for left in lefts for row in rows for byte in _bit_planes(row[left : left + TILE])
+    ]
 
 
 def image_from_hex(text: str) -> bytearray:
-    """Read Intel HEX into a cartridge image.
-
-    Args:
-        text: the linker's output, data records (type 0) and an end record.
-
-    Returns:
-        The image, 0xFF where nothing is placed.
+    """The cartridge image from the linker's Intel HEX; 0xFF where nothing is placed.
 
     Raises:
         BuildError: a record lies outside the cartridge.
@@ -137,15 +120,7 @@ def image_from_hex(text: str) -> bytearray:
 
 
 def with_header(image: bytearray, title: str) -> bytes:
-    """Fill in the cartridge header (0x104 to 0x14F).
-
-    Args:
-        image: a 32 KiB image with its code in place.
-        title: the game's name.
-
-    Returns:
-        The finished cartridge, with both checksums.
-    """
+    """A 32 KiB image with its header (0x104 to 0x14F) filled in, both checksums included."""
     name = title.encode("ascii")
     image[0x104:0x150] = bytes(0x150 - 0x104)
     image[0x134 : 0x134 + len(name)] = name
@@ -157,10 +132,6 @@ def with_header(image: bytearray, title: str) -> bytes:
 
 def build_command(build: Callable[[], bytes], output: Path) -> int:
     """The command line of a cartridge's build: write it, print what belongs into `manifest.toml`.
-
-    Args:
-        build: makes the image.
-        output: where it goes unless `--output` says otherwise.
 
     Returns:
         The exit status: 0, or 2 when the cartridge could not be built.
@@ -180,11 +151,9 @@ def build_command(build: Callable[[], bytes], output: Path) -> int:
 
 
 def _bit_planes(pixels: str) -> tuple[int, int]:
-    low = high = 0
-    for pixel in pixels.ljust(TILE, "."):
-        low = low << 1 | SHADES[pixel] & 1
-        high = high << 1 | SHADES[pixel] >> 1
-    return low, high
+    shades = [SHADES[pixel] for pixel in pixels.ljust(TILE, ".")]
+    low, high = ("".join(str(shade >> bit & 1) for shade in shades) for bit in (0, 1))
+    return int(low, 2), int(high, 2)
 
 
 def _run(folder: Path, *command: str) -> None:

@@ -36,14 +36,7 @@ def build_rom() -> bytes:
 
 
 def creatures_header(pictures: str) -> str:
-    """Turn the drawn halves of the creatures into a C header.
-
-    Args:
-        pictures: the text of `creatures.txt`: left halves of 8 by 16 pixels.
-
-    Returns:
-        C source: the array `creature_data`, 16 tiles (32 by 32 pixels) for each.
-    """
+    """The drawn left halves of the creatures, 8 by 16 pixels, as 16 tiles each, in a C header."""
     creatures = [tiles_of(whole(rows)) for rows in strips_of(pictures).values()]
     values = ",\n".join("{" + ",".join(map(str, tiles)) + "}" for tiles in creatures)
     return f"static const uint8_t creature_data[{len(creatures)}][256] = {{{values}}};\n"
