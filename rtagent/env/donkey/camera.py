@@ -79,11 +79,7 @@ class CameraConfig:
     rot_z: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be rendered.
-
-        Raises:
-            ProtocolError: names the field.
-        """
+        """Refuse what cannot be rendered, by a ProtocolError that names the field."""
         sides = (self.img_w, self.img_h)
         if min(sides) < SMALLEST_SIDE or max(sides) > LARGEST_SIDE or self.pixels > MOST_PIXELS:
             raise ProtocolError(f"img_w, img_h = {self.img_w}, {self.img_h}: 8 x 8 to 1280 x 960")
@@ -93,12 +89,10 @@ class CameraConfig:
             raise ProtocolError(f"img_enc = {self.img_enc[:40]!r}: one of {', '.join(ENCODINGS)}")
         if self.fov and not LEAST_FOV <= self.fov <= 170.0:
             raise ProtocolError(f"fov = {self.fov}: {LEAST_FOV:g} to 170, or 0")
-        for name in ("fish_eye_x", "fish_eye_y", "offset_x", "offset_y", "offset_z"):
-            if not abs(getattr(self, name)) <= 100.0:
-                raise ProtocolError(f"{name} = {getattr(self, name)}: at most 100")
-        for name in ("rot_x", "rot_y", "rot_z"):
-            if not abs(getattr(self, name)) <= 360.0:
-                raise ProtocolError(f"{name} = {getattr(self, name)}: at most 360")
+        for field in fields(self)[5:]:
+            value, most = getattr(self, field.name), 360 if field.name.startswith("rot") else 100
+            if not abs(value) <= most:
+                raise ProtocolError(f"{field.name} = {value}: at most {most}")
 
     @property
     def pixels(self) -> int:
@@ -107,11 +101,7 @@ class CameraConfig:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> CameraConfig:
-        """Read a `cam_config`; a field that is missing or 0 keeps its default.
-
-        Raises:
-            ProtocolError: names the field that is not acceptable.
-        """
+        """Read a `cam_config`; a field that is missing or 0 keeps its default."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             default = getattr(cls, field.name)
@@ -156,24 +146,15 @@ class Camera:
         self._clear = (clear * 256).astype(np.uint16)
         self._haze = ((1.0 - clear) * _HAZE * 256).astype(np.uint16)
         self._panorama = _panorama(seed)
-        self._sky_columns, self._sky_rows = _sky_at(right, down, ahead)
         self._sky_columns, self._sky_rows = (
-            at[: rows[-1] + 1 if len(rows) else None] for at in (self._sky_columns, self._sky_rows)
+            at[: rows[-1] + 1 if len(rows) else None] for at in _sky_at(right, down, ahead)
         )
         self._above = ~seen[: len(self._sky_rows)]
         self._last_sky_row = int(np.flatnonzero(self._above.any(axis=1)).max(initial=-1)) + 1
         self._noise = _noise(config, self._random)
 
     def render(self, x: float, z: float, yaw: float) -> Picture:
-        """The picture from a place.
-
-        Args:
-            x, z: of the middle of the car.
-            yaw: its heading.
-
-        Returns:
-            uint8 RGB (img_h, img_w, 3), or (img_h, img_w) if `img_d` is 1.
-        """
+        """The picture from the middle of a car: uint8 RGB (img_h, img_w, 3); grey without the 3."""
         config, sin_yaw, cos_yaw = self.config, np.float32(sin(yaw)), np.float32(cos(yaw))
         picture = np.empty((config.img_h, config.img_w, 3), np.uint8)
         last = self._last_sky_row
@@ -240,19 +221,16 @@ def _panorama(seed: int) -> Picture:
     blue = np.clip(up / 110.0, 0.0, 1.0) ** 0.7
     sky = np.broadcast_to(_HAZE + (_ZENITH - _HAZE) * blue, (_SKY_ROWS, _PANORAMA_WIDTH, 3))
     below = np.clip(hills[None, :, None] - up + 0.5, 0.0, 1.0)
-    panorama: Picture = (sky + (_HILLS - sky) * below).astype(np.uint8)
-    return panorama
+    return np.asarray((sky + (_HILLS - sky) * below).astype(np.uint8))
 
 
 def _sky_at(
     right: NDArray[Any], down: NDArray[Any], ahead: NDArray[Any]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Where in the panorama each pixel looks: column for a heading of 0, and row."""
-    column = np.arctan2(right, ahead) / (2 * np.pi) * _PANORAMA_WIDTH
-    up = np.arctan2(-down, np.hypot(right, ahead)) / (np.pi / 2) * _SKY_ROWS
-    return (
-        np.round(column).astype(np.intp), np.clip(np.round(up), 0, _SKY_ROWS - 1).astype(np.intp),
-    )
+    column = np.round(np.arctan2(right, ahead) / (2 * np.pi) * _PANORAMA_WIDTH)
+    up = np.round(np.arctan2(-down, np.hypot(right, ahead)) / (np.pi / 2) * _SKY_ROWS)
+    return column.astype(np.intp), np.clip(up, 0, _SKY_ROWS - 1).astype(np.intp)
 
 
 def _noise(config: CameraConfig, random: np.random.Generator) -> list[tuple[Picture, Picture]]:

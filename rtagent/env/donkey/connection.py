@@ -1,17 +1,15 @@
 """The client's end of the wire: one socket, no thread, and never a hang.
 
 Why it is correct. Everything happens inside `poll`, on the caller's thread, and `poll` returns at
-the time it is given. Sockets do not block; what a full socket does not take waits in an outbox,
-where a control is replaced by nothing and simply left out, for the next is only a frame away, while
-a reset or a part of the handshake is never left out. A connection on which nothing usable has come
-for `SILENCE_S` seconds of listening is given up, whatever the reason: a dead machine, a simulator
-that has stopped in mid-message, pictures that cannot be read. Then it connects anew, after a pause
-that grows and is spread by chance. In a race's lobby there is no telemetry yet, and pings are
-enough.
+the time it is given. Sockets do not block; what a full socket does not take waits in an outbox. A
+control that would have to wait is left out, for the next is only a frame away; a reset or a part of
+the handshake never is. A connection on which nothing usable has come for `SILENCE_S` seconds of
+listening is given up, whatever the reason, and made anew after a pause that grows and is spread by
+chance. In a race's lobby there is no telemetry yet, and pings are enough.
 
 Whatever a simulator sends, one look at the socket takes in messages for `LOOK_S` at most, then
-decodes two pictures at most, which are bounded in size; then the time is looked at. A message that
-no code is prepared for is counted as malformed and left out.
+decodes two pictures at most, which are bounded in size. A message that no code is prepared for is
+counted as malformed and left out.
 
 A reset counts as done when telemetry shows it: frames from before are not delivered, and it is
 asked for again while it has no effect.
@@ -65,6 +63,12 @@ class State(Enum):
     RUNNING = "running"
 
 
+_SILENT = {
+    State.CONNECTING: "does not answer", State.LOADING: "does not load the scene",
+    State.RUNNING: "sends no telemetry",
+}
+
+
 class Connection:
     """Drives one car.
 
@@ -90,22 +94,12 @@ class Connection:
     """
 
     def __init__(
-        self,
-        where: Callable[[], Sequence[Address]],
-        clock: Clock,
-        *,
-        scene: str,
-        shape: tuple[int, int, int],
-        setup: Sequence[Mapping[str, Any]] = (),
-        max_cte: float = 8.0,
+        self, where: Callable[[], Sequence[Address]], clock: Clock, *, scene: str,
+        shape: tuple[int, int, int], setup: Sequence[Mapping[str, Any]] = (), max_cte: float = 8.0,
         chance: random.Random | None = None,
     ) -> None:
-        self._where = where
-        self._clock = clock
-        self._scene = scene
-        self._shape = shape
-        self._setup = setup
-        self._max_cte = max_cte
+        self._where, self._clock = where, clock
+        self._scene, self._shape, self._setup, self._max_cte = scene, shape, setup, max_cte
         self._chance = chance or random.Random()
         self.state = State.DOWN
         self.losses = 0
@@ -117,10 +111,8 @@ class Connection:
         self._wire = Wire(longest_message(shape))
         self._addresses: deque[Address] = deque()
         self._frames: deque[Telemetry] = deque()
-        self._retry_at = clock.now()
+        self._retry_at = self._since = self._polled_at = clock.now()
         self._pause = FIRST_PAUSE_S
-        self._since = clock.now()
-        self._polled_at = clock.now()
         self._reset_asked_at: float | None = None
         self._resets_asked = 0
         self._in_lobby = False
@@ -140,12 +132,12 @@ class Connection:
         """Frames that have not been taken."""
         return len(self._frames)
 
-    def poll(self, until: float, *, enough: Callable[[], bool]) -> None:
+    def poll(self, until: float, *, enough: Callable[[], object]) -> None:
         """Send, receive, connect, until it is enough or the time has come.
 
         Args:
             until: on the clock; what has arrived is taken in even if it is past.
-            enough: asked after everything that happens.
+            enough: asked after everything that happens; true ends it.
         """
         now = self._clock.now()
         if now - self._polled_at > SILENCE_S / 2:
@@ -178,9 +170,7 @@ class Connection:
         if self._wire.busy:
             self.count["controls_left_out"] += 1
             return
-        self._send({
-            "msg_type": "control", "steering": steering, "throttle": throttle, "brake": brake
-        })
+        self._send_control(steering, throttle, brake)
 
     def reset(self) -> None:
         """Ask for the car to be put at the start; `resetting` until telemetry shows it."""
@@ -200,7 +190,7 @@ class Connection:
         self._frames.clear()
         self._reset_asked_at = self._clock.now()
         self._resets_asked += 1
-        self._send({"msg_type": "control", "steering": 0.0, "throttle": 0.0, "brake": 1.0})
+        self._send_control(0.0, 0.0, 1.0)
         self._send({"msg_type": "reset_car"})
 
     def _patience_ends(self) -> float:
@@ -223,11 +213,7 @@ class Connection:
         if self.state is State.DOWN:
             self._connect(now)
         elif now >= self._patience_ends():
-            self._give_up("the simulator " + {
-                State.CONNECTING: "does not answer",
-                State.LOADING: "does not load the scene",
-                State.RUNNING: "sends no telemetry",
-            }[self.state])
+            self._give_up(f"the simulator {_SILENT[self.state]}")
         else:
             self.count["resets_again"] += 1
             self._ask_for_reset()
@@ -275,7 +261,12 @@ class Connection:
                 self.count["skipped"] += len(frames) == WAITING
                 frames.append(message)
             elif message is not None:
-                self._obey(message)
+                try:
+                    self._handle(message)
+                except (ProtocolError, OSError):
+                    raise
+                except Exception:
+                    self.count["malformed"] += 1
             if not self._wire.is_open:
                 return
             if self._clock.now() >= ends:
@@ -325,15 +316,6 @@ class Connection:
         self._reset_asked_at = None
         return True
 
-    def _obey(self, message: Message) -> None:
-        """Do what a message asks for, whatever is in it."""
-        try:
-            self._handle(message)
-        except (ProtocolError, OSError):
-            raise
-        except Exception:
-            self.count["malformed"] += 1
-
     def _handle(self, message: Message) -> None:
         """Do what a message other than telemetry asks for."""
         kind = message["msg_type"]
@@ -360,7 +342,7 @@ class Connection:
             self.race.append(kind)
 
     def _start_driving(self) -> None:
-        self._send({"msg_type": "control", "steering": 0.0, "throttle": 0.0, "brake": 1.0})
+        self._send_control(0.0, 0.0, 1.0)
         for message in self._setup:
             self._send(message)
         if not self._wire.is_open:
@@ -370,6 +352,10 @@ class Connection:
             self._tell(f"driving in {self._scene}")
         self.state, self._since = State.RUNNING, self._clock.now()
         self._frames.clear()
+
+    def _send_control(self, steering: float, throttle: float, brake: float) -> None:
+        control = {"steering": steering, "throttle": throttle, "brake": brake}
+        self._send({"msg_type": "control", **control})
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if not self._wire.is_open:

@@ -16,6 +16,8 @@ Control = tuple[float, float, float]
 _SIDES = ("HARD_LEFT", "LEFT", "", "RIGHT", "HARD_RIGHT")
 _PACES = ("COAST", "SLOW", "FAST")
 BRAKE: Control = (0.0, 0.0, 1.0)
+AT_REST: dict[str, Control] = {"coast": (0.0, 0.0, 0.0), "brake": BRAKE}
+"""What doing nothing may mean."""
 
 
 class Grid:
@@ -28,14 +30,11 @@ class Grid:
     """
 
     def __init__(self, noop: str) -> None:
-        self.space = gym.spaces.Discrete(len(STEERINGS) * len(THROTTLES) + 1)
-        self._table: list[Control] = [
-            (steering, throttle, 0.0) for throttle in THROTTLES for steering in STEERINGS
-        ] + [BRAKE]
-        self.meanings = [
-            "_".join(filter(None, (pace, side))) for pace in _PACES for side in _SIDES
-        ] + ["BRAKE"]
-        self.noop = self._table.index(BRAKE if noop == "brake" else (0.0, 0.0, 0.0))
+        self._table = [(side, pace, 0.0) for pace in THROTTLES for side in STEERINGS] + [BRAKE]
+        self.space = gym.spaces.Discrete(len(self._table))
+        words = ["_".join(filter(None, (pace, side))) for pace in _PACES for side in _SIDES]
+        self.meanings = [*words, "BRAKE"]
+        self.noop = self._table.index(AT_REST[noop])
 
     def of(self, action: Any) -> Control:
         """What an action asks for."""
@@ -43,14 +42,9 @@ class Grid:
 
 
 class Continuous:
-    """Box float32: steering -1 to 1, throttle 0 to 1.
+    """Box float32: steering -1 to 1, throttle 0 to 1; `noop` is zeros, without a word for it.
 
     There is no room for a brake: with `brake`, the action of zeros brakes instead of coasting.
-
-    Attributes:
-        space: Box.
-        noop: zeros.
-        meanings: none.
     """
 
     def __init__(self, noop: str) -> None:
@@ -58,11 +52,10 @@ class Continuous:
         self.space = gym.spaces.Box(low, high, dtype=np.float32)
         self.noop = np.zeros(2, np.float32)
         self.meanings: list[str] = []
-        self._at_rest = BRAKE if noop == "brake" else (0.0, 0.0, 0.0)
+        self._at_rest = AT_REST[noop]
 
     def of(self, action: Any) -> Control:
         """What an action asks for."""
-        steering, throttle = (float(value) for value in np.clip(
-            np.asarray(action, np.float32), self.space.low, self.space.high
-        ))
+        values = np.clip(np.asarray(action, np.float32), self.space.low, self.space.high)
+        steering, throttle = map(float, values)
         return (steering, throttle, 0.0) if steering or throttle else self._at_rest

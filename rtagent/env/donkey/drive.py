@@ -80,19 +80,12 @@ class Drive:
         self._relocate(place)
 
     def crossings(self, time: float) -> list[Message]:
-        """What there is to say about the starting line.
-
-        Args:
-            time: now, in seconds of the world.
-        """
+        """What there is to say about the starting line at a time of the world, in seconds."""
         crossed, started = floor(self.rounds), self.lap_started
         if crossed < 0 or (started is not None and crossed <= self.laps):
             return []
-        said: list[Message] = [{
-            "msg_type": "collision_with_starting_line",
-            "starting_line_index": 0,
-            "timeStamp": time,
-        }]
+        kind = "collision_with_starting_line"
+        said: list[Message] = [{"msg_type": kind, "starting_line_index": 0, "timeStamp": time}]
         if started is not None:
             self.laps = crossed
             said.append({"msg_type": "cross_start", "lap_time": time - started})

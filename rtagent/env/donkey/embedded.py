@@ -25,11 +25,7 @@ STOP_S = 2.0
 
 
 class EmbeddedSimulator:
-    """A simulator for this process.
-
-    Args:
-        fps: telemetry frames per second.
-        seed: of the generated road.
+    """A simulator for this process: `fps` telemetry frames per second, a generated road by `seed`.
     """
 
     def __init__(self, fps: float, seed: int) -> None:
@@ -51,22 +47,14 @@ class EmbeddedSimulator:
         return None if self._process is None else self._process.pid
 
     def ensure_running(self) -> None:
-        """Start the simulator if none runs.
-
-        Raises:
-            OSError: no process can be started.
-        """
+        """Start the simulator if none runs; OSError if no process can be started."""
         if self._process is not None and self._process.poll() is None:
             return
         fd = self._listener.fileno()
         self._process = subprocess.Popen(
-            [
-                sys.executable, "-m", ENTRY, "--fd", str(fd), "--parent", str(os.getpid()),
-                *self._options,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(fd,),
+            [sys.executable, "-m", ENTRY, "--fd", str(fd), "--parent", str(os.getpid()),
+             *self._options],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(fd,),
         )
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ reports the episode as truncated, and so does the step that finds the simulator 
 
 from __future__ import annotations
 
-import random
 import socket
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.env.donkey.camera import CameraConfig
 from rtagent.env.donkey.connection import Connection
-from rtagent.env.donkey.controls import Continuous, Grid
+from rtagent.env.donkey.controls import AT_REST, Continuous, Grid
 from rtagent.env.donkey.embedded import EmbeddedSimulator
 from rtagent.env.donkey.protocol import DEFAULT_PORT, ProtocolError
 from rtagent.env.donkey.scenes import SCENES
@@ -40,8 +39,8 @@ MAX_CTE = 8.0
 MAX_SECONDS = 180.0
 """Who never leaves the road would drive for ever."""
 PERIODS_WAITED = 1.5
-PERIODS_WAITED_PACED = 0.3
-PERIODS_IDLE = 0.3
+PERIODS_NOT_WAITED = 0.3
+"""Where ticks come on a clock of their own, and where there is no simulator."""
 LOOK_BACK = 8
 """Steps in a row that may find more than one frame waiting, before the newest is taken."""
 START_S = 10.0
@@ -59,6 +58,7 @@ _CAR = {
     "body_style": "donkey", "body_r": 20, "body_g": 110, "body_b": 200, "car_name": "rtagent",
     "font_size": 60,
 }
+_ROAD = {"road_style": 0, "rand_seed": 0, "turn_increment": 0.0}
 
 
 class DonkeyCar(gym.Env[Picture, Any]):
@@ -73,10 +73,28 @@ class DonkeyCar(gym.Env[Picture, Any]):
     disqualification terminate the episode with a reward of -1; it is truncated when the race stops
     otherwise.
 
+    Args:
+        scene: which one to load.
+        host, port: where the simulator runs. Without a host, one of our own is started.
+        rate_hz: telemetry per second; one of our own is started with it.
+        actions: `grid` (Discrete) or `continuous` (Box).
+        noop: what `noop_action` does: `coast` or `brake`.
+        max_cte: cross-track error at which an episode ends; up to twice that, for a car may be put
+            down beside the road.
+        max_seconds: length at which an episode is truncated; 0: never.
+        camera, car: fields of `cam_config` and `car_config`.
+        road: fields of `regen_road`, sent once the scene is loaded.
+        road_seed: of the generated road, in a simulator of our own.
+        render_mode: none or `rgb_array`.
+        clock: time. If None, the machine's.
+
     Attributes:
         noop_action: coasts straight on, or brakes, as `noop` says.
         rate_hz: telemetry frames per second.
         paced: who steps it keeps the time; see above.
+
+    Raises:
+        UserError: an argument is illegal, or no simulator answers at the given host.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - as Gymnasium declares it
@@ -84,46 +102,17 @@ class DonkeyCar(gym.Env[Picture, Any]):
     }
 
     def __init__(
-        self,
-        scene: str = "generated_track",
-        *,
-        host: str | None = None,
-        port: int = DEFAULT_PORT,
-        rate_hz: float = RATE_HZ,
-        actions: Literal["grid", "continuous"] = "grid",
-        noop: Literal["coast", "brake"] = "coast",
-        max_cte: float = MAX_CTE,
-        max_seconds: float = MAX_SECONDS,
-        camera: Mapping[str, Any] | None = None,
-        car: Mapping[str, Any] | None = None,
-        road: Mapping[str, Any] | None = None,
-        road_seed: int = 0,
-        render_mode: str | None = None,
-        clock: Clock | None = None,
+        self, scene: str = "generated_track", *, host: str | None = None, port: int = DEFAULT_PORT,
+        rate_hz: float = RATE_HZ, actions: Literal["grid", "continuous"] = "grid",
+        noop: Literal["coast", "brake"] = "coast", max_cte: float = MAX_CTE,
+        max_seconds: float = MAX_SECONDS, camera: Mapping[str, Any] | None = None,
+        car: Mapping[str, Any] | None = None, road: Mapping[str, Any] | None = None,
+        road_seed: int = 0, render_mode: str | None = None, clock: Clock | None = None,
     ) -> None:
-        """Connect to a simulator.
-
-        Args:
-            scene: which one to load.
-            host: where the simulator runs. If None, one of our own is started.
-            port: of that host.
-            rate_hz: telemetry per second; one of our own is started with it.
-            actions: `grid` (Discrete) or `continuous` (Box).
-            noop: what `noop_action` does: `coast` or `brake`.
-            max_cte: cross-track error at which an episode ends; up to twice that, for a car may
-                be put down beside the road.
-            max_seconds: length at which an episode is truncated; 0: never.
-            camera: fields of `cam_config`.
-            car: fields of `car_config`.
-            road: fields of `regen_road`, sent once the scene is loaded.
-            road_seed: of the generated road, in a simulator of our own.
-            render_mode: none or `rgb_array`.
-            clock: time. If None, the machine's.
-
-        Raises:
-            UserError: an argument is illegal, or no simulator answers at the given host.
-        """
-        _check(scene, host, port, rate_hz, noop, max_cte, max_seconds, render_mode)
+        _check(
+            scene=scene, host=host, port=port, rate_hz=rate_hz, noop=noop, actions=actions,
+            max_cte=max_cte, max_seconds=max_seconds, render_mode=render_mode,
+        )
         self.render_mode = render_mode
         self.paced = False
         self.rate_hz = float(rate_hz)
@@ -131,7 +120,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         picture = _camera_config(camera)
         shape = (picture.img_h, picture.img_w, 3)
         self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
-        self._controls = _controls(actions, noop)
+        self._controls = Grid(noop) if actions == "grid" else Continuous(noop)
         self.action_space = self._controls.space
         self.noop_action = self._controls.noop
         self._max_cte, self._max_steps = max_cte, round(max_seconds * self.rate_hz)
@@ -143,19 +132,14 @@ class DonkeyCar(gym.Env[Picture, Any]):
             {"msg_type": "cam_config", **vars(picture)},
         ]
         if road is not None:
-            setup.append({
-                "msg_type": "regen_road", "road_style": 0, "rand_seed": 0, "turn_increment": 0.0,
-                **road,
-            })
+            setup.append({"msg_type": "regen_road", **_ROAD, **road})
         self._connection = Connection(
-            self._where, self._clock, scene=scene, shape=shape, setup=setup, max_cte=max_cte,
-            chance=random.Random(),
+            self._where, self._clock, scene=scene, shape=shape, setup=setup, max_cte=max_cte
         )
         self._picture = np.zeros(shape, np.uint8)
         self._frame: Telemetry | None = None
         self._live = False
-        self._steps = self._behind = 0
-        self._repeated = 0
+        self._steps = self._behind = self._repeated = 0
         self._meet_simulator()
 
     def get_action_meanings(self) -> list[str]:
@@ -167,9 +151,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
     ) -> tuple[Picture, dict[str, Any]]:
         """Have the car put at the start, and see that it is; a bounded time.
 
-        Args:
-            seed: of Gymnasium's own generator; the world's chance is the simulator's.
-            options: ignored.
+        The seed is Gymnasium's own generator's; the world's chance is the simulator's.
 
         Returns:
             The first picture, and the telemetry by the names that users know; `resetting` says
@@ -185,12 +167,10 @@ class DonkeyCar(gym.Env[Picture, Any]):
             connection.poll(until, enough=lambda: connection.running)
         if connection.running:
             connection.reset()
-            connection.poll(
-                until, enough=lambda: bool(connection.waiting) or not connection.running
-            )
+            connection.poll(until, enough=lambda: connection.waiting or not connection.running)
         self._live = connection.running
         if connection.waiting:
-            self._see(connection.take())
+            self._take()
         return self._picture.copy(), self._info()
 
     def step(self, action: Any) -> tuple[Picture, float, bool, bool, dict[str, Any]]:
@@ -201,13 +181,11 @@ class DonkeyCar(gym.Env[Picture, Any]):
         """
         connection, now = self._connection, self._clock.now()
         connection.control(*self._controls.of(action))
-        periods = PERIODS_IDLE
-        if connection.running:
-            periods = PERIODS_WAITED_PACED if self.paced else PERIODS_WAITED
         was_running = connection.running
+        periods = PERIODS_WAITED if was_running and not self.paced else PERIODS_NOT_WAITED
         connection.poll(
             now + periods / self.rate_hz,
-            enough=lambda: bool(connection.waiting) or connection.running != was_running,
+            enough=lambda: connection.waiting or connection.running != was_running,
         )
         if connection.running != self._live:
             self._live = connection.running
@@ -217,9 +195,11 @@ class DonkeyCar(gym.Env[Picture, Any]):
         if not connection.waiting:
             self._repeated += self._live
             return self._picture.copy(), 0.0, False, truncated, self._info()
-        self._catch_up()
-        frame = connection.take()
-        self._see(frame)
+        # Frames in their order, unless more than one has been waiting for some steps.
+        self._behind = self._behind + 1 if connection.waiting > 1 else 0
+        if self._behind > LOOK_BACK:
+            connection.skip()
+        frame = self._take()
         reward, terminated = self._judge(frame)
         truncated = truncated or (not terminated and "race_stop" in connection.race)
         return self._picture.copy(), reward, terminated, truncated, self._info()
@@ -270,14 +250,10 @@ class DonkeyCar(gym.Env[Picture, Any]):
                 "it first (`rtagent donkey-sim`), or leave out env.kwargs.host"
             )
 
-    def _catch_up(self) -> None:
-        """Frames in their order, unless more than one has been waiting for some steps."""
-        self._behind = self._behind + 1 if self._connection.waiting > 1 else 0
-        if self._behind > LOOK_BACK:
-            self._connection.skip()
-
-    def _see(self, frame: Telemetry) -> None:
-        self._frame, self._picture = frame, frame.picture
+    def _take(self) -> Telemetry:
+        self._frame = frame = self._connection.take()
+        self._picture = frame.picture
+        return frame
 
     def _judge(self, frame: Telemetry) -> tuple[float, bool]:
         """Reward, and whether the episode is over."""
@@ -307,27 +283,26 @@ class DonkeyCar(gym.Env[Picture, Any]):
         }
 
 
-def _check(
-    scene: str, host: str | None, port: int, rate_hz: float, noop: str, max_cte: float,
-    max_seconds: float, render_mode: str | None,
-) -> None:
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "scene": tuple(SCENES.values()), "actions": ("grid", "continuous"), "noop": tuple(AT_REST),
+    "render_mode": ("rgb_array", None),
+}
+_BOUNDS = {"rate_hz": (1.0, 240.0), "max_cte": (0.1, 1000.0), "max_seconds": (0.0, 1e6)}
+
+
+def _check(*, host: str | None, port: int, **options: Any) -> None:
     """Refuse illegal arguments, by name."""
-    if scene not in SCENES.values():
-        raise UserError(f"scene = {scene!r}: one of {', '.join(SCENES.values())}")
     if host is not None and (not isinstance(host, str) or not host):
         raise UserError(f"host = {host!r}: expected a name or an address")
     if not isinstance(port, int) or not 1 <= port <= 65_535:
         raise UserError(f"port = {port!r}: 1 to 65535")
-    for name, value, low, high in (
-        ("rate_hz", rate_hz, 1.0, 240.0), ("max_cte", max_cte, 0.1, 1000.0),
-        ("max_seconds", max_seconds, 0.0, 1e6),
-    ):
-        if not isinstance(value, int | float) or not low <= value <= high:
+    for name, value in options.items():
+        if name in _CHOICES and value not in _CHOICES[name]:
+            known = ", ".join(str(each or "none") for each in _CHOICES[name])
+            raise UserError(f"{name} = {value!r}: one of {known}")
+        low, high = _BOUNDS.get(name, (0.0, 0.0))
+        if name in _BOUNDS and not (isinstance(value, int | float) and low <= value <= high):
             raise UserError(f"{name} = {value!r}: {low:g} to {high:g}")
-    if noop not in ("coast", "brake"):
-        raise UserError(f"noop = {noop!r}: coast or brake")
-    if render_mode not in (None, "rgb_array"):
-        raise UserError(f"render_mode = {render_mode!r}: expected rgb_array or none")
 
 
 def _camera_config(fields: Mapping[str, Any] | None) -> CameraConfig:
@@ -338,11 +313,3 @@ def _camera_config(fields: Mapping[str, Any] | None) -> CameraConfig:
     if config.img_d != 3:
         raise UserError(f"camera.img_d = {config.img_d}: only 3 (colour)")
     return config
-
-
-def _controls(actions: str, noop: str) -> Grid | Continuous:
-    if actions == "grid":
-        return Grid(noop)
-    if actions == "continuous":
-        return Continuous(noop)
-    raise UserError(f"actions = {actions!r}: grid or continuous")

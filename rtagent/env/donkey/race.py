@@ -34,13 +34,7 @@ PING_S = 5.0
 
 @dataclass(frozen=True)
 class Rules:
-    """What makes a race.
-
-    Attributes:
-        laps: to be driven.
-        time_limit_s: for all of them, in seconds of the world.
-        checkpoints: gates in a lap.
-    """
+    """What makes a race: laps, the time limit for all of them, and the gates in a lap."""
 
     laps: int
     time_limit_s: float
@@ -48,32 +42,20 @@ class Rules:
 
 
 class Race:
-    """One client's race.
+    """One client's race by its rules; `in_lobby` until it is started.
 
-    Args:
-        rules: its rules.
-        time: now, in seconds of the world.
-
-    Attributes:
-        in_lobby: it has not been started yet.
+    Times are seconds of the world; `rounds` is the way along the road since the starting line, in
+    rounds, backwards negative.
     """
 
     def __init__(self, rules: Rules, time: float) -> None:
-        self._rules = rules
+        self._rules, self._pinged = rules, time
         self.in_lobby = True
         self._started: float | None = None
-        self._passed = 0
-        self._due = 0
-        self._missed = 0
-        self._pinged = time
+        self._passed = self._due = self._missed = 0
 
     def start(self, time: float, rounds: float) -> list[Message]:
-        """Begin, or begin anew.
-
-        Args:
-            time: now.
-            rounds: way along the road since the starting line, in rounds; backwards negative.
-        """
+        """Begin, or begin anew."""
         self.in_lobby, self._started = False, time
         self._due = self._missed = 0
         self.put(rounds)
@@ -84,16 +66,7 @@ class Race:
         self._passed = self._last_gate(rounds)
 
     def advance(self, time: float, rounds: float, cte: float) -> list[Message]:
-        """The car has driven on.
-
-        Args:
-            time: now.
-            rounds: way along the road since the starting line, in rounds.
-            cte: cross-track error.
-
-        Returns:
-            What there is to say about it.
-        """
+        """The car has driven on, with this cross-track error: what there is to say about it."""
         before, self._passed = self._passed, self._last_gate(rounds)
         forwards = range(before + 1, self._passed + 1)
         said: list[Message] = []

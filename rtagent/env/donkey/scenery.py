@@ -54,12 +54,7 @@ class Scenery:
 
 
 def draw(track: Track, seed: int = 0, style: int = 0) -> Scenery:
-    """Draw the ground of a track.
-
-    Args:
-        track: its centre line.
-        seed: of the texture.
-        style: which of `STYLES`, counted round.
+    """Draw the ground of a track; the seed is the texture's, the style of `STYLES`, counted round.
     """
     random = np.random.default_rng(seed)
     grass, asphalt = STYLES[style % len(STYLES)]
@@ -73,8 +68,8 @@ def draw(track: Track, seed: int = 0, style: int = 0) -> Scenery:
     for side in (-1.0, 1.0):
         _line(ground, track, low, side * (HALF_WIDTH - EDGE_WIDTH), EDGE_WIDTH, _WHITE)
         _line(ground, track, low, side * BARRIER, 0.8, _RED)
-        _dashes(ground, track, low, side * BARRIER, 0.8, _WHITE)
-    _dashes(ground, track, low, 0.0, EDGE_WIDTH, _YELLOW)
+        _line(ground, track, low, side * BARRIER, 0.8, _WHITE, dashed=True)
+    _line(ground, track, low, 0.0, EDGE_WIDTH, _YELLOW, dashed=True)
     _starting_line(ground, track, low)
     ground = _textured(ground, road, random)
     return Scenery(ground, float(low[0]), float(low[1]), (grass[0], grass[1], grass[2]))
@@ -85,8 +80,7 @@ def _beside(track: Track, offset: float) -> NDArray[np.float64]:
     ahead = np.roll(track.points, -1, axis=0) - np.roll(track.points, 1, axis=0)
     ahead /= np.hypot(ahead[:, :1], ahead[:, 1:])
     right = np.stack([ahead[:, 1], -ahead[:, 0]], axis=1)
-    moved: NDArray[np.float64] = track.points + offset * right
-    return moved
+    return np.asarray(track.points + offset * right)
 
 
 def _pixels(points: NDArray[np.float64], low: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -96,30 +90,25 @@ def _pixels(points: NDArray[np.float64], low: NDArray[np.float64]) -> NDArray[np
 
 def _line(
     ground: Picture, track: Track, low: NDArray[np.float64], offset: float, width: float,
-    colour: tuple[int, int, int],
-) -> None:
-    cv2.polylines(
-        ground, [_pixels(_beside(track, offset), low)], True, colour,
-        round(width * PIXELS_PER_UNIT), cv2.LINE_8, _BITS,
-    )
-
-
-def _dashes(
-    ground: Picture, track: Track, low: NDArray[np.float64], offset: float, width: float,
-    colour: tuple[int, int, int],
+    colour: tuple[int, int, int], *, dashed: bool = False,
 ) -> None:
     points = _pixels(_beside(track, offset), low)
     each = round(DASH / SPACING)
     dashes = [points[i : i + each + 1] for i in range(0, len(points) - 2 * each, 2 * each)]
-    cv2.polylines(ground, dashes, False, colour, round(width * PIXELS_PER_UNIT), cv2.LINE_8, _BITS)
+    _draw(ground, dashes if dashed else [points], not dashed, width, colour)
 
 
 def _starting_line(ground: Picture, track: Track, low: NDArray[np.float64]) -> None:
     ends = [_beside(track, side * (HALF_WIDTH - 1.0))[0] for side in (-1.0, 1.0)]
-    cv2.polylines(
-        ground, [_pixels(np.array(ends), low)], False, _WHITE,
-        round(0.8 * PIXELS_PER_UNIT), cv2.LINE_8, _BITS,
-    )
+    _draw(ground, [_pixels(np.array(ends), low)], False, 0.8, _WHITE)
+
+
+def _draw(
+    ground: Picture, lines: list[NDArray[np.int32]], closed: bool, width: float,
+    colour: tuple[int, int, int],
+) -> None:
+    thick = round(width * PIXELS_PER_UNIT)
+    cv2.polylines(ground, lines, closed, colour, thick, cv2.LINE_8, _BITS)
 
 
 def _textured(ground: Picture, road: Picture, random: np.random.Generator) -> Picture:

@@ -7,11 +7,11 @@ what a client does not take stays in its outbox, it gets no telemetry until that
 never gets half a message, and never holds up another. What a client sends is bounded by the
 decoder, and what it asks for by `LARGEST_OUTBOX` and `_room`.
 
-Clients share one thread, so each is served in slices, and the processor's time that it took is
-noted. Whoever took least of late is served first, and a turn ends when its time is up. The longest
-slices are the drawing of a road or of large pictures. After one of these there is a rest as long,
-in which nobody is served who has asked for such a thing of late: the heavy ones share half of the
-time. What fails while a client is served costs this client its connection.
+Clients share one thread, so each is served in slices: whoever took least of the processor's time of
+late comes first, and a turn ends when its time is up. The longest slices draw a road or large
+pictures. Each is followed by a rest as long, in which nobody is served who has asked for such a
+thing of late: the heavy ones share half of the time. What fails while a client is served costs this
+client its connection.
 
 Places are few. A client that says nothing at first, or nothing for very long, is sent away; when
 all places are taken, whoever has been silent for long makes room.
@@ -80,9 +80,8 @@ class Figures:
         left_out: frames that were never made, because the simulator was held up.
         malformed: what was no message.
         refused: messages that could not be carried out.
-        broken: clients that were sent away: they sent or asked for too much.
-        silent: clients that were sent away: they said nothing.
-        failed: clients that were sent away: something failed while they were served.
+        broken, silent, failed: clients that were sent away: they sent or asked for too much, said
+            nothing, or something failed while they were served.
     """
 
     connections: int = 0
@@ -141,32 +140,17 @@ class Simulator:
     """
 
     def __init__(
-        self,
-        listener: socket.socket,
-        clock: Clock,
-        *,
-        fps: float = 20.0,
-        seed: int = 0,
-        track: TrackKind | None = None,
-        race: Rules | None = None,
-        most_clients: int = 16,
-        most_pixels: int = MOST_PIXELS,
-        may_quit: bool = False,
-        only_for: int | None = None,
+        self, listener: socket.socket, clock: Clock, *, fps: float = 20.0, seed: int = 0,
+        track: TrackKind | None = None, race: Rules | None = None, most_clients: int = 16,
+        most_pixels: int = MOST_PIXELS, may_quit: bool = False, only_for: int | None = None,
         worked: Callable[[], float] = time.thread_time,
     ) -> None:
         listener.setblocking(False)
-        self._listener = listener
-        self._clock = clock
+        self._listener, self._clock, self._worked = listener, clock, worked
         self._period = 1.0 / fps
-        self._seed = seed
-        self._track = track
-        self._race = race
-        self._most_clients = most_clients
-        self._most_pixels = most_pixels
-        self._may_quit = may_quit
+        self._new_session = partial(Session, seed, track, race, may_quit=may_quit)
+        self._most_clients, self._most_pixels = most_clients, most_pixels
         self._only_for = only_for
-        self._worked = worked
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._clients: dict[int, Client] = {}
@@ -187,11 +171,7 @@ class Simulator:
         return len(self._clients)
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Serve until told to stop, or until a client sends `quit_app`; then close.
-
-        Args:
-            go_on: asked at least every `LONGEST_WAIT_S` seconds.
-        """
+        """Serve while `go_on`, asked at least every `LONGEST_WAIT_S`; `quit_app` ends it, too."""
         try:
             while go_on() and not self._quit:
                 self.turn()
@@ -235,11 +215,7 @@ class Simulator:
     def _serve(
         self, clients: Iterable[Client], act: Callable[[Client], None], seconds: float
     ) -> list[Client]:
-        """Serve clients, who took least first, until the time is up.
-
-        Returns:
-            Those whose turn did not come.
-        """
+        """Serve clients, who took least first, until the time is up; those who did not come."""
         until = self._clock.now() + seconds
         resting: list[Client] = []
         waiting = sorted(clients, key=lambda client: client.spent, reverse=True)
@@ -260,8 +236,7 @@ class Simulator:
             yield
         except Exception:
             _log.exception("a client is sent away")
-            self.figures.failed += 1
-            self._drop(client)
+            self._drop(client, "failed")
         finally:
             took = self._worked() - worked
             client.spent += took
@@ -284,8 +259,7 @@ class Simulator:
             with self._served(client):
                 for _ in range(steps):
                     self._send(client, client.session.advance(self._period))
-        left = self._serve(driving, self._show, self._period)
-        self.figures.withheld += len(left)
+        self.figures.withheld += len(self._serve(driving, self._show, self._period))
 
     def _look_after(self, now: float) -> None:
         """Forget what clients took long ago, and send away who is silent."""
@@ -294,8 +268,7 @@ class Simulator:
         for client in list(self._clients.values()):
             client.spent *= kept
             if now - client.heard_at > (SILENCE_S if client.spoke else FIRST_WORD_S):
-                self.figures.silent += 1
-                self._drop(client)
+                self._drop(client, "silent")
 
     def _show(self, client: Client) -> None:
         """Send telemetry, unless the client is still busy with the last."""
@@ -326,9 +299,7 @@ class Simulator:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        session = Session(
-            seed=self._seed, track=self._track, rules=self._race, may_quit=self._may_quit
-        )
+        session = self._new_session()
         session.room = partial(self._room, session)
         client = Client(sock, session, self._clock.now())
         self._clients[sock.fileno()] = client
@@ -349,18 +320,14 @@ class Simulator:
         quietest = min(self._clients.values(), key=lambda client: client.heard_at)
         if self._clock.now() - quietest.heard_at <= GIVES_WAY_S:
             return False
-        self.figures.silent += 1
-        self._drop(quietest)
+        self._drop(quietest, "silent")
         return True
 
     def _room(self, session: Session) -> int:
         """Pixels that a client may have now, beside those of the others."""
-        others = sum(
-            client.session.pixels for client in self._clients.values()
-            if client.session is not session
-        )
-        left = SHARED_BY * self._most_pixels - others
-        return max(min(left, self._most_pixels), FREE_PIXELS)
+        sessions = [client.session for client in self._clients.values()]
+        others = sum(each.pixels for each in sessions if each is not session)
+        return max(min(SHARED_BY * self._most_pixels - others, self._most_pixels), FREE_PIXELS)
 
     def _read(self, client: Client) -> None:
         """Carry out what a client says, for a slice."""
@@ -372,11 +339,11 @@ class Simulator:
             except BlockingIOError:
                 return
             except OSError:
-                data = b""
+                pass
             if not data:
                 self._drop(client)
                 return
-        before = client.decoder.malformed, client.session.refused
+        malformed, refused = client.decoder.malformed, client.session.refused
         try:
             for message in client.decoder.feed(data):
                 if message is not None:
@@ -388,10 +355,9 @@ class Simulator:
                 if client.gone or self._clock.now() >= ends:
                     break
         except ProtocolError:
-            self.figures.broken += 1
-            self._drop(client)
-        self.figures.malformed += client.decoder.malformed - before[0]
-        self.figures.refused += client.session.refused - before[1]
+            self._drop(client, "broken")
+        self.figures.malformed += client.decoder.malformed - malformed
+        self.figures.refused += client.session.refused - refused
 
     def _send(self, client: Client, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -409,8 +375,7 @@ class Simulator:
             return
         del client.outbox[:sent]
         if len(client.outbox) > LARGEST_OUTBOX:
-            self.figures.broken += 1
-            self._drop(client)
+            self._drop(client, "broken")
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.outbox else 0)
         if self._selector.get_key(client.sock).events != wanted:
@@ -418,7 +383,10 @@ class Simulator:
         if client.session.wants_telemetry and not client.outbox:
             self._show(client)
 
-    def _drop(self, client: Client) -> None:
+    def _drop(self, client: Client, reason: str = "") -> None:
+        """Send a client away; `reason` is the figure that counts it."""
+        if reason:
+            setattr(self.figures, reason, getattr(self.figures, reason) + 1)
         if client.gone:
             return
         del self._clients[client.sock.fileno()]
@@ -427,11 +395,5 @@ class Simulator:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        OSError: the address cannot be had.
-    """
-    listener = socket.create_server((host, port))
-    listener.setblocking(False)
-    return listener
+    """A listening socket; OSError if the address cannot be had."""
+    return socket.create_server((host, port))

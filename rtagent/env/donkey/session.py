@@ -74,7 +74,6 @@ class Session:
     drive: Drive | None = None
     race: Race | None = None
     time: float = 0.0
-    _scene: str = ""
     _configs: dict[str, CameraConfig] = field(default_factory=lambda: {"image": CameraConfig()})
     _cameras: dict[str, Camera] = field(default_factory=dict)
     """Made when a picture is asked for: who changes them often pays once."""
@@ -121,36 +120,22 @@ class Session:
             return None
         car, place, scale = drive.car, drive.place, REPORTED_SCALE
         message: Message = {
-            "msg_type": "telemetry",
-            "steering_angle": self.controls.steering,
-            "throttle": self.controls.throttle,
-            "speed": abs(car.speed) * scale,
-            "hit": drive.hit,
-            "time": self.time,
-            "accel_x": car.speed * car.yaw_rate * scale,
-            "accel_y": 0.0,
-            "accel_z": car.acceleration * scale,
-            "gyro_x": 0.0,
-            "gyro_y": car.yaw_rate,
-            "gyro_z": 0.0,
-            "pitch": 0.0,
-            "yaw": degrees(car.yaw) % 360.0,
-            "roll": 0.0,
-            "activeNode": place.node,
-            "totalNodes": drive.track.nodes,
-            "cte": place.cte,
-            "pos_x": car.x * scale,
-            "pos_y": RIDE_HEIGHT * scale,
-            "pos_z": car.z * scale,
-            "vel_x": car.speed * sin(car.yaw) * scale,
-            "vel_y": 0.0,
+            "msg_type": "telemetry", "time": self.time, "hit": drive.hit,
+            "steering_angle": self.controls.steering, "throttle": self.controls.throttle,
+            "speed": abs(car.speed) * scale, "cte": place.cte,
+            "activeNode": place.node, "totalNodes": drive.track.nodes,
+            "pos_x": car.x * scale, "pos_y": RIDE_HEIGHT * scale, "pos_z": car.z * scale,
+            "vel_x": car.speed * sin(car.yaw) * scale, "vel_y": 0.0,
             "vel_z": car.speed * cos(car.yaw) * scale,
+            "accel_x": car.speed * car.yaw_rate * scale, "accel_y": 0.0,
+            "accel_z": car.acceleration * scale,
+            "gyro_x": 0.0, "gyro_y": car.yaw_rate, "gyro_z": 0.0,
+            "pitch": 0.0, "yaw": degrees(car.yaw) % 360.0, "roll": 0.0,
         }
         drive.hit = "none"
         if not self._cameras:
             self._cameras = {
-                key: Camera(config, drive.scenery, self.seed)
-                for key, config in self._configs.items()
+                key: Camera(each, drive.scenery, self.seed) for key, each in self._configs.items()
             }
         for key, camera in self._cameras.items():
             picture = camera.render(car.x, car.z, car.yaw)
@@ -180,27 +165,21 @@ class Session:
 
     def _load_scene(self, message: Message) -> None:
         scene = message.get("scene_name")
-        if not isinstance(scene, str) or scene not in SCENES.values():
+        if scene not in SCENES.values():
             raise ProtocolError(f"unknown scene {shown(scene)}")
-        self._scene, self.time = scene, 0.0
+        self.time = 0.0
         self.race = None if self.rules is None else Race(self.rules, self.time)
         kind = self.track or ("circuit" if scene == "generated_track" else "generated")
-        self._begin(*_road(kind, self._road_seed(), 1.0, 0))
+        # Each scene but the generated road is one fixed road.
+        own = scene == "generated_road" or self.track is not None
+        self._begin(*_road(kind, self.seed if own else zlib.crc32(scene.encode()), 1.0, 0))
         self._replies.append({"msg_type": "need_car_config" if self.race else "car_loaded"})
 
-    def _road_seed(self) -> int:
-        """Each scene but the generated road is one fixed road."""
-        if self._scene == "generated_road" or self.track is not None:
-            return self.seed
-        return zlib.crc32(self._scene.encode())
-
     def _control(self, message: Message) -> None:
-        steering, throttle, brake = (
-            number(message, key, 0.0) for key in ("steering", "throttle", "brake")
-        )
-        self.controls = Controls(
-            min(max(steering, -1.0), 1.0), min(max(throttle, -1.0), 1.0), min(max(brake, 0.0), 1.0)
-        )
+        bounds = {"steering": -1.0, "throttle": -1.0, "brake": 0.0}
+        self.controls = Controls(*(
+            min(max(number(message, key, 0.0), low), 1.0) for key, low in bounds.items()
+        ))
         if self.synchronous_step is not None and self.drive is not None:
             self._replies += self.advance(self.synchronous_step)
             self.wants_telemetry = True
@@ -254,13 +233,12 @@ class Session:
         self.wants_telemetry = True
 
     def _step_mode(self, message: Message) -> None:
+        step = None
         if message.get("step_mode") == "synchronous":
             step = number(message, "time_step")
             if not 0.0 < step <= LONGEST_TIME_STEP_S:
                 raise ProtocolError(f"time_step = {step}: 0 to {LONGEST_TIME_STEP_S} s")
-            self.synchronous_step = step
-        else:
-            self.synchronous_step = None
+        self.synchronous_step = step
 
     def _set_position(self, message: Message) -> None:
         drive = self._needs_drive()
@@ -288,31 +266,16 @@ class Session:
 
 
 _HANDLERS: dict[str, Callable[[Session, Message], None]] = {
-    "get_scene_names": Session._get_scene_names,
-    "load_scene": Session._load_scene,
-    "control": Session._control,
-    "car_config": Session._car_config,
-    "cam_config": Session._cam_config,
-    "cam_config_b": Session._cam_config,
-    "lidar_config": Session._lidar_config,
-    "reset_car": Session._reset_car,
-    "exit_scene": Session._exit_scene,
-    "quit_app": Session._quit_app,
-    "get_protocol_version": Session._get_protocol_version,
-    "regen_road": Session._regen_road,
-    "step_mode": Session._step_mode,
-    "set_position": Session._set_position,
-    "node_position": Session._node_position,
-}
+    name: getattr(Session, f"_{name}") for name in (
+        "get_scene_names", "load_scene", "control", "car_config", "cam_config", "lidar_config",
+        "reset_car", "exit_scene", "quit_app", "get_protocol_version", "regen_road", "step_mode",
+        "set_position", "node_position",
+    )
+} | {"cam_config_b": Session._cam_config}
 
 
 def encoded(picture: Picture, encoding: str) -> bytes:
-    """A picture as a file.
-
-    Args:
-        picture: uint8, RGB or grey.
-        encoding: JPG, PNG or TGA.
-    """
+    """A picture, uint8 RGB or grey, as a JPG, PNG or TGA file."""
     if encoding == "TGA":
         file = io.BytesIO()
         Image.fromarray(picture).save(file, "TGA")
