@@ -80,7 +80,7 @@ class PyBoyMachine(Machine):
         self._picture = None
 
     def _shown(self) -> NDArray[np.uint8]:
-        return np.take(GREYS, _SHADE_OF[self._boy.screen.ndarray[..., 0]], axis=0)
+        return np.asarray(GREYS[_SHADE_OF[self._boy.screen.ndarray[..., 0]]])
 
     def snapshot(self) -> Snapshot:
         """See `Machine`."""
