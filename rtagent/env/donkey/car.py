@@ -25,8 +25,7 @@ class Car:
     """Where the car is and how it moves; lengths in the simulator's units, angles in radians.
 
     Attributes:
-        x: to the right on the map.
-        z: up on the map.
+        x, z: to the right and up on the map.
         yaw: heading, 0 along z, clockwise.
         speed: along the heading; negative in reverse.
         steer: angle of the front wheel, to the right.
@@ -45,11 +44,7 @@ class Car:
     def advance(self, seconds: float, steering: float, throttle: float, brake: float) -> None:
         """Drive for a while under constant control, in steps of at most `LONGEST_STEP_S`.
 
-        Args:
-            seconds: how long.
-            steering: -1 (left) to 1 (right).
-            throttle: -1 (reverse) to 1.
-            brake: 0 to 1.
+        Steering goes from -1 (left) to 1, throttle from -1 (reverse) to 1, brake from 0 to 1.
         """
         steps = max(1, round(seconds / LONGEST_STEP_S + 0.499))
         for _ in range(steps):

@@ -1,16 +1,17 @@
 """The wire between a DonkeyCar simulator and its clients: JSON objects over TCP.
 
 The simulator ends every object with a newline. Clients put nothing between theirs, and send
-numbers as strings. What arrives may be cut anywhere, be garbage, or never end: both decoders take
-bytes as they come, keep a bounded number of them, and count what they had to throw away. They are
-generators that yield after every object, be it a message or not, so that who reads them can stop
-when its time is up; what is left then comes first the next time.
+numbers as strings. What arrives may be cut anywhere, be garbage, or never end: a decoder takes
+bytes as they come, keeps a bounded number of them, and counts what it had to throw away. It yields
+after every object, be it a message or not, so that who reads it can stop when its time is up; what
+is left then comes first the next time.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
@@ -38,19 +39,17 @@ def from_simulator(message: Mapping[str, Any]) -> bytes:
 
 def from_client(message: Mapping[str, Any]) -> bytes:
     """A message as clients send it: every number a string, and no delimiter."""
-    return json.dumps({key: _as_text(value) for key, value in message.items()}).encode()
+    return json.dumps({
+        key: str(value) if isinstance(value, int | float) else value
+        for key, value in message.items()
+    }).encode()
 
 
 def number(message: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    """A finite number, sent as a number or as a string.
-
-    Args:
-        message: the message.
-        key: its field.
-        default: what a missing field means. If None, the field must be there.
+    """A finite number in a field, sent as a number or as a string.
 
     Raises:
-        ProtocolError: it is missing or not a finite number.
+        ProtocolError: it is not a finite number, or missing where there is no default.
     """
     value = message.get(key, default)
     try:
@@ -69,58 +68,18 @@ def shown(value: object) -> str:
     return f"a {type(value).__name__}" if deep else repr(value)[:40]
 
 
-class LineDecoder:
-    """Messages that end with a newline: a simulator's.
+class Decoder(ABC):
+    """Messages out of bytes that may be cut anywhere.
 
     Attributes:
-        malformed: lines that were not a message.
-    """
-
-    def __init__(self, longest: int = LONGEST_FROM_SIMULATOR) -> None:
-        self._longest = longest
-        self._kept = bytearray()
-        self._searched = 0
-        self.malformed = 0
-
-    @property
-    def pending(self) -> bool:
-        """Whether a whole line waits."""
-        return self._kept.find(b"\n", self._searched) >= 0
-
-    def feed(self, data: bytes = b"") -> Iterator[Message | None]:
-        """Take bytes; yield a message for each line that they complete, none if it is not one.
-
-        Raises:
-            ProtocolError: a message is longer than any may be.
-        """
-        self._kept += data
-        while (end := self._kept.find(b"\n", self._searched)) >= 0:
-            line = bytes(self._kept[:end])
-            del self._kept[: end + 1]
-            self._searched = 0
-            message = _parse(line)
-            self.malformed += message is None and bool(line.strip())
-            yield message
-        self._searched = len(self._kept)
-        if len(self._kept) > self._longest:
-            raise ProtocolError(f"a message of more than {self._longest} bytes")
-
-
-class ObjectDecoder:
-    """Messages with nothing between them: a client's. Each byte is looked at once.
-
-    Attributes:
-        malformed: objects that were not a message, and stretches of bytes outside any object.
+        malformed: what was not a message.
         pending: an object may wait that nobody has asked for yet.
     """
 
-    def __init__(self, longest: int = LONGEST_FROM_CLIENT) -> None:
+    def __init__(self, longest: int) -> None:
         self._longest = longest
         self._kept = bytearray()
         self._searched = 0
-        self._depth = 0
-        self._in_string = False
-        self._escaped_at = -1
         self.malformed = 0
         self.pending = False
 
@@ -135,16 +94,41 @@ class ObjectDecoder:
         while (end := self._end_of_object()) is not None:
             text = bytes(self._kept[:end])
             del self._kept[:end]
-            self._searched, self._escaped_at = 0, -1
+            self._searched = 0
             message = _parse(text)
-            self.malformed += message is None
+            self.malformed += message is None and bool(text.strip())
             yield message
         self.pending = False
         if len(self._kept) > self._longest:
             raise ProtocolError(f"a message of more than {self._longest} bytes")
 
+    @abstractmethod
     def _end_of_object(self) -> int | None:
-        """Where the first object ends; none while it is incomplete."""
+        """Behind the first object; none while it is incomplete. Each byte is looked at once."""
+
+
+class LineDecoder(Decoder):
+    """Messages that end with a newline: a simulator's."""
+
+    def __init__(self, longest: int = LONGEST_FROM_SIMULATOR) -> None:
+        super().__init__(longest)
+
+    def _end_of_object(self) -> int | None:
+        end = self._kept.find(b"\n", self._searched) + 1
+        self._searched = len(self._kept)
+        return end or None
+
+
+class ObjectDecoder(Decoder):
+    """Messages with nothing between them: a client's; bytes outside any object are malformed."""
+
+    def __init__(self, longest: int = LONGEST_FROM_CLIENT) -> None:
+        super().__init__(longest)
+        self._depth = 0
+        self._in_string = False
+        self._escaped_at = -1
+
+    def _end_of_object(self) -> int | None:
         if not self._depth and not self._drop_before_object():
             return None
         for mark in _MARKS.finditer(self._kept, self._searched):
@@ -163,6 +147,7 @@ class ObjectDecoder:
             elif sign == b"}":
                 self._depth -= 1
                 if not self._depth:
+                    self._escaped_at = -1
                     return at + 1
         self._searched = len(self._kept)
         return None
@@ -183,10 +168,4 @@ def _parse(text: bytes) -> Message | None:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if isinstance(found, dict) and isinstance(found.get("msg_type"), str):
-        return found
-    return None
-
-
-def _as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int | float) else value
+    return found if isinstance(found, dict) and isinstance(found.get("msg_type"), str) else None

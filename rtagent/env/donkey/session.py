@@ -165,7 +165,7 @@ class Session:
 
     def _load_scene(self, message: Message) -> None:
         scene = message.get("scene_name")
-        if scene not in SCENES.values():
+        if not isinstance(scene, str) or scene not in SCENES.values():
             raise ProtocolError(f"unknown scene {shown(scene)}")
         self.time = 0.0
         self.race = None if self.rules is None else Race(self.rules, self.time)

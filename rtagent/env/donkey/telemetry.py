@@ -63,11 +63,7 @@ class Telemetry:
 
 
 def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
-    """Check and decode a `telemetry` message.
-
-    Args:
-        message: as it arrived.
-        shape: of the picture wanted: height, width, 3.
+    """Check and decode a `telemetry` message, with a picture of `shape`, (height, width, 3).
 
     Raises:
         ProtocolError: a number is missing, not finite or beyond any car's, or the picture cannot

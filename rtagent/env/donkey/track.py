@@ -53,11 +53,8 @@ class Place:
 class Track:
     """A closed centre line.
 
-    Args:
-        points: (n, 2), x and z, in driving order, evenly spaced; the last is joined to the first.
-
     Attributes:
-        points: the same.
+        points: (n, 2), x and z, in driving order, evenly spaced; the last is joined to the first.
         length: of the centre line.
         nodes: how many nodes it has.
     """
@@ -80,12 +77,8 @@ class Track:
         way = self._ways[i]
         side = 1.0 if way[1] * off[i, 0] - way[0] * off[i, 1] >= 0 else -1.0
         progress = float(self._starts[i] + along[i] * self._lengths[i]) % self.length
-        return Place(
-            cte=side * float(np.sqrt(squares[i])),
-            progress=progress,
-            node=int(progress / self.length * self.nodes) % self.nodes,
-            heading=atan2(way[0], way[1]),
-        )
+        node = int(progress / self.length * self.nodes) % self.nodes
+        return Place(side * float(np.sqrt(squares[i])), progress, node, atan2(way[0], way[1]))
 
     def point_at(self, progress: float) -> tuple[float, float, float]:
         """x, z and heading of the centre line at a way from the start."""
@@ -118,14 +111,9 @@ def circuit() -> Track:
 
 
 def generated(seed: int, turns: float = 1.0) -> Track:
-    """A random closed road.
+    """A random closed road of `LENGTH`, nowhere tighter than `TIGHTEST`, and clear of itself.
 
-    Args:
-        seed: another one, another road.
-        turns: how winding it is; 1 is usual.
-
-    Returns:
-        A road of `LENGTH`, nowhere tighter than `TIGHTEST`, that keeps clear of itself.
+    `turns` says how winding it is; 1 is usual.
     """
     random = np.random.default_rng(seed)
     angle = np.linspace(0.0, 2 * np.pi, 2000, endpoint=False)

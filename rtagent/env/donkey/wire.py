@@ -22,11 +22,7 @@ Address = tuple[int, Any]
 
 
 class Wire:
-    """One connection at a time; closed at first.
-
-    Args:
-        longest: bytes of the longest message that may arrive.
-    """
+    """One connection at a time, closed at first; `longest` is a message's most bytes."""
 
     def __init__(self, longest: int = LONGEST_FROM_SIMULATOR) -> None:
         self._longest = longest
@@ -50,11 +46,7 @@ class Wire:
         return self._decoder.malformed
 
     def connect(self, address: Address) -> None:
-        """Begin to connect; `check` says how it ended, once the socket can be written.
-
-        Raises:
-            OSError: it has failed already.
-        """
+        """Begin to connect, or raise OSError; once it can be written, `check` says how it ended."""
         family, where = address
         self._sock = socket.socket(family, socket.SOCK_STREAM)
         self._sock.setblocking(False)
@@ -65,25 +57,17 @@ class Wire:
             raise OSError(code, os.strerror(code))
 
     def check(self) -> None:
-        """See that the connection has been made.
-
-        Raises:
-            OSError: it has not.
-        """
+        """See that the connection has been made; an OSError says why not."""
         assert self._sock is not None
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
 
     def wait(self, seconds: float, *, writing: bool) -> tuple[bool, bool]:
-        """Wait for the socket, or not at all if messages are left from an earlier look.
-
-        Args:
-            seconds: at most.
-            writing: whether it also counts that it can be written.
+        """Wait until it can be read, or written; not at all if messages are left from earlier.
 
         Returns:
-            Whether it can be read, and whether it can be written.
+            Whether it can be read, and whether it can be written, if that was asked.
 
         Raises:
             OSError: the socket is broken.
@@ -91,8 +75,7 @@ class Wire:
         assert self._sock is not None
         wants = [self._sock] if writing else []
         pending = self._decoder.pending
-        timeout = 0.0 if pending else seconds
-        readable, writable, _ = select.select([self._sock], wants, [], timeout)
+        readable, writable, _ = select.select([self._sock], wants, [], 0.0 if pending else seconds)
         return bool(readable) or pending, bool(writable)
 
     def receive(self) -> Iterator[Message | None]:
@@ -128,11 +111,7 @@ class Wire:
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, or as much of it as the socket takes now.
-
-        Raises:
-            OSError: the connection is broken.
-        """
+        """Send what waits, or as much of it as the socket takes now; OSError if it is broken."""
         assert self._sock is not None
         with contextlib.suppress(BlockingIOError):
             sent = self._sock.send(self._outbox)

@@ -34,11 +34,8 @@ _FATAL = (
 def check_states(machine: Machine, states: Mapping[str, bytes]) -> None:
     """See that states can be loaded and played on.
 
-    A state that the machine itself refuses is none of those meant here: it harms nobody.
-
-    Args:
-        machine: a running one; it stays as it is.
-        states: what to load, by name.
+    A state that the machine itself refuses is none of those meant here: it harms nobody. The
+    machine, which is a running one, stays as it is.
 
     Raises:
         UserError: one of them ends the emulator, or keeps it busy for ever.
