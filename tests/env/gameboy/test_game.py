@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -152,15 +153,12 @@ def test_a_folder_of_starts_is_drawn_from_by_the_seed(
 def test_it_is_an_environment_by_its_id(game: Game, rewards: Path) -> None:
     game.close()
     config = EnvConfig(id="gameboy", kwargs={"rom": str(ROM), "rewards": str(rewards)})
-    adapter = open_environment(config)
-    try:
+    with closing(open_environment(config)) as adapter:
         assert adapter.action_meanings == ("A", "B", "LEFT", "UP", "RIGHT", "DOWN", "NOOP")
         assert adapter.noop_action == 6
         assert adapter.rate_hz == pytest.approx(59.7275)
         adapter.reset(seed=0)
         assert adapter.step(6).reward == 0.0
-    finally:
-        adapter.close()
 
 
 @pytest.mark.parametrize(

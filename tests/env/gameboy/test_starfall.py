@@ -1,30 +1,16 @@
-import dataclasses
 import statistics
 import time
 
 import numpy as np
-import pytest
-from gymnasium.utils.env_checker import check_env
 
-from rtagent.env.gameboy import environment as module
-from rtagent.env.gameboy.gambatte_machine import GameBoy
-from rtagent.env.gameboy.rom import Rom
 from rtagent.env.gameboy.starfall import Starfall
-from rtagent.errors import UserError
 
 LEFT, RIGHT = 1, 2
 
 
-def play(env, seed, ticks, choose=lambda tick: 0):
-    """Frames of an episode's first ticks."""
-    frames = [env.reset(seed=seed)[0]]
-    frames += [env.step(choose(tick))[0] for tick in range(ticks)]
-    return np.stack(frames)
-
-
-@pytest.mark.filterwarnings("ignore:.*Not able to test alternative render modes")
-def test_it_is_a_proper_gymnasium_environment(starfall):
-    check_env(starfall)
+def play(env, seed, ticks):
+    """Frames of an episode's first ticks, of an idle player."""
+    return np.stack([env.reset(seed=seed)[0], *(env.step(0)[0] for _ in range(ticks))])
 
 
 def test_rewards_are_what_the_machines_memory_says(starfall, rom):
@@ -84,12 +70,6 @@ def test_the_first_frame_shows_the_game_not_the_title(starfall):
     assert (frames[0] != frames[1]).mean() < 0.02
 
 
-def test_the_same_seed_gives_the_same_play(starfall):
-    wobble = [0, LEFT, LEFT, RIGHT, 0].__getitem__
-    first, again = (play(starfall, 11, 200, lambda tick: wobble(tick % 5)) for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-
-
 def test_starts_differ_and_seeds_reach_many_of_them(starfall):
     plays = {play(starfall, seed, 150).tobytes() for seed in range(40)}
     assert len(plays) > 20
@@ -129,45 +109,13 @@ def test_frames_are_not_overwritten_by_later_ones(starfall):
     np.testing.assert_array_equal(starfall.reset(seed=0)[0], kept)
 
 
-def test_render_shows_the_whole_picture(starfall):
-    starfall.reset(seed=0)
-    assert starfall.render().shape == (144, 160, 3)
-
-
-class TestBoot:
-    """These open machines of their own."""
-
-    @pytest.fixture(autouse=True)
-    def _only_one(self, starfall):
-        starfall.close()
-
-    def test_an_episode_can_be_truncated(self):
-        env = Starfall(starts=1, max_ticks=3)
-        env.reset()
-        assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
-        env.reset()
-        assert not env.step(0)[3]
-        assert env.render() is None
-        env.close()
-        env.close()
-
-    @pytest.mark.parametrize("kwargs", [{"starts": 0}, {"max_ticks": -1}, {"render_mode": "human"}])
-    def test_illegal_arguments_are_named(self, kwargs):
-        (name,) = kwargs
-        with pytest.raises(UserError, match=f"{name} = "):
-            Starfall(**kwargs)
-
-    def test_a_cartridge_that_does_not_boot_is_one_clear_line(self, monkeypatch, rom):
-        blank = bytearray(rom.read())
-        blank[0x150:] = bytes(len(blank) - 0x150)
-        monkeypatch.setattr(Rom, "read", lambda self: bytes(blank))
-        with pytest.raises(UserError, match="expected 0x5a at 0xc000 within 120 frames"):
-            Starfall()
-        GameBoy(rom.path).close()
-
-    def test_a_game_that_does_not_start_is_one_clear_line(self, monkeypatch, rom):
-        deaf = dataclasses.replace(rom, addresses={**rom.addresses, "screen": 0xC0FF})
-        monkeypatch.setattr(module, "read_manifest", lambda folder: deaf)
-        with pytest.raises(UserError, match="expected 0x1 at 0xc0ff within 120 frames"):
-            Starfall()
-        GameBoy(rom.path).close()
+def test_an_episode_can_be_truncated(starfall):
+    starfall.close()
+    env = Starfall(starts=1, max_ticks=3)
+    env.reset()
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+    env.reset()
+    assert not env.step(0)[3]
+    assert env.render() is None
+    env.close()
+    env.close()
