@@ -114,14 +114,8 @@ class Run:
         behaviour = DefaultBehaviour(EnvConfig(default_action=default), self.world)  # type: ignore[arg-type]
         self.loop = TickLoop(
             self.world,  # type: ignore[arg-type]
-            behaviour,
-            frames=memory.frames,
-            ledger=memory.ledger,
-            actions=memory.actions,
-            record=memory.record,
-            schedule=self.schedule,
-            arbiter=Arbiter(fill),
-            clock=self.clock,
+            behaviour, frames=memory.frames, ledger=memory.ledger, actions=memory.actions,
+            record=memory.record, schedule=self.schedule, arbiter=Arbiter(fill), clock=self.clock,
             seed=11,
         )
 
@@ -136,6 +130,10 @@ class Run:
     def rows(self) -> Any:
         ledger = self.memory.ledger
         return ledger.read(0, ledger.newest + 1)
+
+    def check_rows(self, **columns: list[Any]) -> None:
+        rows = self.rows()
+        assert {name: rows[name].tolist() for name in columns} == columns
 
 
 @pytest.fixture
@@ -162,12 +160,11 @@ def test_ticks_are_due_for_ever_without_drift(run: Run) -> None:
 
 def test_without_actions_the_default_behaviour_runs(run: Run) -> None:
     run.ticks(3)
-    rows = run.rows()
     assert run.world.received == [0, 0, 0]
-    assert rows["source"].tolist() == [DEFAULT] * 3
-    for field in ("observed", "worker", "weights_version"):
-        assert rows[field].tolist() == [-1, -1, -1]
-    assert rows["registered_ns"].tolist() == [0, 0, 0]
+    run.check_rows(
+        source=[DEFAULT] * 3, observed=[-1] * 3, worker=[-1] * 3, weights_version=[-1] * 3,
+        registered_ns=[0] * 3,
+    )
     assert run.memory.record.default == 3
 
 
@@ -176,17 +173,14 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     run.deposit(2, action=1, frame=0)
     run.deposit(4, action=2, frame=1)
     run.ticks(5)
-    rows = run.rows()
     # Ticks 1 and 3 hold the next action that is already there.
     assert run.world.received == [2, 1, 1, 2, 2]
-    assert rows["action"].tolist() == run.world.received
-    assert rows["source"].tolist() == [AGENT, REUSED, AGENT, REUSED, AGENT]
-    assert rows["observed"].tolist() == [-1, 0, 0, 1, 1]
-    assert rows["worker"].tolist() == [3] * 5
-    assert rows["weights_version"].tolist() == [42] * 5
-    assert rows["registered_ns"].tolist() == [round(t / 8 * NANO) for t in (0, 2, 2, 4, 4)]
-    assert rows["reward"].tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
-    assert [checksum(row) for row in rows] == rows["crc"].tolist()
+    run.check_rows(
+        action=run.world.received, source=[AGENT, REUSED, AGENT, REUSED, AGENT],
+        observed=[-1, 0, 0, 1, 1], worker=[3] * 5, weights_version=[42] * 5,
+        registered_ns=[round(t / 8 * NANO) for t in (0, 2, 2, 4, 4)],
+        reward=[0.0, 0.5, 1.0, 1.5, 2.0], crc=[checksum(row) for row in run.rows()],
+    )
     counts = [run.memory.record.agent, run.memory.record.reused, run.memory.record.default]
     assert counts == [3, 2, 0]
 
@@ -201,20 +195,11 @@ def test_the_board_holds_the_range_of_rewards_with_nought_in_it(memory: Memory) 
     assert record.reward_low == 0.0
 
 
-def test_strictly_one_action_per_tick(memory: Memory) -> None:
-    run = Run(memory, fill=0)
-    run.deposit(2)
-    run.ticks(4)
-    assert run.rows()["source"].tolist() == [DEFAULT, DEFAULT, AGENT, DEFAULT]
-
-
 def test_late_action_is_executed_once(run: Run) -> None:
     run.ticks(3)
     run.deposit(2, action=2, frame=1)
     run.ticks(2)
-    rows = run.rows()
-    assert rows["source"].tolist() == [DEFAULT] * 3 + [AGENT, DEFAULT]
-    assert rows["observed"].tolist() == [-1, -1, -1, 1, -1]
+    run.check_rows(source=[DEFAULT] * 3 + [AGENT, DEFAULT], observed=[-1, -1, -1, 1, -1])
 
 
 def test_frame_is_published_with_its_tick(run: Run) -> None:
@@ -233,11 +218,10 @@ def test_hold_up_is_caught_up_with_the_default_behaviour(run: Run) -> None:
     # Tick 1 is due after one period; three more are missed.
     run.clock.advance(4.5 * PERIOD_S)
     run.loop.run_next()
-    rows = run.rows()
-    assert rows["tick"].tolist() == [0, 1, 2, 3, 4]
-    assert rows["source"].tolist() == [DEFAULT, DEFAULT, DEFAULT, DEFAULT, AGENT]
-    late = [0.0, 3.5, 2.5, 1.5, 0.5]
-    assert rows["lateness_ns"].tolist() == [round(each * PERIOD_S * NANO) for each in late]
+    run.check_rows(
+        tick=[0, 1, 2, 3, 4], source=[DEFAULT] * 4 + [AGENT],
+        lateness_ns=[round(each * PERIOD_S * NANO) for each in (0.0, 3.5, 2.5, 1.5, 0.5)],
+    )
     assert run.memory.record.slips == 0
     run.ticks(1)
     # Back on the old clock.
@@ -289,9 +273,9 @@ def test_slow_world_is_caught_up_within_bounds(run: Run) -> None:
 def test_episodes(run: Run, flags: int) -> None:
     run.world.ends = {3: flags, 5: flags}
     run.ticks(8)
-    rows = run.rows()
-    assert rows["episode"].tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
-    assert rows["flags"].tolist() == [0, 0, 0, flags, 0, flags, 0, 0]
+    run.check_rows(
+        episode=[0, 0, 0, 0, 1, 1, 2, 2], flags=[0, 0, 0, flags, 0, flags, 0, 0]
+    )
     # The first reset is seeded, the others go on from it.
     assert run.world.resets == [11, None, None]
     starts = run.memory.frames.episode_starts[:8].tolist()
@@ -348,21 +332,26 @@ def test_a_long_step_is_a_slip(run: Run) -> None:
     assert lengths.tolist() == pytest.approx([0, 7 * NANO, 0, 0], abs=2)
 
 
-def test_repeat(memory: Memory) -> None:
-    run = Run(memory, default="repeat", fill=0)
-    run.deposit(2, action=2)
-    run.deposit(5, action=1)
-    run.ticks(7)
-    assert run.world.received == [0, 0, 2, 2, 2, 1, 1]
-    assert run.rows()["source"].tolist() == [
-        DEFAULT, DEFAULT, AGENT, DEFAULT, DEFAULT, AGENT, DEFAULT
-    ]
-
-
-def test_constant_default(memory: Memory) -> None:
-    run = Run(memory, default=2)
-    run.ticks(2)
-    assert run.world.received == [2, 2]
+@pytest.mark.parametrize(
+    ("options", "deposits", "executed", "sources"),
+    [
+        ({"fill": 0}, {2: 1}, [0, 0, 1, 0], [DEFAULT, DEFAULT, AGENT, DEFAULT]),
+        ({"default": "repeat", "fill": 0}, {2: 2, 5: 1}, [0, 0, 2, 2, 2, 1, 1],
+         [DEFAULT, DEFAULT, AGENT, DEFAULT, DEFAULT, AGENT, DEFAULT]),
+        ({"default": 2}, {}, [2, 2], [DEFAULT, DEFAULT]),
+    ],
+    ids=["one action per tick", "repeat", "constant"],
+)
+def test_ticks_without_an_action(
+    memory: Memory, options: dict[str, Any], deposits: dict[int, int], executed: list[int],
+    sources: list[Source],
+) -> None:
+    run = Run(memory, **options)
+    for tick, action in deposits.items():
+        run.deposit(tick, action)
+    run.ticks(len(executed))
+    assert run.world.received == executed
+    run.check_rows(source=sources)
 
 
 def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:
@@ -370,12 +359,11 @@ def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:
     memory.ledger.truncate_episode()
     later = Run(memory, start_s=50.0, anchor_s=51.0)
     later.ticks(3)
-    rows = later.rows()
-    assert rows["tick"].tolist() == list(range(8))
-    assert rows["episode"].tolist() == [0] * 5 + [1] * 3
-    assert rows["flags"].tolist() == [0] * 4 + [TRUNCATED] + [0] * 3
+    later.check_rows(
+        tick=list(range(8)), episode=[0] * 5 + [1] * 3, flags=[0] * 4 + [TRUNCATED] + [0] * 3
+    )
     assert memory.frames.episode_starts[:8].tolist() == [0] * 5 + [5] * 3
-    assert rows["time_ns"][5] == 51 * NANO
+    assert later.rows()["time_ns"][5] == 51 * NANO
     assert memory.record.ticks == 8
 
 
