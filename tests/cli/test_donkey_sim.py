@@ -63,7 +63,7 @@ def test_a_client_ends_it_only_where_it_may(
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     made: list[Simulator] = []
     assert main(["donkey-sim", "--port", "0", *options]) == 0
-    assert made[0]._may_quit == bool(options)
+    assert made[0]._new_session().may_quit == bool(options)
     made[0].close()
 
 

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.env.preprocess import SIDE, observer_for, sight, to_grey
+from rtagent.env.preprocess import GREY, SIDE, observer_for, sight, to_grey
 from rtagent.errors import UserError
 
 
@@ -42,12 +42,8 @@ def test_one_channel_is_taken_as_it_is():
     np.testing.assert_array_equal(to_grey(full), full[..., 0])
 
 
-def test_small_pictures_are_enlarged():
-    flat = np.full((10, 12), 77, np.uint8)
-    np.testing.assert_array_equal(to_grey(flat), np.full((SIDE, SIDE), 77))
-
-
-def test_the_source_is_not_changed():
+def test_small_pictures_are_enlarged_and_the_source_is_not_changed():
+    np.testing.assert_array_equal(to_grey(np.full((10, 12), 77, np.uint8)), np.full(GREY, 77))
     picture = np.random.default_rng(3).integers(0, 256, (144, 160, 3), dtype=np.uint8)
     before = picture.copy()
     to_grey(picture)

@@ -28,8 +28,9 @@ def serving(port=0, **options):
 
 
 @pytest.fixture
-def simulator():
-    with serving() as running:
+def simulator(request):
+    """Serving, with the options that are the test's parameter."""
+    with serving(**getattr(request, "param", {})) as running:
         yield running
 
 

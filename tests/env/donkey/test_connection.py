@@ -3,7 +3,7 @@ import random
 import socket
 import threading
 import time
-from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,10 +18,16 @@ pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 
 @pytest.fixture
-def fake():
-    simulator = FakeSimulator()
+def fake(request):
+    """Greets with the test's parameter, or at once with a car."""
+    greeting = getattr(request, "param", {"msg_type": "car_loaded"})
+    simulator = FakeSimulator(greeting=(greeting,))
     yield simulator
     simulator.close()
+
+
+def greeted(kind):
+    return pytest.mark.parametrize("fake", [{"msg_type": kind}], ids=[kind], indirect=True)
 
 
 @pytest.fixture
@@ -66,22 +72,13 @@ class TickingClock(VirtualClock):
         return super().now()
 
 
-def counted(function, counter):
-    def call(*args):
-        counter["looks"] += 1
-        return function(*args)
-
-    return call
-
-
-def test_it_answers_the_handshake_in_order(connect):
-    fake = FakeSimulator(greeting=({"msg_type": "scene_selection_ready", "loaded": "1"},))
+@greeted("scene_selection_ready")
+def test_it_answers_the_handshake_in_order(connect, fake):
     setup = [{"msg_type": "car_config", "body_r": 1}, {"msg_type": "cam_config", "img_w": 160}]
     connection = running(connect, fake, setup=setup)
     until(connection, lambda: len(fake.heard) >= 5)
-    assert fake.heard[:5] == [
-        "get_scene_names", "load_scene", "control", "car_config", "cam_config"
-    ]
+    assert fake.heard[:2] == ["get_scene_names", "load_scene"]
+    assert fake.heard[2:5] == ["control", "car_config", "cam_config"]
     assert fake.controls[0]["brake"] == "1.0"
     connection.control(0.25, 0.5, 0.0)
     until(connection, lambda: len(fake.controls) == 2)
@@ -94,14 +91,12 @@ def test_it_answers_the_handshake_in_order(connect):
     while "exit_scene" not in fake.heard:
         assert time.monotonic() < began + 5
         time.sleep(0.01)
-    fake.close()
 
 
-def test_a_race_lobby_asks_for_the_car(connect):
-    fake = FakeSimulator(greeting=({"msg_type": "need_car_config"},))
+@greeted("need_car_config")
+def test_a_race_lobby_asks_for_the_car(connect, fake):
     connection = running(connect, fake, setup=[{"msg_type": "car_config"}])
     until(connection, lambda: "car_config" in fake.heard)
-    fake.close()
 
 
 def test_a_race_that_begins_leaves_the_last_one_behind(connect, fake):
@@ -111,9 +106,9 @@ def test_a_race_that_begins_leaves_the_last_one_behind(connect, fake):
     assert list(connection.race) == ["race_start"]
 
 
-def test_in_a_lobby_pings_are_life_until_there_is_telemetry(connect, monkeypatch):
+@greeted("need_car_config")
+def test_in_a_lobby_pings_are_life_until_there_is_telemetry(connect, fake, monkeypatch):
     monkeypatch.setattr(module, "SILENCE_S", 0.3)
-    fake = FakeSimulator(greeting=({"msg_type": "need_car_config"},))
     fake.frame = None
     connection = connect(fake.address)
     until(connection, lambda: connection.running)
@@ -135,7 +130,6 @@ def test_in_a_lobby_pings_are_life_until_there_is_telemetry(connect, monkeypatch
         return not connection.running
 
     until(connection, lost)
-    fake.close()
 
 
 def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
@@ -153,42 +147,44 @@ def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
     assert connection.running
 
 
-def test_every_frame_is_delivered_once_and_in_order(connect, fake, monkeypatch):
+@pytest.fixture
+def quiet(connect, fake, monkeypatch):
+    """A connection to a simulator that sends nothing of itself."""
     # A machine that holds everybody up for a moment must not look like a silent simulator.
     monkeypatch.setattr(module, "SILENCE_S", 1e9)
     fake.frame = None
     connection = connect(fake.address)
     until(connection, lambda: connection.running)
-    taken = []
+    return connection
+
+
+def test_every_frame_is_delivered_once_and_in_order(quiet, fake):
+    taken, end = [], time.monotonic() + 15
+
+    def take(enough):
+        quiet.poll(time.monotonic() + 0.05, enough=enough)
+        while quiet.waiting:
+            taken.append(quiet.take().speed)
+
     for number in range(40):
         fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number})
         if number % 3 == 0:
-            connection.poll(time.monotonic() + 0.05, enough=lambda: False)
-            while connection.waiting:
-                taken.append(connection.take().speed)
-    until_end = time.monotonic() + 5
-    while len(taken) < 40 and time.monotonic() < until_end:
-        connection.poll(time.monotonic() + 0.05, enough=lambda: bool(connection.waiting))
-        while connection.waiting:
-            taken.append(connection.take().speed)
+            take(lambda: False)
+    while len(taken) < 40 and time.monotonic() < end:
+        take(lambda: quiet.waiting)
     assert taken == list(range(40))
-    assert connection.count["used"] == connection.count["received"] == 40
+    assert quiet.count["used"] == quiet.count["received"] == 40
 
 
-def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(connect, fake, monkeypatch):
-    # A machine that holds everybody up for a moment must not look like a silent simulator.
-    monkeypatch.setattr(module, "SILENCE_S", 1e9)
-    fake.frame = None
-    connection = connect(fake.address)
-    until(connection, lambda: connection.running)
+def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(quiet, fake):
     for number in range(30):
         fake.send({"msg_type": "telemetry", "image": PICTURE, "speed": number})
     end = time.monotonic() + 10
-    while connection.count["received"] < 30 and time.monotonic() < end:
-        connection.poll(time.monotonic() + 0.05, enough=lambda: False)
-    connection.skip()
-    assert connection.take().speed == 29
-    assert connection.count["skipped"] == 29
+    while quiet.count["received"] < 30 and time.monotonic() < end:
+        quiet.poll(time.monotonic() + 0.05, enough=lambda: False)
+    quiet.skip()
+    assert quiet.take().speed == 29
+    assert quiet.count["skipped"] == 29
 
 
 @pytest.mark.realtime
@@ -283,13 +279,13 @@ def test_a_flood_of_messages_takes_no_more_time_than_it_is_given(
     clock = connection._clock = TickingClock(connection._clock.now())
     sender = threading.Thread(target=fake.send, args=(100_000 * message,), daemon=True)
     sender.start()
-    heard = Counter()
-    monkeypatch.setattr(connection, "_exchange", counted(connection._exchange, heard))
+    exchange = Mock(side_effect=connection._exchange)
+    monkeypatch.setattr(connection, "_exchange", exchange)
     for _ in range(20):
         began = clock.now()
         connection.poll(began + 0.005, enough=lambda: False)
         assert clock.now() - began < 0.005 + 3 * module.LOOK_S
-    assert heard["looks"] >= 20
+    assert exchange.call_count >= 20
     fake.drop()
     sender.join(10)
 
@@ -415,12 +411,11 @@ def test_pauses_grow_and_are_spread(connect):
     assert connection.state is State.DOWN
 
 
-def test_an_unknown_scene_is_refused_by_name(connect):
-    fake = FakeSimulator(greeting=({"msg_type": "scene_selection_ready"},))
+@greeted("scene_selection_ready")
+def test_an_unknown_scene_is_refused_by_name(connect, fake):
     connection = connect(fake.address, scene="thunderhill")
     until(connection, lambda: bool(connection.last_problem))
     assert "thunderhill" in connection.last_problem
-    fake.close()
 
 
 def test_nobody_listening_says_nothing_about_the_simulator(connect, fake, monkeypatch):

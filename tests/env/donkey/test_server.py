@@ -85,14 +85,8 @@ def test_two_clients_race_each_on_its_own():
             client.close()
 
 
-@pytest.fixture
-def simulator_that_may_quit():
-    with serving(may_quit=True) as running:
-        yield running
-
-
-def test_every_message_of_the_client_is_answered_or_obeyed(simulator_that_may_quit):
-    simulator = simulator_that_may_quit
+@pytest.mark.parametrize("simulator", [{"may_quit": True}], indirect=True, ids=["may quit"])
+def test_every_message_of_the_client_is_answered_or_obeyed(simulator):
     client = PublicClient(simulator.at, scene="generated_road")
     client.wait_loaded()
     client.send("get_protocol_version")
@@ -296,55 +290,60 @@ def test_a_flood_of_cameras_costs_one_camera_a_frame(simulator, monkeypatch):
     assert simulator.figures.refused == 0
 
 
-def test_who_takes_much_waits_for_itself():
-    """One client draws a road with every message; the other goes on meanwhile."""
-    clock = VirtualClock()
-    served = Simulator(listen("127.0.0.1", 0), clock, fps=20.0, worked=clock.now)
-    order = []
+@pytest.fixture
+def at_work():
+    """A simulator in virtual time with so many clients, and its clock."""
+    with contextlib.ExitStack() as ends:
 
-    def client(spent):
-        return Client(sock, Session(), 0.0, spent=spent)
+        def made(count):
+            clock = VirtualClock()
+            served = Simulator(listen("127.0.0.1", 0), clock, worked=clock.now)
+            sock = ends.enter_context(socket.socket())
+            clients = [Client(sock, Session(), 0.0) for _ in range(count)]
+            served._clients = dict(enumerate(clients))
+            ends.callback(served.close)
+            ends.callback(served._clients.clear)
+            return served, clients, clock
+
+        yield made
+
+
+def test_who_takes_much_waits_for_itself(at_work):
+    """One client draws a road with every message; the other goes on meanwhile."""
+    served, clients, clock = at_work(4)
+    order = []
 
     def act(each):
         order.append(each.spent)
         clock.advance(0.3 if each.spent else 0.001)
 
-    with socket.socket() as sock:
-        clients = [client(spent) for spent in (2.0, 1.0, 0.0, 3.0)]
-        left = served._serve(clients, act, 0.25)
-        assert order == [0.0, 1.0]
-        assert [each.spent for each in left] == [3.0, 2.0]
-        assert [each.spent for each in clients] == pytest.approx([2.0, 1.3, 0.001, 3.0])
-        # What a client took is forgotten, by half in a second.
-        served._clients = {each: clients[each] for each in range(4)}
-        clock.advance(served._faded_at + HALF_LIFE_S - clock.now())
-        served._look_after(clock.now())
-        assert [each.spent for each in clients] == pytest.approx([1.0, 0.65, 0.0005, 1.5])
-        served._clients = {}
-    served.close()
+    for client, spent in zip(clients, (2.0, 1.0, 0.0, 3.0), strict=True):
+        client.spent = spent
+    left = served._serve(clients, act, 0.25)
+    assert order == [0.0, 1.0]
+    assert [each.spent for each in left] == [3.0, 2.0]
+    assert [each.spent for each in clients] == pytest.approx([2.0, 1.3, 0.001, 3.0])
+    # What a client took is forgotten, by half in a second.
+    clock.advance(served._faded_at + HALF_LIFE_S - clock.now())
+    served._look_after(clock.now())
+    assert [each.spent for each in clients] == pytest.approx([1.0, 0.65, 0.0005, 1.5])
 
 
-def test_the_heavy_ones_share_half_of_the_time():
+def test_the_heavy_ones_share_half_of_the_time(at_work):
     """Each slice of theirs takes 0.2 s; another client is served in every rest, 60 times a second.
     """
-    clock = VirtualClock()
-    served = Simulator(listen("127.0.0.1", 0), clock, worked=clock.now)
+    served, clients, clock = at_work(4)
     order = []
 
     def act(each):
         order.append((each.name, clock.now()))
         clock.advance(0.001 if each.name == "light" else 0.2)
 
-    with socket.socket() as sock:
-        clients = [Client(sock, Session(), 0.0) for _ in range(4)]
-        for each, name in zip(clients, ("light", "a", "b", "c"), strict=True):
-            each.name, each.heavy_until = name, name != "light" and HEAVY_FOR_S
-        served._clients = dict(enumerate(clients))
-        while clock.now() < 20.0:
-            served._serve(clients, act, 0.02)
-            clock.advance(0.015)
-        served._clients = {}
-    served.close()
+    for each, name in zip(clients, ("light", "a", "b", "c"), strict=True):
+        each.name, each.heavy_until = name, name != "light" and HEAVY_FOR_S
+    while clock.now() < 20.0:
+        served._serve(clients, act, 0.02)
+        clock.advance(0.015)
     names = Counter(name for name, _ in order)
     heavy = [names[name] for name in "abc"]
     assert max(heavy) - min(heavy) <= 1
@@ -354,17 +353,11 @@ def test_the_heavy_ones_share_half_of_the_time():
     assert len(times) > 500
 
 
-def test_one_client_alone_never_rests():
-    clock = VirtualClock()
-    served = Simulator(listen("127.0.0.1", 0), clock, worked=clock.now)
-    with socket.socket() as sock:
-        only = Client(sock, Session(), 0.0)
-        served._clients = {0: only}
-        for _ in range(10):
-            assert served._serve([only], lambda each: clock.advance(0.2), 0.02) == []
-        served._clients = {}
+def test_one_client_alone_never_rests(at_work):
+    served, clients, clock = at_work(1)
+    for _ in range(10):
+        assert served._serve(clients, lambda each: clock.advance(0.2), 0.02) == []
     assert clock.now() == pytest.approx(2.0)
-    served.close()
 
 
 def test_one_client_says_much_and_the_others_are_heard(simulator, monkeypatch):
