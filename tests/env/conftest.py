@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.rom import BUNDLED, read_manifest
 from rtagent.env.gameboy.starfall import Starfall
 
@@ -14,13 +13,6 @@ sys.path.append(str(Path(__file__).parent))
 @pytest.fixture(scope="session")
 def rom():
     return read_manifest(BUNDLED / "starfall")
-
-
-@pytest.fixture(scope="module")
-def game_boy(rom):
-    machine = GameBoy(rom.read())
-    yield machine
-    machine.close()
 
 
 @pytest.fixture(scope="module")

@@ -355,6 +355,17 @@ def test_a_reset_is_done_when_telemetry_shows_it(connect, fake):
     assert connection.count["resets_again"] == connection.count["resets_unconfirmed"] == 0
 
 
+def test_a_car_that_stands_beside_the_road_is_not_at_the_start(connect, fake, monkeypatch):
+    monkeypatch.setattr(module, "RESET_AGAIN_S", 0.1)
+    fake.frame = {"speed": 0.0, "cte": 9.0}
+    connection = running(connect, fake)
+    fake.ignores_resets = 1
+    connection.reset()
+    connection.poll(time.monotonic() + 5.0, enough=lambda: connection.waiting)
+    assert connection.take().cte == 0.0
+    assert connection.count["resets_again"] == 1
+
+
 @pytest.mark.parametrize(("ignored", "again", "unconfirmed"), [(2, 2, 0), (99, None, 1)])
 def test_a_lost_reset_is_asked_for_again_and_one_that_is_never_obeyed_ends(
     connect, fake, monkeypatch, ignored, again, unconfirmed

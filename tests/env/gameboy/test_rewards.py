@@ -150,10 +150,8 @@ def entries(draw):
     count = draw(st.integers(1, 3))
     stride = draw(st.integers(1, 5))
     last = SIZE - (count - 1) * stride - size
-    return {
-        "address": BASE + draw(st.integers(0, last)),
-        "type": f"{kind}{size}{order}", "count": count, "stride": stride,
-    }
+    address = BASE + draw(st.integers(0, last))
+    return {"address": address, "type": f"{kind}{size}{order}", "count": count, "stride": stride}
 
 
 def slow_elements(entry, memory: bytes) -> list[int]:

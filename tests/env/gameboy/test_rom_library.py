@@ -52,10 +52,7 @@ def test_the_known_hashes_are_hashes() -> None:
 def test_a_known_cartridge_is_imported_under_its_name(
     folder: Path, rom: Path, known: KnownRom
 ) -> None:
-    assert states(folder) == {
-        "pokemon-red": "missing", "pokemon-blue": "missing", "pokemon-yellow": "missing",
-        "tetris": "missing",
-    }
+    assert states(folder) == dict.fromkeys((each.name for each in KNOWN), "missing")
     entry = import_rom(folder, rom)
     assert (entry.name, entry.sha1, entry.known) == ("tetris", known.sha1[0], True)
     assert entry.path.read_bytes() == rom.read_bytes()
