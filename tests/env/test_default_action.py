@@ -18,17 +18,11 @@ def behaviour(value, space=THREE, **attributes):
     return DefaultBehaviour(EnvConfig(default_action=value), adapter)
 
 
-def test_noop_is_the_environments():
-    default = behaviour("noop", noop_action=3)
+@pytest.mark.parametrize(("value", "after_none", "after_0"), [("noop", 2, 2), ("repeat", 2, 0)])
+def test_noop_is_the_environments_and_repeat_the_last_executed(value, after_none, after_0):
+    default = behaviour(value, noop_action=3)
     assert default.noop == 2
-    assert default.action(FRAME, 1) == 2
-    assert default.action(FRAME, None) == 2
-
-
-def test_repeat_is_the_last_executed_action():
-    default = behaviour("repeat", noop_action=3)
-    assert default.action(FRAME, None) == 2
-    assert default.action(FRAME, 0) == 0
+    assert (default.action(FRAME, None), default.action(FRAME, 0)) == (after_none, after_0)
 
 
 def test_an_action_is_written_in_the_environments_numbering():

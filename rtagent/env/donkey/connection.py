@@ -83,12 +83,11 @@ class Connection:
 
     Attributes:
         state: now.
-        losses: connections given up after they had been running.
         race: `race_start`, `missed_checkpoint`, `DQ` and `race_stop`, the newest last, since the
             last start of a race; who begins an episode clears it.
         lap_times: seconds, the newest last.
         count: figures by name: received, used, skipped, malformed, resized, resets, resets_again,
-            resets_unconfirmed, controls_left_out, connects, losses.
+            resets_unconfirmed, controls_left_out, connects, losses (given up while running).
         last_problem: why the connection was given up last.
         news: what has happened, a line each, the newest `NEWS` of them.
     """
@@ -102,7 +101,6 @@ class Connection:
         self._scene, self._shape, self._setup, self._max_cte = scene, shape, setup, max_cte
         self._chance = chance or random.Random()
         self.state = State.DOWN
-        self.losses = 0
         self.race: deque[str] = deque(maxlen=16)
         self.lap_times: deque[float] = deque(maxlen=100)
         self.count: Counter[str] = Counter()
@@ -368,7 +366,6 @@ class Connection:
     def _give_up(self, problem: str) -> None:
         """Close, and try again after a pause."""
         if self.running:
-            self.losses += 1
             self.count["losses"] += 1
             self._tell(f"connection lost: {problem}; connecting anew")
         elif problem != self.last_problem:

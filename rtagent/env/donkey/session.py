@@ -53,7 +53,6 @@ class Session:
         synchronous_step: seconds of the world per `control` message. If None, its own clock.
         wants_telemetry: a frame is due now, whatever the clock says.
         quit_asked: the client wants the simulator to end.
-        name: the car's.
         refused: messages that could not be carried out.
         drive: the car in its scene; none while no scene is loaded.
         race: in this scene; none without rules.
@@ -69,7 +68,6 @@ class Session:
     synchronous_step: float | None = None
     wants_telemetry: bool = False
     quit_asked: bool = False
-    name: str = ""
     refused: int = 0
     drive: Drive | None = None
     race: Race | None = None
@@ -187,8 +185,6 @@ class Session:
     def _car_config(self, message: Message) -> None:
         for key in ("body_r", "body_g", "body_b", "font_size"):
             number(message, key, 0.0)
-        name = message.get("car_name")
-        self.name = name[:64] if isinstance(name, str) else ""
         if self.race is not None and self.race.in_lobby:
             self._replies += self.race.start(self.time, self._needs_drive().rounds)
 

@@ -43,8 +43,6 @@ KNOWN = (
 )
 """English Pokemon in its first revision; Tetris for the world, revisions 1.1 and 1.0."""
 
-_BY_NAME = {rom.name: rom for rom in KNOWN}
-
 
 @dataclass(frozen=True)
 class LibraryRom:
@@ -57,8 +55,7 @@ class LibraryRom:
     @property
     def known(self) -> bool:
         """Whether it is a known revision of the game that its name says."""
-        rom = _BY_NAME.get(self.name)
-        return rom is not None and self.sha1 in rom.sha1
+        return any(rom.name == self.name and self.sha1 in rom.sha1 for rom in KNOWN)
 
 
 def import_rom(
@@ -170,7 +167,7 @@ def _known_name(path: Path, rom: RomFile) -> str:
 def _checked_name(path: Path, rom: RomFile, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UserError(f"--as {name}: expected lower-case letters, digits and hyphens, at most 40")
-    known = _BY_NAME.get(name)
-    if known is not None and rom.title != known.title:
-        raise UserError(f"{path} is called {rom.title!r}; {name} is called {known.title!r}")
+    for known in KNOWN:
+        if known.name == name and known.title != rom.title:
+            raise UserError(f"{path} is called {rom.title!r}; {name} is called {known.title!r}")
     return name

@@ -319,7 +319,6 @@ def test_small_talk():
     car = {"body_style": "f1", "body_r": "1", "body_g": "2", "body_b": "3", "car_name": "Ada",
            "font_size": "100"}
     assert of.handle({"msg_type": "car_config", **car}) == []
-    assert of.name == "Ada"
     assert of.handle({"msg_type": "lidar_config", "deg_per_sweep_inc": "2"}) == []
     assert of.refused == 0
 

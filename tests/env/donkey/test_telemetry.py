@@ -35,14 +35,10 @@ def test_every_encoding_is_read(encoding):
     assert not frame.resized
 
 
-def test_grey_becomes_three_channels():
-    assert read(message(image=picture_text((120, 160))), SHAPE).picture.shape == SHAPE
-
-
-def test_another_size_is_brought_to_the_one_wanted_and_said():
-    frame = read(message(image=picture_text((240, 300, 3))), SHAPE)
-    assert frame.picture.shape == SHAPE
-    assert frame.resized
+@pytest.mark.parametrize(("shape", "resized"), [((120, 160), False), ((240, 300, 3), True)])
+def test_grey_and_another_size_are_brought_to_what_is_wanted(shape, resized):
+    frame = read(message(image=picture_text(shape)), SHAPE)
+    assert (frame.picture.shape, frame.resized) == (SHAPE, resized)
     assert int(frame.picture.mean()) == 100
 
 
@@ -63,10 +59,12 @@ def test_without_velocities_the_speed_stands_in():
     assert frame.forward_velocity == frame.speed == 2.0
 
 
+def without(key):
+    return {name: value for name, value in message().items() if name != key}
+
+
 def test_without_extended_telemetry_the_error_is_unknown():
-    short = message()
-    del short["cte"]
-    assert read(short, SHAPE).cte is None
+    assert read(without("cte"), SHAPE).cte is None
 
 
 def test_the_second_camera_is_called_imageb():
@@ -171,7 +169,5 @@ def test_what_cannot_be_used_is_refused(changes):
 
 def test_a_missing_speed_or_picture_is_refused():
     for key in ("speed", "image"):
-        short = message()
-        del short[key]
         with pytest.raises(ProtocolError):
-            read(short, SHAPE)
+            read(without(key), SHAPE)

@@ -28,6 +28,7 @@ def test_the_same_seed_gives_the_same_play_and_another_another(game):
         np.testing.assert_array_equal(frames(env, 11), frames(env, 11))
         assert len({frames(env, seed).tobytes() for seed in range(4)}) > 1
         assert env.render().shape == (144, 160, 3)
+        assert env.get_action_meanings()[env.noop_action] == "NOOP"
 
 
 @pytest.mark.parametrize(
