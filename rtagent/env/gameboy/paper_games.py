@@ -13,21 +13,15 @@ REWARD_FILES = Path(__file__).parent / "reward_files"
 
 
 class PaperGame(Game):
-    """One of the paper's games; actions 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT, 5 DOWN, 6 NOOP."""
+    """One of the paper's games; actions 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT, 5 DOWN, 6 NOOP.
+
+    Args:
+        name, rewards: of the imported cartridge, and of the built-in reward file.
+        roms: folder of the cartridges. If empty, that of the configured state directory.
+        options: as in `Game`, like what is raised; a UserError, too, if the cartridge is missing.
+    """
 
     def __init__(self, name: str, rewards: str, roms: str | Path = "", **options: Any) -> None:
-        """Look the cartridge up and go to the start.
-
-        Args:
-            name: of the imported cartridge.
-            rewards: of the built-in reward file.
-            roms: folder of the cartridges. If empty, that of the configured state directory.
-            options: as in `Game`.
-
-        Raises:
-            UserError: the cartridge is not imported, or damaged; or as in `Game`.
-            RuntimeError: this process runs a gambatte core already.
-        """
         folder = Path(roms).expanduser() if roms else load_config().state_dir / FOLDER
         rom = find_rom(folder, name)
         path = REWARD_FILES / f"{rewards}.toml"

@@ -88,6 +88,7 @@ def test_every_start_leads_to_another_sequence_of_stars(starfall, rom):
         return tuple(seen)
 
     sequences = {stars(start) for start in starfall._starts}
+    assert stars(starfall._starts[0]) == stars(starfall._starts[0])
     assert len(starfall._starts) == 64
     assert len(sequences) > 56
 

@@ -96,9 +96,7 @@ def tiles_of(rows: list[str]) -> list[int]:
         rows: pixels, one character of `SHADES` each.
     """
     lefts = range(0, len(rows[0]), TILE)
-    return [
-        byte for left in lefts for row in rows for byte in _bit_planes(row[left : left + TILE])
-    ]
+    return [each for left in lefts for row in rows for each in _bit_planes(row[left : left + TILE])]
 
 
 def image_from_hex(text: str) -> bytearray:
