@@ -58,10 +58,11 @@ class FakeSimulator:
                     self._peer.sendall(data)
 
     def drop(self):
-        """Close the connection."""
-        with self._lock, contextlib.suppress(OSError):
-            if self._peer is not None:
-                self._peer.shutdown(socket.SHUT_RDWR)
+        """Close the connection, also under a thread that sends what nobody takes."""
+        peer = self._peer
+        with contextlib.suppress(OSError):
+            if peer is not None:
+                peer.shutdown(socket.SHUT_RDWR)
 
     def close(self):
         self._go_on = False
