@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.errors import UserError
-from rtagent.policy.networks import ActingPolicy, Floats, float_state
+from rtagent.memory.array_buffer import Floats
+from rtagent.policy.networks import ActingPolicy, float_state
 
 PIECE_VALUES = 65_536
 """Of one piece at most, unless a row of a tensor is longer: 0.1 ms or less of a core."""

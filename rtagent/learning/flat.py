@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from rtagent.policy import networks
-
-Floats = npt.NDArray[np.float32]
 
 
 class FlatNetwork:

@@ -24,8 +24,9 @@ from rtagent.learning import state as states
 from rtagent.learning.adam import EVERYTHING, FlatAdam, clip_
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.registry import algorithm_for
-from rtagent.learning.flat import FlatNetwork, Floats
+from rtagent.learning.flat import FlatNetwork
 from rtagent.learning.replay.batch import Batch
+from rtagent.memory.array_buffer import Floats
 from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy.networks import flattened

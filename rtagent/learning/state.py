@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.learner_state import Arrays, LearnerState, Progress
-from rtagent.policy.networks import Floats
 from rtagent.storage.checkpoint import Checkpoint, CheckpointError
 
 Array = npt.NDArray[np.generic]

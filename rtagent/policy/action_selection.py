@@ -9,13 +9,11 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from rtagent.config import PolicyConfig
+from rtagent.memory.array_buffer import Floats
 from rtagent.policy import exploration
-
-Floats = npt.NDArray[np.float32]
 
 
 class Explorer(ABC):

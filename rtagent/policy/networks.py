@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
+from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.policy.architectures import Mlp, NatureCnn, PolicyModule, ResNet, TooSmall
 from rtagent.policy.factory import check_output, from_factory
@@ -31,7 +32,6 @@ from rtagent.policy.heads import (
     expected_values,
 )
 
-Floats = npt.NDArray[np.float32]
 Name = Literal["resnet", "nature", "mlp", "factory"]
 
 

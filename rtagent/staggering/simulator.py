@@ -113,8 +113,6 @@ class SimulationConfig:
     events: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm: {self.algorithm!r} is none of {', '.join(ALGORITHMS)}")
         for name in ("inference_ticks", "seconds", "rate_hz"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: must be positive and finite")

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rtagent.learning.replay.look_up import Ints, LookUp, Transitions
-from rtagent.learning.replay.transitions import DecisionIndex, Doubles
+from rtagent.learning.replay.powers import Doubles
+from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.gather import Gather, prepare_gather

@@ -45,11 +45,10 @@ from rtagent.learning.replay.look_up import (
     prepare_look_up,
     row_dtype,
 )
+from rtagent.learning.replay.powers import Doubles
 from rtagent.learning.replay.search import older_than, prepare_search
 from rtagent.memory.ledger import TERMINATED, Rows
 from rtagent.staggering.arbiter import Source
-
-Doubles = npt.NDArray[np.float64]
 
 
 @dataclass
