@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rtagent.files.pruning import MIB
 from rtagent.learning import state as states
 from rtagent.learning.out_of_memory import ask_for
-from rtagent.learning.score import score
 from rtagent.learning.shared_update import SharedUpdate
-from rtagent.memory.process_metrics import LearnerRecord
+from rtagent.memory.process_metrics import LearnerRecord, ProcessMetrics
 from rtagent.memory.turns import TurnTaker
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry import run_record
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 NANO = 1e9
 COPIES = 3
 """Of what is learned, in memory while it is written: one of ours, two of the library's."""
+LIVE_EPISODES = 20
+"""The newest ones, whose mean counts where nothing is evaluated."""
 
 
 class CheckpointWriter:
@@ -110,3 +113,18 @@ def note_version(context: WorkerContext[LearnerRecord]) -> int:
     version = 0 if info is None else info.version
     context.record.weights_version = version
     return version
+
+
+def score(metrics: ProcessMetrics) -> checkpoints.Score | None:
+    """The mean return of the last evaluation, else of the last `LIVE_EPISODES` on the wall clock.
+
+    None while there have been too few episodes.
+    """
+    evaluation = metrics.evaluation
+    if evaluation.evaluations:
+        each = evaluation.episodes // evaluation.evaluations
+        return checkpoints.Score(evaluation.mean_return, each, "evaluation")
+    returns = metrics.environment.episodes.newest(LIVE_EPISODES)["return"]
+    if len(returns) < LIVE_EPISODES or not np.isfinite(returns).all():
+        return None
+    return checkpoints.Score(float(returns.mean()), len(returns), "live")

@@ -1,4 +1,4 @@
-"""Learning values of discrete actions: one update for DQN, Double DQN and C51."""
+"""Learning values of discrete actions, also from demonstrations: DQN, Double DQN and C51."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from rtagent.config import LearningConfig
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
-from rtagent.learning.algorithms.demonstrations import margin_loss
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.replay.batch import Batch
-from rtagent.policy.heads import expected_values
+from rtagent.policy.heads import expected_values, of_actions
 from rtagent.policy.networks import support_of
 
 
@@ -60,3 +59,24 @@ class ValueLearning(Algorithm):
         else:
             targets = double_dqn_targets(rewards, discounts, chosen_by, next_output, terminals)
         return huber_loss(output, batch.actions, targets, batch.weights)
+
+
+def margin_loss(values: Tensor, actions: Tensor, demonstrated: Tensor, margin: float) -> Tensor:
+    """The large margin classification loss of demonstrated actions (Hester et al., 2018).
+
+    J_E = max_a [Q(s, a) + l(a_E, a)] - Q(s, a_E), with l = margin where a is not a_E, and 0 where
+    it is. It is 0 once every other action's value is that much smaller.
+
+    Args:
+        values: (B, actions) of the network that learns.
+        actions: (B,) int64; a_E where demonstrated.
+        demonstrated: (B,) bool, or (1,) for all; J_E of the others counts as 0.
+        margin: not negative.
+
+    Returns:
+        The mean over all B: its share is that of the demonstrations.
+    """
+    values = values.float()
+    margins = torch.full_like(values, margin).scatter_(1, actions[:, None], 0.0)
+    gaps = (values + margins).max(dim=1).values - of_actions(values, actions)
+    return (demonstrated * gaps).mean()

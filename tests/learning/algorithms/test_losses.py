@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
-from rtagent.learning.algorithms.demonstrations import margin_loss
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.algorithms.td3 import actor_loss, critics_loss, smoothed_actions, td3_targets
+from rtagent.learning.algorithms.value_learning import margin_loss
 
 COUNT, KINDS = 33, 4
 SUPPORT = torch.linspace(-2.0, 3.0, 11)

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from rtagent.config import LearningConfig
-from rtagent.learning import precision as precisions
+from rtagent.learning.algorithms import algorithm as algorithms
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
-from rtagent.learning.algorithms.demonstrations import margin_loss
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.algorithms.value_learning import margin_loss
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy.heads import expected_values
@@ -149,7 +149,7 @@ def test_bfloat16_gives_nearly_the_same_gradient(algorithm: str) -> None:
 def test_auto_takes_bfloat16_where_it_pays(
     monkeypatch: pytest.MonkeyPatch, convolves: int, fast: int, low: int
 ) -> None:
-    monkeypatch.setattr(precisions, "has_fast_bfloat16", lambda: bool(fast))
+    monkeypatch.setattr(algorithms, "has_fast_bfloat16", lambda: bool(fast))
     dtypes = []
     module = network(norm=False) if convolves else nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     module.register_forward_hook(lambda *given: dtypes.append(given[-1].dtype))
@@ -294,5 +294,5 @@ def test_the_gradient_is_clipped() -> None:
 def test_fast_bfloat16_is_read_from_the_flags(tmp_path: Path, flags: str, fast: bool) -> None:
     listing = tmp_path / "cpuinfo"
     listing.write_text(f"flags\t\t: {flags}\n")
-    assert precisions.has_fast_bfloat16(listing) is fast
-    assert not precisions.has_fast_bfloat16(tmp_path / "absent")
+    assert algorithms.has_fast_bfloat16(listing) is fast
+    assert not algorithms.has_fast_bfloat16(tmp_path / "absent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtagent.learning.score import LIVE_EPISODES, score
+from rtagent.learning.checkpointing import LIVE_EPISODES, score
 from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.storage.checkpoint import Score
 
