@@ -16,9 +16,10 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the benchmark to run; default: list them")
+    add = parser.add_argument
+    add("name", nargs="?", help="the benchmark to run; default: list them")
     add_json_option(parser)
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help="arguments of the benchmark")
+    add("rest", nargs=argparse.REMAINDER, help="arguments of the benchmark")
 
 
 def run(args: argparse.Namespace) -> int:

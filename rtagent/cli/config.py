@@ -35,15 +35,12 @@ class Key(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action", choices=("show", "schema"),
+    add = parser.add_argument
+    add("action", choices=("show", "schema"),
         help="show: the effective configuration as TOML; schema: every key with its values, "
-        "default and meaning",
-    )
+        "default and meaning")
     add_config_options(parser)
-    parser.add_argument(
-        "--format", choices=FORMATS, help="of the schema: table (default), JSON schema, Markdown"
-    )
+    add("--format", choices=FORMATS, help="of the schema: table (default), JSON schema, Markdown")
     add_json_option(parser)
 
 

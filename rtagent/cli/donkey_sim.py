@@ -29,33 +29,20 @@ REFRESH_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to bind")
-    parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, metavar="P", help="port to bind; 0: a free one"
-    )
-    parser.add_argument(
-        "--track", choices=("circuit", "generated"),
-        help="the road of every scene; without it each scene has its own",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="K", help="of the generated road")
-    parser.add_argument("--fps", type=float, default=60.0, help="telemetry frames per second (60)")
-    parser.add_argument(
-        "--clients", type=int, default=16, metavar="N", help="further ones are turned away (16)"
-    )
-    parser.add_argument(
-        "--allow-quit", action="store_true", help="a client's `quit_app` ends the simulator"
-    )
-    parser.add_argument(
-        "--race", type=int, metavar="LAPS", help="each client races against the clock (no race)"
-    )
-    parser.add_argument(
-        "--race-time-limit", type=float, metavar="S",
-        help=f"seconds for the whole race ({SECONDS_PER_LAP:g} for each lap)",
-    )
-    parser.add_argument(
-        "--checkpoints", type=int, metavar="N",
-        help=f"in a lap of the race, the starting line among them ({CHECKPOINTS})",
-    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", metavar="H", help="address to bind")
+    add("--port", type=int, default=DEFAULT_PORT, metavar="P", help="port to bind; 0: a free one")
+    add("--track", choices=("circuit", "generated"),
+        help="the road of every scene; without it each scene has its own")
+    add("--seed", type=int, default=0, metavar="K", help="of the generated road")
+    add("--fps", type=float, default=60.0, help="telemetry frames per second (60)")
+    add("--clients", type=int, default=16, metavar="N", help="further ones are turned away (16)")
+    add("--allow-quit", action="store_true", help="a client's `quit_app` ends the simulator")
+    add("--race", type=int, metavar="LAPS", help="each client races against the clock (no race)")
+    add("--race-time-limit", type=float, metavar="S",
+        help=f"seconds for the whole race ({SECONDS_PER_LAP:g} for each lap)")
+    add("--checkpoints", type=int, metavar="N",
+        help=f"in a lap of the race, the starting line among them ({CHECKPOINTS})")
 
 
 def run(args: argparse.Namespace) -> int:

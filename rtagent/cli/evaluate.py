@@ -47,15 +47,12 @@ BOOT_S = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add_checkpoint_options(parser)
-    parser.add_argument("--episodes", metavar="N", type=int, default=10, help="to play (10)")
-    parser.add_argument(
-        "--live", action="store_true", help="on the wall clock, not in a world that waits"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the environment's randomness (0)")
-    parser.add_argument(
-        "--video", metavar="FILE", type=Path, help="the first episode as .mp4; not with --live"
-    )
+    add("--episodes", metavar="N", type=int, default=10, help="to play (10)")
+    add("--live", action="store_true", help="on the wall clock, not in a world that waits")
+    add("--seed", type=int, default=0, help="of the environment's randomness (0)")
+    add("--video", metavar="FILE", type=Path, help="the first episode as .mp4; not with --live")
     add_json_option(parser)
 
 

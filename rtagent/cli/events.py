@@ -32,18 +32,13 @@ _STYLES = {logging.ERROR: "red", logging.WARNING: "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit", type=int, default=DEFAULT_LIMIT, metavar="N",
-        help=f"the newest N events, 1 to {MOST:,} (default {DEFAULT_LIMIT})",
-    )
-    parser.add_argument(
-        "--kind", action="append", default=[], metavar="K", dest="kinds",
-        help="only events of this kind; may be repeated",
-    )
-    parser.add_argument(
-        "--follow", action="store_true",
-        help="go on with new events until Ctrl-C; with --json, one JSON document per line",
-    )
+    add = parser.add_argument
+    add("--limit", type=int, default=DEFAULT_LIMIT, metavar="N",
+        help=f"the newest N events, 1 to {MOST:,} (default {DEFAULT_LIMIT})")
+    add("--kind", action="append", default=[], metavar="K", dest="kinds",
+        help="only events of this kind; may be repeated")
+    add("--follow", action="store_true",
+        help="go on with new events until Ctrl-C; with --json, one JSON document per line")
     add_state_dir_option(parser)
     add_json_option(parser)
 

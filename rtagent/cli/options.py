@@ -29,11 +29,10 @@ def known(value: object, form: str = "{}") -> str:
 
 def add_config_options(parser: argparse.ArgumentParser, none: str = "the built-in game") -> None:
     """`--config FILE`, without which `none` is configured, and `--set SECTION.KEY=VALUE`."""
-    parser.add_argument("--config", metavar="FILE", help=f"a TOML file; default: {none}")
-    parser.add_argument(
-        "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides",
-        help="one setting, stronger than the file and the environment; may be repeated",
-    )
+    add = parser.add_argument
+    add("--config", metavar="FILE", help=f"a TOML file; default: {none}")
+    add("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides",
+        help="one setting, stronger than the file and the environment; may be repeated")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

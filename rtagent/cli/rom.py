@@ -33,13 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_library_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="import: cartridges")
-    parser.add_argument(
-        "--as", dest="name", metavar="NAME", help="import: under this name, even if it is unknown"
-    )
-    parser.add_argument(
-        "--replace", action="store_true", help="import: in place of another one of that name"
-    )
+    add = parser.add_argument
+    add("paths", nargs="*", type=Path, metavar="PATH", help="import: cartridges")
+    add("--as", dest="name", metavar="NAME", help="import: under this name, even if it is unknown")
+    add("--replace", action="store_true", help="import: in place of another one of that name")
     add_state_dir_option(parser)
     add_json_option(parser)
 

@@ -29,30 +29,19 @@ TOKEN_BYTES = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "game", nargs="?", metavar="ENV_ID|NAME|PATH",
-        help="an environment, an imported cartridge, or a cartridge's file; default: env.id",
-    )
+    add = parser.add_argument
+    add("game", nargs="?", metavar="ENV_ID|NAME|PATH",
+        help="an environment, an imported cartridge, or a cartridge's file; default: env.id")
     add_config_options(parser)
-    parser.add_argument(
-        "--states", type=Path, metavar="DIR", help="folder for states, to be an env.kwargs.start"
-    )
-    parser.add_argument(
-        "--demonstration", type=Path, metavar="FILE.demo",
+    add("--states", type=Path, metavar="DIR", help="folder for states, to be an env.kwargs.start")
+    add("--demonstration", type=Path, metavar="FILE.demo",
         help="file for the episodes played; buttons of which no action is held together count as "
-        "the action that holds most of them",
-    )
-    parser.add_argument(
-        "--replace", action="store_true", help="overwrite the demonstration if it is there"
-    )
-    parser.add_argument(
-        "--keys", type=Path, metavar="SCRIPT.keys",
+        "the action that holds most of them")
+    add("--replace", action="store_true", help="overwrite the demonstration if it is there")
+    add("--keys", type=Path, metavar="SCRIPT.keys",
         help="play this script, as fast as it goes, record all of it, and save a state at its end; "
-        "without it: play with the keyboard, in a browser",
-    )
-    parser.add_argument(
-        "--port", type=int, metavar="P", help="of the page on 127.0.0.1; default: a free one"
-    )
+        "without it: play with the keyboard, in a browser")
+    add("--port", type=int, metavar="P", help="of the page on 127.0.0.1; default: a free one")
     add_json_option(parser)
 
 

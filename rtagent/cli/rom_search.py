@@ -17,23 +17,16 @@ CARTRIDGES = (".gb", ".gbc")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("game", metavar="NAME|PATH", help="an imported cartridge, or its file")
-    parser.add_argument(
-        "looks", nargs="+", metavar="STATE[=VALUE]|RELATION",
+    add = parser.add_argument
+    add("game", metavar="NAME|PATH", help="an imported cartridge, or its file")
+    add("looks", nargs="+", metavar="STATE[=VALUE]|RELATION",
         help="saved states in their order, each with the number that the screen showed if it is "
         "known, and between two of them how it changed: changed, unchanged, increased, decreased. "
-        "For example: start.state=0 increased later.state=120 unchanged last.state",
-    )
-    parser.add_argument(
-        "--type", metavar="TYPE", action="append", dest="types", help="of a reward file, such as "
-        "u1 or bcd3le; may be repeated; default: all"
-    )
-    parser.add_argument(
-        "--backend", choices=("gambatte", "pyboy"), default="gambatte", help="(gambatte)"
-    )
-    parser.add_argument(
-        "--most", metavar="N", type=int, default=MOST, help=f"places shown ({MOST})"
-    )
+        "For example: start.state=0 increased later.state=120 unchanged last.state")
+    add("--type", metavar="TYPE", action="append", dest="types", help="of a reward file, such as "
+        "u1 or bcd3le; may be repeated; default: all")
+    add("--backend", choices=("gambatte", "pyboy"), default="gambatte", help="(gambatte)")
+    add("--most", metavar="N", type=int, default=MOST, help=f"places shown ({MOST})")
     add_json_option(parser)
 
 

@@ -41,28 +41,22 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add_config_options(parser)
-    parser.add_argument("--host", metavar="H", help="address to bind (127.0.0.1)")
-    parser.add_argument("--port", metavar="P", type=int, help="port to bind; 0: a free one (8008)")
-    parser.add_argument("--state-dir", metavar="DIR", type=Path, help="token and checkpoints")
-    parser.add_argument(
-        "--realtime", choices=("auto", "on", "off"), help="SCHED_FIFO for the environment (auto)"
-    )
-    parser.add_argument(
-        "--insecure", action="store_true", help="allow an address that others can reach"
-    )
+    add("--host", metavar="H", help="address to bind (127.0.0.1)")
+    add("--port", metavar="P", type=int, help="port to bind; 0: a free one (8008)")
+    add("--state-dir", metavar="DIR", type=Path, help="token and checkpoints")
+    add("--realtime", choices=("auto", "on", "off"), help="SCHED_FIFO for the environment (auto)")
+    add("--insecure", action="store_true", help="allow an address that others can reach")
     add_log_options(parser)
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """`--log-format` and `--quiet`."""
-    parser.add_argument(
-        "--log-format", choices=FORMATS, default="text",
-        help="of the log on stderr: a line of text or a JSON object for each event (text)",
-    )
-    parser.add_argument(
-        "--quiet", action="store_true", help="print the address, warnings and errors alone"
-    )
+    add = parser.add_argument
+    add("--log-format", choices=FORMATS, default="text",
+        help="of the log on stderr: a line of text or a JSON object for each event (text)")
+    add("--quiet", action="store_true", help="print the address, warnings and errors alone")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,30 +36,20 @@ _EXPLAINED = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     defaults = SimulationConfig()
-    parser.add_argument(
-        "--algorithm", default=defaults.algorithm, help=f"one of {', '.join(ALGORITHMS)}"
-    )
-    parser.add_argument(
-        "--inference-ticks", type=float, default=defaults.inference_ticks, metavar="X",
-        help="mean inference time, in ticks of a Game Boy",
-    )
-    parser.add_argument(
-        "--distribution", default=defaults.distribution, help=f"one of {', '.join(DISTRIBUTIONS)}"
-    )
-    parser.add_argument(
-        "--spread", type=float, metavar="S",
+    add("--algorithm", default=defaults.algorithm, help=f"one of {', '.join(ALGORITHMS)}")
+    add("--inference-ticks", type=float, default=defaults.inference_ticks, metavar="X",
+        help="mean inference time, in ticks of a Game Boy")
+    add("--distribution", default=defaults.distribution, help=f"one of {', '.join(DISTRIBUTIONS)}")
+    add("--spread", type=float, metavar="S",
         help="gauss: standard deviation per mean (0.02); lognormal: sigma (0.5); outliers: share "
         "of those 10 times as long, or, from 1 on, the factor of 1 %% (0.01); drift, step: growth "
-        "of the mean (0.5, 2)",
-    )
-    parser.add_argument(
-        "--processes", type=int, default=defaults.processes, metavar="N", help="inference processes"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=defaults.seconds, metavar="T", help="length of the run"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="K", help="of all chance")
+        "of the mean (0.5, 2)")
+    add("--processes", type=int, default=defaults.processes, metavar="N",
+        help="inference processes")
+    add("--seconds", type=float, default=defaults.seconds, metavar="T", help="length of the run")
+    add("--seed", type=int, default=0, metavar="K", help="of all chance")
     add_json_option(parser)
 
 

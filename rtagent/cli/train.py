@@ -76,17 +76,16 @@ class Outcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     limit = parser.add_mutually_exclusive_group(required=True)
     limit.add_argument("--seconds", type=float, metavar="S", help="train for so long")
     limit.add_argument(
         "--updates", type=int, metavar="N", help="train until so many updates have been applied"
     )
     add_config_options(parser)
-    parser.add_argument("--state-dir", metavar="DIR", type=Path, help="checkpoints and records")
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path,
-        help="an empty or new folder for the results; default: the run's folder in the state dir",
-    )
+    add("--state-dir", metavar="DIR", type=Path, help="checkpoints and records")
+    add("--out", metavar="DIR", type=Path,
+        help="an empty or new folder for the results; default: the run's folder in the state dir")
     add_json_option(parser)
 
 

@@ -24,14 +24,11 @@ RETURNS_KEPT = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--interval", type=float, default=DEFAULT_S, metavar="S",
-        help=f"seconds between two looks, {SHORTEST_S:g} to {LONGEST_S:g} (default {DEFAULT_S:g})",
-    )
-    parser.add_argument(
-        "--once", action="store_true",
-        help="one look, and no more; so it is too where stdout is no terminal",
-    )
+    add = parser.add_argument
+    add("--interval", type=float, default=DEFAULT_S, metavar="S",
+        help=f"seconds between two looks, {SHORTEST_S:g} to {LONGEST_S:g} (default {DEFAULT_S:g})")
+    add("--once", action="store_true",
+        help="one look, and no more; so it is too where stdout is no terminal")
     add_state_dir_option(parser)
     add_json_option(parser)
 

@@ -132,29 +132,23 @@ def test_deadlines_memory_and_pause() -> None:
     assert "PAUSED" in shown
 
 
-def test_an_automatic_number_and_injected_latency() -> None:
-    shown = text(changed("inference.injected_latency_ms", 82.0,
-                         inference={"processes": "auto", "action_deadline_ms": None}))
+def test_an_automatic_number() -> None:
+    shown = text(snapshot(inference={"processes": "auto", "action_deadline_ms": None}))
     assert "2 of auto (2) act" in shown
-    assert "82.0 ms each (82 ms injected)" in shown
 
 
 def test_processes_that_are_not_well() -> None:
     stats = example_stats()
     stats["inference"]["workers"][1] |= {"state": "restarting", "restarts": 4}
-    failed = role("learner", 0, state="failed", last_error="Traceback\nValueError: no\n")
-    report = FakeBackend().report | {"state": "degraded", "roles": [role("environment", 0), failed]}
+    roles = [role("environment", 0), role("service", 0, busy="resetting"),
+             role("learner", 0, state="failed", last_error="Traceback\nValueError: no\n")]
+    report = FakeBackend().report | {"state": "degraded", "roles": roles}
     shown = text(snapshot(stats=stats, status=report))
     assert "degraded" in shown
     assert re.search(r"inference 1 +restarting +81.9 +84.2 +4 ", shown)
     assert "learner 0     failed  ValueError: no" in shown
     assert "\nenvironment" not in shown
-
-
-def test_a_world_that_resets_for_long_is_named() -> None:
-    resetting = role("environment", 0) | {"busy": "resetting"}
-    shown = text(snapshot(status=FakeBackend().report | {"roles": [resetting]}))
-    assert "\nenvironment   resetting" in shown
+    assert "\nservice       resetting" in shown
 
 
 def test_a_lost_connection_stands_instead_of_the_verdict() -> None:

@@ -18,7 +18,8 @@ FILE = Path(__file__).parents[2] / "deploy" / "rtagent.service"
 MOST_EXPOSURE = 2.0
 
 
-def settings() -> dict[str, list[str]]:
+@pytest.fixture(scope="module")
+def unit() -> dict[str, list[str]]:
     """Values by section and key; a key may come several times."""
     found: dict[str, list[str]] = {}
     section = ""
@@ -31,37 +32,16 @@ def settings() -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def unit() -> dict[str, list[str]]:
-    return settings()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("Type", "notify"),
-        ("NotifyAccess", "main"),
-        ("Restart", "on-failure"),
-        ("KillMode", "mixed"),
-        ("DynamicUser", "yes"),
-        ("StateDirectory", "rtagent"),
-        ("StateDirectoryMode", "0700"),
-        ("UMask", "0077"),
-        ("LimitRTPRIO", str(FIFO_PRIORITY)),
-        ("LimitNICE", str(SUPERVISOR_NICE)),
-        ("LimitMEMLOCK", "infinity"),
-        ("NoNewPrivileges", "yes"),
-        ("CapabilityBoundingSet", ""),
-        ("ProtectSystem", "strict"),
-        ("ProtectHome", "yes"),
-        ("PrivateTmp", "yes"),
-        ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6"),
-        # SCHED_FIFO, /proc/meminfo, and the machine code of oneDNN.
-        ("RestrictRealtime", "no"),
-        ("ProcSubset", "all"),
-        ("MemoryDenyWriteExecute", "no"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), {
+    "Type": "notify", "NotifyAccess": "main", "Restart": "on-failure", "KillMode": "mixed",
+    "DynamicUser": "yes", "StateDirectory": "rtagent", "StateDirectoryMode": "0700",
+    "UMask": "0077", "LimitRTPRIO": str(FIFO_PRIORITY), "LimitNICE": str(SUPERVISOR_NICE),
+    "LimitMEMLOCK": "infinity", "NoNewPrivileges": "yes", "CapabilityBoundingSet": "",
+    "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes",
+    "RestrictAddressFamilies": "AF_UNIX AF_INET AF_INET6",
+    # SCHED_FIFO, /proc/meminfo, and the machine code of oneDNN.
+    "RestrictRealtime": "no", "ProcSubset": "all", "MemoryDenyWriteExecute": "no",
+}.items())
 def test_essential_lines(unit: dict[str, list[str]], key: str, value: str) -> None:
     assert unit[f"Service.{key}"] == [value]
 

@@ -80,22 +80,17 @@ def played_actions(
     return load_demonstration(file).actions.tolist()[1:]
 
 
-def test_held_keys_are_actions(focused: Session, clock: VirtualClock, tmp_path: Path) -> None:
-    actions = played_actions(
-        focused, clock, tmp_path / "fight.demo", ({"keys": ["LEFT"]},), (),
-        ({"keys": ["RIGHT", "A"]},), ({"keys": ["UP"]},), ({"keys": []},),
-    )
-    assert actions == [LEFT, LEFT, RIGHT_A, NOOP, NOOP]
-
-
-def test_a_tap_between_two_ticks_counts_for_one(
-    focused: Session, clock: VirtualClock, tmp_path: Path
+@pytest.mark.parametrize(("held", "actions"), [
+    ([[["LEFT"]], [], [["RIGHT", "A"]], [["UP"]], [[]]], [LEFT, LEFT, RIGHT_A, NOOP, NOOP]),
+    # A tap between two ticks counts for one.
+    ([[["LEFT"], ["LEFT", "START"], ["LEFT"]], []], [START, LEFT]),
+])
+def test_held_keys_are_actions(
+    focused: Session, clock: VirtualClock, tmp_path: Path, held: list[list[list[str]]],
+    actions: list[int],
 ) -> None:
-    actions = played_actions(
-        focused, clock, tmp_path / "fight.demo",
-        ({"keys": ["LEFT"]}, {"keys": ["LEFT", "START"]}, {"keys": ["LEFT"]}), (),
-    )
-    assert actions == [START, LEFT]
+    said = (tuple({"keys": keys} for keys in each) for each in held)
+    assert played_actions(focused, clock, tmp_path / "fight.demo", *said) == actions
 
 
 def test_a_pause_is_not_caught_up_with(
