@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rtagent.cli.options import add_json_option, plain_table, report, stdout
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import plain_table, report, stdout
 from rtagent.errors import UserError
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from rtagent.cli.options import add_json_option, add_seconds_option, report, stderr
+from rtagent.cli.options import add_json_option, add_seconds_option
+from rtagent.cli.output import report, stderr
 from rtagent.cli.verdicts import show
 from rtagent.errors import UserError
 from rtagent.testing import check_realtime

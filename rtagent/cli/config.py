@@ -7,15 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rtagent.cli.options import (
-    add_config_options,
-    add_json_option,
-    config_of,
-    plain_table,
-    print_json,
-    report,
-    stdout,
-)
+from rtagent.cli.options import add_config_options, add_json_option, config_of
+from rtagent.cli.output import plain_table, print_json, report, stdout
 from rtagent.config import Config
 from rtagent.errors import UserError
 

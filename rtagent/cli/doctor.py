@@ -15,9 +15,8 @@ from rtagent.cli.options import (
     add_seconds_option,
     check_seconds,
     config_of,
-    progress_bar,
-    report,
 )
+from rtagent.cli.output import progress_bar, report
 from rtagent.cli.verdicts import show
 from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
 

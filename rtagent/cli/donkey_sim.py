@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.live import Live
 
-from rtagent.cli.options import check_between, stdout
+from rtagent.cli.options import check_between
+from rtagent.cli.output import stdout
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.env.donkey.protocol import DEFAULT_PORT
 from rtagent.env.donkey.race import Rules

@@ -22,15 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.film import Film
-from rtagent.cli.options import (
-    add_json_option,
-    check_between,
-    known,
-    plain_table,
-    progress_bar,
-    report,
-    stdout,
-)
+from rtagent.cli.options import add_json_option, check_between
+from rtagent.cli.output import known, plain_table, progress_bar, report, stdout
 from rtagent.cli.train import Wish, wish_to_end
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config

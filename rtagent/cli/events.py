@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import UNKNOWN, add_json_option, check_between, print_json, stdout
+from rtagent.cli.options import add_json_option, check_between
+from rtagent.cli.output import UNKNOWN, print_json, stdout
 from rtagent.errors import UserError
 from rtagent.logs.event_levels import level_of
 from rtagent.logs.printable import printable

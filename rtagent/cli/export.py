@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
-from rtagent.cli.options import add_json_option, print_json, stderr, stdout
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import print_json, stderr, stdout
 from rtagent.evaluation.export import FORMATS, export
 from rtagent.evaluation.trained_policy import TrainedPolicy
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from rtagent.cli.daemon import add_state_dir_option, find_daemon
-from rtagent.cli.options import add_json_option, report
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,30 +1,14 @@
-"""Options and output that several commands share."""
+"""Options that several commands share, and their bounds."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable, Iterable
-from math import isfinite
-from typing import Any, TypeVar
-
-from rich.console import Console, RenderableType
-from rich.progress import Progress, ProgressColumn
-from rich.table import Table
 
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 
-T = TypeVar("T")
-UNKNOWN = "unknown"
 LONGEST_S = 3600.0
-
-
-def known(value: object, form: str = "{}") -> str:
-    """The value as text; one that is None or no finite number is called unknown."""
-    absent = value is None or (isinstance(value, float) and not isfinite(value))
-    return UNKNOWN if absent else form.format(value)
 
 
 def add_config_options(parser: argparse.ArgumentParser, none: str = "the built-in game") -> None:
@@ -75,42 +59,3 @@ def config_of(args: argparse.Namespace) -> Config:
         UserError: a setting is not acceptable.
     """
     return load_config(args.config, args.overrides)
-
-
-def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(value, indent=2, allow_nan=False))
-
-
-def report(args: argparse.Namespace, value: T, show: Callable[[T], object]) -> None:
-    """Print a value as JSON where `--json` asks for it; else show it to a person."""
-    if args.json:
-        print_json(value)
-    else:
-        show(value)
-
-
-def plain_table(*columns: str, rows: Iterable[Iterable[RenderableType]] = ()) -> Table:
-    """A table without a frame, as the shell's own tools print them."""
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def stdout() -> Console:
-    """Where tables go. Made anew each time, for tests replace `sys.stdout`."""
-    return Console(highlight=False, markup=False, emoji=False)
-
-
-def stderr() -> Console:
-    """Where progress goes."""
-    return Console(stderr=True, highlight=False)
-
-
-def progress_bar(*columns: str | ProgressColumn) -> Progress:
-    """A bar that is gone in the end, for a terminal only."""
-    console = stderr()
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

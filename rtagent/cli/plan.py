@@ -18,11 +18,8 @@ from rtagent.cli.options import (
     add_seconds_option,
     check_seconds,
     config_of,
-    plain_table,
-    report,
-    stderr,
-    stdout,
 )
+from rtagent.cli.output import plain_table, report, stderr, stdout
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
 from rtagent.learning.figures import learners_needed

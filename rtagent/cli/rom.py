@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rtagent.cli import rom_record, rom_search
 from rtagent.cli.daemon import add_state_dir_option
-from rtagent.cli.options import add_json_option, plain_table, print_json, report, stdout
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import plain_table, print_json, report, stdout
 from rtagent.config_sources import load_config
 from rtagent.env.gameboy.rom import RomStatus, bundled_roms
 from rtagent.env.gameboy.rom_library import FOLDER, import_rom, library_roms

@@ -8,14 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtagent.cli.options import (
-    add_config_options,
-    add_json_option,
-    config_of,
-    print_json,
-    progress_bar,
-    stdout,
-)
+from rtagent.cli.options import add_config_options, add_json_option, config_of
+from rtagent.cli.output import print_json, progress_bar, stdout
 from rtagent.cli.rom_search import cartridge_file
 from rtagent.config import Config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rtagent.cli.options import add_json_option, plain_table, progress_bar, report, stdout
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import plain_table, progress_bar, report, stdout
 from rtagent.config_sources import load_config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
 from rtagent.errors import UserError

@@ -9,7 +9,8 @@ from typing import Any
 
 from rtagent.cli.daemon import add_state_dir_option, find_daemon
 from rtagent.cli.events import in_words
-from rtagent.cli.options import add_json_option, print_json
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import print_json
 from rtagent.config_sources import all_keys, nearest_key
 from rtagent.errors import UserError
 from rtagent.live_config import KEYS

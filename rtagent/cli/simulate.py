@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rtagent.cli.options import add_json_option, known, plain_table, print_json, stderr, stdout
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import known, plain_table, print_json, stderr, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
 from rtagent.staggering.register import ALGORITHMS

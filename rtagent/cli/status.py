@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import UNKNOWN, add_json_option, known, plain_table, report, stdout
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import UNKNOWN, known, plain_table, report, stdout
 from rtagent.logs.printable import printable
 from rtagent.telemetry.figures.declaration import from_json
 from rtagent.telemetry.figures.document import Answer

@@ -14,16 +14,8 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from rtagent.cli.options import (
-    add_config_options,
-    add_json_option,
-    check_seconds,
-    known,
-    plain_table,
-    report,
-    stderr,
-    stdout,
-)
+from rtagent.cli.options import add_config_options, add_json_option, check_seconds
+from rtagent.cli.output import known, plain_table, report, stderr, stdout
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from rtagent.cli.options import plain_table, stdout
+from rtagent.cli.output import plain_table, stdout
 from rtagent.testing.report import Check, Verdict
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red", "fail": "bold red", "skip": "dim"}

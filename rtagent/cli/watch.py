@@ -11,7 +11,8 @@ from time import sleep
 from rich.live import Live
 
 from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
-from rtagent.cli.options import add_json_option, check_between, print_json, stdout
+from rtagent.cli.options import add_json_option, check_between
+from rtagent.cli.output import print_json, stdout
 from rtagent.cli.watch_view import Frame, Snapshot
 from rtagent.errors import UserError
 

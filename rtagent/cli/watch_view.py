@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rtagent.cli.events import details_of
 from rtagent.cli.lanes import lane, ruler
-from rtagent.cli.options import UNKNOWN, known
+from rtagent.cli.output import UNKNOWN, known
 from rtagent.logs.printable import printable
 from rtagent.telemetry.figures.acting import Inference
 from rtagent.telemetry.figures.declaration import from_json

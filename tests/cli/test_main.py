@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from rtagent import __version__, cli
-from rtagent.cli.options import print_json
+from rtagent.cli.output import print_json
 from rtagent.errors import UserError
 from tests.cli.conftest import Run
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rtagent.cli.options import UNKNOWN
+from rtagent.cli.output import UNKNOWN
 from rtagent.cli.watch_view import Frame, Snapshot, bar, frame_lines, sparkline, verdict
 from rtagent.telemetry.figures.declaration import as_json, from_json
 from rtagent.telemetry.figures.document import Answer

@@ -1,0 +1,61 @@
+"""What commands print: a table, a bar or a JSON document."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable
+from math import isfinite
+from typing import Any, TypeVar
+
+from rich.console import Console, RenderableType
+from rich.progress import Progress, ProgressColumn
+from rich.table import Table
+
+T = TypeVar("T")
+UNKNOWN = "unknown"
+
+
+def known(value: object, form: str = "{}") -> str:
+    """The value as text; one that is None or no finite number is called unknown."""
+    absent = value is None or (isinstance(value, float) and not isfinite(value))
+    return UNKNOWN if absent else form.format(value)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def report(args: argparse.Namespace, value: T, show: Callable[[T], object]) -> None:
+    """Print a value as JSON where `--json` asks for it; else show it to a person."""
+    if args.json:
+        print_json(value)
+    else:
+        show(value)
+
+
+def plain_table(*columns: str, rows: Iterable[Iterable[RenderableType]] = ()) -> Table:
+    """A table without a frame, as the shell's own tools print them."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def stdout() -> Console:
+    """Where tables go. Made anew each time, for tests replace `sys.stdout`."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def stderr() -> Console:
+    """Where progress goes."""
+    return Console(stderr=True, highlight=False)
+
+
+def progress_bar(*columns: str | ProgressColumn) -> Progress:
+    """A bar that is gone in the end, for a terminal only."""
+    console = stderr()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
