@@ -30,9 +30,7 @@ Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
 LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51", "td3"]
 LearningOrder = Literal["round-robin", "first-come"]
 R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
-Host = Annotated[
-    str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")
-]
+Host = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")]
 ActionValue = Annotated[float, Field(ge=-MOST_ACTION, le=MOST_ACTION)]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
 
@@ -371,33 +369,28 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _combinations(self) -> Config:
-        if self.policy.epsilon_end > self.policy.epsilon_start:
+        policy, learning, capacity = self.policy, self.learning, self.replay.capacity
+        if policy.epsilon_end > policy.epsilon_start:
             raise ValueError("policy.epsilon_end must not exceed policy.epsilon_start")
-        if self.policy.epsilon_schedule == "exponential" and self.policy.epsilon_end == 0.0:
+        if policy.epsilon_schedule == "exponential" and policy.epsilon_end == 0.0:
             raise ValueError(
                 "policy.epsilon_end = 0 is never reached with policy.epsilon_schedule = "
                 "'exponential'; use a positive one"
             )
-        if self.learning.n_step * 2 > self.replay.capacity:
+        if learning.n_step * 2 > capacity:
+            n_step = f"learning.n_step = {learning.n_step}"
+            raise ValueError(f"{n_step} does not fit into replay.capacity = {capacity}")
+        if learning.learning_starts > capacity // 2:
             raise ValueError(
-                f"learning.n_step = {self.learning.n_step} does not fit into replay.capacity = "
-                f"{self.replay.capacity}"
+                f"learning.learning_starts = {learning.learning_starts} is more than half "
+                f"of replay.capacity = {capacity}: learning would never start"
             )
-        if self.learning.learning_starts > self.replay.capacity // 2:
-            raise ValueError(
-                f"learning.learning_starts = {self.learning.learning_starts} is more than half "
-                f"of replay.capacity = {self.replay.capacity}: learning would never start"
-            )
-        if self.learning.v_min >= self.learning.v_max:
+        if learning.v_min >= learning.v_max:
             raise ValueError("learning.v_min must be below learning.v_max")
-        return self._deadlines()
-
-    def _deadlines(self) -> Config:
-        r3, batch = self.r3, self.learning.batch_size
-        if r3.mode != "off":
-            for name in ("deadline_s", "data_budget"):
-                if getattr(r3, name) is None:
-                    raise ValueError(f"r3.mode = {r3.mode!r} needs r3.{name}")
+        r3, batch = self.r3, learning.batch_size
+        for name in ("deadline_s", "data_budget"):
+            if r3.mode != "off" and getattr(r3, name) is None:
+                raise ValueError(f"r3.mode = {r3.mode!r} needs r3.{name}")
         if r3.data_budget is not None and r3.data_budget < batch:
             raise ValueError(
                 f"r3.data_budget = {r3.data_budget} is smaller than one batch of "

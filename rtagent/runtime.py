@@ -117,7 +117,6 @@ class Runtime:
         return self.stats()
 
     def _applied(self) -> int:
-        """Updates applied in this run."""
         world = self._running().world
         return 0 if world is None else sum(each.applied for each in world.metrics.learners)
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import signal
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Generic
 
 from rtagent.clock import Clock, MonotonicClock
@@ -157,12 +157,6 @@ class WorkerContext(Generic[Own]):
                 self.unheard = 0
 
 
-def import_entry(entry: str) -> Any:
-    """The object that `package.module:name` names."""
-    module, _, name = entry.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:
     """What every child of the fork server does first.
 
@@ -192,7 +186,7 @@ def run_worker(assignment: Assignment, pipe: Pipe) -> None:
         signal.signal(signal.SIGTERM, lambda *_: setattr(context, "terminated", True))
         context.beat()
         _limit_threads(assignment.role)
-        import_entry(assignment.entry)(context)
+        resolve_name(assignment.entry)(context)
     except UserError as error:
         say_last(pipe, str(error), boot=True)
         os._exit(EXIT_USER_ERROR)

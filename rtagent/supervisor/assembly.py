@@ -36,16 +36,12 @@ from rtagent.supervisor.status import Report
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run is made from.
+    """What a run is made from, see `Supervisor`.
 
     Attributes:
-        desired: the settings.
         inbox: where commands and the wish to stop wait.
         run_dir: where the records of the run are written.
-        service: body of the HTTP service's process, if there is one.
         preload: further modules for the fork server.
-        probed: called once environment and network have been built as configured, and there is
-            memory for them.
     """
 
     desired: Desired
@@ -74,7 +70,6 @@ class Run:
     Attributes:
         most_processes: inference processes and learners that the machine has room for.
         resume: the checkpoint to go on from.
-        saving: saves and restores the replay.
         checkpoints: what has been asked of the learners.
         pending: changes that are not in force yet.
     """
