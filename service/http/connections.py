@@ -151,24 +151,24 @@ class Connections:
                 del self._at[connection.address]
 
 
+@dataclass(frozen=True)
 class Noticing:
     """Notes when a connection's request begins and ends to be answered."""
 
-    def __init__(self, app: ASGIApp, connections: Connections, clock: Clock) -> None:
-        self._app = app
-        self._connections = connections
-        self._clock = clock
+    app: ASGIApp
+    connections: Connections
+    clock: Clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = self._connections.find(scope.get("client"))
+        connection = self.connections.find(scope.get("client"))
         if connection is None:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         connection.has_asked, connection.waiting_since = True, None
         try:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         finally:
-            connection.waiting_since = self._clock.now()
+            connection.waiting_since = self.clock.now()
 
 
 def counted_address(host: str) -> str:

@@ -9,6 +9,7 @@ it describes them in the OpenAPI document, and answers whatever is not asked for
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,19 +19,19 @@ from service.http.problems import EXPECTED, as_problem
 Calls = Mapping[str, Callable[[], Awaitable[Response]]]
 
 
+@dataclass(frozen=True)
 class HotCalls:
     """Answers GET requests for the paths of some calls without parameters itself."""
 
-    def __init__(self, app: ASGIApp, calls: Calls) -> None:
-        self._app = app
-        self._calls = calls
+    app: ASGIApp
+    calls: Calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = None
         if scope["type"] == "http" and scope["method"] == "GET" and not scope["query_string"]:
-            call = self._calls.get(scope["path"])
+            call = self.calls.get(scope["path"])
         if call is None:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         try:
             response = await call()

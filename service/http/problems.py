@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -75,15 +76,15 @@ EXPECTED = (Problem, UserError, BackendBusy)
 """What a call raises to be answered with a problem."""
 
 
+@dataclass(frozen=True)
 class ProblemMiddleware:
     """Around everything that can fail: an exception that nobody expected becomes a bare 500."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started = False
 
@@ -93,7 +94,7 @@ class ProblemMiddleware:
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self.app(scope, receive, watched)
         except Exception:
             path = printable(scope["path"])
             _log.exception("%s %s failed", scope.get("method", "socket"), path)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -35,11 +36,11 @@ SECURITY_HEADERS = [
 ]
 
 
+@dataclass(frozen=True)
 class SecurityHeaders:
     """Tells the browser, on every answer, to load and to reveal nothing beyond this service."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def wrapped(message: Message) -> None:
@@ -47,7 +48,7 @@ class SecurityHeaders:
                 message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
             await send(message)
 
-        await self._app(scope, receive, wrapped)
+        await self.app(scope, receive, wrapped)
 
 
 class SecurityMiddleware:
