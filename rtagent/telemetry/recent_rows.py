@@ -16,12 +16,7 @@ UNSETTLED = 4
 
 
 class RecentRows:
-    """Reads a ledger's newest rows.
-
-    Args:
-        ledger: to read.
-        first_tick: of this run; older rows carry the times of another one.
-    """
+    """Reads a ledger's newest rows, from the run's first tick on: older ones carry other times."""
 
     def __init__(self, ledger: Ledger, first_tick: int) -> None:
         self._ledger = ledger

@@ -38,12 +38,7 @@ RATE_OVER_NS = 5 * NANO
 
 
 class StatsReader:
-    """Computes the figures of a running world.
-
-    Args:
-        world: the shared memory.
-        clock: the clock that the workers use.
-    """
+    """Computes the figures of a running world, whose workers use that clock."""
 
     def __init__(self, world: World, clock: Clock | None = None) -> None:
         self._world = world

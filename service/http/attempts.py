@@ -19,12 +19,7 @@ MOST_ADDRESSES = 1024
 
 
 class Attempts:
-    """Failed logins.
-
-    Args:
-        clock: time.
-        say: told of them.
-    """
+    """Failed logins, counted and told of."""
 
     def __init__(self, clock: Clock, say: Seldom) -> None:
         self._clock = clock

@@ -13,11 +13,7 @@ _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<po
 
 
 class Authorities:
-    """Which `name:port` is ours.
-
-    Args:
-        settings: the address that is bound, and further names.
-    """
+    """Which `name:port` is ours, by the address that is bound and further names."""
 
     def __init__(self, settings: Settings) -> None:
         self._own = _own(settings)

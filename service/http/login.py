@@ -80,21 +80,12 @@ def login_page(problem: Problem | None = None) -> Response:
 
 def wants_page(scope: Scope, headers: Headers) -> bool:
     """Whether a person looks at the answer."""
-    return (
-        scope["type"] == "http"
-        and scope["method"] in ("GET", "POST")
-        and "text/html" in headers.get("accept", "")
-    )
+    asked = scope["type"] == "http" and scope["method"] in ("GET", "POST")
+    return asked and "text/html" in headers.get("accept", "")
 
 
 class Login:
-    """Opens and ends sessions.
-
-    Args:
-        settings: the token.
-        sessions: of this daemon.
-        attempts: told of those that fail.
-    """
+    """Opens and ends sessions of this daemon."""
 
     def __init__(self, settings: Settings, sessions: Sessions, attempts: Attempts) -> None:
         self._settings = settings

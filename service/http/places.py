@@ -17,14 +17,7 @@ from service.http.problems import Problem
 
 
 class Places:
-    """Places for connections that stay open.
-
-    Args:
-        most: how many there are.
-
-    Attributes:
-        taken: how many are in use.
-    """
+    """Places for connections that stay open; `taken` of `most` are in use."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -11,13 +11,7 @@ EVERY_S = 10.0
 
 
 class Seldom:
-    """Says something at once, and then no more often than every few seconds.
-
-    Args:
-        say: takes the line.
-        clock: time.
-        every_s: least seconds between two lines.
-    """
+    """Says something at once, and then no more often than every few seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Clock, every_s: float = EVERY_S) -> None:
         self._say = say

@@ -83,15 +83,8 @@ estimate = partial(Figure, kind="estimate")
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a section.
-
-    Attributes:
-        name: in JSON.
-        figure: what is said of it; None: it holds a section, or a list of sections.
-        section: the dataclass that it holds; None: a value.
-        many: whether it is a list of them.
-        type: of the value, without None.
-        optional: whether it may be None.
+    """A field of a section: a value with its figure, or a dataclass of its own, or a list (`many`)
+    of that. The type is without None, which it may be if it is `optional`.
     """
 
     name: str
@@ -104,13 +97,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure at its place.
-
-    Attributes:
-        path: its place, dotted.
-        figure: what is said of it.
-        field: where it is declared.
-    """
+    """A figure at its place, a dotted path, and the field that declares it."""
 
     path: str
     figure: Figure
