@@ -53,15 +53,7 @@ class Assets(StaticFiles):
 
 
 def create_app(backend: Backend, settings: Settings) -> FastAPI:
-    """The HTTP application.
-
-    Args:
-        backend: the daemon.
-        settings: token, own address, limits.
-
-    Returns:
-        The application; `app.state.context.stopping.set()` ends its open streams.
-    """
+    """The HTTP application; `app.state.context.stopping.set()` ends its open streams."""
     app = FastAPI(
         title="rtagent",
         version=__version__,

@@ -50,14 +50,7 @@ GRACE_SECONDS = 2
 
 
 def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.socket) -> None:
-    """The whole life of the service process.
-
-    Args:
-        handles: of the shared memory.
-        pipe: line to the supervisor: what this process says, commands and their replies.
-        settings: token and address.
-        sock: from `service.binding.bind`.
-    """
+    """The whole life of the service process, on a socket of `http/binding.py`."""
     start_life("service", OUT_OF_MEMORY["service"])
     terminated = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
@@ -95,7 +88,7 @@ def serve(
     """Serve until told to stop; takes the calling thread.
 
     Args:
-        sock: from `service.binding.bind`; closed at the end.
+        sock: of `http/binding.py`; closed at the end.
         backend: the daemon.
         settings: token and address; `port` is the socket's.
         should_stop: asked every `BEAT_SECONDS`.

@@ -99,11 +99,7 @@ class EventLog:
             self._changed.notify()
 
     def close(self, timeout: float) -> None:
-        """Write what waits, and end.
-
-        Args:
-            timeout: seconds; a disk that takes longer is left alone with what is still waiting.
-        """
+        """Write what waits, and end; a disk that takes longer (s) is left alone with the rest."""
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -70,14 +70,7 @@ class Recorder:
     """Writes what is new since it wrote last.
 
     A recorder that takes over from a killed one goes on with the episode after the last one in
-    `episodes.csv`.
-
-    Args:
-        world: the shared memory.
-        run_dir: folder of the run.
-        clock: the clock that the workers use.
-        wall_time: seconds since 1970.
-        event: reports to the supervisor.
+    `episodes.csv`. `wall_time` tells the seconds since 1970, `event` the supervisor.
 
     Attributes:
         rows: pieces written.

@@ -32,13 +32,7 @@ PLOTTED = 168
 
 
 class Backend:
-    """The daemon as the HTTP application sees it; every method may be called from any thread.
-
-    Args:
-        world: the shared memory of the run.
-        connection: the service's end of the pipe to the supervisor.
-        command_timeout: seconds to wait for the supervisor.
-    """
+    """The daemon as the HTTP application sees it; every method may be called from any thread."""
 
     def __init__(
         self, world: World, connection: Pipe, command_timeout: float = COMMAND_TIMEOUT_S
@@ -135,13 +129,8 @@ class Backend:
     def events(
         self, limit: int, before: int | None = None, kinds: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """uptime_s now, and what happened in this run, newest first: from the run's file; the
-        newest, which may not have reached it yet, from the status.
-
-        Args:
-            limit: most events.
-            before: only those with a smaller id. If None, the newest.
-            kinds: only these; empty: all.
+        """uptime_s now, and what happened in this run, newest first, as `read_events` chooses it;
+        the newest, which may not have reached the run's file yet, from the status.
         """
         status = self.status()
         newest = [

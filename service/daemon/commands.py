@@ -35,11 +35,11 @@ class BackendGone(BackendBusy):
 
 
 class CommandChannel:
-    """The service's end of the pipe.
+    """The service's end of the pipe, from which nobody else may read.
 
     Args:
-        connection: duplex; nobody else may read from it.
-        timeout: seconds to wait for a reply.
+        connection: that end.
+        timeout: seconds to wait for a reply, unless a call says otherwise.
     """
 
     def __init__(self, connection: Pipe, timeout: float = COMMAND_TIMEOUT_S) -> None:
@@ -54,13 +54,7 @@ class CommandChannel:
     def call(
         self, name: str, arguments: dict[str, Any], timeout: float | None = None, by: str = "http"
     ) -> dict[str, Any]:
-        """The supervisor's result of one command.
-
-        Args:
-            name: of the command.
-            arguments: of the command; plain values.
-            timeout: seconds. If None, the channel's.
-            by: who asks, for the events.
+        """The supervisor's result of one command; `by` says who asks, for the events.
 
         Raises:
             UserError: the supervisor refused; its one line says why.

@@ -23,12 +23,9 @@ T = TypeVar("T")
 
 
 class Fresh(Generic[T]):
-    """The newest result of a function, made in a thread at most once per `max_age`.
+    """The newest result of a function, made in a thread at most once per `max_age` seconds.
 
-    Args:
-        produce: makes the result; called from one thread at a time.
-        max_age: seconds for which a result is handed out again.
-        clock: monotonic time.
+    It is called from one thread at a time.
     """
 
     def __init__(

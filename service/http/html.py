@@ -6,13 +6,8 @@ from string import Template
 
 
 def page(title: str, style: str, kind: str, body: str) -> Template:
-    """A whole page.
-
-    Args:
-        title: in the browser's tab.
-        style: its style sheet, beside the one of all pages.
-        kind: classes of the body, for the style sheets.
-        body: as HTML; `$name` is left to be filled in.
+    """A whole page, with a style sheet of its own beside that of all pages, and classes (`kind`) of
+    the body; in the body's HTML, `$name` is left to be filled in.
     """
     return Template(f"""<!doctype html>
 <html lang="en">
