@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,23 @@ def figures(
     }
 
 
+def history_of(moments: Iterable[dict]) -> History:
+    """A moment each second."""
+    history = History(1.0)
+    for second, each in enumerate(moments):
+        history.add(float(second), each)
+    return history
+
+
+def panels_of(folder: Path, history: History, episodes: int = 0) -> int:
+    """How many a drawn picture has."""
+    columns = np.arange(3.0 * episodes).reshape(3, episodes)
+    draw(folder / "learning.png", "a run", Episodes(*columns), history)
+    with Image.open(folder / "learning.png") as picture:
+        assert picture.width == 960
+        return round(picture.height / 264)
+
+
 @given(values=st.lists(st.floats(-1e3, 1e3), max_size=60), window=st.integers(1, 25))
 def test_moving_mean(values: list[float], window: int) -> None:
     slowly = [np.mean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
@@ -54,11 +72,8 @@ def test_a_history_keeps_what_is_known() -> None:
 
 
 def test_a_history_of_any_length_stays_small_and_covers_all_of_it() -> None:
-    history = History(1.0)
     length = 20 * MOST_SAMPLES
-    for second in range(length):
-        history.add(float(second), figures(second))
-    seconds, _ = history.series("updates")
+    seconds, _ = history_of(map(figures, range(length))).series("updates")
     assert MOST_SAMPLES / 4 < len(seconds) <= MOST_SAMPLES
     assert seconds[0] == 0.0
     assert seconds[-1] > 0.95 * length
@@ -80,39 +95,23 @@ def test_episodes_are_read(tmp_path: Path) -> None:
 def test_a_picture_is_drawn_whatever_there_is(
     tmp_path: Path, episodes: int, ratio: float | None
 ) -> None:
-    history = History(1.0)
-    for second in range(episodes):
-        history.add(float(second), figures(second, ratio=ratio))
-    columns = np.arange(3.0 * episodes).reshape(3, episodes)
-    draw(tmp_path / "learning.png", "a run", Episodes(*columns), history)
-    with Image.open(tmp_path / "learning.png") as picture:
-        panels = 5 if ratio is not None and episodes else 4
-        assert picture.size == (960, round(264 * panels))
+    history = history_of(figures(second, ratio=ratio) for second in range(episodes))
+    assert panels_of(tmp_path, history, episodes) == (5 if ratio is not None and episodes else 4)
 
 
 def test_a_loss_of_zero_needs_no_logarithm(tmp_path: Path) -> None:
-    history = History(1.0)
-    for second in range(3):
-        history.add(float(second), figures(second, loss=0.0))
-    draw(tmp_path / "learning.png", "a run", Episodes(*np.zeros((3, 0))), history)
-    assert (tmp_path / "learning.png").stat().st_size > 0
+    assert panels_of(tmp_path, history_of(figures(second, loss=0.0) for second in range(3))) == 4
 
 
 @pytest.mark.parametrize(("sizes", "panels"), [([32, 32, 32], 4), ([32, 64, 64], 5)])
 def test_a_batch_size_has_a_panel_only_if_it_changes(
     tmp_path: Path, sizes: list[int], panels: int
 ) -> None:
-    history = History(1.0)
-    for second, size in enumerate(sizes):
-        history.add(float(second), figures(second, batch_size=size))
-    draw(tmp_path / "learning.png", "a run", Episodes(*np.zeros((3, 0))), history)
-    with Image.open(tmp_path / "learning.png") as picture:
-        assert picture.size == (960, round(264 * panels))
+    assert panels_of(tmp_path, history_of(figures(0, batch_size=size) for size in sizes)) == panels
 
 
 def test_inaction_and_delay_are_kept() -> None:
-    history = History(1.0)
-    history.add(0.0, figures(0))
+    history = history_of([figures(0)])
     assert [list(history.series(name)[1]) for name in ("inaction", "delay")] == [[0.015], [2.5]]
 
 
@@ -129,9 +128,9 @@ def overlapping_labels(axis: Any) -> list[str]:
 
 @pytest.mark.parametrize("span", [0.1, 1.0, 12.0])
 def test_the_labels_of_the_loss_do_not_overlap(span: float) -> None:
-    history = History(1.0)
-    for second in range(50):
-        history.add(float(second), figures(second, loss=10.0 ** (span * second / 50 - 3.0)))
+    history = history_of(
+        figures(second, loss=10.0 ** (span * second / 50 - 3.0)) for second in range(50)
+    )
     figure = Figure(figsize=(8.0, 2.2), layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.subplots()

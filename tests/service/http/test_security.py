@@ -16,6 +16,7 @@ from service.http.settings import Settings
 from tests.service.conftest import BASE, PORT, TOKEN, RunningService
 
 BODY = {"processes": 9}
+BEARER = {"authorization": f"Bearer {TOKEN}"}
 ALIKE = [
     f"{name}:{PORT}"
     for own in ("localhost", "127.0.0.1")
@@ -163,9 +164,8 @@ def test_origins_of_further_hosts(backend: Any, allowed: str, origin: str, statu
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
-        ({}, 401),
-        ({"authorization": f"Bearer {TOKEN}", "origin": "http://evil.example"}, 403),
-        ({"authorization": f"Bearer {TOKEN}", "host": "evil.example"}, 421),
+        ({}, 401), ({**BEARER, "origin": "http://evil.example"}, 403),
+        ({**BEARER, "host": "evil.example"}, 421),
     ],
 )
 def test_websocket_is_refused(stranger: TestClient, headers: dict[str, str], code: int) -> None:
@@ -262,18 +262,15 @@ def test_secrets_are_not_shown(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("client_address", "headers", "by"),
     [
-        ("127.0.0.1", {"authorization": f"Bearer {TOKEN}"}, "http"),
-        ("127.0.0.1", {"authorization": f"Bearer {TOKEN}", "user-agent": "curl/8"}, "http"),
-        (
-            "127.0.0.1", {"authorization": f"Bearer {TOKEN}", "user-agent": "rtagent/0.1.0"},
-            "rtagent set",
-        ),
+        ("127.0.0.1", BEARER, "http"),
+        ("127.0.0.1", {**BEARER, "user-agent": "curl/8"}, "http"),
+        ("127.0.0.1", {**BEARER, "user-agent": "rtagent/0.1.0"}, "rtagent set"),
         ("127.0.0.1", {"cookie": "SESSION"}, "dashboard"),
         ("127.0.0.1", {"cookie": "SESSION", "user-agent": "rtagent/0.1.0"}, "dashboard"),
-        ("::1", {"authorization": f"Bearer {TOKEN}"}, "http"),
-        ("::ffff:127.0.0.1", {"authorization": f"Bearer {TOKEN}"}, "http"),
+        ("::1", BEARER, "http"),
+        ("::ffff:127.0.0.1", BEARER, "http"),
         ("192.168.1.5", {"cookie": "SESSION"}, "dashboard from 192.168.1.5"),
-        ("fe80::1", {"authorization": f"Bearer {TOKEN}"}, "http from fe80::1"),
+        ("fe80::1", BEARER, "http from fe80::1"),
     ],
 )
 def test_who_asks_is_told_to_the_daemon(
