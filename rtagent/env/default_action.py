@@ -6,7 +6,7 @@ process, on the tick's own time, so a callable must answer in a small part of a 
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -81,9 +81,7 @@ def _load(reference: str) -> Callable[[NDArray[Any]], Any]:
         raise UserError(f"{problem}: expected noop, repeat, an action or package.module:callable")
     module, _, path = reference.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for name in path.split("."):
-            found = getattr(found, name)
+        found: Any = pkgutil.resolve_name(reference)
     except AttributeError:
         raise UserError(f"{problem}: {module} has no {path}") from None
     except Exception as error:

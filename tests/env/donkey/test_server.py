@@ -25,13 +25,30 @@ from .public_client import CAMERA, PublicClient
 pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 
+def asked(kind, **fields):
+    """A message as clients send it."""
+    texts = {key: str(each) for key, each in fields.items()}
+    return json.dumps({"msg_type": kind, **texts}).encode()
+
+
 def loaded(sock):
     """Load a scene over a raw socket; a file to read its lines from."""
-    sock.sendall(b'{"msg_type":"load_scene","scene_name":"generated_track"}')
+    sock.sendall(asked("load_scene", scene_name="generated_track"))
     lines = sock.makefile("rb")
     while json.loads(lines.readline())["msg_type"] != "car_loaded":
         pass
     return lines
+
+
+@contextlib.contextmanager
+def driver(simulator, scene="generated_track"):
+    """A public client in a scene."""
+    client = PublicClient(simulator.at, scene)
+    try:
+        client.wait_loaded()
+        yield client
+    finally:
+        client.close()
 
 
 def test_the_public_client_drives_it(simulator):
@@ -58,9 +75,7 @@ def test_the_public_client_drives_it(simulator):
 
 
 def test_the_public_client_races():
-    with serving(race=Rules(1, 0.5, 8)) as simulator:
-        client = PublicClient(simulator.at)
-        client.wait_loaded()
+    with serving(race=Rules(1, 0.5, 8)) as simulator, driver(simulator) as client:
         client.send("reset_car")
         eventually(lambda: client.heard.count("race_start") == 2, 20, "the race begins anew")
         client.control(0.0, 0.5)
@@ -68,21 +83,19 @@ def test_the_public_client_races():
         assert client.heard[:3] == ["scene_selection_ready", "scene_names", "need_car_config"]
         assert "car_loaded" not in client.heard
         assert client.heard[-2:] == ["DQ", "race_stop"]
-        client.close()
         assert simulator.figures.malformed == simulator.figures.refused == 0
 
 
 def test_two_clients_race_each_on_its_own():
-    with serving(race=Rules(1, 60.0, 8)) as simulator:
-        clients = [PublicClient(simulator.at) for _ in range(2)]
-        for client in clients:
-            client.wait_loaded()
+    with (
+        serving(race=Rules(1, 60.0, 8)) as simulator,
+        driver(simulator) as one, driver(simulator) as other,
+    ):
+        for client in (one, other):
             eventually(lambda of=client: "race_start" in of.heard, 20, "its race begins")
-        clients[0].send("reset_car")
-        eventually(lambda: clients[0].heard.count("race_start") == 2, 20, "it begins anew")
-        assert clients[1].heard.count("race_start") == 1
-        for client in clients:
-            client.close()
+        one.send("reset_car")
+        eventually(lambda: one.heard.count("race_start") == 2, 20, "it begins anew")
+        assert other.heard.count("race_start") == 1
 
 
 @pytest.mark.parametrize("simulator", [{"may_quit": True}], indirect=True, ids=["may quit"])
@@ -140,9 +153,7 @@ def test_several_clients_drive_at_once_each_in_its_own_world(simulator):
 
 @pytest.mark.realtime
 def test_frames_come_on_an_absolute_schedule():
-    with serving(fps=20.0) as simulator:
-        client = PublicClient(simulator.at)
-        client.wait_loaded()
+    with serving(fps=20.0) as simulator, driver(simulator) as client:
         _, first = client.observe()
         began = time.monotonic()
         time.sleep(1.0)
@@ -150,44 +161,36 @@ def test_frames_come_on_an_absolute_schedule():
         passed = time.monotonic() - began
         # The world's time follows the machine's, however late single frames are.
         assert last["time"] - first["time"] == pytest.approx(passed, abs=0.4)
-        client.close()
 
 
 def test_a_client_that_stops_reading_holds_up_nobody(simulator):
     big = {**CAMERA, "img_w": 640, "img_h": 480, "img_enc": "PNG"}
-    with socket.create_connection(simulator.at) as lazy:
-        lines = loaded(lazy)
-        lazy.sendall(json.dumps({"msg_type": "cam_config", **big}).encode())
-        other = PublicClient(simulator.at)
-        other.wait_loaded()
-        eventually(lambda: simulator.figures.withheld > 3, 20, "its frames are withheld")
-        seen = other.frames
-        eventually(lambda: other.frames > seen + 3, 20, "the other goes on")
-        # What it reads at last is whole.
-        for _ in range(5):
-            assert json.loads(lines.readline())["msg_type"] == "telemetry"
-        other.close()
-        lines.close()
+    with socket.create_connection(simulator.at) as lazy, loaded(lazy) as lines:
+        lazy.sendall(asked("cam_config", **big))
+        with driver(simulator) as other:
+            eventually(lambda: simulator.figures.withheld > 3, 20, "its frames are withheld")
+            seen = other.frames
+            eventually(lambda: other.frames > seen + 3, 20, "the other goes on")
+            # What it reads at last is whole.
+            for _ in range(5):
+                assert json.loads(lines.readline())["msg_type"] == "telemetry"
 
 
 def test_a_step_that_finds_the_client_busy_is_shown_later():
     big = {**CAMERA, "img_w": 1280, "img_h": 960, "img_enc": "PNG"}
-    control = {"msg_type": "control", "steering": "0", "throttle": "1", "brake": "0"}
-    step_mode = {"msg_type": "step_mode", "step_mode": "synchronous", "time_step": "0.05"}
     with serving(most_pixels=1280 * 960) as simulator, socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         sock.settimeout(30)
         sock.connect(simulator.at)
-        lines = loaded(sock)
-        for message in (step_mode, {**big, "msg_type": "cam_config"}, *5 * (control,)):
-            sock.sendall(json.dumps(message).encode())
-        eventually(lambda: simulator.figures.withheld > 0, 20, "a frame is still on its way")
-        # Nobody sends another control, and still the last step is shown in the end.
-        first = json.loads(lines.readline())["time"]
-        time_shown = first
-        while round(time_shown - first, 3) < 0.2:
-            time_shown = json.loads(lines.readline())["time"]
-        lines.close()
+        with loaded(sock) as lines:
+            sock.sendall(asked("step_mode", step_mode="synchronous", time_step=0.05))
+            sock.sendall(asked("cam_config", **big))
+            sock.sendall(5 * asked("control", steering=0, throttle=1, brake=0))
+            eventually(lambda: simulator.figures.withheld > 0, 20, "a frame is still on its way")
+            # Nobody sends another control, and still the last step is shown in the end.
+            first = time_shown = json.loads(lines.readline())["time"]
+            while round(time_shown - first, 3) < 0.2:
+                time_shown = json.loads(lines.readline())["time"]
 
 
 def test_what_a_client_sends_is_bounded(simulator):
@@ -201,14 +204,12 @@ def test_what_a_client_sends_is_bounded(simulator):
 
 
 def test_garbage_is_counted_and_the_client_stays(simulator):
-    with socket.create_connection(simulator.at, timeout=10) as sock:
-        lines = loaded(sock)
+    with socket.create_connection(simulator.at, timeout=10) as sock, loaded(sock) as lines:
         sock.sendall(b'GET / HTTP/1.1\r\n\r\n{"x":1}{"msg_type":"fly"}')
-        sock.sendall(b'{"msg_type":"control","steering":"NaN","throttle":"1","brake":"0"}')
+        sock.sendall(asked("control", steering="NaN", throttle=1, brake=0))
         eventually(lambda: simulator.figures.malformed == 2, 20, "two malformed")
         eventually(lambda: simulator.figures.refused == 2, 20, "two refused")
         assert json.loads(lines.readline())["msg_type"] == "telemetry"
-        lines.close()
 
 
 def test_a_client_that_leaves_in_mid_message_is_forgotten(simulator):
@@ -220,20 +221,11 @@ def test_a_client_that_leaves_in_mid_message_is_forgotten(simulator):
 
 
 def test_more_clients_than_wanted_are_turned_away():
-    with serving(most_clients=1) as simulator:
-        first = PublicClient(simulator.at)
-        first.wait_loaded()
+    with serving(most_clients=1) as simulator, driver(simulator):
         with socket.create_connection(simulator.at, timeout=10) as second:
             assert second.recv(100) == b""
         assert simulator.figures.turned_away == 1
         assert simulator.clients == 1
-        first.close()
-
-
-def asked(kind, **fields):
-    """A message as clients send it."""
-    texts = {key: str(each) for key, each in fields.items()}
-    return json.dumps({"msg_type": kind, **texts}).encode()
 
 
 HOSTILE = {
@@ -407,15 +399,12 @@ def test_pixels_are_shared():
 
 def test_who_says_nothing_at_first_is_sent_away(monkeypatch):
     monkeypatch.setattr(server, "FIRST_WORD_S", 0.3)
-    with serving() as simulator:
-        other = PublicClient(simulator.at)
-        other.wait_loaded()
+    with serving() as simulator, driver(simulator):
         with socket.create_connection(simulator.at, timeout=20) as sock:
             sock.sendall(b'{"msg_type')
             assert sock.makefile("rb").read().count(b"\n") == 1
         assert simulator.figures.silent == 1
         assert simulator.clients == 1
-        other.close()
 
 
 def test_who_has_long_been_silent_makes_room_and_is_sent_away_at_last(monkeypatch):
