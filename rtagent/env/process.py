@@ -188,8 +188,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
             try:
                 loop.default = DefaultBehaviour(desired.env, adapter)
             except UserError as error:
-                faults = context.record.faults
-                context.event("environment_fault", reason=str(error), faults=faults)
+                context.event("world", news=f"{error}; the default behaviour stays as it was")
         context.beat()
         loop.run_next()
         if adapter.faults > told and clock.now() - told_at >= FAULTS_TOLD_EVERY_S:

@@ -507,5 +507,5 @@ def test_default_action_follows_the_desired_state(body: Callable[..., SimpleName
     assert changed.world.ledger.read(0, 4)["action"].tolist() == [1, 1, 0, 0]
     assert changed.events == []
     ((kind, said),) = refused.events
-    assert kind == "environment_fault"
-    assert "env.default_action = 9" in said["reason"]
+    assert kind == "world"
+    assert "env.default_action = 9" in said["news"]
