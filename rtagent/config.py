@@ -31,6 +31,7 @@ LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51", "td3"]
 LearningOrder = Literal["round-robin", "first-come"]
 R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
 Host = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")]
+LearnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 ActionValue = Annotated[float, Field(ge=-MOST_ACTION, le=MOST_ACTION)]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
 
@@ -160,6 +161,9 @@ class LearningConfig(Section):
     """dqn, double-dqn or c51 for discrete actions, td3 for continuous ones; auto: dqn or td3."""
     dueling: bool = False
     """Separate heads for the state's value and the actions' advantages."""
+    where: Literal["here", "cluster"] = "here"
+    """here: learner processes on this machine; cluster: a learner of a Ray cluster, and one process
+    here that exchanges batches and weights with it (extra `cluster`)."""
     processes: int = Field(
         1, ge=0, le=MAX_LEARNERS, json_schema_extra=live("once the processes run")
     )
@@ -296,6 +300,32 @@ class R3Config(Section):
     """K: consecutive episodes that must reach target_return."""
 
 
+class ClusterConfig(Section):
+    """The learner somewhere else, and the link to it (Morishima and Matsutani, 2024)."""
+
+    address: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Address of a Ray cluster's head, `host:port`. If it is not set, a Ray of this machine alone
+    is started."""
+    name: LearnerName = "rtagent"
+    """Name of the learner in that cluster: daemons with the same name feed the same learner.
+    Letters, digits, dot, underscore, hyphen."""
+    replay: Literal["edge"] = "edge"
+    """edge: the replay stays here, and only what was sampled travels. There is no other choice so
+    far."""
+    weights_every: int = Field(16, ge=1, le=1_000_000)
+    """Updates between two deliveries of the weights (N_update)."""
+    cache_mb: int = Field(64, ge=0, le=MOST_MEMORY_MB)
+    """MiB of frames that the learner keeps for this daemon, so that a frame that is sampled again
+    need not travel again; with 0, those of two batches."""
+    emulated_rtt_ms: float = Field(0.0, ge=0.0, le=10_000.0)
+    """Emulated delay of the link, ms there and back, added to its own."""
+    emulated_bandwidth_mbps: float | None = Field(None, gt=0.0, le=1e6)
+    """Emulated bandwidth of the link in each direction, 10^6 bits per second. If it is not set, its
+    own."""
+    emulated_loss: float = Field(0.0, ge=0.0, le=0.99)
+    """Emulated share of messages that are lost in each direction, 0 to 0.99."""
+
+
 class ServiceConfig(Section):
     """Where the HTTP service listens."""
 
@@ -364,6 +394,7 @@ class Config(Section):
     learning: LearningConfig = Field(default_factory=LearningConfig)
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
     r3: R3Config = Field(default_factory=R3Config)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     service: ServiceConfig = Field(default_factory=ServiceConfig)
     run: RunConfig = Field(default_factory=RunConfig)
 
@@ -387,6 +418,7 @@ class Config(Section):
             )
         if learning.v_min >= learning.v_max:
             raise ValueError("learning.v_min must be below learning.v_max")
+        self._check_cluster()
         r3, batch = self.r3, learning.batch_size
         for name in ("deadline_s", "data_budget"):
             if r3.mode != "off" and getattr(r3, name) is None:
@@ -397,6 +429,20 @@ class Config(Section):
                 f"learning.batch_size = {batch}"
             )
         return self
+
+    def _check_cluster(self) -> None:
+        if self.learning.where == "here":
+            return
+        if self.learning.processes != 1:
+            raise ValueError(
+                f"learning.processes = {self.learning.processes} does not fit learning.where = "
+                "'cluster', which needs 1: the gateway is the one process"
+            )
+        if self.r3.mode != "off":
+            raise ValueError(
+                f"r3.mode = {self.r3.mode!r} does not fit learning.where = 'cluster', which needs "
+                "'off'"
+            )
 
     @property
     def state_dir(self) -> Path:

@@ -32,7 +32,11 @@ def _refusal(*overrides: str) -> str:
         "learning.batch_size=0", "learning.learning_rate=0", "learning.learning_rate=inf",
         "learning.gamma=1.01", "learning.n_step=0", "learning.demonstration_delay=0",
         "learning.demonstration_delay='soon'", "learning.demonstration_margin=-1",
-        "learning.demonstrations=3", "replay.capacity=1", "service.port=70000", "run.seed=-1",
+        "learning.demonstrations=3", "replay.capacity=1", "learning.where='elsewhere'",
+        "cluster.name='a b'", "cluster.name=''", "cluster.weights_every=0", "cluster.cache_mb=-1",
+        "cluster.emulated_rtt_ms=-1", "cluster.emulated_rtt_ms=10001",
+        "cluster.emulated_bandwidth_mbps=0", "cluster.emulated_loss=1", "cluster.replay='learner'",
+        "service.port=70000", "run.seed=-1",
         "run.checkpoint_every_s=0", "run.realtime='maybe'", "env.max_catch_up_ticks=-1",
         "env.rate_hz=0", "env.rate_hz=-60", "env.rate_hz=1000000000.0", "env.frame_stack=0",
     ],
@@ -50,6 +54,11 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("policy.epsilon_start=0.1", "policy.epsilon_end=0.5"), ["epsilon_end", "epsilon_start"]),
         (("replay.capacity=256", "learning.learning_starts=200"), ["learning_starts = 200", "256"]),
         (("replay.capacity=256", "learning.n_step=200"), ["n_step = 200", "256"]),
+        (("learning.where=cluster", "learning.processes=2"),
+         ["learning.processes = 2", "the gateway is the one process"]),
+        (("learning.where=cluster", "learning.processes=0"), ["learning.processes = 0"]),
+        (("learning.where=cluster", "r3.mode=step", "r3.deadline_s=9", "r3.data_budget=900"),
+         ["r3.mode = 'step'", "learning.where"]),
     ],
 )
 def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[str]) -> None:
@@ -57,6 +66,19 @@ def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[s
     for part in named:
         assert part in message
     assert "\n" not in message
+
+
+def test_a_cluster_s_section_may_be_complete() -> None:
+    config = load_config(
+        None,
+        ["learning.where=cluster", "cluster.address=10.0.0.1:6379", "cluster.cache_mb=0",
+         "cluster.emulated_rtt_ms=200", "cluster.emulated_bandwidth_mbps=4.5",
+         "cluster.emulated_loss=0.01"],
+        {},
+    )
+    assert config.cluster.address == "10.0.0.1:6379"
+    assert (config.cluster.name, config.cluster.weights_every) == ("rtagent", 16)
+    assert load_config(None, ["cluster.emulated_loss=0.5"], {}).learning.where == "here"
 
 
 def test_the_configuration_cannot_be_changed() -> None:

@@ -33,7 +33,8 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_all_are_here() -> None:
     assert {file.stem for file in FILES} >= {
-        "paper", "cartpole", "pendulum", "injected_latency", "custom_policy", "custom_env"
+        "paper", "cartpole", "pendulum", "injected_latency", "custom_policy", "custom_env",
+        "long_haul",
     }
 
 
@@ -64,11 +65,13 @@ def test_each_says_how_far_in_seconds_its_discount_looks(file: Path) -> None:
     adapter = open_environment(config.env)
     adapter.close()
     said = re.search(
-        r"^gamma = ([\d.]+) +#.* a horizon of (\d+) ticks, ([\d.]+) s", file.read_text(), re.M
+        r"^gamma = ([\d.]+) +#.* a horizon of (\d+) (ticks|decisions), ([\d.]+) s(.*)",
+        file.read_text(), re.M,
     )
     assert said is not None
-    gamma, ticks, seconds = map(float, said.groups())
-    assert (config.learning.gamma, config.learning.discount) == (gamma, "ticks")
+    gamma, ticks, seconds = (float(said[i]) for i in (1, 2, 4))
+    assert (config.learning.gamma, config.learning.discount) == (gamma, said[3])
+    assert (said[5] == " if each tick has one") == (said[3] == "decisions")
     assert ticks == round(1.0 / (1.0 - gamma))
     assert seconds == pytest.approx(ticks / adapter.rate_hz, rel=0.03)
 
@@ -118,6 +121,30 @@ def test_the_paper_s_values() -> None:
         section, name = key.split(".")
         assert config[section][name] == value, key
         assert places[key].startswith(place), key
+
+
+LONG_HAUL: dict[str, object] = {
+    "env.id": "ALE/Breakout-v5", "learning.algorithm": "double-dqn", "learning.dueling": True,
+    "learning.n_step": 3, "learning.batch_size": 512, "learning.prioritized": True,
+    "replay.capacity": 65_536, "cluster.weights_every": 16,
+}
+"""What the long-haul paper says."""
+
+
+def test_the_long_haul_paper_s_values() -> None:
+    """All of them; each line says whether its value is the paper's."""
+    file = EXAMPLES / "long_haul.toml"
+    config, section, papers = load_config(file, (), {}).model_dump(), "", set()
+    for line in file.read_text().splitlines():
+        if heading := re.fullmatch(r"\[(\w+)\]", line):
+            section = heading[1]
+        elif said := re.match(r"(\w+) = .*?# paper, Sec", line):
+            papers.add(f"{section}.{said[1]}")
+    assert papers == set(LONG_HAUL)
+    for key, value in LONG_HAUL.items():
+        section, name = key.split(".")
+        assert config[section][name] == value, key
+    assert (config["learning"]["where"], config["learning"]["discount"]) == ("cluster", "decisions")
 
 
 def test_injected_latency_is_4_9_ticks() -> None:

@@ -43,13 +43,24 @@ class CheckpointWriter:
         self._every_s = context.config.run.checkpoint_every_s
         self._next = context.clock.now() + self._every_s
 
-    def write_if_due(self) -> None:
-        """Write one if its period is over, or if somebody asked for one."""
+    @property
+    def due(self) -> bool:
+        """Whether its period is over, or somebody has asked for one."""
         context = self._context
         asked = context.desired.checkpoint > self._update.state.checkpoints.served
-        if asked or context.clock.now() >= self._next:
+        return asked or context.clock.now() >= self._next
+
+    def write_if_due(self) -> None:
+        """Write one if it is time."""
+        if self.due:
             self.write()
-            self._next = context.clock.now() + self._every_s
+
+    def refuse(self, reason: str) -> None:
+        """Say that there is none this time."""
+        self._context.record.checkpoint_failures += 1
+        asked = self._context.desired.checkpoint
+        self._context.event("checkpoint_failed", reason=reason, request=asked)
+        self._done(asked)
 
     def write(self) -> None:
         """Write one, if this is the learner that writes them; a failure is an event."""
@@ -62,10 +73,8 @@ class CheckpointWriter:
         try:
             path, updates = self._save()
         except (checkpoints.CheckpointError, MemoryError) as error:
-            record.checkpoint_failures += 1
             # Python's own MemoryError has no text.
-            reason = str(error) or "out of memory"
-            context.event("checkpoint_failed", reason=reason, request=asked)
+            self.refuse(str(error) or "out of memory")
         else:
             seconds = context.clock.now() - started
             record.checkpoints += 1
@@ -76,8 +85,13 @@ class CheckpointWriter:
             )
         finally:
             record.writing = 0
+        self._done(asked)
+
+    def _done(self, asked: int) -> None:
+        """The request is answered, and the next period begins."""
         self._update.state.checkpoints.served = asked
-        context.beat()
+        self._next = self._context.clock.now() + self._every_s
+        self._context.beat()
 
     def _save(self) -> tuple[Path, int]:
         """Publish and save the shared state; the file, and the updates behind it."""

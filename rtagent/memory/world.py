@@ -26,6 +26,7 @@ from rtagent.memory.weights import WeightBuffers
 from rtagent.staggering.state import StaggerState
 
 STATUS_CAPACITY = 512 << 10
+CLUSTER_CAPACITY = 16 << 10
 RESERVE_AHEAD_S = 60.0
 """The rings are reserved so far ahead of the write position, but..."""
 RESERVE_SHARE = 64
@@ -92,6 +93,8 @@ class WorldMemory:
         }
         if config.learning.prioritized:
             fixed |= {"priorities": Priorities.size(capacity), "priorities-lock": 1}
+        if config.learning.where == "cluster":
+            fixed["cluster"] = JsonDoubleBuffer.size(CLUSTER_CAPACITY)
         if config.learning.processes:
             fixed["learner"] = LearnerState.size(blueprint.learned_parameters)
         check_memory({**fixed, **_ring_sizes(blueprint, limit)})
@@ -277,6 +280,13 @@ class World:
         lock = RobustLock(self._arenas["priorities-lock"])
         capacity = self.config.replay.capacity
         return Priorities(self._map("priorities"), capacity, lock, MonotonicClock())
+
+    @cached_property
+    def cluster(self) -> JsonDoubleBuffer | None:
+        """How the link to the cluster is, if there is one. Writer: the gateway."""
+        if "cluster" not in self._arenas:
+            return None
+        return JsonDoubleBuffer(self._map("cluster"), CLUSTER_CAPACITY)
 
     def close(self) -> None:
         """Give up the locks' descriptors; the mappings go with the last reference."""

@@ -22,6 +22,14 @@ ENTRIES = {
     "evaluation": "rtagent.evaluation.process:run",
     "recorder": "rtagent.telemetry.process:run",
 }
+GATEWAY = "rtagent.cluster.gateway:run"
+"""The learner's process where the learner itself is somewhere else."""
+
+
+def entry(role: str, config: Config) -> str:
+    """What the processes of a role run, as `package.module:callable`."""
+    elsewhere = role == "learner" and config.learning.where == "cluster"
+    return GATEWAY if elsewhere else ENTRIES[role]
 
 
 def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[Key]:
@@ -56,7 +64,7 @@ def starter_of(
         if role == "service":
             return partial(fork_server.spawn, service, handles, name=role)
         assignment = Assignment(
-            role, index, ENTRIES[role], handles, checkpoint_dir, resume, run_dir
+            role, index, entry(role, handles.config), handles, checkpoint_dir, resume, run_dir
         )
         return partial(fork_server.spawn, run_worker, assignment, name=f"{role}-{index}")
 

@@ -19,6 +19,7 @@ from rtagent.errors import UserError
 from rtagent.memory import arena as arena_module
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.double_buffer import TooLong
 from rtagent.memory.ledger import checksum
 from rtagent.memory.world import LEAST_RESERVE_TICKS, World, WorldMemory
 from rtagent.processes.scheduling import enter_realtime
@@ -70,6 +71,21 @@ def add(world: World, number: int) -> None:
 def test_bytes_of_a_tick() -> None:
     with laid_out(1000) as memory:
         assert memory.bytes_per_tick == 84 * 84 + 2 * 8 + 64
+
+
+def test_a_cluster_has_a_document_of_its_own() -> None:
+    with laid_out(1000) as memory:
+        assert "cluster" not in memory.handles.arenas
+        assert World(memory.handles).cluster is None
+    with laid_out(1000, "learning.where=cluster") as memory:
+        written, read = World(memory.handles).cluster, World(memory.handles).cluster
+        assert written is not None
+        assert read is not None
+        assert read.read() == {}
+        written.write({"reason": "x" * 16_000})
+        assert read.read() == {"reason": "x" * 16_000}
+        with pytest.raises(TooLong):
+            written.write({"reason": "x" * 16_384})
 
 
 def test_starts_small_and_grows_as_ticks_come() -> None:

@@ -13,12 +13,15 @@ of transitions (`transitions.py`), so each can be replaced by itself. One thread
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from torch import Tensor
 
 from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import Batch, BatchBuffer
-from rtagent.learning.replay.look_up import Flags, Ints
+from rtagent.learning.replay.look_up import Flags, Ints, Transitions
+from rtagent.learning.replay.powers import Doubles, Floats
 from rtagent.learning.replay.sampling import Drawn, Prioritized, Sampler
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.frames import FrameRing, Frames
@@ -28,6 +31,20 @@ from rtagent.memory.priorities import Priorities
 
 ROWS_PER_REFRESH = 2048
 REDRAWS = 8
+
+
+class Chosen(NamedTuple):
+    """Transitions without their frames.
+
+    Attributes:
+        transitions: (B,).
+        weights: (B,) importance weights; None: all are 1.
+        priorities: (B,) to which their probabilities were proportional; None: all are the same.
+    """
+
+    transitions: Transitions
+    weights: Doubles | None
+    priorities: Doubles | None
 
 
 class Replay:
@@ -117,6 +134,23 @@ class Replay:
             return None
         return out.batch(self._sampler.weights(drawn, beta))
 
+    def choose(self, count: int, rng: np.random.Generator, beta: float = 1.0) -> Chosen | None:
+        """Draw transitions, and leave their frames where they are.
+
+        Args:
+            count: B.
+            rng: source of randomness.
+            beta: exponent of the importance weights.
+
+        Returns:
+            Copies; none if there are no transitions yet. The ring may lose their frames.
+        """
+        drawn = self._draw(count, rng)
+        if drawn is None:
+            return None
+        weights = self._sampler.weights(drawn, beta)
+        return Chosen(self.index.get(drawn.serials), weights, drawn.priorities)
+
     def update_priorities(self, batch: Batch, errors: Tensor) -> None:
         """Say how far off the transitions of a batch were.
 
@@ -127,7 +161,11 @@ class Replay:
             batch: as it was sampled.
             errors: (B,); those that are not finite are ignored.
         """
-        self._sampler.update(batch.frames, errors.numpy(force=True))
+        self.update_errors(batch.frames, errors.numpy(force=True))
+
+    def update_errors(self, frames: Ints, errors: Floats) -> None:
+        """As `update_priorities`, for the transitions that begin with these frames (B,)."""
+        self._sampler.update(frames, errors)
 
     def _replace(
         self, drawn: Drawn, lost: Ints, rng: np.random.Generator, out: BatchBuffer

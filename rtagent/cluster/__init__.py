@@ -1,0 +1,8 @@
+"""The learner is somewhere else: what samples at the edge, what travels, and what learns there.
+
+The architecture is that of S. Morishima and H. Matsutani, An Efficient Distributed Reinforcement
+Learning Architecture for Long-Haul Communication Between Actors and Learner, IEEE Access 12, 2024,
+doi:10.1109/ACCESS.2024.3402835, Algorithms 4 and 5: the replay stays beside the world (a *buffer
+node*), and only what was sampled travels. Ray carries it; nothing here but `ray_learner.py` and
+`ray_session.py` knows Ray.
+"""

@@ -1,0 +1,278 @@
+"""The gateway: the process that stands in the learners' place when the learner is elsewhere.
+
+It samples the shared-memory replay (`buffer_node.py`), talks to the learner (`exchange.py`),
+applies the priorities that come back and publishes the weights. Acting never waits for it: weights
+leave through the same buffers as those of a learner beside the world, and while the link is cut the
+newest ones stay in force.
+
+Whatever Ray does to it, it may end: the supervisor starts it again, and the new one joins the
+learner as if the link had been cut. Only one thread runs here, that of the process, because Ray
+ends a local cluster with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtagent.cluster import ray_session
+from rtagent.cluster.buffer_node import BufferNode
+from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange, Remote
+from rtagent.cluster.learner import Joining
+from rtagent.cluster.link import Emulation
+from rtagent.cluster.link_figures import LinkFigures
+from rtagent.cluster.message import Bytes, pack, unpack
+from rtagent.cluster.trainer import snapshot_arrays, snapshot_from
+from rtagent.config import ClusterConfig
+from rtagent.errors import UserError
+from rtagent.files.pruning import MIB
+from rtagent.learning import state as states
+from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.beginning import build_network, first_state, publish_initial
+from rtagent.learning.checkpointing import CheckpointWriter, note_version
+from rtagent.learning.pace import Pace
+from rtagent.learning.replay.replay import Replay
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.process_metrics import LearnerRecord
+from rtagent.memory.turns import TurnTaker
+from rtagent.memory.weights import WeightsInfo
+
+if TYPE_CHECKING:
+    from rtagent.processes.worker import WorkerContext
+
+IDLE_S = 0.01
+"""Longest wait between two looks at the world."""
+REPORT_EVERY_S = 0.25
+LAST_STATE_S = 1.5
+"""How long the gateway, told to stop, waits for what the learner has learned."""
+LEASE_S = 1.0
+NANO = 1e9
+
+
+def run(context: WorkerContext[LearnerRecord]) -> None:
+    """The body of the gateway's process; returns when it is told to stop."""
+    if not context.world.weights.number:
+        with context.world.turns.hold(context.clock, context.beat):
+            publish_initial(context.world, context.config, context.resume)
+    # Before Ray starts: its processes, the learner among them, inherit it.
+    context.set_idle_priority()
+    context.ready()
+    remote = _reach(context)
+    if remote is None:
+        return
+    try:
+        Gateway(context, remote).run()
+    finally:
+        ray_session.disconnect()
+
+
+def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
+    """Try for ever to reach the learner; None: told to stop meanwhile.
+
+    Acting goes on with the weights that there are, and the status says why nobody learns.
+    """
+    settings, clock = context.config.cluster, context.clock
+    folder = context.config.state_dir / "learner" if settings.address is None else None
+    pause_s, known = FIRST_PAUSE_S, ""
+    while not context.stopping:
+        context.beat()
+        try:
+            ray_session.connect(settings.address)
+            return ray_session.find_learner(settings.name, folder)
+        except UserError as error:
+            reason = str(error)
+        if reason != known:
+            context.event("cluster_unreached", reason=reason)
+            known = reason
+        again = clock.now() + pause_s
+        while clock.now() < again and not context.stopping:
+            _note_unreached(context, reason)
+            context.beat()
+            clock.sleep_until(clock.now() + REPORT_EVERY_S)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    return None
+
+
+class Gateway:
+    """The loop of the gateway.
+
+    Args:
+        context: of the worker process.
+        remote: reaches the learner.
+    """
+
+    def __init__(self, context: WorkerContext[LearnerRecord], remote: Remote) -> None:
+        world, config, clock = context.world, context.config, context.clock
+        self._context, self._record = context, context.record
+        seeds = [config.run.seed, context.index, int(self._record.updates)]
+        algorithm = algorithm_for(build_network(config, context.blueprint), config.learning)
+        self._update = SharedUpdate(algorithm, world.learner, world.weights, config.learning)
+        self._turns = TurnTaker(
+            world.turns, context.index, clock, ring=lambda: [context.index],
+            order=lambda: "first-come", lease_s=lambda _: LEASE_S,
+            progress_ns=lambda _: int(self._record.heartbeat_ns), beat=self._beat,
+        )
+        self._replay = Replay(world.frames, world.ledger, config.learning, world.priorities)
+        slots = _slots(context)
+        self._node = BufferNode(self._replay, world.frames, slots, np.random.default_rng(seeds))
+        joining = Joining(
+            f"{config.env.id}-{context.run_dir.name}", config, context.blueprint, slots,
+            config.cluster.weights_every,
+        )
+        emulation = emulation_of(config.cluster)
+        self._exchange = Exchange(
+            remote, self._node, joining, self._first_state, emulation,
+            random.Random(seeds[0]).random, clock.now(),
+        )
+        self._figures = LinkFigures(self._exchange, self._node, emulation)
+        self._pace = Pace(max(0, world.ledger.newest + 1))
+        self._checkpoints = CheckpointWriter(context, self._update, self._turns)
+        self._asked_state = False
+        self._report_at = clock.now()
+
+    def run(self) -> None:
+        """Sample, send, apply and publish until told to stop."""
+        clock = self._context.clock
+        note_version(self._context)
+        while self._beat():
+            if not self.turn():
+                clock.sleep_until(clock.now() + IDLE_S)
+        self._ask_for_state()
+        end = clock.now() + LAST_STATE_S
+        while self._asked_state and clock.now() < end:
+            self._context.beat()
+            self.turn()
+            clock.sleep_until(clock.now() + IDLE_S)
+
+    def turn(self) -> bool:
+        """One look at everything; whether anything was done."""
+        now = self._context.clock.now()
+        self._exchange.advance(now)
+        done = self._take_learned(now)
+        done = self._take_weights() or done
+        self._take_state()
+        done = self._send(now) or done
+        if self._checkpoints.due:
+            self._ask_for_state()
+        if now >= self._report_at:
+            self._report_at = now + REPORT_EVERY_S
+            self._report(now)
+        return done
+
+    # ---- out
+
+    def _send(self, now: float) -> bool:
+        learning, world = self._context.desired.learning, self._context.world
+        due = self._pace.due(world.ledger.newest + 1, learning.updates_per_tick)
+        if learning.paused or not due or self._replay.ticks < learning.learning_starts:
+            return False
+        if not self._exchange.has_room or not self._exchange.send(self._importance, now):
+            return False
+        self._pace.spend()
+        return True
+
+    @property
+    def _importance(self) -> float:
+        """The exponent of the importance weights."""
+        learning = self._context.desired.learning
+        done = min(1.0, int(self._record.updates) / learning.importance_steps)
+        return learning.importance_exponent + done * (1.0 - learning.importance_exponent)
+
+    def _ask_for_state(self) -> None:
+        if self._asked_state:
+            return
+        if not self._exchange.connected:
+            self._checkpoints.refuse("the learner is not reached")
+            return
+        self._asked_state = True
+        self._exchange.ask_for_snapshot(self._context.clock.now())
+
+    # ---- in
+
+    def _take_learned(self, now: float) -> bool:
+        record, learned = self._record, self._exchange.learned()
+        for each in learned:
+            record.applied += 1
+            record.samples_consumed += len(each.sent.frames)
+            record.loss, record.updates = each.loss, each.updates
+            record.applied_ns = int(now * NANO)
+            self._figures.learned(each, now)
+        return bool(learned)
+
+    def _take_weights(self) -> bool:
+        found = self._exchange.weights()
+        if found is None:
+            return False
+        world = self._context.world
+        with self._turns.hold():
+            info = world.weights.info()
+            version = 1 if info is None else info.version + 1
+            world.weights.publish(found.values, WeightsInfo(version, found.updates))
+        note_version(self._context)
+        self._figures.weights_age_s = found.age_s
+        return True
+
+    def _take_state(self) -> None:
+        """Make what the learner has learned the state of this run, and a checkpoint of it."""
+        exchange = self._exchange
+        if not exchange.snapshots:
+            self._asked_state = self._asked_state and exchange.connected
+            return
+        message = unpack(exchange.snapshots.pop())
+        exchange.snapshots.clear()
+        self._asked_state = False
+        parameters = self._context.blueprint.learned_parameters
+        snapshot = snapshot_from(message.arrays, parameters)
+        with self._turns.hold():
+            states.put(snapshot, self._update.state)
+        self._checkpoints.write()
+
+    def _first_state(self) -> Bytes:
+        """What a learner that has nothing yet begins with: the newest that is known here."""
+        context, state = self._context, self._update.state
+        published = context.world.weights.info()
+        if state.number and published and state.progress.updates >= published.updates:
+            found = states.take(state)
+        else:
+            network = self._update.algorithm.network
+            found = first_state(network, context.world, context.config, context.resume)
+        return pack({}, snapshot_arrays(found))
+
+    def _report(self, now: float) -> None:
+        self._record.add_mark(int(now * NANO))
+        document = self._context.world.cluster
+        assert document is not None, "there is one where learning is elsewhere"
+        document.write(self._figures.document(now))
+
+    def _beat(self) -> bool:
+        context = self._context
+        context.beat()
+        return not context.stopping and context.index < context.desired.learning.processes
+
+
+def emulation_of(settings: ClusterConfig) -> Emulation:
+    """What a configuration wants emulated."""
+    megabits = settings.emulated_bandwidth_mbps
+    return Emulation(
+        settings.emulated_rtt_ms / 1000, None if megabits is None else megabits * 1e6,
+        settings.emulated_loss,
+    )
+
+
+def _slots(context: WorkerContext[LearnerRecord]) -> int:
+    """Frames that the learner keeps: as many as the cache holds, at least those of two batches."""
+    blueprint, config = context.blueprint, context.config
+    least = 2 * config.learning.batch_size * 2 * blueprint.frame_stack
+    wanted = config.cluster.cache_mb * MIB // blueprint.frame_bytes
+    return max(least, min(wanted, config.replay.capacity))
+
+
+def _note_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
+    """Say why there is no learner, while nobody is there to ask."""
+    document, now = context.world.cluster, context.clock.now()
+    assert document is not None, "there is one where learning is elsewhere"
+    before = document.read()
+    since = before["since"] if before.get("connected") is False else now
+    document.write({**before, "at": now, "connected": False, "since": since, "reason": reason})

@@ -1,0 +1,99 @@
+"""How many batches may be on their way at once: as many as keep the learner busy, and no more.
+
+What fills a link without queueing in it is its rate times its delay. Both are measured: the rate is
+the largest at which answers came, the delay the smallest from a batch to its answer, each over a
+window of time (as N. Cardwell et al., BBR: Congestion-Based Congestion Control, Communications of
+the ACM 60(2), 2017, doi:10.1145/3009824, estimate a path). A quarter more than that is allowed, so
+that a link, or a learner, that has become faster shows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+GAIN = 1.25
+MEMORY_S = 10.0
+"""A measurement counts for so long."""
+RATE_DELAYS, LEAST_RATE_S, LEAST_ANSWERS = 4.0, 1.0, 3
+"""A rate is that of the answers over so many delays, over so long, and of so many, at least."""
+LEAST = 2
+"""One batch that is learned from, and one that waits."""
+
+
+def allowed(rate: float, delay_s: float, most: int) -> int:
+    """Batches that may be on their way.
+
+    Args:
+        rate: largest measured rate of answers, per second.
+        delay_s: smallest measured time from a batch to its answer.
+        most: bound of memory.
+    """
+    return min(most, max(LEAST, 1 + math.ceil(GAIN * rate * delay_s)))
+
+
+class InFlight:
+    """Measures rate and delay of one link.
+
+    The quarter more waits somewhere, so delays that are measured meanwhile contain that wait. So
+    when the smallest delay is old, only as few batches as possible are let go until one of these
+    has been answered.
+
+    Args:
+        most: batches that there is memory for.
+
+    Attributes:
+        limit: batches that may be on their way now.
+        delay_s: smallest of late; 0 before the first answer.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._answers: deque[float] = deque()
+        self._rates: deque[tuple[float, float]] = deque()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: the link was cut."""
+        self._answers.clear()
+        self._rates.clear()
+        self.limit = LEAST
+        self.delay_s = 0.0
+        self._delay_at = -math.inf
+        self._drained_at: float | None = None
+
+    def answered(self, sent: float, now: float) -> None:
+        """Take an answer into account.
+
+        Args:
+            sent: when the batch began its way, seconds.
+            now: when the answer came.
+        """
+        self._note_delay(sent, now)
+        self._note_rate(now)
+        if self._drained_at is not None or not self._rates:
+            self.limit = LEAST
+        else:
+            rate = max(rate for _, rate in self._rates)
+            self.limit = allowed(rate, self.delay_s, self._most)
+
+    def _note_delay(self, sent: float, now: float) -> None:
+        delay = now - sent
+        drained = self._drained_at is not None and sent >= self._drained_at
+        if delay <= self.delay_s or not self.delay_s or drained:
+            self.delay_s, self._delay_at, self._drained_at = delay, now, None
+        elif self._drained_at is None and now - self._delay_at > MEMORY_S:
+            # What is on its way now is answered within its delay.
+            self._drained_at = now + delay
+
+    def _note_rate(self, now: float) -> None:
+        # Over less than some delays it would be chance how many answers fall into it.
+        over = max(RATE_DELAYS * self.delay_s, LEAST_RATE_S)
+        self._answers.append(now)
+        while self._answers[0] < now - over:
+            self._answers.popleft()
+        span = now - self._answers[0]
+        if len(self._answers) >= LEAST_ANSWERS and span > 0.0:
+            self._rates.append((now, (len(self._answers) - 1) / span))
+        while self._rates and self._rates[0][0] < now - MEMORY_S:
+            self._rates.popleft()

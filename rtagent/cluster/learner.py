@@ -1,0 +1,449 @@
+"""The learner at the other end: joins the buffer nodes' shares to batches, and learns from them.
+
+Why it is correct. Messages of a node are numbered within its *session*, which begins when the node
+joins, and are taken in exactly in this order: one that comes too early waits, one that comes again
+gets the answer of the first. So a buffer node may repeat whatever it has no answer to; nothing is
+learned twice, and both sides agree on the frames that the learner keeps (`frame_cache.py`). What a
+node sent in an earlier session is refused. A learner that was started again has another
+*incarnation* and knows no session: every node joins anew.
+
+One thread learns; messages come in on others. What they share (nodes, queues, answers) is guarded
+by one condition. The trainer is touched by the learning thread only, but for `published` and
+`snapshot`, which are asked for while that thread waits for the condition or under `_training`.
+
+A batch has a share of every node (`shares.py`). A node that has nothing ready when the others have
+is waited for once, and then left out until it sends again: it costs one `PATIENCE_S`, not one per
+batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rtagent.clock import Clock
+from rtagent.cluster.frame_cache import FrameStore
+from rtagent.cluster.message import Bytes, Message, MessageError, pack, unpack
+from rtagent.cluster.shares import shares
+from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.learning.replay.batch import Batch
+from rtagent.memory.blueprint import Blueprint
+from rtagent.storage import checkpoint as checkpoints
+
+PATIENCE_S = 0.25
+"""How long the share of a node is waited for when others are there."""
+SILENT_S = 3.0
+"""A node that has not been heard of for so long has no share."""
+RATE_S = 2.0
+"""Over which the rate of a node's transitions is averaged."""
+KEPT_ANSWERS = 256
+"""Answers of a session that are kept for a node that asks again."""
+MOST_EARLY = 256
+"""Messages of a node that may wait for an earlier one."""
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How a buffer node introduces itself. Picklable.
+
+    Attributes:
+        node: its name.
+        config: of its daemon, as it started.
+        blueprint: shapes.
+        slots: frames that the learner shall keep for it.
+        weights_every: updates between two deliveries of the weights.
+    """
+
+    node: str
+    config: Config
+    blueprint: Blueprint
+    slots: int
+    weights_every: int
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The answer to a `Joining`. Picklable.
+
+    Attributes:
+        incarnation: of the learner.
+        session: to be named in every message.
+        begun: whether there is a state; if not, the node offers its own.
+        share: transitions of a batch that the node is asked for.
+    """
+
+    incarnation: str
+    session: int
+    begun: bool
+    share: int
+
+
+@dataclass
+class _Share:
+    """A node's part of a batch, its frames already in place."""
+
+    seq: int
+    columns: dict[str, Any]
+    answer: Future[Bytes]
+
+
+@dataclass
+class _Node:
+    """What is known of a buffer node."""
+
+    session: int
+    store: FrameStore
+    heard: float
+    next_seq: int = 0
+    early: dict[int, tuple[Bytes, Future[Bytes]]] = field(default_factory=dict)
+    answers: dict[int, Future[Bytes]] = field(default_factory=dict)
+    queue: deque[_Share] = field(default_factory=deque)
+    missed: bool = False
+    generated: int = 0
+    marked: tuple[float, int] | None = None
+    rate: float = 0.0
+    learned: int = 0
+
+
+class ClusterLearner:
+    """A learner for several buffer nodes.
+
+    Args:
+        clock: time.
+        folder: where checkpoints are written; None: nowhere.
+        resume: whether to learn on from the newest of them.
+    """
+
+    def __init__(self, clock: Clock, folder: Path | None, *, resume: bool = False) -> None:
+        self.incarnation = uuid.uuid4().hex
+        self._clock = clock
+        self._folder, self._resume = folder, resume
+        self._changed = threading.Condition()
+        self._training = threading.Lock()
+        self._nodes: dict[str, _Node] = {}
+        self._trainer: Trainer | None = None
+        self._first: Joining | None = None
+        self._sessions = 0
+        self._batches = 0
+        self._published_at = clock.now()
+        self._waiting_since: float | None = None
+        self._on_publish: list[Callable[[], None]] = []
+        self._saved_at = clock.now()
+
+    # ---- what nodes ask for
+
+    def join(self, joining: Joining) -> Welcome:
+        """Take a node in, or take it in anew.
+
+        Raises:
+            UserError: its network, observations or actions are not those of the others.
+        """
+        with self._training, self._changed:
+            if self._first is None or self._trainer is None:
+                self._trainer = Trainer(
+                    joining.config, joining.blueprint, joining.weights_every
+                )
+                self._first = joining
+                if self._resume and self._folder is not None:
+                    self._restore(self._trainer)
+            _check_same(joining, self._first)
+            self._sessions += 1
+            shape = tuple(joining.blueprint.frame_shape)
+            store = FrameStore(joining.slots, shape, joining.blueprint.frame_dtype)
+            self._nodes[joining.node] = _Node(self._sessions, store, self._clock.now())
+            self._changed.notify_all()
+            return Welcome(
+                self.incarnation, self._sessions, self._trainer.begun, self._share(joining.node)
+            )
+
+    def begin(self, block: Bytes) -> None:
+        """Take over a node's state, if there is none yet.
+
+        Raises:
+            MessageError: it is none of this network.
+        """
+        with self._training, self._changed:
+            if self._trainer is None:
+                raise UserError("join first")
+            if self._trainer.begun:
+                return
+            try:
+                snapshot = snapshot_from(unpack(block).arrays, self._trainer.parameters)
+            except ValueError as error:
+                raise MessageError(str(error)) from error
+            self._trainer.begin(snapshot)
+            self._changed.notify_all()
+
+    def offer(self, node: str, session: int, block: Bytes) -> Future[Bytes]:
+        """Take in a node's share of a batch.
+
+        Args:
+            node: its name.
+            session: as its `Welcome` said.
+            block: a message of `buffer_node.py`.
+
+        Returns:
+            The answer, when it has been learned from.
+
+        Raises:
+            UserError: there is no such session: the node must join anew.
+            MessageError: these bytes are no share.
+        """
+        message = unpack(block)
+        seq = int(message.values["seq"])
+        with self._changed:
+            known = self._nodes.get(node)
+            if known is None or known.session != session:
+                raise UserError(f"{node} has no session {session}: join anew")
+            known.heard, known.missed = self._clock.now(), False
+            if (again := known.answers.get(seq)) is not None:
+                return again
+            if seq in known.early:
+                return known.early[seq][1]
+            if seq < known.next_seq or len(known.early) >= MOST_EARLY:
+                raise UserError(f"share {seq} of {node} is not expected: join anew")
+            answer: Future[Bytes] = Future()
+            known.early[seq] = block, answer
+            while (due := known.early.pop(known.next_seq, None)) is not None:
+                self._take_in(known, *due)
+            self._changed.notify_all()
+            return answer
+
+    def weights(self, known: int) -> Bytes | None:
+        """The published weights as a message; None if they are not newer than version `known`."""
+        with self._training:
+            if self._trainer is None or self._trainer.version <= known:
+                return None
+            version, updates, values = self._trainer.published()
+            age = self._clock.now() - self._published_at
+            return pack({"version": version, "updates": updates, "age_s": age}, {"weights": values})
+
+    def snapshot(self) -> Bytes:
+        """All that is learned, as a message.
+
+        Raises:
+            UserError: there is nothing yet.
+        """
+        with self._training:
+            if self._trainer is None or not self._trainer.begun:
+                raise UserError("nothing has been learned yet")
+            return pack({}, snapshot_arrays(self._trainer.snapshot()))
+
+    def status(self) -> dict[str, Any]:
+        """What is going on: values that JSON can say."""
+        with self._changed:
+            now = self._clock.now()
+            return {
+                "incarnation": self.incarnation,
+                "batches": self._batches,
+                "nodes": [
+                    {
+                        "id": name, "share": self._share(name), "generated": node.generated,
+                        "rate": node.rate, "learned": node.learned,
+                        "silent_s": now - node.heard,
+                    }
+                    for name, node in sorted(self._nodes.items())
+                ],
+            }
+
+    def on_publish(self, call: Callable[[], None]) -> None:
+        """Have something called, by the learning thread, whenever weights are published."""
+        self._on_publish.append(call)
+
+    # ---- learning
+
+    def step(self, timeout_s: float) -> bool:
+        """Learn from one batch, if the shares of one are there in time; whether they were."""
+        found = self._compose(timeout_s)
+        if found is None:
+            return False
+        trainer, parts = found
+        batch = _batch([share.columns for _, _, share in parts])
+        with self._training:
+            before = trainer.version
+            loss, errors = trainer.learn(batch)
+            if published := trainer.version != before:
+                self._published_at = self._clock.now()
+            updates = trainer.progress.updates
+        self._answer(parts, loss, errors, updates)
+        if published:
+            for call in self._on_publish:
+                call()
+        return True
+
+    def save_if_due(self, every_s: float) -> Path | None:
+        """Write a checkpoint if the last is so old.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        now = self._clock.now()
+        if self._folder is None or self._trainer is None or now - self._saved_at < every_s:
+            return None
+        self._saved_at = now
+        with self._training:
+            return self._trainer.save(self._folder) if self._trainer.begun else None
+
+    def _restore(self, trainer: Trainer) -> None:
+        assert self._folder is not None
+        newest, _ = checkpoints.newest_usable(self._folder, trainer.signature)
+        if newest is not None:
+            trainer.restore(newest)
+
+    def _compose(self, timeout_s: float) -> tuple[Trainer, list[tuple[str, _Node, _Share]]] | None:
+        """The shares of the next batch, taken from the queues."""
+        end = self._clock.now() + timeout_s
+        with self._changed:
+            while not self._complete():
+                now = self._clock.now()
+                if now >= end:
+                    return None
+                self._changed.wait(min(end - now, PATIENCE_S / 4))
+            self._waiting_since = None
+            assert self._trainer is not None
+            return self._trainer, [
+                (name, node, node.queue.popleft())
+                for name, node in sorted(self._nodes.items())
+                if node.queue
+            ]
+
+    def _complete(self) -> bool:
+        """Whether there is a batch; who is late is left out when patience is over."""
+        ready = [node for node in self._nodes.values() if node.queue]
+        if not ready or self._trainer is None or not self._trainer.begun:
+            self._waiting_since = None
+            return False
+        now = self._clock.now()
+        late = [
+            node for name, node in self._nodes.items()
+            if not node.queue and not node.missed and name in self._present()
+        ]
+        if not late:
+            return True
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since < PATIENCE_S:
+            return False
+        for node in late:
+            node.missed = True
+        return True
+
+    def _present(self) -> dict[str, float]:
+        """Names and rates of the nodes that have a share."""
+        now = self._clock.now()
+        return {
+            name: node.rate for name, node in self._nodes.items()
+            if not node.missed and now - node.heard < SILENT_S
+        }
+
+    def _share(self, node: str) -> int:
+        assert self._first is not None
+        present = self._present() | {node: self._nodes[node].rate}
+        return max(1, shares(self._first.config.learning.batch_size, present)[node])
+
+    def _take_in(self, node: _Node, block: Bytes, answer: Future[Bytes]) -> None:
+        """Put frames into place, and the share into the queue. Under the condition."""
+        message = unpack(block)
+        seq = int(message.values["seq"])
+        node.next_seq = seq + 1
+        node.answers[seq] = answer
+        node.answers.pop(seq - KEPT_ANSWERS, None)
+        self._note_generated(node, int(message.values["generated"]))
+        node.queue.append(_Share(seq, _columns(message, node.store), answer))
+
+    def _note_generated(self, node: _Node, generated: int) -> None:
+        now = self._clock.now()
+        node.generated = generated
+        if node.marked is None:
+            node.marked = now, generated
+        elif now - node.marked[0] >= RATE_S:
+            node.rate = (generated - node.marked[1]) / (now - node.marked[0])
+            node.marked = now, generated
+
+    def _answer(
+        self, parts: list[tuple[str, _Node, _Share]], loss: float, errors: Any, updates: int
+    ) -> None:
+        """Tell every node what its share was worth, and how much the next one shall hold."""
+        at, answers = 0, []
+        with self._changed:
+            self._batches += 1
+            for name, node, share in parts:
+                count = len(share.columns["actions"])
+                node.learned += count
+                values = {
+                    "seq": share.seq, "loss": loss, "updates": updates, "share": self._share(name)
+                }
+                own = np.asarray(errors[at : at + count], np.float32)
+                answers.append((share.answer, pack(values, {"errors": own})))
+                at += count
+        for answer, block in answers:
+            answer.set_result(block)
+
+
+def _columns(message: Message, store: FrameStore) -> dict[str, Any]:
+    """The columns of a share, frames included.
+
+    Raises:
+        MessageError: something is missing, or does not go together.
+    """
+    arrays = message.arrays
+    try:
+        store.put(arrays["new_slots"], arrays["new_frames"])
+        stacks = store.stacks(arrays["slots"])
+        stack = stacks.shape[1] // 2
+        columns = {
+            name: arrays[name]
+            for name in ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
+        }
+    except (KeyError, IndexError, ValueError) as error:
+        raise MessageError(f"no share of a batch: {error!r}") from error
+    if any(len(each) != len(stacks) for each in columns.values()):
+        raise MessageError("no share of a batch: columns of different lengths")
+    return {
+        **columns, "observations": stacks[:, :stack], "next_observations": stacks[:, stack:],
+    }
+
+
+def _batch(shares_of_it: list[dict[str, Any]]) -> Batch:
+    """One batch out of several shares."""
+    joined = {
+        name: shares_of_it[0][name] if len(shares_of_it) == 1
+        else np.concatenate([each[name] for each in shares_of_it])
+        for name in shares_of_it[0]
+    }
+    # Read-only memory would make torch complain; these few values are copied.
+    tensors: dict[str, Any] = {
+        name: torch.from_numpy(each if each.flags.writeable else each.copy())
+        for name, each in joined.items()
+    }
+    return Batch(**tensors)
+
+
+def _check_same(joining: Joining, first: Joining) -> None:
+    """Raises UserError unless two nodes can learn one network."""
+    mine, theirs = joining.blueprint, first.blueprint
+    learning = (joining.config.learning.algorithm, first.config.learning.algorithm)
+    for what, own, other in (
+        ("network", mine.network, theirs.network),
+        ("tensors", mine.learned_tensors, theirs.learned_tensors),
+        ("frame stack", mine.frame_stack, theirs.frame_stack),
+        ("frames", (mine.frame_shape, mine.frame_dtype), (theirs.frame_shape, theirs.frame_dtype)),
+        ("action space", str(mine.action_space), str(theirs.action_space)),
+        ("learning.algorithm", *learning),
+    ):
+        if own != other:
+            raise UserError(
+                f"the learner has another {what} than {joining.node}: {other}, not {own}; "
+                "use the same policy and environment, or another learner"
+            )

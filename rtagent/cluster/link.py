@@ -1,0 +1,80 @@
+"""A link that is slower than the real one, so that 10 km, a mobile uplink and an ocean can be
+studied on one machine. Whatever is measured through it is named as emulated.
+
+In each direction, a message waits until those before it have left, leaves at the bandwidth's pace,
+and is half a round trip on its way. A message that is lost never arrives: who sent it repeats it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+BITS_PER_MEGABIT = 1e6
+
+
+class Emulation(NamedTuple):
+    """What is emulated.
+
+    Attributes:
+        rtt_s: added to every round trip, seconds.
+        bits_per_s: of each direction; None: not limited.
+        loss: probability that a message is lost, in each direction.
+    """
+
+    rtt_s: float = 0.0
+    bits_per_s: float | None = None
+    loss: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is emulated."""
+        return self != Emulation()
+
+
+class Direction:
+    """One direction of the link.
+
+    Args:
+        emulation: what is emulated.
+        random: gives numbers in [0, 1).
+    """
+
+    def __init__(self, emulation: Emulation, random: Callable[[], float]) -> None:
+        self._emulation = emulation
+        self._random = random
+        self._free_at = 0.0
+        self._under_way: list[tuple[float, int, Any]] = []
+        self._count = 0
+
+    def send(self, now: float, size: int, message: Any) -> None:
+        """Put a message on its way.
+
+        Args:
+            now: seconds.
+            size: bytes.
+            message: what `arrived` gives later.
+        """
+        emulation = self._emulation
+        if emulation.bits_per_s is not None:
+            self._free_at = max(now, self._free_at) + 8 * size / emulation.bits_per_s
+        else:
+            self._free_at = now
+        if emulation.loss and self._random() < emulation.loss:
+            return
+        self._count += 1
+        arrives = self._free_at + emulation.rtt_s / 2
+        heapq.heappush(self._under_way, (arrives, self._count, message))
+
+    def arrived(self, now: float) -> list[Any]:
+        """The messages that have arrived since the last call, in their order."""
+        there = []
+        while self._under_way and self._under_way[0][0] <= now:
+            there.append(heapq.heappop(self._under_way)[2])
+        return there
+
+    @property
+    def next_arrival(self) -> float | None:
+        """When the next message arrives, seconds; None: none is on its way."""
+        return self._under_way[0][0] if self._under_way else None

@@ -1,0 +1,118 @@
+"""What the gateway says of the link: the document behind `cluster` in `/v1/stats`.
+
+L_t, p_t and p_s are those of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835,
+Sec. V-C: the training loss, the mean priority of the transitions that were sent, and of those that
+were sampled. With the replay at the edge everything that is sent was sampled, so p_t = p_s. alpha
+is that of Sec. VI-A: transitions generated over transitions learned from, in the same time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from rtagent.cluster.buffer_node import BufferNode
+from rtagent.cluster.exchange import Exchange, Learned
+from rtagent.cluster.link import Emulation
+
+OVER_S = 10.0
+"""What means and rates are taken over."""
+
+
+class _Mark(NamedTuple):
+    """Counts at a time."""
+
+    at: float
+    generated: int
+    samples: int
+    up: int
+    down: int
+    hits: int
+    frames: int
+
+
+class LinkFigures:
+    """Counts and means of one gateway.
+
+    Args:
+        exchange: the conversation.
+        node: the shares.
+        emulation: what is emulated.
+
+    Attributes:
+        weights_age_s: of the newest weights when they arrived; None: none have.
+    """
+
+    def __init__(self, exchange: Exchange, node: BufferNode, emulation: Emulation) -> None:
+        self._exchange, self._node, self._emulation = exchange, node, emulation
+        self._learned: deque[tuple[float, Learned]] = deque()
+        self._marks: deque[_Mark] = deque()
+        self.weights_age_s: float | None = None
+
+    def learned(self, learned: Learned, now: float) -> None:
+        """Take notice of a share that was learned from."""
+        self._learned.append((now, learned))
+
+    def document(self, now: float) -> dict[str, Any]:
+        """The document that `/v1/stats` is made from; what is not known is None."""
+        while self._learned and self._learned[0][0] < now - OVER_S:
+            self._learned.popleft()
+        mark = self._mark(now)
+        first = self._marks[0]
+        samples = mark.samples - first.samples
+        priority = _mean(each.sent.priority for _, each in self._learned)
+        exchange, counts = self._exchange, self._node.counts
+        return {
+            "at": now,
+            "connected": exchange.connected,
+            "since": exchange.since,
+            "reason": exchange.reason,
+            "nodes": [{
+                "id": exchange.node_name, "share": exchange.share, "generated": mark.generated,
+                "shipped": counts.shipped,
+            }],
+            "batches_in_flight": len(self._node.under_way),
+            "bytes_up_per_sample": _ratio(mark.up - first.up, samples),
+            "bytes_down_per_sample": _ratio(mark.down - first.down, samples),
+            "alpha": _ratio(mark.generated - first.generated, samples),
+            "loss_mean": _mean(each.loss for _, each in self._learned),
+            "priority_transferred": priority,
+            "priority_sampled": priority,
+            "weights_age_s": self.weights_age_s,
+            "cache_hits": _ratio(mark.hits - first.hits, mark.frames - first.frames),
+            "stale_priorities": counts.stale_priorities,
+            "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None,
+            "emulated": self._emulated(),
+        }
+
+    def _mark(self, now: float) -> _Mark:
+        """Note the counts, and forget those that are too old, but for one."""
+        counts = self._node.counts
+        mark = _Mark(
+            now, self._node.generated, counts.samples, counts.bytes_up, counts.bytes_down,
+            counts.cache_hits, counts.frames,
+        )
+        self._marks.append(mark)
+        while len(self._marks) > 1 and self._marks[1].at < now - OVER_S:
+            self._marks.popleft()
+        return mark
+
+    def _emulated(self) -> dict[str, Any] | None:
+        if not self._emulation.active:
+            return None
+        bits = self._emulation.bits_per_s
+        return {
+            "rtt_ms": self._emulation.rtt_s * 1e3,
+            "bandwidth_mbps": None if bits is None else bits / 1e6,
+            "loss": self._emulation.loss,
+        }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _ratio(over: float, under: float) -> float | None:
+    return over / under if under > 0 else None

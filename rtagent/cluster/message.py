@@ -1,0 +1,99 @@
+"""Messages between a buffer node and the learner: named arrays and a few values, as bytes.
+
+A message is one block of bytes, so its size is what the link carries, and reading it runs nothing:
+a header in JSON, then the arrays one after the other, each at a multiple of 64 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.errors import UserError
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+ALIGNMENT = 64
+LENGTH_BYTES = 8
+KINDS = "biuf"
+"""Kinds of elements that may travel: truth values, integers, floating point."""
+
+
+class MessageError(UserError):
+    """Bytes that are no message."""
+
+
+class Message(NamedTuple):
+    """What is said.
+
+    Attributes:
+        values: plain JSON values.
+        arrays: by name; read-only where they were read from bytes.
+    """
+
+    values: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bytes:
+    """A message as bytes (n,).
+
+    Args:
+        values: what JSON can say.
+        arrays: of numbers or truth values, in one block each or not.
+    """
+    described = [[name, each.dtype.str, list(each.shape)] for name, each in arrays.items()]
+    header = json.dumps([dict(values), described], separators=(",", ":")).encode()
+    at = _aligned(LENGTH_BYTES + len(header))
+    starts = []
+    for each in arrays.values():
+        starts.append(at)
+        at = _aligned(at + each.nbytes)
+    block = np.zeros(at, np.uint8)
+    block[:LENGTH_BYTES].view("<u8")[0] = len(header)
+    block[LENGTH_BYTES : LENGTH_BYTES + len(header)] = np.frombuffer(header, np.uint8)
+    for start, each in zip(starts, arrays.values(), strict=True):
+        block[start : start + each.nbytes].view(each.dtype).reshape(each.shape)[...] = each
+    return block
+
+
+def unpack(block: Bytes) -> Message:
+    """Read a message; its arrays are views of the bytes.
+
+    Raises:
+        MessageError: these bytes are none.
+    """
+    try:
+        return _unpack(block)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise MessageError(f"{len(block)} bytes that are no message: {error}") from error
+
+
+def _unpack(block: Bytes) -> Message:
+    length = int(block[:LENGTH_BYTES].view("<u8")[0])
+    if length > len(block) - LENGTH_BYTES:
+        raise ValueError(f"a header of {length} bytes")
+    values, described = json.loads(bytes(block[LENGTH_BYTES : LENGTH_BYTES + length]))
+    at, arrays = _aligned(LENGTH_BYTES + length), {}
+    for name, kind, shape in described:
+        dtype = np.dtype(str(kind))
+        if dtype.kind not in KINDS or any(not isinstance(n, int) or n < 0 for n in shape):
+            raise ValueError(f"an array {name!r} of {kind!r}, {shape!r}")
+        size = dtype.itemsize * int(np.prod(shape, dtype=object))
+        if at + size > len(block):
+            raise ValueError(f"an array {name!r} that ends behind the last byte")
+        arrays[name] = block[at : at + size].view(dtype).reshape(shape)
+        arrays[name].flags.writeable = False
+        at = _aligned(at + size)
+    if not isinstance(values, dict):
+        raise ValueError("values without names")
+    return Message(values, arrays)
+
+
+def _aligned(at: int) -> int:
+    return -(-at // ALIGNMENT) * ALIGNMENT

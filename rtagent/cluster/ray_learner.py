@@ -1,0 +1,112 @@
+"""The learner as a Ray actor: `ClusterLearner` with a thread that learns, and calls that wait.
+
+Ray starts the actor again when it dies, on any node with the resource `learner`; it then learns on
+from its own newest checkpoint, if that lies where it can be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, TypeVarTuple
+
+import ray
+
+from rtagent.clock import MonotonicClock
+from rtagent.cluster.learner import ClusterLearner, Joining, Welcome
+from rtagent.cluster.message import Bytes
+from rtagent.storage.checkpoint import CheckpointError
+
+Found = TypeVar("Found")
+Given = TypeVarTuple("Given")
+
+STEP_S = 0.5
+SAVE_EVERY_S = 30.0
+EXIT_FAILED = 1
+
+
+class LearnerActor:
+    """What Ray runs.
+
+    Args:
+        folder: of the learner's own checkpoints; None: it writes none.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        again = ray.get_runtime_context().was_current_actor_reconstructed
+        path = None if folder is None else Path(folder)
+        self._learner = ClusterLearner(MonotonicClock(), path, resume=again)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._newer: asyncio.Event | None = None
+        self._learner.on_publish(self._wake)
+        threading.Thread(target=self._learn, name="learn", daemon=True).start()
+
+    async def join(self, joining: Joining) -> Welcome:
+        """See `ClusterLearner.join`."""
+        return await self._beside(self._learner.join, joining)
+
+    async def begin(self, block: Bytes) -> None:
+        """See `ClusterLearner.begin`."""
+        await self._beside(self._learner.begin, block)
+
+    async def offer(self, node: str, session: int, block: Bytes) -> Bytes:
+        """See `ClusterLearner.offer`; comes back when the share has been learned from."""
+        answer = await self._beside(self._learner.offer, node, session, block)
+        return await asyncio.wrap_future(answer)
+
+    async def weights(self, node: str, known: int, wait_s: float) -> Bytes | None:
+        """See `ClusterLearner.weights`; waits for newer ones."""
+        if self._newer is None:
+            self._loop, self._newer = asyncio.get_running_loop(), asyncio.Event()
+        end = self._loop.time() + wait_s if self._loop else 0.0
+        while True:
+            newer = self._newer
+            found = await self._beside(self._learner.weights, known)
+            left = end - asyncio.get_running_loop().time()
+            if found is not None or left <= 0:
+                return found
+            try:
+                await asyncio.wait_for(newer.wait(), left)
+            except TimeoutError:
+                return None
+
+    async def snapshot(self) -> Bytes:
+        """See `ClusterLearner.snapshot`."""
+        return await self._beside(self._learner.snapshot)
+
+    async def status(self) -> dict[str, Any]:
+        """See `ClusterLearner.status`."""
+        return self._learner.status()
+
+    async def _beside(
+        self, function: Callable[[*Given], Found], *arguments: *Given
+    ) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+    def _wake(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
+        """Everybody who waits goes on; who waits from now on waits for the next."""
+        if self._newer is not None:
+            self._newer.set()
+        self._newer = asyncio.Event()
+
+    def _learn(self) -> None:
+        try:
+            while True:
+                self._learner.step(STEP_S)
+                try:
+                    self._learner.save_if_due(SAVE_EVERY_S)
+                except CheckpointError as error:
+                    print(f"no checkpoint of the learner: {error}", flush=True)
+        except BaseException:
+            # Without its thread the actor would answer and never learn: Ray starts it again.
+            traceback.print_exc()
+            os._exit(EXIT_FAILED)

@@ -1,0 +1,154 @@
+"""The daemon's own update, on memory of its own: what learns at the other end of the link.
+
+`SharedUpdate` works on a state and on weight buffers in shared memory; here both lie in the memory
+of one process, which is their only user. So the same code learns in both places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rtagent.config import Config
+from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.beginning import build_network
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.learner_state import Arrays, LearnerState, Progress
+from rtagent.memory.weights import WeightBuffers
+from rtagent.storage import checkpoint as checkpoints
+
+Floats = npt.NDArray[np.float32]
+ARRAYS = ("weights", "mean", "square")
+
+
+class Trainer:
+    """Networks, optimizer and what they have learned.
+
+    Args:
+        config: names the network, the algorithm and the seed.
+        blueprint: shapes.
+        weights_every: updates between two publications of the weights.
+
+    Attributes:
+        parameters: number of values that are learned.
+        signature: what the weights fit.
+    """
+
+    def __init__(self, config: Config, blueprint: Blueprint, weights_every: int) -> None:
+        learning = config.learning.model_copy(update={"publish_every": weights_every})
+        network = build_network(config, blueprint)
+        generator = torch.Generator().manual_seed(config.run.seed)
+        parameters = blueprint.learned_parameters
+        state = LearnerState(_memory(LearnerState.size(parameters)), parameters)
+        acting = blueprint.parameters
+        self._weights = WeightBuffers(_memory(WeightBuffers.size(acting)), acting)
+        self._update = SharedUpdate(
+            algorithm_for(network, learning, generator), state, self._weights, learning
+        )
+        self.parameters = parameters
+        self.signature = checkpoints.signature(config, blueprint)
+        self._tensors = blueprint.learned_tensors
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to learn on."""
+        return self._update.state.number > 0
+
+    @property
+    def progress(self) -> Progress:
+        """How far learning is."""
+        return self._update.state.progress
+
+    @property
+    def version(self) -> int:
+        """Of the published weights; 0: none are published."""
+        info = self._weights.info()
+        return 0 if info is None else info.version
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Learn on from a state."""
+        put(snapshot, self._update.state)
+        self._update.publish()
+
+    def learn(self, batch: Batch) -> tuple[float, Floats]:
+        """One update.
+
+        Returns:
+            The loss of the batch, and how far off each transition was (B,). A loss or a gradient
+            that is not finite changes nothing.
+        """
+        progress = self._update.refresh()
+        assert progress is not None, "nobody else writes"
+        gradient = self._update.compute(batch, progress.updates)
+        if gradient.finite:
+            self._update.apply(gradient)
+        return gradient.loss, gradient.errors.numpy(force=True)
+
+    def published(self) -> tuple[int, int, Floats]:
+        """Version, updates and values (parameters,) of the weights to act with, a copy."""
+        info = self._weights.info()
+        assert info is not None, "published when learning begins"
+        values = self._weights.copies[self._weights.current][0].copy()
+        return info.version, info.updates, values
+
+    def snapshot(self) -> Snapshot:
+        """A copy of all that is learned."""
+        return take(self._update.state)
+
+    def save(self, folder: Path) -> Path:
+        """Write a checkpoint, as the daemon writes its own.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        snapshot, network = self.snapshot(), self._update.algorithm.network
+        counters = checkpoints.Counters(
+            snapshot.progress.updates, snapshot.progress.samples, self.version
+        )
+        arrays = to_arrays(snapshot, self._tensors, network)
+        return checkpoints.save(folder, checkpoints.Checkpoint(self.signature, counters, arrays))
+
+    def restore(self, path: Path) -> None:
+        """Learn on from a checkpoint.
+
+        Raises:
+            CheckpointError: it cannot be used.
+        """
+        self.begin(from_checkpoint(checkpoints.check(path, self.signature), self._tensors))
+
+
+def snapshot_arrays(snapshot: Snapshot) -> dict[str, npt.NDArray[Any]]:
+    """A snapshot as named arrays, to travel or to be kept."""
+    arrays: dict[str, npt.NDArray[Any]] = {
+        name: getattr(snapshot.arrays, name) for name in ARRAYS
+    }
+    progress = np.array(astuple(snapshot.progress), np.int64)
+    return {**arrays, "target": snapshot.target, "progress": progress}
+
+
+def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Snapshot:
+    """The reverse.
+
+    Raises:
+        ValueError: these arrays are no snapshot of so many parameters.
+    """
+    names = (*ARRAYS, "target")
+    shapes = {name: each.shape for name, each in arrays.items()}
+    if shapes != {**dict.fromkeys(names, (parameters,)), "progress": (4,)}:
+        raise ValueError(f"no state of {parameters} parameters: {shapes}")
+    weights, mean, square, target = (arrays[name].astype(np.float32) for name in names)
+    progress = Progress(*(int(value) for value in arrays["progress"]))
+    return Snapshot(Arrays(weights, mean, square), target, progress)
+
+
+def _memory(size: int) -> memoryview:
+    return memoryview(bytearray(size))

@@ -1,0 +1,148 @@
+"""Small worlds at the edge, and a way to the learner that is a function call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rtagent.clock import VirtualClock
+from rtagent.cluster.buffer_node import BufferNode
+from rtagent.cluster.learner import ClusterLearner, Joining
+from rtagent.config import Config
+from rtagent.config_sources import parse_config
+from rtagent.learning.replay.replay import Replay
+from rtagent.memory.arena import Arena
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import Ledger
+from rtagent.memory.priorities import Priorities
+from rtagent.memory.robust_lock import RobustLock
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import build_learned
+from rtagent.staggering.arbiter import Source
+from tests.conftest import make_blueprint
+
+SHAPE = (3,)
+
+
+class Edge:
+    """A world with a replay: frame k is (k, k, k) / 100.
+
+    Args:
+        name: of the node.
+        capacity: of its rings.
+        slots: frames that the learner keeps.
+        stack: frames per observation.
+        actions: of the world.
+        episode: ticks of an episode.
+        learning: settings.
+    """
+
+    def __init__(
+        self, name: str = "edge", capacity: int = 256, slots: int = 512, stack: int = 2,
+        actions: int = 3, episode: int = 20, **learning: Any,
+    ) -> None:
+        settings = {"batch_size": 8, "n_step": 2, "learning_starts": 1, **learning}
+        self.config: Config = parse_config({"learning": settings, "replay": {"capacity": capacity}})
+        self.blueprint = _blueprint(self.config, stack, actions)
+        sizes = FrameRing.size(self.blueprint, capacity), Ledger.size(self.blueprint, capacity)
+        frames, ledger = (_memory(size) for size in sizes)
+        FrameRing.format(frames)
+        Ledger.format(ledger)
+        self.frames = FrameRing(frames, self.blueprint, capacity)
+        self.ledger = Ledger(ledger, self.blueprint, capacity)
+        self.priorities: Priorities | None = None
+        self._lock: Arena | None = None
+        if self.config.learning.prioritized:
+            self._lock = Arena("priorities-lock", 1)
+            tree = _memory(Priorities.size(capacity))
+            Priorities.format(tree)
+            lock = RobustLock(self._lock.handle)
+            self.priorities = Priorities(tree, capacity, lock, VirtualClock())
+        self.replay = Replay(self.frames, self.ledger, self.config.learning, self.priorities)
+        self.node = BufferNode(self.replay, self.frames, slots, np.random.default_rng(0))
+        self.joining = Joining(name, self.config, self.blueprint, slots, weights_every=4)
+        self._episode = episode
+        self._tick = 0
+
+    def play(self, ticks: int) -> None:
+        """Let the world go on."""
+        for tick in range(self._tick, self._tick + ticks):
+            start = tick - tick % self._episode
+            self.ledger.write(
+                tick, time_ns=tick, registered_ns=0, lateness_ns=0, weights_version=0, worker=0,
+                observed=tick - 1, reward=float(tick % 3), episode=tick // self._episode,
+                flags=0, action=tick % 3, source=Source.AGENT,
+            )
+            self.frames.publish(tick, np.full(SHAPE, tick / 100, np.float32), start)
+        self._tick += ticks
+
+    def close(self) -> None:
+        """Give up the lock."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+class Direct:
+    """Calls that end at once, unless told otherwise.
+
+    Args:
+        learner: who is called.
+
+    Attributes:
+        broken: what every call ends with; None: it works.
+        calls: their names.
+    """
+
+    def __init__(self, learner: ClusterLearner) -> None:
+        self.learner = learner
+        self.broken: Exception | None = None
+        self.calls: list[str] = []
+        self._open: dict[int, Any] = {}
+        self._count = 0
+
+    def begin(self, method: str, *arguments: Any) -> Hashable:
+        self._count += 1
+        self.calls.append(method)
+        if self.broken is not None:
+            self._open[self._count] = self.broken
+            return self._count
+        try:
+            if method == "weights":
+                result = self.learner.weights(arguments[1])
+            else:
+                result = getattr(self.learner, method)(*arguments)
+        except Exception as error:
+            result = error
+        self._open[self._count] = result
+        return self._count
+
+    def finished(self) -> list[tuple[Hashable, Any]]:
+        done = [
+            (ticket, result.result() if hasattr(result, "result") else result)
+            for ticket, result in self._open.items()
+            if not hasattr(result, "done") or result.done()
+        ]
+        for ticket, _ in done:
+            del self._open[ticket]
+        return done
+
+
+def _blueprint(config: Config, stack: int, actions: int) -> Blueprint:
+    shapes = make_blueprint(
+        frame_shape=SHAPE, frame_dtype="float32", frame_stack=stack, network="mlp k=1",
+        observation_space=spaces.Box(-10, 10, (stack, *SHAPE), np.float32),
+        action_space=spaces.Discrete(actions), action_meanings=(), screen=False,
+    )
+    network = build_learned(
+        config.policy, shapes.observation_space, shapes.action_space, config.learning
+    )
+    return replace(shapes, tensors=networks.tensor_specs(network))
+
+
+def _memory(size: int) -> memoryview:
+    return memoryview(np.zeros(-(-size // 8), np.int64).view(np.uint8))

@@ -1,0 +1,48 @@
+"""The learner's memory of frames agrees with what the buffer node believes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtagent.cluster.frame_cache import FrameStore, SentFrames
+
+CAPACITY = 40
+SLOTS = 16
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(
+    st.tuples(st.integers(0, 30), st.sets(st.integers(0, 12), min_size=1, max_size=12)),
+    min_size=1, max_size=25,
+))
+def test_every_slot_holds_the_frame_that_is_expected_there(
+    messages: list[tuple[int, set[int]]],
+) -> None:
+    sent, store = SentFrames(SLOTS, CAPACITY), FrameStore(SLOTS, (1,), "int64")
+    oldest = 0
+    for step, chosen in messages:
+        # The world goes on: numbers grow, and those that the ring has lost are not chosen.
+        oldest += step
+        numbers = np.array(sorted(oldest + each for each in chosen))
+        expected = sent.holds(numbers)
+        slots, new = sent.place(numbers)
+        assert (new == ~expected).all()
+        assert len(set(slots.tolist())) == len(numbers)
+        store.put(slots[new], numbers[new][:, None])
+        np.testing.assert_array_equal(store.stacks(slots[None])[0, :, 0], numbers)
+
+
+def test_a_frame_travels_once_while_there_is_room() -> None:
+    sent = SentFrames(SLOTS, CAPACITY)
+    first, again = np.arange(10), np.arange(5, 15)
+    assert sent.place(first)[1].all()
+    np.testing.assert_array_equal(sent.place(again)[1], again >= 10)
+
+
+def test_the_oldest_make_room() -> None:
+    sent = SentFrames(4, CAPACITY)
+    sent.place(np.array([0, 1, 2, 3]))
+    sent.place(np.array([4, 5]))
+    np.testing.assert_array_equal(sent.holds(np.arange(6)), [False, False, True, True, True, True])

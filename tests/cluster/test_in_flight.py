@@ -1,0 +1,57 @@
+"""The number of batches on their way follows bandwidth times delay, as measured."""
+
+from __future__ import annotations
+
+import heapq
+
+import pytest
+
+from rtagent.cluster.in_flight import LEAST, InFlight, allowed
+
+
+def test_the_rule() -> None:
+    assert allowed(100.0, 0.2, most=64) == 26
+    assert allowed(100.0, 0.001, most=64) == LEAST
+    assert allowed(1000.0, 1.0, most=64) == 64
+
+
+def drive(
+    in_flight: InFlight, round_trip: float, work: float, seconds: float, start: float = 0.0
+) -> float:
+    """Keep the allowed number on their way to a learner that needs `work` for each; answers/s."""
+    now, free, answered, end = start, start, 0, start + seconds
+    under_way: list[tuple[float, float]] = []
+    while now < end:
+        while len(under_way) < in_flight.limit:
+            free = max(free, now + round_trip / 2) + work
+            heapq.heappush(under_way, (free + round_trip / 2, now))
+        now, sent = heapq.heappop(under_way)
+        in_flight.answered(sent, now)
+        answered += now > start + seconds / 2
+    return answered / (seconds / 2)
+
+
+def test_a_path_that_has_become_longer_is_noticed() -> None:
+    in_flight = InFlight(most=64)
+    drive(in_flight, 0.02, work=0.02, seconds=5.0)
+    before = in_flight.limit
+    assert drive(in_flight, 0.2, work=0.02, seconds=60.0, start=5.0) > 40.0
+    assert before < in_flight.limit <= 2 + 1.25 * 0.24 / 0.02
+
+
+@pytest.mark.parametrize("round_trip", [0.0, 0.02, 0.2])
+def test_the_delay_is_hidden(round_trip: float) -> None:
+    in_flight = InFlight(most=64)
+    rate = drive(in_flight, round_trip, work=0.02, seconds=20.0)
+    # Now and then the path is emptied, to see how long it is.
+    assert rate == pytest.approx(1 / 0.02, rel=0.05)
+    # What the path holds while one batch waits for another, and a quarter.
+    assert in_flight.limit <= 2 + 1.25 * (round_trip + 2 * 0.02) / 0.02
+
+
+def test_after_a_cut_it_begins_anew() -> None:
+    in_flight = InFlight(most=64)
+    drive(in_flight, 0.2, work=0.02, seconds=5.0)
+    assert in_flight.limit > LEAST
+    in_flight.forget()
+    assert in_flight.limit == LEAST

@@ -1,0 +1,253 @@
+"""A buffer node, the exchange and the learner together, in virtual time and without Ray."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.clock import VirtualClock
+from rtagent.cluster.exchange import Exchange
+from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
+from rtagent.cluster.link import Emulation
+from rtagent.cluster.message import Bytes, pack, unpack
+from rtagent.cluster.trainer import snapshot_arrays
+from rtagent.errors import UserError
+from rtagent.learning import state as states
+from rtagent.learning.beginning import build_network
+from rtagent.policy import networks
+from tests.cluster.edge import Direct, Edge
+
+STEP_S = 0.01
+NO_EMULATION = Emulation()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def edge() -> Iterator[Callable[..., Edge]]:
+    made: list[Edge] = []
+
+    def make(**settings: Any) -> Edge:
+        made.append(Edge(**settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def first_state(edge: Edge) -> Bytes:
+    flat = networks.flattened(build_network(edge.config, edge.blueprint))
+    return pack({}, snapshot_arrays(states.begin(flat, 7)))
+
+
+class Scene:
+    """Nodes that talk to one learner, and a clock that is moved.
+
+    Attributes:
+        losses: of every share that was answered, by node.
+    """
+
+    def __init__(self, *edges: Edge, emulation: Emulation = NO_EMULATION) -> None:
+        self.clock = VirtualClock(100.0)
+        self.learner = ClusterLearner(self.clock, None)
+        self.remotes = [Direct(self.learner) for _ in edges]
+        self.edges = edges
+        self.exchanges = [
+            Exchange(
+                remote, each.node, each.joining, lambda each=each: first_state(each), emulation,  # type: ignore[misc]
+                random.Random(3).random, self.clock.now(),
+            )
+            for remote, each in zip(self.remotes, edges, strict=True)
+        ]
+        self.losses: list[list[float]] = [[] for _ in edges]
+        self.updates: list[int] = []
+        self.weights: list[Any] = []
+
+    def run(self, seconds: float, *, learn: bool = True, ticks: int = 1) -> None:
+        """Let time pass."""
+        for _ in range(round(seconds / STEP_S)):
+            for index, (exchange, edge) in enumerate(zip(self.exchanges, self.edges, strict=True)):
+                edge.play(ticks)
+                exchange.advance(self.clock.now())
+                while exchange.has_room and exchange.send(0.5, self.clock.now()):
+                    pass
+                for learned in exchange.learned():
+                    self.losses[index].append(learned.loss)
+                    self.updates.append(learned.updates)
+                if (found := exchange.weights()) is not None:
+                    self.weights.append(found)
+            if learn:
+                self.learner.step(0.0)
+            self.clock.advance(STEP_S)
+
+
+def test_it_learns_and_weights_come_back(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    scene.run(3.0)
+    assert scene.exchanges[0].connected
+    assert len(scene.losses[0]) > 100
+    # Each batch once: the number of updates grows by one, from those of the first state on.
+    assert scene.updates == list(range(8, 8 + len(scene.updates)))
+    assert [each.updates for each in scene.weights[:3]] == [7, 8, 12]
+    assert (scene.weights[0].values != scene.weights[-1].values).any()
+
+
+def test_what_arrives_is_what_the_replay_would_give(edge: Callable[..., Edge]) -> None:
+    world = edge(stack=3, episode=7)
+    scene = Scene(world)
+    seen = []
+    original = scene.learner._answer
+
+    def watch(parts: Any, *rest: Any) -> None:
+        seen.extend(share for _, _, share in parts)
+        original(parts, *rest)
+
+    scene.learner._answer = watch  # type: ignore[method-assign]
+    scene.run(4.0)
+    assert len(seen) > 100
+    for share in seen:
+        columns = share.columns
+        newest = np.rint(columns["observations"][:, -1, 0] * 100).astype(int)
+        starts = newest - newest % 7
+        for age in range(3):
+            expected = np.maximum(newest - age, starts)
+            found = columns["observations"][:, -1 - age, 0] * 100
+            np.testing.assert_allclose(found, expected, atol=1e-3)
+        following = np.rint(columns["next_observations"][:, -1, 0] * 100).astype(int)
+        alive = ~columns["terminals"]
+        assert (following[alive] > newest[alive]).all()
+        assert (following[alive] <= newest[alive] + 2).all()
+        np.testing.assert_array_equal(columns["actions"][alive], (newest[alive] + 1) % 3)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+def test_behind_a_slow_lossy_link_nothing_is_learned_twice(
+    edge: Callable[..., Edge], loss: float
+) -> None:
+    world = edge(prioritized=True)
+    scene = Scene(world, emulation=Emulation(rtt_s=0.1, bits_per_s=2e6, loss=loss))
+    applied: list[np.ndarray[Any, Any]] = []
+    original = world.replay.update_errors
+    world.replay.update_errors = lambda frames, errors: (  # type: ignore[method-assign]
+        applied.append(frames), original(frames, errors))[1]
+    scene.run(20.0)
+    learned = scene.learner.status()
+    assert learned["batches"] > 100
+    # Every batch of the learner was one share, and every answer was applied once.
+    assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
+    assert world.node.counts.samples == sum(len(each) for each in applied)
+    assert world.node.counts.samples <= 8 * learned["batches"]
+    assert world.node.counts.shipped >= world.node.counts.samples
+    if loss == 0.0:
+        # None was repeated; some have not arrived yet.
+        assert scene.remotes[0].calls.count("offer") <= world.node.counts.shipped / 8
+
+
+def test_frames_that_the_learner_has_do_not_travel(edge: Callable[..., Edge]) -> None:
+    small, large = edge(name="a", slots=64), edge(name="b", slots=1024)
+    for each in (small, large):
+        Scene(each).run(3.0)
+    counts, others = small.node.counts, large.node.counts
+    assert counts.cache_hits / counts.frames < others.cache_hits / others.frames
+    assert others.cache_hits / others.frames > 0.8
+
+
+def test_two_nodes_share_a_batch_by_what_they_generate(edge: Callable[..., Edge]) -> None:
+    quick, slow = edge(name="quick"), edge(name="slow", capacity=300)
+    scene = Scene(quick, slow)
+    for _ in range(10):
+        # Two more ticks for each of the other's.
+        quick.play(40)
+        scene.run(0.5)
+    shares = {node["id"]: node["share"] for node in scene.learner.status()["nodes"]}
+    assert sum(shares.values()) == 8
+    assert shares["quick"] > shares["slow"]
+    assert scene.losses[0] == scene.losses[1]
+
+
+def test_a_node_that_falls_silent_costs_one_wait(edge: Callable[..., Edge]) -> None:
+    both = Scene(edge(name="a"), edge(name="b"))
+    both.run(2.0)
+    before = both.learner.status()["batches"]
+    silent = both.exchanges.pop()
+    both.edges = both.edges[:1]
+    both.run(4.0)
+    after = both.learner.status()["batches"]
+    waited = 4.0 / STEP_S - (after - before)
+    # What the silent node had sent, its one wait, and no more.
+    assert waited * STEP_S < PATIENCE_S + 0.2
+    assert both.exchanges[0].share == 8
+    both.exchanges.append(silent)
+    both.edges = (*both.edges, edge(name="c"))
+    assert silent.node_name == "b"
+
+
+def test_a_learner_that_was_started_again_is_joined_anew(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    scene.run(1.0)
+    count = len(scene.updates)
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.run(2.0)
+    assert scene.remotes[0].calls.count("join") == 2
+    assert scene.exchanges[0].connected
+    assert len(scene.updates) > count + 50
+
+
+def test_a_cut_is_told_with_its_reason_and_its_beginning(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    scene.run(1.0)
+    scene.remotes[0].broken = RuntimeError("the actor died\nand much more")
+    cut_at = scene.clock.now()
+    scene.run(5.0)
+    exchange = scene.exchanges[0]
+    assert not exchange.connected
+    assert exchange.reason == "the actor died"
+    assert exchange.since == pytest.approx(cut_at, abs=0.1)
+    calls = scene.remotes[0].calls.count("join")
+    assert calls <= 6
+    scene.remotes[0].broken = None
+    scene.run(11.0)
+    assert exchange.connected
+    assert exchange.reason is None
+
+
+def test_a_learner_that_says_nothing_is_cut(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    scene.run(1.0)
+    scene.run(6.0, learn=False)
+    # Weights are still asked for and answered: the link is there, the learner is slow.
+    assert scene.exchanges[0].connected
+
+
+def test_another_network_is_refused(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge(name="a"))
+    scene.run(0.5)
+    with pytest.raises(UserError, match="another"):
+        scene.learner.join(edge(name="b", actions=2).joining)
+
+
+def test_a_session_of_before_is_refused(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    scene.run(0.5)
+    with pytest.raises(UserError, match="join anew"):
+        scene.learner.offer("edge", 99, pack({"seq": 0, "generated": 0}, {}))
+
+
+def test_a_snapshot_holds_all_that_is_learned(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    scene.run(1.0)
+    asked_at = scene.updates[-1]
+    scene.exchanges[0].ask_for_snapshot(scene.clock.now())
+    scene.run(0.05)
+    message = unpack(scene.exchanges[0].snapshots.pop())
+    assert message.arrays["progress"][0] >= asked_at
+    assert (message.arrays["mean"] != 0).any()
