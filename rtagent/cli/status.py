@@ -10,6 +10,7 @@ from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import UNKNOWN, known, plain_table, report, stdout
 from rtagent.logs.printable import printable
+from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.declaration import from_json
 from rtagent.telemetry.figures.document import Answer
 from rtagent.telemetry.figures.learning import R3
@@ -105,6 +106,7 @@ def figure_rows(
          f"last return {known(episodes.last_return, '{:.1f}')}, "
          f"mean of the last 100: {known(episodes.mean_return_100, '{:.1f}')}"),
         *_deadline_rows(stats.r3),
+        *([] if stats.cluster is None else [("cluster", in_a_line(stats.cluster))]),
     ]
 
 

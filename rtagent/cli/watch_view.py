@@ -16,6 +16,7 @@ from rtagent.cli.events import details_of
 from rtagent.cli.lanes import lane, ruler
 from rtagent.cli.output import UNKNOWN, known
 from rtagent.logs.printable import printable
+from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.acting import Inference
 from rtagent.telemetry.figures.declaration import from_json
 from rtagent.telemetry.figures.document import Answer
@@ -148,6 +149,7 @@ def _figures(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
         ("learning", _learning(stats.learning)),
         ("replay", [_replay(stats.replay)]),
         *_deadlines(stats.r3, stats.learning),
+        *([] if stats.cluster is None else [("cluster", [printable(in_a_line(stats.cluster))])]),
         ("episodes", [
             known(episodes.count, "{:,}"),
             f"last {known(episodes.last_return, '{:.1f}')}",

@@ -23,6 +23,7 @@ from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction, processes_needed
+from rtagent.telemetry.cluster import cluster_figures
 from rtagent.telemetry.figures import acting, learning
 from rtagent.telemetry.figures.acting import UNKNOWN_REGRET
 from rtagent.telemetry.figures.declaration import as_json
@@ -58,12 +59,14 @@ class StatsReader:
         rows = from_time(minute, since * NANO)
         status = self._world.status.read()
         registered = self._registered(status, round((now - WINDOW_S) * NANO))
+        link = self._world.cluster
         return Stats(
             clock=self._clock_figures(rows, now, since),
             actions=self._action_figures(rows, minute, registered),
             inference=self._inference_figures(status, registered, since),
             learning=self._learning_figures(status, now), replay=self._replay_figures(),
             r3=self._r3_figures(), regret=self._regret_figures(), episodes=self._episode_figures(),
+            cluster=None if link is None else cluster_figures(link.read(), now),
         )
 
     def rows_since(self, since: float) -> Rows:

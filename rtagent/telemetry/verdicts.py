@@ -7,8 +7,11 @@ show these; every threshold stands here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from rtagent.telemetry.cluster import in_a_line
+from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.document import Stats, Verdict, Verdicts
 
 IN_TIME = 0.01
@@ -45,6 +48,7 @@ def verdicts(stats: Stats, status: Document) -> Verdicts:
     return Verdicts(
         acting=acting(stats, status), lateness=lateness(stats), learning=learning(stats),
         health=health(status), evenness=evenness(stats), schedule=schedule(stats),
+        cluster=None if stats.cluster is None else link(stats.cluster),
     )
 
 
@@ -101,6 +105,8 @@ def learning(stats: Stats) -> Verdict:
         return Verdict("none", "Not learning", f"There is no learner; {returned}")
     if stats.learning.paused:
         return Verdict("watch", "Learning is paused", f"By order; {returned}")
+    if stats.cluster is not None and not stats.cluster.connected:
+        return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
     if not stats.learning.updates:
         return Verdict("none", "Not learning yet", f"No update so far; {returned}")
     if rate is None:
@@ -159,6 +165,13 @@ def evenness(stats: Stats) -> Verdict:
     word = "even" if cv < EVEN else "uneven" if cv < UNEVEN else "very uneven"
     level = {"even": "good", "uneven": "watch", "very uneven": "bad"}[word]
     return Verdict(level, word, f"Interaction time, CV {cv:.2f}")
+
+
+def link(cluster: Cluster) -> Verdict:
+    """How is the link to the cluster?"""
+    if cluster.connected:
+        return Verdict("good", "The cluster is connected", in_a_line(cluster))
+    return Verdict("watch", "The cluster is cut off", in_a_line(cluster))
 
 
 def schedule(stats: Stats) -> Verdict:

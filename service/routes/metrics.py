@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rtagent.telemetry.figures.acting import InferenceWorker, Regrets
+from rtagent.telemetry.figures.cluster import Node
 from rtagent.telemetry.figures.declaration import Entry, entries, fields_of, text_of
 from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.figures.learning import LearnerWorker
@@ -15,10 +16,12 @@ PREFIX = "rtagent_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("starting", "running", "degraded", "failed", "stopping")
 FIGURES = entries(Stats)
-WORKERS = (
-    ("inference", "id", entries(InferenceWorker)), ("learning", "index", entries(LearnerWorker)),
+LISTS = (
+    ("inference", "workers", "worker", "id", entries(InferenceWorker)),
+    ("learning", "workers", "worker", "index", entries(LearnerWorker)),
+    ("cluster", "nodes", "node", "id", entries(Node)),
 )
-"""Section, the field that tells them apart, and figures of the processes."""
+"""Section, list, label, the field that tells its items apart, and their figures."""
 
 
 def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
@@ -38,9 +41,9 @@ def prometheus_text(stats: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         page.add("process_restarts_total", "counter", "Times the process was replaced.",
                  role.get("restarts"), which)
     page.add_figures(FIGURES, stats, {})
-    for section, number, figures in WORKERS:
-        for worker in stats.get(section, {}).get("workers", ()):
-            page.add_figures(figures, worker, {"worker": worker.get(number)})
+    for section, items, label, which_one, figures in LISTS:
+        for item in stats.get(section, {}).get(items, ()):
+            page.add_figures(figures, item, {label: item.get(which_one)})
     for each in fields_of(Regrets):
         regret = (stats.get("regret") or {}).get(each.name) or {}
         labels = {"of": each.name, "kind": regret.get("kind"), "unit": regret.get("unit")}

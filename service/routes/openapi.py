@@ -156,7 +156,10 @@ def _section(section: type[Any], known: Mapping[str, Entry], path: str = "") -> 
                 inner["description"] = known[place].figure.meaning
             properties[each.name] = inner
         else:
-            properties[each.name] = _section(each.section, known, f"{place}.")
+            inner = _section(each.section, known, f"{place}.")
+            if each.optional and not each.absent:
+                inner["type"] = ["object", "null"]
+            properties[each.name] = inner
     return {"type": "object", "description": text_of(section), "properties": properties}
 
 

@@ -14,6 +14,7 @@ from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
 from rtagent.telemetry.figures.acting import Actions, Clock, Inference, InferenceWorker, Regrets
+from rtagent.telemetry.figures.cluster import Cluster, Node
 from rtagent.telemetry.figures.declaration import Entry, Figure, entries, text_of
 from rtagent.telemetry.figures.learning import R3, Episodes, LearnerWorker, Learning, Replay
 from service.http.html import explained_page
@@ -60,6 +61,8 @@ SECTIONS = [
     _of(Regrets, "Cost of being late", "regret"),
     _of(Learning, "Learning", "learning"),
     _of(LearnerWorker, "Learner processes", "learning.workers[]", anchor="learning-workers"),
+    _of(Cluster, "Cluster", "cluster"),
+    _of(Node, "Buffer nodes", "cluster.nodes[]", anchor="cluster-nodes"),
     _of(Episodes, "Episodes", "episodes"),
     _of(Replay, "Replay", "replay"),
     _of(R3, "Deadline and memory", "r3", DEADLINE),

@@ -4,6 +4,7 @@
 import { $, put } from "./dom.js";
 import { whenLookChanges } from "./canvas.js";
 import { chartPaths, drawCharts } from "./charts.js";
+import { showCluster } from "./cluster.js";
 import { ask, attempt, openStream, repeat } from "./connection.js";
 import { startControls } from "./controls.js";
 import { Delays, drawDelays } from "./delays.js";
@@ -69,6 +70,7 @@ function takeFigures(figures) {
   stats = figures;
   showFigures(stats);
   showHorizon(stats);
+  showCluster(stats);
   for (const name of ["acting", "lateness", "learning"]) showVerdict(name, stats.verdicts[name]);
   showVerdict("health", health(stats.verdicts.health, news()));
   if (history.add(performance.now() / 1000, stats) && !document.hidden) {

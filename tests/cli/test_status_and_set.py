@@ -39,7 +39,7 @@ def test_status_shows_figures_and_processes(
         "inference 0 1000 running 3 ",
     ):
         assert part in shown, part
-    for absent in ("horizon", "deadlines", "memory", "last error", "injected"):
+    for absent in ("horizon", "deadlines", "memory", "last error", "injected", "cluster"):
         assert f" {absent} " not in shown
 
 
@@ -64,6 +64,14 @@ def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: Fak
         assert part in shown, part
     report = json.loads(run("status", "--json").out)
     assert (report["injected_latency_ms"], report["automatic_processes"]) == (82.0, True)
+
+
+def test_a_cluster_where_there_is_one(run: Run, backend: FakeBackend) -> None:
+    link = {"connected": True, "since_s": 12.3, "batches_in_flight": 3}
+    backend.figures["cluster"] = link
+    assert "cluster connected for 12 s, 3 batches in flight" in words(run)
+    backend.figures["cluster"] = link | {"connected": False, "reason": "no resource learner"}
+    assert "cluster cut for 12 s: no resource learner" in words(run)
 
 
 def test_the_last_traceback_is_shown_whole_without_control_characters(

@@ -132,6 +132,16 @@ def test_deadlines_memory_and_pause() -> None:
     assert "PAUSED" in shown
 
 
+def test_a_cluster_where_there_is_one() -> None:
+    assert "cluster" not in text(snapshot())
+    stats = example_stats() | {
+        "cluster": {"connected": True, "since_s": 12.3, "batches_in_flight": 3,
+                    "emulated": {"rtt_ms": 200.0, "bandwidth_mbps": None, "loss": 0.0}}
+    }
+    shown = text(snapshot(stats=stats))
+    assert "connected for 12 s, 3 batches in flight (emulated: 200 ms round trip)" in shown
+
+
 def test_an_automatic_number() -> None:
     shown = text(snapshot(inference={"processes": "auto", "action_deadline_ms": None}))
     assert "2 of auto (2) act" in shown

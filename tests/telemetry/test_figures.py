@@ -10,6 +10,7 @@ import pytest
 
 from rtagent.staggering.arbiter import Source
 from rtagent.telemetry.figures.acting import InferenceWorker
+from rtagent.telemetry.figures.cluster import Node
 from rtagent.telemetry.figures.declaration import (
     Entry,
     Figure,
@@ -21,16 +22,19 @@ from rtagent.telemetry.figures.declaration import (
 from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.figures.learning import LearnerWorker, Trend
 from rtagent.telemetry.trend import EPISODES, LEAST_EPISODES, MOST_CHANCE
+from tests.telemetry.test_cluster import example_document
 from tests.telemetry.test_stats import Run
 
-EVERY_FIGURE = [*entries(Stats), *entries(InferenceWorker), *entries(LearnerWorker)]
+EVERY_FIGURE = [
+    *entries(Stats), *entries(InferenceWorker), *entries(LearnerWorker), *entries(Node)
+]
 NOT_BASE_UNITS = re.compile(r"_(ms|us|ns|mb|kb|percent|milliseconds|microseconds|hz|s)(_|$)")
 WHICH = {"id", "index", "pid"}
 
 
 @pytest.fixture(scope="module")
 def collected() -> Stats:
-    run = Run()
+    run = Run(learning={"where": "cluster"})
     run.roles(
         {"role": "inference", "index": 0, "pid": 7, "state": "running", "restarts": 0},
         {"role": "learner", "index": 0, "pid": 8, "state": "running", "restarts": 0},
@@ -39,6 +43,7 @@ def collected() -> Stats:
     for tick in range(9):
         run.deposit(tick, tick * 0.02)
         run.tick(tick, Source(tick % 3), tick - 1)
+    run.cluster.write(example_document(run.clock.now()))
     return run.reader.read()
 
 
@@ -50,9 +55,13 @@ def test_what_is_collected_is_of_the_declared_types(collected: Stats, begun: boo
         sources += [
             (entries(InferenceWorker), document["inference"]["workers"][0]),
             (entries(LearnerWorker), document["learning"]["workers"][0]),
+            (entries(Node), document["cluster"]["nodes"][0]),
         ]
     for found, source in sources:
         for each in found:
+            if each.path.startswith("cluster.") and not begun:
+                assert "cluster" not in source
+                continue
             value = each.value(source)
             if value is None:
                 assert each.field.optional, each.path
@@ -71,6 +80,8 @@ def test_what_a_daemon_does_not_tell_is_none() -> None:
     assert found.clock.lateness_us.p99 is None
     assert found.actions.interaction_ms.mean is None
     assert found.inference.workers == []
+    assert found.cluster is None
+    assert "cluster" not in as_json(found)
 
 
 @pytest.mark.parametrize("entry", EVERY_FIGURE, ids=lambda each: each.path)

@@ -531,3 +531,13 @@ def test_outcomes_stay_known_after_deadlines_are_switched_off(run: Run) -> None:
     figures = run.figures().r3
     assert figures["horizons"] == {"met": 2, "missed": 0}
     assert figures["elapsed_s"] is None
+
+
+def test_a_cluster_s_figures_are_there_only_with_a_cluster() -> None:
+    assert "cluster" not in Run().reader.collect()
+    run = Run(learning={"where": "cluster"})
+    assert run.reader.collect()["cluster"]["reason"] == "the gateway has not begun"
+    now = run.clock.now()
+    run.cluster.write({"at": now - 1.0, "connected": True, "since": now - 12.0})
+    found = run.reader.collect()["cluster"]
+    assert (found["connected"], found["since_s"], found["emulated"]) == (True, 12.0, None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rtagent.telemetry.figures.declaration import from_json
+from rtagent.telemetry.figures.cluster import Cluster
+from rtagent.telemetry.figures.declaration import as_json, from_json
 from rtagent.telemetry.figures.document import Stats, Verdict
 from rtagent.telemetry.verdicts import (
     IN_TIME,
@@ -49,6 +51,24 @@ def stats(**changes: Any) -> Stats:
         section, name = path.split("__")
         found[section][name] = value
     return from_json(Stats, found)
+
+
+def test_a_cluster_that_is_cut_is_a_warning() -> None:
+    well = stats()
+    link = {"connected": False, "since_s": 12.0, "reason": "nobody answers at 10.0.0.1:6379"}
+    found = learning(replace(well, cluster=from_json(Cluster, link)))
+    assert found == Verdict(
+        "watch", "The cluster is cut off",
+        "cut for 12 s: nobody answers at 10.0.0.1:6379; return 2.50",
+    )
+    connected = replace(well, cluster=from_json(Cluster, link | {"connected": True}))
+    assert learning(connected) == learning(well)
+    assert verdicts(connected, status()).cluster == Verdict(
+        "good", "The cluster is connected", "connected for 12 s, unknown batches in flight"
+    )
+    assert verdicts(well, status()).cluster is None
+    paused = stats(learning__paused=True)
+    assert learning(replace(paused, cluster=from_json(Cluster, link))) == learning(paused)
 
 
 def test_a_run_that_goes_well() -> None:
@@ -189,7 +209,7 @@ def test_after_a_change_only_what_is_since_it_counts() -> None:
 
 def test_nothing_known_is_nothing_claimed() -> None:
     found = verdicts(from_json(Stats, {}), {})
-    assert {each.level for each in vars(found).values()} == {"none"}
+    assert {each["level"] for each in as_json(found).values()} == {"none"}
 
 
 @pytest.mark.parametrize(

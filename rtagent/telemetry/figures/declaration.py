@@ -84,7 +84,8 @@ estimate = partial(Figure, kind="estimate")
 @dataclass(frozen=True)
 class Field:
     """A field of a section: a value with its figure, or a dataclass of its own, or a list (`many`)
-    of that. The type is without None, which it may be if it is `optional`.
+    of that. The type is without None, which it may be if it is `optional`; it is left out of JSON
+    while it is None if that is its default (`absent`).
     """
 
     name: str
@@ -93,6 +94,7 @@ class Field:
     many: bool
     type: Any
     optional: bool
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,10 @@ def fields_of(section: type[Any]) -> tuple[Field, ...]:
     """The fields of a section, in order."""
     if section not in _FIELDS:
         hints = get_type_hints(section, include_extras=True)
-        _FIELDS[section] = tuple(_field(each.name, hints[each.name]) for each in fields(section))
+        _FIELDS[section] = tuple(
+            replace(_field(each.name, hints[each.name]), absent=each.default is None)
+            for each in fields(section)
+        )
     return _FIELDS[section]
 
 
@@ -183,7 +188,11 @@ def as_json(section: Any) -> Any:
     if isinstance(section, list):
         return [as_json(each) for each in section]
     if hasattr(section, "__dataclass_fields__"):
-        return {name: as_json(value) for name, value in vars(section).items()}
+        known = section.__dataclass_fields__
+        return {
+            name: as_json(value) for name, value in vars(section).items()
+            if value is not None or known[name].default is not None
+        }
     return section
 
 
@@ -200,6 +209,8 @@ def from_json(section: type[S], document: Any) -> S:
             return value
         if each.many:
             return [from_json(each.section, item) for item in value or ()]
+        if value is None and each.optional:
+            return None
         return from_json(each.section, value)
 
     return section(**{each.name: value_of(each) for each in fields_of(section)})

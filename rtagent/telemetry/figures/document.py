@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from rtagent.telemetry.figures.acting import Actions, Clock, Inference, Regrets
+from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.declaration import Figure
 from rtagent.telemetry.figures.learning import R3, Episodes, Learning, Replay
 
@@ -22,6 +23,7 @@ class Stats:
     r3: R3
     regret: Regrets
     episodes: Episodes
+    cluster: Cluster | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Verdict:
 class Verdicts:
     """Is it acting in time, at what cost, is it learning, is anything broken? And of two figures:
     whether actions come evenly, and whether the data of a horizon is used as fast as its time.
+    With a cluster, how the link to it is.
     """
 
     acting: Verdict
@@ -45,6 +48,7 @@ class Verdicts:
     health: Verdict
     evenness: Verdict
     schedule: Verdict
+    cluster: Verdict | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

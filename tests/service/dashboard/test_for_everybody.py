@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import service
+from rtagent.telemetry.figures.cluster import Cluster
+from rtagent.telemetry.figures.declaration import example
 from service.routes.pages import SECTIONS
 from tests.service.conftest import RunningService, role
 from tests.service.dashboard.conftest import control, event, expect_text, figure, form
@@ -30,6 +32,7 @@ def test_every_figure_is_explained(page: Any, running: RunningService) -> None:
 def test_fits_a_phone(page: Any, running: RunningService, path: str) -> None:
     running.backend.figures["r3"].update(mode="step", time_ratio=0.25, data_ratio=0.5,
                                          memory_budget_bytes=900 << 20)
+    running.backend.figures["cluster"] = example(Cluster)
     page.set_viewport_size({"width": 400, "height": 800})
     page.goto(running.settings.url + path)
     if not path:

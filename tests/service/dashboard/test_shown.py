@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from rtagent.telemetry.figures.cluster import Cluster
+from rtagent.telemetry.figures.declaration import example
 from tests.service.conftest import RunningService, eventually, role
 from tests.service.dashboard.conftest import event, expect_attribute, expect_text, figure, verdict
 
@@ -39,6 +41,34 @@ def test_answers_the_four_questions(page: Any, running: RunningService) -> None:
     expect_attribute(page.locator("#verdict-acting"), "data-level", "bad")
     expect_text(page.locator("#verdict-lateness .detail"), r"12\.0 % are not what the agent chose")
     expect_text(verdict(page, "learning"), "^Learning is paused$")
+
+
+def test_a_cluster_has_a_panel_where_there_is_one(page: Any, running: RunningService) -> None:
+    expect_text(figure(page, "actions.agent"), "17,800")
+    panel = page.locator("#cluster")
+    assert panel.is_hidden()
+    cluster = example(Cluster)
+    cluster["nodes"].append({"id": "robot-2", "share": 128, "generated": 9_000, "shipped": 800})
+    running.backend.figures["cluster"] = cluster
+    expect_text(page.locator("#cluster-link"), r"connected for 12 s, 3 batches in flight \(em")
+    expect_text(figure(page, "cluster.alpha"), r"^1\.52$")
+    expect_text(panel.locator("tbody"), "^robot-125661,44040,448robot-21289,000800$")
+    assert page.locator("#emulated").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    running.backend.figures["cluster"] = cluster | {
+        "connected": False, "reason": "nobody answers", "emulated": None, "alpha": None,
+        "nodes": cluster["nodes"][:1],
+    }
+    expect_text(page.locator("#cluster-link"), "^cut for 12 s: nobody answers$")
+    expect_attribute(page.locator("#cluster-link"), "data-level", "watch")
+    expect_text(verdict(page, "learning"), "^The cluster is cut off$")
+    expect_text(figure(page, "cluster.alpha"), "^unknown$")
+    expect_text(panel.locator("tbody"), "^robot-125661,44040,448$")
+    assert page.locator("#emulated").is_hidden()
+
+    del running.backend.figures["cluster"]
+    panel.wait_for(state="hidden")
 
 
 def test_unknown_is_never_a_zero(page: Any, running: RunningService) -> None:

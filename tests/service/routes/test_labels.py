@@ -18,11 +18,11 @@ OTHER = (
     r'<h2>([^<]+)</h2>\n', r'<th scope="col"[^>]*>([^<]+)', r'<span>(\w+) <b id',
     r'<span>(\w+)</span> <span class="meter">', r'<p class="caption">([^<]+); <span id',
     r'<li class="(?:bar|tick)[^>]*>([^<]+)', r'<p id="executed"><b>([^<]+)',
-    r'id="paused" [^>]*>([^<]+)',
+    r'id="(?:paused|emulated)" [^>]*>([^<]+)',
 )
 """Labels of what is no figure, in the page's source."""
-DRAWING = ("charts", "delays", "figures", "horizon", "lanes", "main", "processes", "screen",
-           "timeline")
+DRAWING = ("charts", "cluster", "delays", "figures", "horizon", "lanes", "main", "processes",
+           "screen", "timeline")
 """The scripts that show figures. Events are sentences (`sentences.js`), settings are in `/docs`."""
 CONNECTING = {"", "horizon", "of", "the newest", "of the time", "inference is padded to", "now",
               "unknown so far"}

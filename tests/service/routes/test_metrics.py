@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from rtagent.telemetry.figures.cluster import Cluster
+from rtagent.telemetry.figures.declaration import example
 from service.routes.metrics import prometheus_text
 from tests.service.conftest import example_stats, role
 
@@ -81,6 +83,19 @@ def test_learners_one_by_one() -> None:
     assert found['rtagent_learner_worker_applied_total{worker="0"}'] == 40
     assert found['rtagent_learner_worker_restarts_total{worker="1"}'] == 2
     assert 'rtagent_learner_worker_applied_total{worker="1"}' not in found
+
+
+def test_a_cluster_with_its_nodes() -> None:
+    without = prometheus_text(example_stats(), {})
+    assert "cluster" not in without
+    stats = example_stats() | {"cluster": example(Cluster)}
+    found = samples(prometheus_text(stats, {}))
+    assert found["rtagent_cluster_connected"] == 1
+    assert found['rtagent_cluster_sample_bytes{direction="up"}'] == 15_204
+    assert found['rtagent_cluster_node_generated_total{node="robot-1"}'] == 61_440
+    assert found["rtagent_cluster_emulated_round_trip_seconds"] == pytest.approx(0.2)
+    stats["cluster"]["emulated"] = None
+    assert "emulated" not in prometheus_text(stats, {})
 
 
 def test_quantiles_share_one_help() -> None:

@@ -1,0 +1,92 @@
+"""The figures of the link to a cluster, from what its gateway writes; and the link in a line.
+
+Pure: documents in, figures and sentences out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rtagent.telemetry.figures.cluster import Cluster, Emulated, Node, Traffic
+
+SILENT_S = 3.0
+"""A gateway that has written nothing for so long does not answer."""
+OF_A_MOMENT = (
+    "batches_in_flight", "loss_mean", "priority_transferred", "priority_sampled", "round_trip_ms",
+)
+"""What nobody knows while the gateway does not answer."""
+
+
+def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
+    """The figures.
+
+    Args:
+        document: of the gateway; empty: it has written none yet. `at` and `since` are seconds of
+            the monotonic clock.
+        now: on the same clock.
+    """
+    connected, since = bool(document.get("connected")), document.get("since")
+    reason = None if connected else str(document.get("reason") or "the gateway says not why")
+    if not document:
+        reason = "the gateway has not begun"
+    elif now - document["at"] > SILENT_S:
+        connected, since, reason = False, document["at"], "the gateway does not answer"
+        document = {**document, **dict.fromkeys(OF_A_MOMENT)}
+    emulated = document.get("emulated")
+    in_flight = document.get("batches_in_flight")
+    return Cluster(
+        connected=connected,
+        since_s=None if since is None else max(0.0, now - since),
+        reason=reason,
+        nodes=[
+            Node(str(each["id"]), int(each["share"]), int(each["generated"]), int(each["shipped"]))
+            for each in document.get("nodes") or ()
+        ],
+        batches_in_flight=None if in_flight is None else int(in_flight),
+        bytes_per_sample=Traffic(
+            up=_number(document, "bytes_up_per_sample"),
+            down=_number(document, "bytes_down_per_sample"),
+        ),
+        alpha=_number(document, "alpha"),
+        loss_mean=_number(document, "loss_mean"),
+        priority_transferred=_number(document, "priority_transferred"),
+        priority_sampled=_number(document, "priority_sampled"),
+        weights_age_s=_number(document, "weights_age_s"),
+        cache_hits=_number(document, "cache_hits"),
+        stale_priorities=int(document.get("stale_priorities") or 0),
+        round_trip_ms=_number(document, "round_trip_ms"),
+        emulated=None if emulated is None else Emulated(
+            rtt_ms=float(emulated["rtt_ms"]),
+            bandwidth_mbps=_number(emulated, "bandwidth_mbps"),
+            loss=float(emulated["loss"]),
+        ),
+    )
+
+
+def in_a_line(cluster: Cluster) -> str:
+    """How the link is: connected or cut, since when and why, and what of it is emulated."""
+    emulated = _emulated(cluster.emulated)
+    lasting = "" if cluster.since_s is None else f" for {cluster.since_s:.0f} s"
+    if not cluster.connected:
+        return f"cut{lasting}: {cluster.reason or 'the reason is unknown'}{emulated}"
+    in_flight = cluster.batches_in_flight
+    return f"connected{lasting}, {'unknown' if in_flight is None else in_flight} " + (
+        f"{'batch' if in_flight == 1 else 'batches'} in flight{emulated}"
+    )
+
+
+def _emulated(emulated: Emulated | None) -> str:
+    if emulated is None:
+        return ""
+    parts = [
+        f"{emulated.rtt_ms:g} ms round trip" if emulated.rtt_ms else "",
+        f"{emulated.bandwidth_mbps:g} Mbit/s" if emulated.bandwidth_mbps is not None else "",
+        f"{100 * emulated.loss:g} % of calls fail" if emulated.loss else "",
+    ]
+    return f" (emulated: {', '.join(filter(None, parts))})"
+
+
+def _number(document: Mapping[str, Any], name: str) -> float | None:
+    value = document.get(name)
+    return None if value is None else float(value)

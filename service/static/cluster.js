@@ -1,0 +1,38 @@
+// The learner somewhere else: the link to it, and the daemons that feed it.
+
+import { $, make, put } from "./dom.js";
+import { shown } from "./format.js";
+
+const COLUMNS = [
+  ["id", "name", "", "text"], ["share", "number", "Share", "count"],
+  ["generated", "number", "Generated", "count"], ["shipped", "number", "Sent", "count"],
+];
+
+function newRow() {
+  const row = make("tr");
+  for (const [, kind, label] of COLUMNS) {
+    const cell = row.insertCell();
+    cell.className = kind;
+    if (label) cell.dataset.label = label;
+  }
+  return row;
+}
+
+function showNodes(nodes) {
+  const body = $("#nodes");
+  while (body.rows.length > nodes.length) body.lastChild.remove();
+  nodes.forEach((node, place) => {
+    const row = body.rows[place] ?? body.appendChild(newRow());
+    COLUMNS.forEach(([name, , , format], i) => put(row.cells[i], shown(node[name], format)));
+  });
+}
+
+// A daemon that learns here says nothing of a cluster, and shows nothing of it.
+export function showCluster({ cluster, verdicts }) {
+  $("#cluster").hidden = !cluster;
+  if (!cluster) return;
+  $("#cluster-link").dataset.level = verdicts.cluster.level;
+  put($("#cluster-link"), verdicts.cluster.detail);
+  $("#emulated").hidden = !cluster.emulated;
+  showNodes(cluster.nodes);
+}
