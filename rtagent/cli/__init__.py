@@ -42,6 +42,9 @@ COMMANDS = {
     "watch": Command("rtagent.cli.watch", "the running daemon, live in the terminal"),
     "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
     "events": Command("rtagent.cli.events", "what happened in the run of the running daemon"),
+    "learner": Command(
+        "rtagent.cli.learner", "start or find the learner of a Ray cluster, and follow it", True
+    ),
     "plan": Command("rtagent.cli.plan", "measure the policy; how many processes it needs", True),
     "simulate": Command("rtagent.cli.simulate", "staggering in virtual time"),
     "bench": Command("rtagent.cli.bench", "list the benchmarks, or run one"),

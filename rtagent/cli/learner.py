@@ -1,0 +1,125 @@
+"""`rtagent learner`: start the learner of a Ray cluster, or find it, and tell how it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import ClusterConfig
+from rtagent.config_sources import load_config
+from rtagent.errors import UserError
+from rtagent.logs.printable import printable
+
+PERIOD_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--address", metavar="ADDRESS",
+        help="of the Ray cluster: host:port, ray://host:port, or auto for one that runs on this "
+        "machine; default: one is started here",
+    )
+    parser.add_argument(
+        "--resources", metavar="NAME=AMOUNT", action="append", default=[], type=resource_of,
+        help="what this machine adds to the cluster, as learner=1; may be repeated",
+    )
+    parser.add_argument(
+        "--name", default=ClusterConfig().name,
+        help="of the learner, as cluster.name of the daemons (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--checkpoint-dir", metavar="DIR", type=Path,
+        help="where the learner writes its checkpoints, on the machine that it runs on; default: "
+        "it writes none",
+    )
+    parser.add_argument("--json", action="store_true", help="a JSON document per line on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tell a line every 2 s until Ctrl-C, which is how one leaves: the exit code is 0.
+
+    Raises:
+        UserError: bad options; there is no Ray, no cluster, or no place for a learner.
+    """
+    name = load_config({"cluster": {"name": args.name}}, environ={}).cluster.name
+    # Takes a moment, and Ray need not be installed.
+    from rtagent.cluster import ray_session
+
+    ray_session.connect(args.address, dict(args.resources) or None)
+    try:
+        handle = ray_session.find_learner(name, args.checkpoint_dir)
+        for report in reports(handle.status, MonotonicClock()):
+            print(json.dumps(report) if args.json else in_a_line(report), flush=True)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        ray_session.disconnect()
+    return 0
+
+
+def resource_of(text: str) -> tuple[str, float]:
+    """Name and amount of `NAME=AMOUNT`.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such thing.
+    """
+    name, _, amount = text.partition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        value = math.nan
+    if not name or not (0.0 < value < math.inf):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=AMOUNT, as learner=1")
+    return name, value
+
+
+def reports(status: Callable[[], Mapping[str, Any]], clock: Clock) -> Iterator[dict[str, Any]]:
+    """What the learner says of itself every 2 s, for ever; `batches_per_s` since the time before.
+
+    A learner that does not answer is told of, but for the first time, and asked again.
+
+    Args:
+        status: asks the learner.
+        clock: time.
+
+    Raises:
+        UserError: it does not answer at first.
+    """
+    before: tuple[float, int, str] | None = None
+    due = clock.now()
+    while True:
+        report: dict[str, Any]
+        try:
+            report = {**status(), "batches_per_s": None}
+        except UserError as error:
+            if before is None:
+                raise
+            report = {"error": str(error)}
+        else:
+            now, batches, which = clock.now(), report["batches"], report["incarnation"]
+            # A learner that was started again counts from 0.
+            if before is not None and which == before[2] and now > before[0]:
+                report["batches_per_s"] = (batches - before[1]) / (now - before[0])
+            before = now, batches, which
+        yield report
+        due = max(due + PERIOD_S, clock.now())
+        clock.sleep_until(due)
+
+
+def in_a_line(report: Mapping[str, Any]) -> str:
+    """A report for people."""
+    if "error" in report:
+        return printable(report["error"])
+    rate = report["batches_per_s"]
+    nodes = [
+        f"{each['id']}: share {each['share']}, {each['rate']:.1f} transitions/s"
+        for each in report["nodes"]
+    ]
+    pace = "" if rate is None else f", {rate:.1f} per second"
+    return printable(f"{report['batches']} batches{pace}; {'; '.join(nodes) or 'no node yet'}")

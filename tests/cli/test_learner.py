@@ -1,0 +1,135 @@
+"""`rtagent learner`, with a stand-in for Ray."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import rtagent.cluster
+from rtagent.cli.learner import PERIOD_S, in_a_line, reports
+from rtagent.clock import VirtualClock
+from rtagent.errors import UserError
+from tests.cli.conftest import Run
+
+NODE = {"id": "robot-1", "share": 32, "generated": 600, "rate": 49.96, "learned": 64,
+        "silent_s": 0.1}
+
+
+def status(batches: int, incarnation: str = "a", **changes: Any) -> dict[str, Any]:
+    return {"incarnation": incarnation, "batches": batches, "nodes": [NODE], **changes}
+
+
+class Session(ModuleType):
+    """What `rtagent.cluster.ray_session` does, without Ray."""
+
+    def __init__(self) -> None:
+        super().__init__("rtagent.cluster.ray_session")
+        self.calls: list[tuple[Any, ...]] = []
+        self.refused: str | None = None
+        self.answers: Iterator[dict[str, Any]] = iter([status(100)])
+
+    def connect(self, address: str | None, resources: dict[str, float] | None) -> None:
+        self.calls.append(("connect", address, resources))
+        if self.refused:
+            raise UserError(self.refused)
+
+    def find_learner(self, name: str, folder: Path | None) -> Session:
+        self.calls.append(("find_learner", name, folder))
+        return self
+
+    def status(self) -> dict[str, Any]:
+        for answer in self.answers:
+            return answer
+        raise KeyboardInterrupt
+
+    def disconnect(self) -> None:
+        self.calls.append(("disconnect",))
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    session = Session()
+    monkeypatch.setitem(sys.modules, session.__name__, session)
+    monkeypatch.setattr(rtagent.cluster, "ray_session", session, raising=False)
+    return session
+
+
+def test_it_joins_finds_tells_and_leaves(run: Run, session: Session) -> None:
+    found = run("learner", "--address", "10.0.0.1:6379", "--resources", "learner=1",
+                "--resources", "gpu=0.5", "--name", "7", "--checkpoint-dir", "/srv/learner")
+    assert found.code == 0
+    assert found.out == "100 batches; robot-1: share 32, 50.0 transitions/s\n"
+    assert session.calls == [
+        ("connect", "10.0.0.1:6379", {"learner": 1.0, "gpu": 0.5}),
+        ("find_learner", "7", Path("/srv/learner")), ("disconnect",),
+    ]
+
+
+def test_without_options_a_ray_of_its_own(run: Run, session: Session) -> None:
+    found = run("learner", "--json")
+    assert session.calls[:2] == [("connect", None, None), ("find_learner", "rtagent", None)]
+    assert json.loads(found.out) == status(100) | {"batches_per_s": None}
+
+
+def test_without_ray_it_says_what_to_install(run: Run, session: Session) -> None:
+    session.refused = "needs Ray: pip install 'rtagent[cluster]'"
+    found = run("learner")
+    assert (found.code, found.err) == (2, f"rtagent: {session.refused}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--name", "a b"), "cluster.name"), (("--resources", "learner"), "NAME=AMOUNT"),
+        (("--resources", "learner=0"), "NAME=AMOUNT"), (("--resources", "=1"), "NAME=AMOUNT"),
+        (("--resources", "learner=inf"), "NAME=AMOUNT"),
+    ],
+)
+def test_bad_options_are_one_line(
+    run: Run, session: Session, options: tuple[str, ...], named: str
+) -> None:
+    found = run("learner", *options)
+    assert found.code == 2
+    assert named in found.err
+    assert found.err.count("\n") == 1
+    assert session.calls == []
+
+
+def test_the_rate_is_that_since_the_line_before_and_of_one_learner() -> None:
+    answers = iter([status(100), status(110), None, status(150), status(3, "b"), status(9, "b")])
+
+    def ask() -> dict[str, Any]:
+        answer = next(answers)
+        if answer is None:
+            raise UserError("the learner does not answer")
+        return answer
+
+    clock = VirtualClock(50.0)
+    found = reports(ask, clock)
+    assert next(found)["batches_per_s"] is None
+    assert next(found)["batches_per_s"] == pytest.approx(10 / PERIOD_S)
+    assert in_a_line(next(found)) == "the learner does not answer"
+    assert next(found)["batches_per_s"] == pytest.approx(40 / (2 * PERIOD_S))
+    assert next(found)["batches_per_s"] is None
+    assert in_a_line(next(found)).startswith("9 batches, 3.0 per second; robot-1")
+    assert clock.now() == pytest.approx(50.0 + 5 * PERIOD_S)
+
+
+def test_a_learner_that_never_answers_is_an_error() -> None:
+    def ask() -> dict[str, Any]:
+        raise UserError("the learner does not answer")
+
+    with pytest.raises(UserError, match="does not answer"):
+        next(reports(ask, VirtualClock()))
+
+
+def test_names_of_others_are_printed_harmlessly() -> None:
+    report = status(1, nodes=[NODE | {"id": "x\x1b[2J"}], batches_per_s=None)
+    assert "\x1b" not in in_a_line(report)
+    assert in_a_line(status(0, nodes=[], batches_per_s=None)) == "0 batches; no node yet"
