@@ -165,19 +165,20 @@ def test_the_token_may_come_from_the_environment(
     assert "token" in refused("status")
 
 
-@pytest.mark.parametrize(("pid", "lock", "said"), [
-    (2**22 + 1, False, f"(the last one, pid {2**22 + 1}, is gone)"),
+@pytest.mark.parametrize(("alive", "lock", "said"), [
+    (False, False, "(the last one, pid {pid}, is gone)"),
     # The lock decides: the pid may be another's now.
-    (os.getpid(), True, f"(the last one, pid {os.getpid()}, is gone)"),
-    (os.getpid(), False, "no daemon answers at http://127.0.0.1:9/"),
+    (True, True, "(the last one, pid {pid}, is gone)"),
+    (True, False, "no daemon answers at http://127.0.0.1:9/"),
 ])
 def test_a_stale_note_is_recognised(
-    refused: Refused, tmp_path: Path, pid: int, lock: bool, said: str
+    refused: Refused, tmp_path: Path, alive: bool, lock: bool, said: str
 ) -> None:
+    pid = os.getpid() if alive else 2**22 + 1
     announce(tmp_path, "http://127.0.0.1:9/", pid)
     if lock:
         (tmp_path / "lock").touch()
-    assert said in refused("status", "--state-dir", str(tmp_path))
+    assert said.format(pid=pid) in refused("status", "--state-dir", str(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "url": "y"}', '{"pid": 1}'])
