@@ -27,6 +27,20 @@ ATTEMPTS = 8
 """Choices of a share until the ring still holds all of it."""
 
 
+class Settings(NamedTuple):
+    """What its daemon's settings in force say of a share.
+
+    Attributes:
+        batch_size: transitions of a whole batch.
+        learning_rate: Adam's step size.
+        beta: exponent of the importance weights.
+    """
+
+    batch_size: int
+    learning_rate: float
+    beta: float
+
+
 class Sent(NamedTuple):
     """A share on its way.
 
@@ -99,12 +113,12 @@ class BufferNode:
         """Transitions that the world has made so far in this process' life."""
         return self._replay.index.span[1]
 
-    def make(self, count: int, beta: float, now: float) -> Sent | None:
+    def make(self, count: int, settings: Settings, now: float) -> Sent | None:
         """The next share.
 
         Args:
             count: transitions.
-            beta: exponent of the importance weights.
+            settings: in force.
             now: seconds.
 
         Returns:
@@ -113,7 +127,7 @@ class BufferNode:
         while self._replay.refresh() >= ROWS_PER_REFRESH:
             pass
         for _ in range(ATTEMPTS):
-            chosen = self._replay.choose(count, self._rng, beta)
+            chosen = self._replay.choose(count, self._rng, settings.beta)
             if chosen is None:
                 return None
             numbers = self._numbers(chosen)
@@ -122,7 +136,8 @@ class BufferNode:
             pixels, _, whole = self._ring.read(unique[absent])
             # The starts of the episodes were right if the newest frames are still there.
             if whole.all() and self._ring.hold(chosen.transitions.frame).all():
-                return self._send(chosen, unique, inverse.reshape(numbers.shape), pixels, now)
+                placed = unique, inverse.reshape(numbers.shape), pixels
+                return self._send(chosen, *placed, settings, now)
         return None
 
     def answered(self, answer: Message) -> Sent | None:
@@ -149,14 +164,17 @@ class BufferNode:
 
     def _send(
         self, chosen: Chosen, unique: Ints, inverse: Ints, pixels: npt.NDArray[np.generic],
-        now: float,
+        settings: Settings, now: float,
     ) -> Sent:
         slots, new = self._sent_frames.place(unique)
         transitions, count = chosen.transitions, len(chosen.transitions)
         weights = np.ones(count) if chosen.weights is None else chosen.weights
         priorities = chosen.priorities
         block = pack(
-            {"seq": self._next_seq, "generated": self.generated},
+            {
+                "seq": self._next_seq, "generated": self.generated,
+                "batch_size": settings.batch_size, "learning_rate": settings.learning_rate,
+            },
             {
                 "slots": slots[inverse].astype(np.int32),
                 "new_slots": slots[new].astype(np.int32),

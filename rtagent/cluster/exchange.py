@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rtagent.cluster.buffer_node import BufferNode, Sent
+from rtagent.cluster.buffer_node import BufferNode, Sent, Settings
 from rtagent.cluster.in_flight import InFlight
 from rtagent.cluster.learner import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
@@ -151,9 +151,9 @@ class Exchange:
         ready = self.connected and self._begun
         return ready and len(self._node.under_way) < self.in_flight.limit
 
-    def send(self, beta: float, now: float) -> bool:
+    def send(self, settings: Settings, now: float) -> bool:
         """Make and send a share; whether there was one to make."""
-        sent = self._node.make(self.share, beta, now)
+        sent = self._node.make(self.share, settings, now)
         if sent is None:
             return False
         self._send(sent, now)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtagent.cluster import ray_session
-from rtagent.cluster.buffer_node import BufferNode
+from rtagent.cluster.buffer_node import BufferNode, Settings
 from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange, Remote
 from rtagent.cluster.learner import Joining
 from rtagent.cluster.link import Emulation
@@ -32,7 +32,7 @@ from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_initial
 from rtagent.learning.checkpointing import CheckpointWriter, note_version
-from rtagent.learning.pace import Pace
+from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.process_metrics import LearnerRecord
@@ -168,17 +168,17 @@ class Gateway:
         due = self._pace.due(world.ledger.newest + 1, learning.updates_per_tick)
         if learning.paused or not due or self._replay.ticks < learning.learning_starts:
             return False
-        if not self._exchange.has_room or not self._exchange.send(self._importance, now):
+        if not self._exchange.has_room or not self._exchange.send(self._settings, now):
             return False
         self._pace.spend()
         return True
 
     @property
-    def _importance(self) -> float:
-        """The exponent of the importance weights."""
+    def _settings(self) -> Settings:
+        """Those in force."""
         learning = self._context.desired.learning
-        done = min(1.0, int(self._record.updates) / learning.importance_steps)
-        return learning.importance_exponent + done * (1.0 - learning.importance_exponent)
+        beta = importance_exponent(learning, self._record.updates)
+        return Settings(learning.batch_size, learning.learning_rate, beta)
 
     def _ask_for_state(self) -> None:
         if self._asked_state:

@@ -1,11 +1,9 @@
 """The learner at the other end: joins the buffer nodes' shares to batches, and learns from them.
 
-Why it is correct. Messages of a node are numbered within its *session*, which begins when the node
-joins, and are taken in exactly in this order: one that comes too early waits, one that comes again
-gets the answer of the first. So a buffer node may repeat whatever it has no answer to; nothing is
-learned twice, and both sides agree on the frames that the learner keeps (`frame_cache.py`). What a
-node sent in an earlier session is refused. A learner that was started again has another
-*incarnation* and knows no session: every node joins anew.
+Why it is correct. What a node sends is numbered within its session, which begins when it joins
+(`session.py`), so a buffer node may repeat whatever it has no answer to. What it sent in an earlier
+session is refused. A learner that was started again has another *incarnation* and knows no session:
+every node joins anew.
 
 One thread learns; messages come in on others. What they share (nodes, queues, answers) is guarded
 by one condition. The trainer is touched by the learning thread only, but for `published` and
@@ -20,10 +18,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,8 @@ import torch
 
 from rtagent.clock import Clock
 from rtagent.cluster.frame_cache import FrameStore
-from rtagent.cluster.message import Bytes, Message, MessageError, pack, unpack
+from rtagent.cluster.message import Bytes, MessageError, pack, unpack
+from rtagent.cluster.session import Session, Share
 from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.config import Config
@@ -45,13 +43,6 @@ PATIENCE_S = 0.25
 """How long the share of a node is waited for when others are there."""
 SILENT_S = 3.0
 """A node that has not been heard of for so long has no share."""
-RATE_S = 2.0
-"""Over which the rate of a node's transitions is averaged."""
-KEPT_ANSWERS = 256
-"""Answers of a session that are kept for a node that asks again."""
-MOST_EARLY = 256
-"""Messages of a node that may wait for an earlier one."""
-
 
 @dataclass(frozen=True)
 class Joining:
@@ -89,33 +80,6 @@ class Welcome:
     share: int
 
 
-@dataclass
-class _Share:
-    """A node's part of a batch, its frames already in place."""
-
-    seq: int
-    columns: dict[str, Any]
-    answer: Future[Bytes]
-
-
-@dataclass
-class _Node:
-    """What is known of a buffer node."""
-
-    session: int
-    store: FrameStore
-    heard: float
-    next_seq: int = 0
-    early: dict[int, tuple[Bytes, Future[Bytes]]] = field(default_factory=dict)
-    answers: dict[int, Future[Bytes]] = field(default_factory=dict)
-    queue: deque[_Share] = field(default_factory=deque)
-    missed: bool = False
-    generated: int = 0
-    marked: tuple[float, int] | None = None
-    rate: float = 0.0
-    learned: int = 0
-
-
 class ClusterLearner:
     """A learner for several buffer nodes.
 
@@ -131,7 +95,7 @@ class ClusterLearner:
         self._folder, self._resume = folder, resume
         self._changed = threading.Condition()
         self._training = threading.Lock()
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, Session] = {}
         self._trainer: Trainer | None = None
         self._first: Joining | None = None
         self._sessions = 0
@@ -161,7 +125,11 @@ class ClusterLearner:
             self._sessions += 1
             shape = tuple(joining.blueprint.frame_shape)
             store = FrameStore(joining.slots, shape, joining.blueprint.frame_dtype)
-            self._nodes[joining.node] = _Node(self._sessions, store, self._clock.now())
+            learning = joining.config.learning
+            self._nodes[joining.node] = Session(
+                self._sessions, store, learning.batch_size, learning.learning_rate,
+                self._clock.now(),
+            )
             self._changed.notify_all()
             return Welcome(
                 self.incarnation, self._sessions, self._trainer.begun, self._share(joining.node)
@@ -200,23 +168,11 @@ class ClusterLearner:
             UserError: there is no such session: the node must join anew.
             MessageError: these bytes are no share.
         """
-        message = unpack(block)
-        seq = int(message.values["seq"])
         with self._changed:
             known = self._nodes.get(node)
-            if known is None or known.session != session:
+            if known is None or known.number != session:
                 raise UserError(f"{node} has no session {session}: join anew")
-            known.heard, known.missed = self._clock.now(), False
-            if (again := known.answers.get(seq)) is not None:
-                return again
-            if seq in known.early:
-                return known.early[seq][1]
-            if seq < known.next_seq or len(known.early) >= MOST_EARLY:
-                raise UserError(f"share {seq} of {node} is not expected: join anew")
-            answer: Future[Bytes] = Future()
-            known.early[seq] = block, answer
-            while (due := known.early.pop(known.next_seq, None)) is not None:
-                self._take_in(known, *due)
+            answer = known.offer(block, self._clock.now())
             self._changed.notify_all()
             return answer
 
@@ -268,11 +224,11 @@ class ClusterLearner:
         found = self._compose(timeout_s)
         if found is None:
             return False
-        trainer, parts = found
+        trainer, learning_rate, parts = found
         batch = _batch([share.columns for _, _, share in parts])
         with self._training:
             before = trainer.version
-            loss, errors = trainer.learn(batch)
+            loss, errors = trainer.learn(batch, learning_rate)
             if published := trainer.version != before:
                 self._published_at = self._clock.now()
             updates = trainer.progress.updates
@@ -301,8 +257,10 @@ class ClusterLearner:
         if newest is not None:
             trainer.restore(newest)
 
-    def _compose(self, timeout_s: float) -> tuple[Trainer, list[tuple[str, _Node, _Share]]] | None:
-        """The shares of the next batch, taken from the queues."""
+    def _compose(
+        self, timeout_s: float
+    ) -> tuple[Trainer, float, list[tuple[str, Session, Share]]] | None:
+        """The step size and the shares of the next batch, taken from the queues."""
         end = self._clock.now() + timeout_s
         with self._changed:
             while not self._complete():
@@ -312,11 +270,9 @@ class ClusterLearner:
                 self._changed.wait(min(end - now, PATIENCE_S / 4))
             self._waiting_since = None
             assert self._trainer is not None
-            return self._trainer, [
-                (name, node, node.queue.popleft())
-                for name, node in sorted(self._nodes.items())
-                if node.queue
-            ]
+            ready = sorted(name for name, node in self._nodes.items() if node.queue)
+            parts = [(name, self._nodes[name], self._nodes[name].queue.popleft()) for name in ready]
+            return self._trainer, self._lead(ready).learning_rate, parts
 
     def _complete(self) -> bool:
         """Whether there is a batch; who is late is left out when patience is over."""
@@ -348,31 +304,15 @@ class ClusterLearner:
         }
 
     def _share(self, node: str) -> int:
-        assert self._first is not None
         present = self._present() | {node: self._nodes[node].rate}
-        return max(1, shares(self._first.config.learning.batch_size, present)[node])
+        return max(1, shares(self._lead(present).batch_size, present)[node])
 
-    def _take_in(self, node: _Node, block: Bytes, answer: Future[Bytes]) -> None:
-        """Put frames into place, and the share into the queue. Under the condition."""
-        message = unpack(block)
-        seq = int(message.values["seq"])
-        node.next_seq = seq + 1
-        node.answers[seq] = answer
-        node.answers.pop(seq - KEPT_ANSWERS, None)
-        self._note_generated(node, int(message.values["generated"]))
-        node.queue.append(_Share(seq, _columns(message, node.store), answer))
-
-    def _note_generated(self, node: _Node, generated: int) -> None:
-        now = self._clock.now()
-        node.generated = generated
-        if node.marked is None:
-            node.marked = now, generated
-        elif now - node.marked[0] >= RATE_S:
-            node.rate = (generated - node.marked[1]) / (now - node.marked[0])
-            node.marked = now, generated
+    def _lead(self, present: Collection[str]) -> Session:
+        """The node whose settings hold: of those that are there, the one that joined first."""
+        return min((self._nodes[name] for name in present), key=lambda each: each.number)
 
     def _answer(
-        self, parts: list[tuple[str, _Node, _Share]], loss: float, errors: Any, updates: int
+        self, parts: list[tuple[str, Session, Share]], loss: float, errors: Any, updates: int
     ) -> None:
         """Tell every node what its share was worth, and how much the next one shall hold."""
         at, answers = 0, []
@@ -389,30 +329,6 @@ class ClusterLearner:
                 at += count
         for answer, block in answers:
             answer.set_result(block)
-
-
-def _columns(message: Message, store: FrameStore) -> dict[str, Any]:
-    """The columns of a share, frames included.
-
-    Raises:
-        MessageError: something is missing, or does not go together.
-    """
-    arrays = message.arrays
-    try:
-        store.put(arrays["new_slots"], arrays["new_frames"])
-        stacks = store.stacks(arrays["slots"])
-        stack = stacks.shape[1] // 2
-        columns = {
-            name: arrays[name]
-            for name in ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
-        }
-    except (KeyError, IndexError, ValueError) as error:
-        raise MessageError(f"no share of a batch: {error!r}") from error
-    if any(len(each) != len(stacks) for each in columns.values()):
-        raise MessageError("no share of a batch: columns of different lengths")
-    return {
-        **columns, "observations": stacks[:, :stack], "next_observations": stacks[:, stack:],
-    }
 
 
 def _batch(shares_of_it: list[dict[str, Any]]) -> Batch:

@@ -79,13 +79,20 @@ class Trainer:
         put(snapshot, self._update.state)
         self._update.publish()
 
-    def learn(self, batch: Batch) -> tuple[float, Floats]:
+    def learn(self, batch: Batch, learning_rate: float) -> tuple[float, Floats]:
         """One update.
+
+        Args:
+            batch: transitions.
+            learning_rate: Adam's step size.
 
         Returns:
             The loss of the batch, and how far off each transition was (B,). A loss or a gradient
             that is not finite changes nothing.
         """
+        if learning_rate != self._update.learning.learning_rate:
+            changed = {"learning_rate": learning_rate}
+            self._update.learning = self._update.learning.model_copy(update=changed)
         progress = self._update.refresh()
         assert progress is not None, "nobody else writes"
         gradient = self._update.compute(batch, progress.updates)

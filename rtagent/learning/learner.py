@@ -20,7 +20,7 @@ from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_initial
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
-from rtagent.learning.pace import Pace
+from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.replay.batch_memory import BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
@@ -204,9 +204,7 @@ class Learner:
         return due and self._replay.ticks >= learning.learning_starts
 
     def _take(self, size: int) -> Batch | None:
-        learning, updates = self._learning, self._record.updates
-        done = min(1.0, updates / learning.importance_steps)
-        beta = learning.importance_exponent + done * (1.0 - learning.importance_exponent)
+        beta = importance_exponent(self._learning, self._record.updates)
         return self._prefetcher.take(size, IDLE_S, beta)
 
     def _finish(self, gradient: Gradient) -> None:

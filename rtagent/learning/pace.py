@@ -1,6 +1,8 @@
-"""How many updates a learner may make: its share of those that each tick brings."""
+"""How many updates a learner may make, and what follows from how many there have been."""
 
 from __future__ import annotations
+
+from rtagent.config import LearningConfig
 
 CREDIT_TICKS = 60.0
 """Ticks whose updates may be saved up."""
@@ -35,3 +37,9 @@ class Pace:
     def spend(self) -> None:
         """One update was made."""
         self.credit -= 1.0
+
+
+def importance_exponent(learning: LearningConfig, updates: int) -> float:
+    """The exponent of the importance weights, which grows linearly to 1 (Schaul et al., 2016)."""
+    done = min(1.0, updates / learning.importance_steps)
+    return learning.importance_exponent + done * (1.0 - learning.importance_exponent)

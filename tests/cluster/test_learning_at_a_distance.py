@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rtagent.clock import VirtualClock
+from rtagent.cluster.buffer_node import Settings
 from rtagent.cluster.exchange import Exchange
 from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
 from rtagent.cluster.link import Emulation
@@ -68,6 +69,7 @@ class Scene:
             )
             for remote, each in zip(self.remotes, edges, strict=True)
         ]
+        self.settings = Settings(batch_size=8, learning_rate=5e-4, beta=0.5)
         self.losses: list[list[float]] = [[] for _ in edges]
         self.updates: list[int] = []
         self.weights: list[Any] = []
@@ -78,7 +80,7 @@ class Scene:
             for index, (exchange, edge) in enumerate(zip(self.exchanges, self.edges, strict=True)):
                 edge.play(ticks)
                 exchange.advance(self.clock.now())
-                while exchange.has_room and exchange.send(0.5, self.clock.now()):
+                while exchange.has_room and exchange.send(self.settings, self.clock.now()):
                     pass
                 for learned in exchange.learned():
                     self.losses[index].append(learned.loss)
@@ -228,6 +230,17 @@ def test_a_learner_that_says_nothing_is_cut(edge: Callable[..., Edge]) -> None:
     assert scene.exchanges[0].connected
 
 
+def test_live_settings_of_the_daemon_reach_the_learner(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    scene.run(1.0)
+    trainer = scene.learner._trainer
+    assert trainer is not None
+    scene.settings = Settings(batch_size=12, learning_rate=1e-3, beta=0.5)
+    scene.run(1.0)
+    assert scene.exchanges[0].share == 12
+    assert trainer._update.learning.learning_rate == 1e-3
+
+
 def test_another_network_is_refused(edge: Callable[..., Edge]) -> None:
     scene = Scene(edge(name="a"))
     scene.run(0.5)
@@ -239,7 +252,7 @@ def test_a_session_of_before_is_refused(edge: Callable[..., Edge]) -> None:
     scene = Scene(edge())
     scene.run(0.5)
     with pytest.raises(UserError, match="join anew"):
-        scene.learner.offer("edge", 99, pack({"seq": 0, "generated": 0}, {}))
+        scene.learner.offer("edge", 99, pack({"seq": 0}, {}))
 
 
 def test_a_snapshot_holds_all_that_is_learned(edge: Callable[..., Edge]) -> None:
