@@ -66,12 +66,17 @@ def test_status_shows_what_is_set_and_out_of_the_ordinary(run: Run, backend: Fak
     assert (report["injected_latency_ms"], report["automatic_processes"]) == (82.0, True)
 
 
-def test_a_cluster_where_there_is_one(run: Run, backend: FakeBackend) -> None:
+@pytest.mark.parametrize(("changes", "line"), [
+    ({}, "cluster connected for 12 s, 3 batches in flight"),
+    ({"connected": False, "reason": "no resource learner"},
+     "cluster cut for 12 s: no resource learner"),
+])
+def test_a_cluster_where_there_is_one(
+    run: Run, backend: FakeBackend, changes: dict[str, Any], line: str
+) -> None:
     link = {"connected": True, "since_s": 12.3, "batches_in_flight": 3}
-    backend.figures["cluster"] = link
-    assert "cluster connected for 12 s, 3 batches in flight" in words(run)
-    backend.figures["cluster"] = link | {"connected": False, "reason": "no resource learner"}
-    assert "cluster cut for 12 s: no resource learner" in words(run)
+    backend.figures["cluster"] = link | changes
+    assert line in words(run)
 
 
 def test_the_last_traceback_is_shown_whole_without_control_characters(

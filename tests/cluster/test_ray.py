@@ -79,6 +79,7 @@ def goes_on(runtime: Runtime, what: str) -> None:
 
 
 def test_it_learns_acts_on_what_was_learned_and_survives_everybody(cluster: Runtime) -> None:
+    eventually(lambda: link(cluster)["connected"], 10, "the status says so")
     first = link(cluster)
     assert (first["connected"], first["reason"], first["emulated"]) == (True, None, None)
     eventually(lambda: cluster.stats()["learning"]["weights_version"] > 2, 60, "weights come")

@@ -144,7 +144,7 @@ class Victims:
     def in_a_publication(self) -> int | None:
         """The process that has begun to publish weights, and has not finished."""
         weights = self.runtime.world.weights
-        return self.in_its_turn() if -1 in weights._buffer._marks else None
+        return self.in_its_turn() if -1 in weights._marks else None
 
     def stop_inside(self, inside: Callable[[], int | None]) -> int:
         """Stop a learner at a moment when `inside` names it; its pid."""
