@@ -73,11 +73,13 @@ class Learned(NamedTuple):
         sent: the share.
         loss: of its batch.
         updates: of the learner after it.
+        seconds: that the update took.
     """
 
     sent: Sent
     loss: float
     updates: int
+    seconds: float
 
 
 @dataclass
@@ -283,9 +285,10 @@ class Exchange:
             return
         self.in_flight.answered(self._sent_at.pop(sent.seq), now)
         self.share = int(answer.values["share"])
-        self._learned.append(
-            Learned(sent, float(answer.values["loss"]), int(answer.values["updates"]))
-        )
+        values = answer.values
+        self._learned.append(Learned(
+            sent, float(values["loss"]), int(values["updates"]), float(values["seconds"])
+        ))
 
     def _take_weights(self, block: Bytes | None) -> None:
         self._asked_weights = None

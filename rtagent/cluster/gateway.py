@@ -197,7 +197,7 @@ class Gateway:
             record.applied += 1
             record.samples_consumed += len(each.sent.frames)
             record.loss, record.updates = each.loss, each.updates
-            record.applied_ns = int(now * NANO)
+            record.applied_ns, record.update_ns = int(now * NANO), int(each.seconds * NANO)
             self._figures.learned(each, now)
         return bool(learned)
 

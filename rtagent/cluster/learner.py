@@ -227,12 +227,13 @@ class ClusterLearner:
         trainer, learning_rate, parts = found
         batch = _batch([share.columns for _, _, share in parts])
         with self._training:
-            before = trainer.version
+            started, before = self._clock.now(), trainer.version
             loss, errors = trainer.learn(batch, learning_rate)
             if published := trainer.version != before:
                 self._published_at = self._clock.now()
-            updates = trainer.progress.updates
-        self._answer(parts, loss, errors, updates)
+            seconds, updates = self._clock.now() - started, trainer.progress.updates
+        values = {"loss": loss, "updates": updates, "seconds": seconds}
+        self._answer(parts, values, errors)
         if published:
             for call in self._on_publish:
                 call()
@@ -312,7 +313,7 @@ class ClusterLearner:
         return min((self._nodes[name] for name in present), key=lambda each: each.number)
 
     def _answer(
-        self, parts: list[tuple[str, Session, Share]], loss: float, errors: Any, updates: int
+        self, parts: list[tuple[str, Session, Share]], values: dict[str, float], errors: Any
     ) -> None:
         """Tell every node what its share was worth, and how much the next one shall hold."""
         at, answers = 0, []
@@ -321,11 +322,9 @@ class ClusterLearner:
             for name, node, share in parts:
                 count = len(share.columns["actions"])
                 node.learned += count
-                values = {
-                    "seq": share.seq, "loss": loss, "updates": updates, "share": self._share(name)
-                }
                 own = np.asarray(errors[at : at + count], np.float32)
-                answers.append((share.answer, pack(values, {"errors": own})))
+                said = {**values, "seq": share.seq, "share": self._share(name)}
+                answers.append((share.answer, pack(said, {"errors": own})))
                 at += count
         for answer, block in answers:
             answer.set_result(block)

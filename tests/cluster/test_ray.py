@@ -85,6 +85,7 @@ def test_it_learns_acts_on_what_was_learned_and_survives_everybody(cluster: Runt
     eventually(lambda: cluster.stats()["learning"]["weights_version"] > 2, 60, "weights come")
     eventually(lambda: (link(cluster)["cache_hits"] or 0) > 0.3, 60, "frames travel once")
     assert link(cluster)["priority_sampled"] is not None
+    assert 0.0 < cluster.stats()["learning"]["workers"][0]["update_ms"] < 1000.0
     saved = checkpoints.load(cluster.checkpoint()["path"])
     assert saved.counters.updates > 0
     assert any(name.startswith("exp_avg.") for name in saved.tensors)
