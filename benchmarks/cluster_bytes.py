@@ -102,7 +102,7 @@ class World84:
 
     def bytes_of_a_batch(self) -> int:
         """Make a message, and take errors for it, of which few are large."""
-        sent = self.node.make(BATCH, Settings(BATCH, 1e-4, 0.4), 0.0)
+        sent = self.node.make(BATCH, Settings(BATCH, 1e-4, 0.4))
         assert sent is not None, "the ring is full"
         errors = self._rng.lognormal(-2.0, 1.5, BATCH).astype(np.float32)
         self.node.answered(Message({"seq": sent.seq}, {"errors": errors}))

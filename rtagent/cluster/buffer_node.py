@@ -48,14 +48,12 @@ class Sent(NamedTuple):
         seq: its number.
         block: the message, to be repeated if need be.
         frames: (B,) which transitions it holds.
-        at: when it was made, seconds.
         priority: mean of its priorities when they were sampled; None: all are the same.
     """
 
     seq: int
     block: Bytes
     frames: Ints
-    at: float
     priority: float | None
 
 
@@ -113,13 +111,12 @@ class BufferNode:
         """Transitions that the world has made so far in this process' life."""
         return self._replay.index.span[1]
 
-    def make(self, count: int, settings: Settings, now: float) -> Sent | None:
+    def make(self, count: int, settings: Settings) -> Sent | None:
         """The next share.
 
         Args:
             count: transitions.
             settings: in force.
-            now: seconds.
 
         Returns:
             The share, which is under way from now on; None if there is nothing to sample.
@@ -137,7 +134,7 @@ class BufferNode:
             # The starts of the episodes were right if the newest frames are still there.
             if whole.all() and self._ring.hold(chosen.transitions.frame).all():
                 placed = unique, inverse.reshape(numbers.shape), pixels
-                return self._send(chosen, *placed, settings, now)
+                return self._send(chosen, *placed, settings)
         return None
 
     def answered(self, answer: Message) -> Sent | None:
@@ -164,7 +161,7 @@ class BufferNode:
 
     def _send(
         self, chosen: Chosen, unique: Ints, inverse: Ints, pixels: npt.NDArray[np.generic],
-        settings: Settings, now: float,
+        settings: Settings,
     ) -> Sent:
         slots, new = self._sent_frames.place(unique)
         transitions, count = chosen.transitions, len(chosen.transitions)
@@ -188,7 +185,7 @@ class BufferNode:
             },
         )
         mean = None if priorities is None else float(np.mean(priorities))
-        sent = Sent(self._next_seq, block, transitions.frame.copy(), now, mean)
+        sent = Sent(self._next_seq, block, transitions.frame.copy(), mean)
         self.under_way[sent.seq] = sent
         self._next_seq += 1
         self.counts.shipped += count

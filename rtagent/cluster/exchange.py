@@ -22,17 +22,17 @@ from rtagent.cluster.in_flight import InFlight
 from rtagent.cluster.learner import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.message import Bytes, unpack
-from rtagent.errors import UserError
 
 MOST_IN_FLIGHT = 64
 SMALL_BYTES = 256
 """What a call without a message is counted as."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 10.0
 """Between two attempts to join."""
-LEAST_REPEAT_S = 1.0
-"""A share without an answer is repeated after so long, or..."""
-REPEAT_DELAYS = 4.0
-"""...after so many of the smallest times from a share to its answer."""
+REPEAT_DELAYS, LEAST_REPEAT_S = 4.0, 0.2
+"""A share without an answer is repeated after so many of the smallest times from a share to its
+answer, and so long at least: the learner takes in no later one before it."""
+FIRST_REPEAT_S = 1.0
+"""...and after so long while that time is not known."""
 WEIGHTS_WAIT_S = 2.0
 """How long the learner may wait for new weights before it says that there are none."""
 CUT_S = 3.0
@@ -57,8 +57,8 @@ class Weights(NamedTuple):
     Attributes:
         updates: behind them.
         values: (parameters,) float32.
-        age_s: from the update to the arrival here; the way here is estimated as half of the
-            smallest round trip.
+        age_s: from the update to their leaving the learner, and the emulated way here; the link's
+            own time is not known.
     """
 
     updates: int
@@ -84,10 +84,11 @@ class Learned(NamedTuple):
 
 @dataclass
 class _Call:
-    """A call on its way, or begun."""
+    """A call on its way, or begun; `session` is the one in which it was made."""
 
     method: str
     arguments: tuple[Any, ...]
+    session: int | None
     seq: int | None = None
 
 
@@ -108,7 +109,8 @@ class Exchange:
         connected: whether the learner answers.
         since: when `connected` last changed, seconds.
         reason: why it is not connected; None if it is.
-        snapshots: answers to `ask_for_snapshot`.
+        wants_snapshot: ask the learner for all that is learned until it comes; set by the user.
+        snapshot: what came, as a message; taken, and set to None, by the user.
     """
 
     def __init__(
@@ -130,8 +132,7 @@ class Exchange:
         self._begun = False
         self._sent_at: dict[int, float] = {}
         self._version = 0
-        self._asked_weights: float | None = None
-        self._asked_join: float | None = None
+        self._asked: dict[str, float] = {}
         self._pause_s, self._try_at = FIRST_PAUSE_S, now
         self._heard = now
         self._learned: deque[Learned] = deque()
@@ -140,7 +141,8 @@ class Exchange:
         self.share = joining.config.learning.batch_size
         self.connected, self.since = False, now
         self.reason: str | None = "the learner has not been reached yet"
-        self.snapshots: deque[Bytes] = deque()
+        self.wants_snapshot = False
+        self.snapshot: Bytes | None = None
 
     @property
     def node_name(self) -> str:
@@ -148,22 +150,22 @@ class Exchange:
         return self._joining.node
 
     @property
+    def learns(self) -> bool:
+        """Whether the learner is reached, and has something to learn on."""
+        return self.connected and self._begun
+
+    @property
     def has_room(self) -> bool:
         """Whether another share may be sent."""
-        ready = self.connected and self._begun
-        return ready and len(self._node.under_way) < self.in_flight.limit
+        return self.learns and len(self._node.under_way) < self.in_flight.limit
 
     def send(self, settings: Settings, now: float) -> bool:
         """Make and send a share; whether there was one to make."""
-        sent = self._node.make(self.share, settings, now)
+        sent = self._node.make(self.share, settings)
         if sent is None:
             return False
         self._send(sent, now)
         return True
-
-    def ask_for_snapshot(self, now: float) -> None:
-        """Ask for all that is learned; it comes into `snapshots`, unless the link is cut."""
-        self._call(_Call("snapshot", ()), SMALL_BYTES, now)
 
     def advance(self, now: float) -> None:
         """Do all that is due: join, deliver, collect, repeat."""
@@ -176,10 +178,11 @@ class Exchange:
         for done, result in self._down.arrived(now):
             self._take(done, result, now)
         if self._welcome is None:
-            self._join(now)
+            if now >= self._try_at:
+                self._ask("join", (self._joining,), now)
         else:
+            self._ask_what_is_due(now)
             self._repeat(now)
-            self._ask_for_weights(now)
         waiting = bool(self._node.under_way) or self._welcome is None
         if self.connected and waiting and now - self._heard > self._patience_s:
             self._cut("no answer", now)
@@ -195,12 +198,6 @@ class Exchange:
         found, self._weights = self._weights, None
         return found
 
-    @property
-    def next_arrival(self) -> float | None:
-        """When the link delivers next, seconds; None: nothing is on its way."""
-        times = [each for each in (self._up.next_arrival, self._down.next_arrival) if each]
-        return min(times, default=None)
-
     # ---- what is due
 
     @property
@@ -214,72 +211,78 @@ class Exchange:
     def _send(self, sent: Sent, now: float) -> None:
         assert self._welcome is not None
         self._sent_at[sent.seq] = now
-        arguments = (self._joining.node, self._welcome.session, sent.block)
-        self._call(_Call("offer", arguments, sent.seq), len(sent.block), now)
+        session = self._welcome.session
+        call = _Call("offer", (self._joining.node, session, sent.block), session, sent.seq)
+        self._call(call, len(sent.block), now)
 
-    def _join(self, now: float) -> None:
-        waited = None if self._asked_join is None else now - self._asked_join
-        if now < self._try_at or (waited is not None and waited < self._patience_s):
+    def _ask_what_is_due(self, now: float) -> None:
+        if not self._begun:
+            self._ask("begin", (self._first_state,), now)
             return
-        self._asked_join = now
-        self._call(_Call("join", (self._joining,)), SMALL_BYTES, now)
+        self._ask("weights", (self._version, WEIGHTS_WAIT_S), now, WEIGHTS_WAIT_S)
+        if self.wants_snapshot:
+            self._ask("snapshot", (), now)
+
+    def _ask(
+        self, method: str, arguments: tuple[Any, ...], now: float, takes_s: float = 0.0
+    ) -> None:
+        """Make a call, unless it was made a moment ago and may yet be answered."""
+        asked = self._asked.get(method)
+        if asked is not None and now - asked < takes_s + self._patience_s:
+            return
+        self._asked[method] = now
+        # What is learned is copied only now: it is large.
+        said = tuple(each() if callable(each) else each for each in arguments)
+        session = None if self._welcome is None else self._welcome.session
+        self._call(_Call(method, said, session), sum(map(_size, said)) or SMALL_BYTES, now)
 
     def _repeat(self, now: float) -> None:
         """Send again what is neither being worked on nor answered in time."""
-        busy = {call.seq for call in self._calls.values()}
-        after = max(LEAST_REPEAT_S, REPEAT_DELAYS * self.in_flight.delay_s)
+        assert self._welcome is not None
+        session = self._welcome.session
+        busy = {call.seq for call in self._calls.values() if call.session == session}
+        delay_s = self.in_flight.delay_s
+        after = max(LEAST_REPEAT_S, REPEAT_DELAYS * delay_s) if delay_s else FIRST_REPEAT_S
         for sent in list(self._node.under_way.values()):
             if sent.seq not in busy and now - self._sent_at[sent.seq] > after:
                 self._send(sent, now)
-
-    def _ask_for_weights(self, now: float) -> None:
-        asked = self._asked_weights
-        if asked is not None and now - asked < WEIGHTS_WAIT_S + self._patience_s:
-            return
-        self._asked_weights = now
-        assert self._welcome is not None
-        arguments = (self._joining.node, self._version, WEIGHTS_WAIT_S)
-        self._call(_Call("weights", arguments), SMALL_BYTES, now)
 
     # ---- what comes back
 
     def _take(self, call: _Call, result: Any, now: float) -> None:
         self._node.counts.bytes_down += _size(result)
+        if call.session != (None if self._welcome is None else self._welcome.session):
+            # Of a session that is over: what it says, and why it failed, means nothing now.
+            return
+        self._asked.pop(call.method, None)
         if isinstance(result, BaseException):
-            self._fail(call, result, now)
+            self._fail(result, now)
             return
         self._heard = now
         if call.method == "join":
-            self._take_welcome(result, now)
+            self._take_welcome(result)
         elif call.method == "offer":
-            self._take_answer(call, result, now)
+            self._take_answer(result, now)
         elif call.method == "weights":
             self._take_weights(result)
         elif call.method == "snapshot":
-            self.snapshots.append(result)
+            self.wants_snapshot, self.snapshot = False, result
         elif call.method == "begin":
             self._begun = True
         if self._welcome is not None and not self.connected:
             self.connected, self.since, self.reason = True, now, None
             self._pause_s = FIRST_PAUSE_S
 
-    def _take_welcome(self, welcome: Welcome, now: float) -> None:
-        if self._welcome is not None and welcome.session <= self._welcome.session:
-            return
-        self._welcome, self._asked_join = welcome, None
+    def _take_welcome(self, welcome: Welcome) -> None:
+        self._welcome = welcome
+        self._asked.clear()
         self._node.begin_session()
         self._sent_at.clear()
         self.in_flight.forget()
-        self.share, self._begun = welcome.share, welcome.begun
-        self._version, self._asked_weights = 0, None
-        if not welcome.begun:
-            block = self._first_state()
-            self._call(_Call("begin", (block,)), len(block), now)
+        self.share, self._begun, self._version = welcome.share, welcome.begun, 0
 
-    def _take_answer(self, call: _Call, block: Bytes, now: float) -> None:
+    def _take_answer(self, block: Bytes, now: float) -> None:
         answer = unpack(block)
-        if self._welcome is None or call.arguments[1] != self._welcome.session:
-            return
         sent = self._node.answered(answer)
         if sent is None:
             return
@@ -291,7 +294,6 @@ class Exchange:
         ))
 
     def _take_weights(self, block: Bytes | None) -> None:
-        self._asked_weights = None
         if block is None:
             return
         message = unpack(block)
@@ -300,14 +302,12 @@ class Exchange:
         values = np.asarray(message.arrays["weights"])
         self._weights = Weights(int(message.values["updates"]), values, age_s)
 
-    def _fail(self, call: _Call, error: BaseException, now: float) -> None:
+    def _fail(self, error: BaseException, now: float) -> None:
         """A call has not worked: whatever the reason, the node joins anew."""
-        if call.method == "weights":
-            self._asked_weights = None
-        if call.method == "snapshot" and isinstance(error, UserError):
-            return
-        self._cut(str(error).strip().splitlines()[0] if str(error).strip() else repr(error), now)
-        self._welcome, self._asked_join = None, None
+        lines = str(error).strip().splitlines() or [repr(error)]
+        self._cut(lines[0], now)
+        self._welcome = None
+        self._asked.clear()
         self._try_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 

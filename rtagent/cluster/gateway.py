@@ -30,7 +30,7 @@ from rtagent.errors import UserError
 from rtagent.files.pruning import MIB
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
-from rtagent.learning.beginning import build_network, first_state, publish_initial
+from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
 from rtagent.learning.checkpointing import CheckpointWriter, note_version
 from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.replay.replay import Replay
@@ -53,9 +53,7 @@ NANO = 1e9
 
 def run(context: WorkerContext[LearnerRecord]) -> None:
     """The body of the gateway's process; returns when it is told to stop."""
-    if not context.world.weights.number:
-        with context.world.turns.hold(context.clock, context.beat):
-            publish_initial(context.world, context.config, context.resume)
+    publish_if_nobody_has(context)
     # Before Ray starts: its processes, the learner among them, inherit it.
     context.set_idle_priority()
     context.ready()
@@ -129,19 +127,20 @@ class Gateway:
         self._figures = LinkFigures(self._exchange, self._node, emulation)
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._checkpoints = CheckpointWriter(context, self._update, self._turns)
-        self._asked_state = False
         self._report_at = clock.now()
 
     def run(self) -> None:
         """Sample, send, apply and publish until told to stop."""
         clock = self._context.clock
+        # A predecessor may have been killed while it wrote.
+        self._record.writing = 0
         note_version(self._context)
         while self._beat():
             if not self.turn():
                 clock.sleep_until(clock.now() + IDLE_S)
         self._ask_for_state()
         end = clock.now() + LAST_STATE_S
-        while self._asked_state and clock.now() < end:
+        while self._exchange.wants_snapshot and clock.now() < end:
             self._context.beat()
             self.turn()
             clock.sleep_until(clock.now() + IDLE_S)
@@ -181,13 +180,10 @@ class Gateway:
         return Settings(learning.batch_size, learning.learning_rate, beta)
 
     def _ask_for_state(self) -> None:
-        if self._asked_state:
-            return
-        if not self._exchange.connected:
+        """For a checkpoint; while the learner is not reached there is none."""
+        self._exchange.wants_snapshot = self._exchange.learns
+        if not self._exchange.learns:
             self._checkpoints.refuse("the learner is not reached")
-            return
-        self._asked_state = True
-        self._exchange.ask_for_snapshot(self._context.clock.now())
 
     # ---- in
 
@@ -216,13 +212,10 @@ class Gateway:
 
     def _take_state(self) -> None:
         """Make what the learner has learned the state of this run, and a checkpoint of it."""
-        exchange = self._exchange
-        if not exchange.snapshots:
-            self._asked_state = self._asked_state and exchange.connected
+        block, self._exchange.snapshot = self._exchange.snapshot, None
+        if block is None:
             return
-        message = unpack(exchange.snapshots.pop())
-        exchange.snapshots.clear()
-        self._asked_state = False
+        message = unpack(block)
         parameters = self._context.blueprint.learned_parameters
         snapshot = snapshot_from(message.arrays, parameters)
         with self._turns.hold():

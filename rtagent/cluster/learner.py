@@ -43,6 +43,9 @@ PATIENCE_S = 0.25
 """How long the share of a node is waited for when others are there."""
 SILENT_S = 3.0
 """A node that has not been heard of for so long has no share."""
+FORGOTTEN_S = 60.0
+"""A node that has not been heard of for so long is forgotten when another joins."""
+
 
 @dataclass(frozen=True)
 class Joining:
@@ -68,13 +71,11 @@ class Welcome:
     """The answer to a `Joining`. Picklable.
 
     Attributes:
-        incarnation: of the learner.
         session: to be named in every message.
         begun: whether there is a state; if not, the node offers its own.
         share: transitions of a batch that the node is asked for.
     """
 
-    incarnation: str
     session: int
     begun: bool
     share: int
@@ -122,6 +123,7 @@ class ClusterLearner:
                 if self._resume and self._folder is not None:
                     self._restore(self._trainer)
             _check_same(joining, self._first)
+            self._forget(joining.node)
             self._sessions += 1
             shape = tuple(joining.blueprint.frame_shape)
             store = FrameStore(joining.slots, shape, joining.blueprint.frame_dtype)
@@ -132,7 +134,7 @@ class ClusterLearner:
             )
             self._changed.notify_all()
             return Welcome(
-                self.incarnation, self._sessions, self._trainer.begun, self._share(joining.node)
+                self._sessions, self._trainer.begun, self._share(joining.node)
             )
 
     def begin(self, block: Bytes) -> None:
@@ -251,6 +253,13 @@ class ClusterLearner:
         self._saved_at = now
         with self._training:
             return self._trainer.save(self._folder) if self._trainer.begun else None
+
+    def _forget(self, joining: str) -> None:
+        """End the last session of a node that joins, and those of nodes that are gone for long."""
+        long_ago = self._clock.now() - FORGOTTEN_S
+        for name, node in list(self._nodes.items()):
+            if name == joining or node.heard < long_ago:
+                self._nodes.pop(name).end()
 
     def _restore(self, trainer: Trainer) -> None:
         assert self._folder is not None

@@ -20,8 +20,8 @@ Bytes = npt.NDArray[np.uint8]
 
 ALIGNMENT = 64
 LENGTH_BYTES = 8
-KINDS = "biuf"
-"""Kinds of elements that may travel: truth values, integers, floating point."""
+KINDS = {"|b1", "|u1", "<i4", "<i8", "<f4", "<f8"}
+"""Elements that may travel, as numpy names them: no objects, and no word for numpy to interpret."""
 
 
 class MessageError(UserError):
@@ -81,9 +81,9 @@ def _unpack(block: Bytes) -> Message:
     values, described = json.loads(bytes(block[LENGTH_BYTES : LENGTH_BYTES + length]))
     at, arrays = _aligned(LENGTH_BYTES + length), {}
     for name, kind, shape in described:
-        dtype = np.dtype(str(kind))
-        if dtype.kind not in KINDS or any(not isinstance(n, int) or n < 0 for n in shape):
+        if kind not in KINDS or any(not isinstance(n, int) or n < 0 for n in shape):
             raise ValueError(f"an array {name!r} of {kind!r}, {shape!r}")
+        dtype = np.dtype(kind)
         size = dtype.itemsize * int(np.prod(shape, dtype=object))
         if at + size > len(block):
             raise ValueError(f"an array {name!r} that ends behind the last byte")

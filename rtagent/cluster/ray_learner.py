@@ -58,7 +58,7 @@ class LearnerActor:
         answer = await self._beside(self._learner.offer, node, session, block)
         return await asyncio.wrap_future(answer)
 
-    async def weights(self, node: str, known: int, wait_s: float) -> Bytes | None:
+    async def weights(self, known: int, wait_s: float) -> Bytes | None:
         """See `ClusterLearner.weights`; waits for newer ones."""
         if self._newer is None:
             self._loop, self._newer = asyncio.get_running_loop(), asyncio.Event()

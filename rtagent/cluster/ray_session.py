@@ -105,17 +105,9 @@ class LearnerHandle(Remote):
 
     def finished(self) -> list[tuple[Hashable, Any]]:
         """As `Remote` says."""
-        return self.wait(0.0)
-
-    def wait(self, timeout_s: float) -> list[tuple[Hashable, Any]]:
-        """The calls that have ended, after waiting for the first of them if there is none."""
         if not self._open:
             return []
-        done, _ = self._ray.wait(self._open, num_returns=1, timeout=timeout_s)
-        if done:
-            done, self._open = self._ray.wait(
-                self._open, num_returns=len(self._open), timeout=0.0
-            )
+        done, self._open = self._ray.wait(self._open, num_returns=len(self._open), timeout=0.0)
         return [(reference, self._result(reference)) for reference in done]
 
     def status(self) -> dict[str, Any]:

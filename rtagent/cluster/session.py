@@ -101,6 +101,12 @@ class Session:
             self._take_in(*due, now)
         return answer
 
+    def end(self) -> None:
+        """Refuse what has not been learned from: its node has joined anew, or is gone."""
+        waiting = [each.answer for each in self.queue]
+        for answer in [*waiting, *(answer for _, answer in self._early.values())]:
+            answer.set_exception(UserError("the session is over: join anew"))
+
     def _take_in(self, message: Message, answer: Future[Bytes], now: float) -> None:
         """Put frames into place, and the share into the queue."""
         seq, values = self._next_seq, message.values

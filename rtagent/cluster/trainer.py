@@ -16,14 +16,12 @@ import numpy.typing as npt
 import torch
 
 from rtagent.config import Config
-from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.learner_state import Arrays, LearnerState, Progress
-from rtagent.memory.weights import WeightBuffers
+from rtagent.memory.learner_state import Arrays, Progress
 from rtagent.storage import checkpoint as checkpoints
 
 Floats = npt.NDArray[np.float32]
@@ -45,23 +43,19 @@ class Trainer:
 
     def __init__(self, config: Config, blueprint: Blueprint, weights_every: int) -> None:
         learning = config.learning.model_copy(update={"publish_every": weights_every})
-        network = build_network(config, blueprint)
         generator = torch.Generator().manual_seed(config.run.seed)
-        parameters = blueprint.learned_parameters
-        state = LearnerState(_memory(LearnerState.size(parameters)), parameters)
-        acting = blueprint.parameters
-        self._weights = WeightBuffers(_memory(WeightBuffers.size(acting)), acting)
-        self._update = SharedUpdate(
-            algorithm_for(network, learning, generator), state, self._weights, learning
+        self._update = SharedUpdate.private(
+            build_network(config, blueprint), learning, generator
         )
-        self.parameters = parameters
+        self._begun = False
+        self.parameters = blueprint.learned_parameters
         self.signature = checkpoints.signature(config, blueprint)
         self._tensors = blueprint.learned_tensors
 
     @property
     def begun(self) -> bool:
         """Whether there is anything to learn on."""
-        return self._update.state.number > 0
+        return self._begun
 
     @property
     def progress(self) -> Progress:
@@ -71,13 +65,14 @@ class Trainer:
     @property
     def version(self) -> int:
         """Of the published weights; 0: none are published."""
-        info = self._weights.info()
+        info = self._update.weights.info()
         return 0 if info is None else info.version
 
     def begin(self, snapshot: Snapshot) -> None:
         """Learn on from a state."""
         put(snapshot, self._update.state)
         self._update.publish()
+        self._begun = True
 
     def learn(self, batch: Batch, learning_rate: float) -> tuple[float, Floats]:
         """One update.
@@ -93,18 +88,14 @@ class Trainer:
         if learning_rate != self._update.learning.learning_rate:
             changed = {"learning_rate": learning_rate}
             self._update.learning = self._update.learning.model_copy(update=changed)
-        progress = self._update.refresh()
-        assert progress is not None, "nobody else writes"
-        gradient = self._update.compute(batch, progress.updates)
-        if gradient.finite:
-            self._update.apply(gradient)
+        gradient = self._update.step(batch)
         return gradient.loss, gradient.errors.numpy(force=True)
 
     def published(self) -> tuple[int, int, Floats]:
         """Version, updates and values (parameters,) of the weights to act with, a copy."""
-        info = self._weights.info()
+        info = self._update.weights.info()
         assert info is not None, "published when learning begins"
-        values = self._weights.copies[self._weights.current][0].copy()
+        values = self._update.weights.copies[self._update.weights.current][0].copy()
         return info.version, info.updates, values
 
     def snapshot(self) -> Snapshot:
@@ -155,7 +146,3 @@ def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Sn
     weights, mean, square, target = (arrays[name].astype(np.float32) for name in names)
     progress = Progress(*(int(value) for value in arrays["progress"]))
     return Snapshot(Arrays(weights, mean, square), target, progress)
-
-
-def _memory(size: int) -> memoryview:
-    return memoryview(bytearray(size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -15,6 +16,10 @@ from rtagent.memory.world import World
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import build_learned
 from rtagent.storage import checkpoint as checkpoints
+
+if TYPE_CHECKING:
+    from rtagent.memory.process_metrics import LearnerRecord
+    from rtagent.processes.worker import WorkerContext
 
 
 def build_network(config: Config, blueprint: Blueprint) -> nn.Module:
@@ -44,6 +49,15 @@ def publish_initial(world: World, config: Config, resume: Path | None) -> None:
         counters = saved.counters
     acting = networks.flattened(network)[: world.blueprint.parameters]
     world.weights.publish(acting, WeightsInfo(counters.weights_version + 1, counters.updates))
+
+
+def publish_if_nobody_has(context: WorkerContext[LearnerRecord]) -> None:
+    """Publish the first weights; acting waits for them, and need not wait for anything else."""
+    world = context.world
+    if not world.weights.number:
+        with world.turns.hold(context.clock, context.beat):
+            if not world.weights.number:
+                publish_initial(world, context.config, context.resume)
 
 
 def first_state(

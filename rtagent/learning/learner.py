@@ -17,7 +17,7 @@ import torch
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
-from rtagent.learning.beginning import build_network, first_state, publish_initial
+from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
 from rtagent.learning.pace import Pace, importance_exponent
@@ -45,11 +45,7 @@ STREAM = 0x74643321
 
 def run(context: WorkerContext[LearnerRecord]) -> None:
     """The body of a learner process; returns when it is told to stop."""
-    # Acting waits for the first weights, and need not wait for the rest of this.
-    if not context.world.weights.number:
-        with context.world.turns.hold(context.clock, context.beat):
-            if not context.world.weights.number:
-                publish_initial(context.world, context.config, context.resume)
+    publish_if_nobody_has(context)
     context.set_idle_priority()
     Learner(context).run()
 

@@ -113,7 +113,7 @@ class Direct:
             return self._count
         try:
             if method == "weights":
-                result = self.learner.weights(arguments[1])
+                result = self.learner.weights(arguments[0])
             else:
                 result = getattr(self.learner, method)(*arguments)
         except Exception as error:

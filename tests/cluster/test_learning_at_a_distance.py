@@ -57,7 +57,9 @@ class Scene:
         losses: of every share that was answered, by node.
     """
 
-    def __init__(self, *edges: Edge, emulation: Emulation = NO_EMULATION) -> None:
+    def __init__(
+        self, *edges: Edge, emulation: Emulation = NO_EMULATION, seed: int = 3
+    ) -> None:
         self.clock = VirtualClock(100.0)
         self.learner = ClusterLearner(self.clock, None)
         self.remotes = [Direct(self.learner) for _ in edges]
@@ -65,7 +67,7 @@ class Scene:
         self.exchanges = [
             Exchange(
                 remote, each.node, each.joining, lambda each=each: first_state(each), emulation,  # type: ignore[misc]
-                random.Random(3).random, self.clock.now(),
+                random.Random(seed).random, self.clock.now(),
             )
             for remote, each in zip(self.remotes, edges, strict=True)
         ]
@@ -204,6 +206,45 @@ def test_a_learner_that_was_started_again_is_joined_anew(edge: Callable[..., Edg
     assert len(scene.updates) > count + 50
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_lost_it_begins_learns_and_hands_out_its_state(
+    edge: Callable[..., Edge], seed: int
+) -> None:
+    scene = Scene(edge(), emulation=Emulation(rtt_s=0.02, loss=0.3), seed=seed)
+    exchange = scene.exchanges[0]
+    for _ in range(200):
+        scene.run(1.0)
+        exchange.wants_snapshot = exchange.wants_snapshot or exchange.snapshot is None
+        if exchange.snapshot is not None and len(scene.weights) > 2:
+            return
+    raise AssertionError("a lost call was never repeated")
+
+
+def test_a_session_that_is_over_says_nothing(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge(), emulation=Emulation(rtt_s=1.0))
+    scene.run(8.0)
+    assert scene.weights
+    # What is on its way to the old learner, and comes back from it, is of no session any more.
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.run(12.0)
+    assert scene.remotes[0].calls.count("join") == 2
+    scene.weights.clear()
+    scene.run(5.0)
+    assert [each.updates for each in scene.weights] == sorted({w.updates for w in scene.weights})
+    assert len(scene.weights) > 1
+
+
+def test_who_is_gone_for_long_is_forgotten(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge(name="a"))
+    scene.run(1.0)
+    waits = scene.learner.offer("a", 1, scene.edges[0].node.make(8, scene.settings).block)  # type: ignore[union-attr]
+    scene.clock.advance(61.0)
+    scene.learner.join(edge(name="b").joining)
+    assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
+    with pytest.raises(UserError, match="join anew"):
+        waits.result(0)
+
+
 def test_a_cut_is_told_with_its_reason_and_its_beginning(edge: Callable[..., Edge]) -> None:
     scene = Scene(edge())
     scene.run(1.0)
@@ -259,8 +300,10 @@ def test_a_snapshot_holds_all_that_is_learned(edge: Callable[..., Edge]) -> None
     scene = Scene(edge())
     scene.run(1.0)
     asked_at = scene.updates[-1]
-    scene.exchanges[0].ask_for_snapshot(scene.clock.now())
+    scene.exchanges[0].wants_snapshot = True
     scene.run(0.05)
-    message = unpack(scene.exchanges[0].snapshots.pop())
+    assert scene.exchanges[0].snapshot is not None
+    assert not scene.exchanges[0].wants_snapshot
+    message = unpack(scene.exchanges[0].snapshot)
     assert message.arrays["progress"][0] >= asked_at
     assert (message.arrays["mean"] != 0).any()

@@ -50,8 +50,9 @@ def test_a_damaged_message_is_read_or_refused_and_nothing_else(at: int, value: i
         return
 
 
-def test_objects_do_not_travel() -> None:
+@pytest.mark.parametrize("kind", [b'"|O1"', b'"u1,"', b'[",1]', b"\"f'4\""])
+def test_other_kinds_of_elements_are_refused(kind: bytes) -> None:
     block = pack({}, {"a": np.zeros(8, np.uint8)})
-    text = bytes(block).replace(b'"|u1"', b'"|O1"', 1)
+    text = bytes(block).replace(b'"|u1"', kind, 1)
     with pytest.raises(MessageError):
         unpack(np.frombuffer(text, np.uint8).copy())
