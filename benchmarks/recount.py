@@ -30,7 +30,7 @@ from benchmarks.agreement import Found, OneOf, agrees, merged
 from benchmarks.daemon import RunningDaemon
 from benchmarks.recounted import NOT_RECOUNTED, of_moment, of_rows
 from benchmarks.recounted_episodes import against_windows
-from benchmarks.recounted_learning import evaluation
+from benchmarks.recounted_learning import evaluation, horizon_between
 from benchmarks.witness import EVERY_S, Witness
 
 CAPACITY = 20_000
@@ -147,6 +147,7 @@ class Run:
         ]
         found.append(evaluation(events))
         found.append(against_windows(after, config["r3"]["window"], before.at - DIVIDED_S))
+        found.append(horizon_between(before, after, config["r3"]))
         found.append({"learning.loss": OneOf(tuple(losses))})
         # Sentences about the figures.
         stats.pop("verdicts", None)
@@ -259,7 +260,7 @@ CONFIGURATIONS = {
     "rescaled": Configuration(("inference.injected_latency_ms=25",), rescaled),
     "horizons": Configuration(
         (
-            "learning.processes=3", "r3.mode=step", "r3.deadline_s=2", "r3.data_budget=4000",
+            "learning.processes=3", "r3.mode=step", "r3.deadline_s=2", "r3.data_budget=40000",
             "r3.memory_budget_mb=2000",
         ),
         horizons,

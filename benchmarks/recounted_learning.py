@@ -20,6 +20,8 @@ MEASURED_S = 20.0
 """Since the daemon measured its memory, at most: it does not while a process starts."""
 ACTING_S = 0.5
 """From an update to an action by its weights, at most."""
+OVER = ("met", "missed", "early-exit")
+"""The decisions that end a horizon."""
 
 
 def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
@@ -74,8 +76,7 @@ def samples(view: View, batch: int, applied: int) -> int | Between:
 
 def ended_samples(view: View) -> int:
     """Of the horizons that are over."""
-    over = ("met", "missed", "early-exit")
-    return sum(each.consumed for each in view.decisions if KINDS[each.kind] in over)
+    return sum(each.consumed for each in view.decisions if KINDS[each.kind] in OVER)
 
 
 def unaccounted(view: View) -> int:
@@ -183,9 +184,11 @@ def horizon(view: View, wanted: Mapping[str, Any]) -> Found:
     names = ("elapsed_s", "consumed", "time_ratio", "data_ratio")
     if not (view.horizon.mode and view.horizon.running):
         return dict.fromkeys((f"r3.{name}" for name in names), None)
-    over = [each for each in view.decisions if KINDS[each.kind] in ("met", "missed", "early-exit")]
+    over = [each for each in view.decisions if KINDS[each.kind] in OVER]
     consumed = max(each["samples_consumed"] for each in view.learners) - ended_samples(view)
-    used = Between(max(0, consumed - unaccounted(view)), consumed)
+    # One that has used its budget is over, though its end may not have been seen.
+    over_budget = consumed >= wanted["data_budget"]
+    used = Between(0 if over_budget else max(0, consumed - unaccounted(view)), consumed)
     found: Found = {
         "r3.consumed": used,
         "r3.data_ratio": Between(
@@ -200,6 +203,23 @@ def horizon(view: View, wanted: Mapping[str, Any]) -> Found:
             least_s / wanted["deadline_s"], passed_s / wanted["deadline_s"]
         )
     return found
+
+
+def horizon_between(before: View, after: View, wanted: Mapping[str, Any]) -> Found:
+    """What may be said of a horizon between two looks where one has ended meanwhile.
+
+    It is anything from the beginning of the next to the end of the one that was over.
+    """
+    meanwhile = after.decisions[len(before.decisions):]
+    if not any(KINDS[each.kind] in OVER for each in meanwhile):
+        return {}
+    budget, deadline_s = wanted["data_budget"], wanted["deadline_s"]
+    used = Between(0, budget + unaccounted(before))
+    passed = Between(0.0, deadline_s + LOOK_S)
+    return {
+        "r3.consumed": used, "r3.data_ratio": Between(0.0, used.high / budget),
+        "r3.elapsed_s": passed, "r3.time_ratio": Between(0.0, passed.high / deadline_s),
+    }
 
 
 def evaluation(events: Sequence[Mapping[str, Any]]) -> Found:
