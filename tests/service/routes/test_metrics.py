@@ -95,7 +95,7 @@ def test_a_cluster_with_its_nodes() -> None:
     assert found['rtagent_cluster_node_generated_total{node="robot-1"}'] == 61_440
     assert found["rtagent_cluster_emulated_round_trip_seconds"] == pytest.approx(0.2)
     stats["cluster"]["emulated"] = None
-    assert "emulated" not in prometheus_text(stats, {})
+    assert "cluster_emulated" not in prometheus_text(stats, {})
 
 
 def test_quantiles_share_one_help() -> None:
