@@ -57,8 +57,7 @@ class Weights(NamedTuple):
     Attributes:
         updates: behind them.
         values: (parameters,) float32.
-        age_s: from the update to their leaving the learner, and the emulated way here; the link's
-            own time is not known.
+        age_s: from the update to their leaving the learner, and half of the link's round trip.
     """
 
     updates: int
@@ -130,6 +129,7 @@ class Exchange:
         self._calls: dict[Hashable, _Call] = {}
         self._welcome: Welcome | None = None
         self._begun = False
+        self._repeated: set[int] = set()
         self._sent_at: dict[int, float] = {}
         self._version = 0
         self._asked: dict[str, float] = {}
@@ -202,7 +202,7 @@ class Exchange:
 
     @property
     def _patience_s(self) -> float:
-        return CUT_S + REPEAT_DELAYS * self.in_flight.delay_s
+        return CUT_S + REPEAT_DELAYS * self.in_flight.answer_s
 
     def _call(self, call: _Call, size: int, now: float) -> None:
         self._node.counts.bytes_up += size
@@ -241,10 +241,11 @@ class Exchange:
         assert self._welcome is not None
         session = self._welcome.session
         busy = {call.seq for call in self._calls.values() if call.session == session}
-        delay_s = self.in_flight.delay_s
-        after = max(LEAST_REPEAT_S, REPEAT_DELAYS * delay_s) if delay_s else FIRST_REPEAT_S
+        answer_s = self.in_flight.answer_s
+        after = max(LEAST_REPEAT_S, REPEAT_DELAYS * answer_s) if answer_s else FIRST_REPEAT_S
         for sent in list(self._node.under_way.values()):
             if sent.seq not in busy and now - self._sent_at[sent.seq] > after:
+                self._repeated.add(sent.seq)
                 self._send(sent, now)
 
     # ---- what comes back
@@ -278,6 +279,7 @@ class Exchange:
         self._asked.clear()
         self._node.begin_session()
         self._sent_at.clear()
+        self._repeated.clear()
         self.in_flight.forget()
         self.share, self._begun, self._version = welcome.share, welcome.begun, 0
 
@@ -286,9 +288,11 @@ class Exchange:
         sent = self._node.answered(answer)
         if sent is None:
             return
-        self.in_flight.answered(self._sent_at.pop(sent.seq), now)
-        self.share = int(answer.values["share"])
         values = answer.values
+        held_s = None if sent.seq in self._repeated else float(values["held_s"])
+        self._repeated.discard(sent.seq)
+        self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now)
+        self.share = int(values["share"])
         self._learned.append(Learned(
             sent, float(values["loss"]), int(values["updates"]), float(values["seconds"])
         ))
@@ -298,7 +302,8 @@ class Exchange:
             return
         message = unpack(block)
         self._version = int(message.values["version"])
-        age_s = float(message.values["age_s"]) + self._emulation.rtt_s / 2
+        round_trip_s = self.in_flight.delay_s or self._emulation.rtt_s
+        age_s = float(message.values["age_s"]) + round_trip_s / 2
         values = np.asarray(message.arrays["weights"])
         self._weights = Weights(int(message.values["updates"]), values, age_s)
 

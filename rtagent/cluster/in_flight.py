@@ -1,10 +1,12 @@
 """How many batches may be on their way at once: as many as keep the learner busy, and no more.
 
 What fills a link without queueing in it is its rate times its delay. Both are measured: the rate is
-the largest at which answers came, the delay the smallest from a batch to its answer, each over a
-window of time (as N. Cardwell et al., BBR: Congestion-Based Congestion Control, Communications of
-the ACM 60(2), 2017, doi:10.1145/3009824, estimate a path). A quarter more than that is allowed, so
-that a link, or a learner, that has become faster shows it.
+the largest at which answers came, the delay the smallest round trip of the link alone (from a batch
+to its answer, without the time that the learner says it held it), each over a window of time (as
+N. Cardwell et al., BBR: Congestion-Based Congestion Control, Communications of the ACM 60(2), 2017,
+doi:10.1145/3009824, estimate a path). A quarter more than that is allowed, so that a link that has
+become faster shows it; and, as the learner is no part of the link, what it works on and what waits
+there for its turn.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ MEMORY_S = 10.0
 RATE_DELAYS, LEAST_RATE_S, LEAST_ANSWERS = 4.0, 1.0, 3
 """A rate is that of the answers over so many delays, over so long, and of so many, at least."""
 LEAST = 2
-"""One batch that is learned from, and one that waits."""
+"""At the learner: one batch that is learned from, and one that waits."""
+SHORTEST_S = 1e-6
+"""A round trip that is measured as less: the two ends' clocks do not go quite alike."""
 
 
 def allowed(rate: float, delay_s: float, most: int) -> int:
@@ -26,10 +30,10 @@ def allowed(rate: float, delay_s: float, most: int) -> int:
 
     Args:
         rate: largest measured rate of answers, per second.
-        delay_s: smallest measured time from a batch to its answer.
+        delay_s: smallest measured round trip.
         most: bound of memory.
     """
-    return min(most, max(LEAST, 1 + math.ceil(GAIN * rate * delay_s)))
+    return min(most, LEAST + math.ceil(GAIN * rate * delay_s))
 
 
 class InFlight:
@@ -44,7 +48,9 @@ class InFlight:
 
     Attributes:
         limit: batches that may be on their way now.
-        delay_s: smallest of late; 0 before the first answer.
+        delay_s: smallest round trip of late, seconds; 0 before the first answer.
+        answer_s: smallest time from a batch to its answer of late, with what the learner held it
+            for, seconds; 0 before the first answer.
     """
 
     def __init__(self, most: int) -> None:
@@ -58,33 +64,41 @@ class InFlight:
         self._answers.clear()
         self._rates.clear()
         self.limit = LEAST
-        self.delay_s = 0.0
+        self.delay_s = self.answer_s = 0.0
+        self._answer_at = -math.inf
         self._delay_at = -math.inf
         self._drained_at: float | None = None
 
-    def answered(self, sent: float, now: float) -> None:
+    def answered(self, sent: float, held_s: float | None, now: float) -> None:
         """Take an answer into account.
 
         Args:
             sent: when the batch began its way, seconds.
+            held_s: from its arrival at the learner to the beginning of the answer's way; None: the
+                batch was sent more than once, so nobody knows how long which of them travelled (P.
+                Karn and C. Partridge, Improving Round-Trip Time Estimates in Reliable Transport
+                Protocols, SIGCOMM 1987, doi:10.1145/55482.55484).
             now: when the answer came.
         """
-        self._note_delay(sent, now)
+        if held_s is not None:
+            self._note_delay(sent, max(SHORTEST_S, now - sent - held_s), now)
         self._note_rate(now)
+        took, old = now - sent, now - self._answer_at > MEMORY_S
+        if took <= self.answer_s or not self.answer_s or old:
+            self.answer_s, self._answer_at = took, now
         if self._drained_at is not None or not self._rates:
             self.limit = LEAST
         else:
             rate = max(rate for _, rate in self._rates)
             self.limit = allowed(rate, self.delay_s, self._most)
 
-    def _note_delay(self, sent: float, now: float) -> None:
-        delay = now - sent
+    def _note_delay(self, sent: float, delay: float, now: float) -> None:
         drained = self._drained_at is not None and sent >= self._drained_at
         if delay <= self.delay_s or not self.delay_s or drained:
             self.delay_s, self._delay_at, self._drained_at = delay, now, None
         elif self._drained_at is None and now - self._delay_at > MEMORY_S:
-            # What is on its way now is answered within its delay.
-            self._drained_at = now + delay
+            # What is on its way now is answered within the time that this batch took.
+            self._drained_at = 2 * now - sent
 
     def _note_rate(self, now: float) -> None:
         # Over less than some delays it would be chance how many answers fall into it.

@@ -328,11 +328,15 @@ class ClusterLearner:
         at, answers = 0, []
         with self._changed:
             self._batches += 1
+            now = self._clock.now()
             for name, node, share in parts:
                 count = len(share.columns["actions"])
                 node.learned += count
                 own = np.asarray(errors[at : at + count], np.float32)
-                said = {**values, "seq": share.seq, "share": self._share(name)}
+                said = {
+                    **values, "seq": share.seq, "share": self._share(name),
+                    "held_s": now - share.came,
+                }
                 answers.append((share.answer, pack(said, {"errors": own})))
                 at += count
         for answer, block in answers:

@@ -32,11 +32,13 @@ class Share:
 
     Attributes:
         seq: its number.
+        came: when it came, seconds: what the learner holds it for is no time of the link.
         columns: arrays (n, ...) by the names of `Batch`.
         answer: for the node.
     """
 
     seq: int
+    came: float
     columns: dict[str, Any]
     answer: Future[Bytes]
 
@@ -71,7 +73,7 @@ class Session:
         self.rate = 0.0
         self._store = store
         self._next_seq = 0
-        self._early: dict[int, tuple[Message, Future[Bytes]]] = {}
+        self._early: dict[int, tuple[Message, Future[Bytes], float]] = {}
         self._answers: dict[int, Future[Bytes]] = {}
         self._mark: tuple[float, int] | None = None
 
@@ -96,27 +98,27 @@ class Session:
         if seq < self._next_seq or len(self._early) >= MOST_EARLY:
             raise UserError(f"share {seq} is not expected: join anew")
         answer: Future[Bytes] = Future()
-        self._early[seq] = message, answer
+        self._early[seq] = message, answer, now
         while (due := self._early.pop(self._next_seq, None)) is not None:
-            self._take_in(*due, now)
+            self._take_in(*due)
         return answer
 
     def end(self) -> None:
         """Refuse what has not been learned from: its node has joined anew, or is gone."""
         waiting = [each.answer for each in self.queue]
-        for answer in [*waiting, *(answer for _, answer in self._early.values())]:
+        for answer in [*waiting, *(answer for _, answer, _ in self._early.values())]:
             answer.set_exception(UserError("the session is over: join anew"))
 
-    def _take_in(self, message: Message, answer: Future[Bytes], now: float) -> None:
+    def _take_in(self, message: Message, answer: Future[Bytes], came: float) -> None:
         """Put frames into place, and the share into the queue."""
         seq, values = self._next_seq, message.values
         self._next_seq += 1
         self._answers[seq] = answer
         self._answers.pop(seq - KEPT_ANSWERS, None)
-        self._note_generated(int(values["generated"]), now)
+        self._note_generated(int(values["generated"]), self.heard)
         self.batch_size = int(values["batch_size"])
         self.learning_rate = float(values["learning_rate"])
-        self.queue.append(Share(seq, _columns(message, self._store), answer))
+        self.queue.append(Share(seq, came, _columns(message, self._store), answer))
 
     def _note_generated(self, generated: int, now: float) -> None:
         self.generated = generated

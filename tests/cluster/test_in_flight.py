@@ -10,8 +10,8 @@ from rtagent.cluster.in_flight import LEAST, InFlight, allowed
 
 
 def test_the_rule() -> None:
-    assert allowed(100.0, 0.2, most=64) == 26
-    assert allowed(100.0, 0.001, most=64) == LEAST
+    assert allowed(100.0, 0.2, most=64) == LEAST + 25
+    assert allowed(100.0, 0.0, most=64) == LEAST
     assert allowed(1000.0, 1.0, most=64) == 64
 
 
@@ -20,13 +20,14 @@ def drive(
 ) -> float:
     """Keep the allowed number on their way to a learner that needs `work` for each; answers/s."""
     now, free, answered, end = start, start, 0, start + seconds
-    under_way: list[tuple[float, float]] = []
+    under_way: list[tuple[float, float, float]] = []
     while now < end:
         while len(under_way) < in_flight.limit:
-            free = max(free, now + round_trip / 2) + work
-            heapq.heappush(under_way, (free + round_trip / 2, now))
-        now, sent = heapq.heappop(under_way)
-        in_flight.answered(sent, now)
+            came = now + round_trip / 2
+            free = max(free, came) + work
+            heapq.heappush(under_way, (free + round_trip / 2, now, free - came))
+        now, sent, held = heapq.heappop(under_way)
+        in_flight.answered(sent, held, now)
         answered += now > start + seconds / 2
     return answered / (seconds / 2)
 
@@ -36,7 +37,8 @@ def test_a_path_that_has_become_longer_is_noticed() -> None:
     drive(in_flight, 0.02, work=0.02, seconds=5.0)
     before = in_flight.limit
     assert drive(in_flight, 0.2, work=0.02, seconds=60.0, start=5.0) > 40.0
-    assert before < in_flight.limit <= 2 + 1.25 * 0.24 / 0.02
+    assert before < in_flight.limit <= LEAST + 1 + 1.25 * 0.2 / 0.02
+    assert in_flight.delay_s == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("round_trip", [0.0, 0.02, 0.2])
@@ -45,8 +47,10 @@ def test_the_delay_is_hidden(round_trip: float) -> None:
     rate = drive(in_flight, round_trip, work=0.02, seconds=20.0)
     # Now and then the path is emptied, to see how long it is.
     assert rate == pytest.approx(1 / 0.02, rel=0.05)
-    # What the path holds while one batch waits for another, and a quarter.
-    assert in_flight.limit <= 2 + 1.25 * (round_trip + 2 * 0.02) / 0.02
+    # What the path holds and a quarter, and what the learner holds.
+    assert in_flight.limit <= LEAST + 1 + 1.25 * round_trip / 0.02
+    # However long the learner works, and whatever waits for it: the path alone.
+    assert in_flight.delay_s == pytest.approx(round_trip, abs=2e-6)
 
 
 def test_after_a_cut_it_begins_anew() -> None:

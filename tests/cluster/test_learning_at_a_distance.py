@@ -156,6 +156,22 @@ def test_behind_a_slow_lossy_link_nothing_is_learned_twice(
         assert scene.remotes[0].calls.count("offer") <= world.node.counts.shipped / 8
 
 
+@pytest.mark.parametrize("wait_s", [0.0, 0.3])
+def test_round_trip_and_age_are_those_of_the_link_alone(
+    edge: Callable[..., Edge], wait_s: float
+) -> None:
+    scene = Scene(edge(), emulation=Emulation(rtt_s=0.1))
+    for _ in range(10):
+        # Meanwhile the learner holds what has come.
+        scene.run(wait_s, learn=False)
+        scene.run(1.0)
+    link = scene.exchanges[0].in_flight
+    assert link.delay_s == pytest.approx(0.1, abs=2 * STEP_S)
+    assert link.answer_s >= link.delay_s
+    # Weights are fetched as soon as they are there, and half of a round trip on their way.
+    assert min(each.age_s for each in scene.weights[2:]) == pytest.approx(0.05, abs=3 * STEP_S)
+
+
 def test_frames_that_the_learner_has_do_not_travel(edge: Callable[..., Edge]) -> None:
     small, large = edge(name="a", slots=64), edge(name="b", slots=1024)
     for each in (small, large):

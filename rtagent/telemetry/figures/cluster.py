@@ -10,7 +10,6 @@ from rtagent.telemetry.figures.declaration import MS, RATIO, SHARE, Figure, coun
 NOT_BEGUN = "before the gateway has begun"
 NOTHING_LEARNED = "before the first batch was learned from"
 NO_BATCH = "no batch was learned from in the last 10 s"
-NO_ANSWER = "no call was answered in the last 10 s"
 NO_WEIGHTS = "before weights have come"
 NO_FRAME = "before the first batch was sent"
 NOT_PRIORITIZED = f"{NO_BATCH}, or sampling is not prioritized"
@@ -91,8 +90,8 @@ class Cluster:
         "Mean priority of the transitions learned from in the last 10 s (p_s).", 0.40, "priority",
         "cluster_priority_sampled_mean", names=("Priority, learned from",), none=NOT_PRIORITIZED)]
     weights_age_s: Annotated[float | None, Figure(
-        "Age of the newest weights when they left the learner, and the emulated way here; the "
-        "link's own time is not in it.", 0.35, "s", "cluster_weights_age_seconds",
+        "Age of the newest weights on arrival: from their update to their leaving the learner, and "
+        "half of the round trip.", 0.35, "s", "cluster_weights_age_seconds",
         names=("Age of weights on arrival",), none=NO_WEIGHTS)]
     cache_hits: Annotated[float | None, Figure(
         "Share of the frames of batches that did not travel, as the learner still had them.", 0.31,
@@ -101,7 +100,7 @@ class Cluster:
         "Priorities that came for transitions whose frames had been overwritten.", 17,
         metric="cluster_stale_priorities_total", names=("Priorities too late",))]
     round_trip_ms: Annotated[float | None, Figure(
-        "Smallest time of late from a batch to its answer: the link twice, and the update.",
-        201.3, MS, "cluster_round_trip_seconds", names=("Batches in flight, answered after",),
-        none=NO_ANSWER)]
+        "Smallest time of late from a batch to its answer, without the time that the learner held "
+        "it: the link alone, there and back.", 201.3, MS, "cluster_round_trip_seconds",
+        names=("Batches in flight, round trip",), none=NO_BATCH)]
     emulated: Emulated | None
