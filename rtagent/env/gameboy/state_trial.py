@@ -6,7 +6,9 @@ segmentation fault, or keep it busy for ever.
 Why it is correct. The process is a copy of this one, with the same machine in it, and so nothing
 has to be started or loaded for it. It calls the emulator and nothing else, takes no lock that
 another thread of this process may have held, and ends without cleaning up. Whatever it does, it
-does to its own copy; the kernel's alarm clock ends it when it hangs.
+does to its own copy. The kernel ends it when it has used the processor for too long: an emulator
+that hangs does, and one that has to wait for a processor of a busy machine does not. Another timer
+ends whatever sleeps.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from rtagent.errors import UserError
 FRAMES = 60
 """Run after each state: most that crash do so when they are loaded, the others soon after."""
 LONGEST_S = 5.0
+"""Of the processor's time."""
 LONGEST_EACH_S = 0.5
 """Beyond `LONGEST_S`, for each state."""
+PATIENCE = 10
+"""Times as long may pass on the clock."""
 
 _FATAL = (
     signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGALRM,
+    signal.SIGPROF,
 )
 
 
@@ -63,7 +69,7 @@ def _tried(machine: Machine, states: Sequence[bytes]) -> str:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         raise
-    if code == -signal.SIGALRM:
+    if code in (-signal.SIGALRM, -signal.SIGPROF):
         return "the emulator hangs"
     return "" if not code else "the emulator crashes"
 
@@ -77,7 +83,9 @@ def _try(machine: Machine, states: Sequence[bytes]) -> None:
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        signal.setitimer(signal.ITIMER_REAL, LONGEST_S + LONGEST_EACH_S * len(states))
+        longest_s = LONGEST_S + LONGEST_EACH_S * len(states)
+        signal.setitimer(signal.ITIMER_PROF, longest_s)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE * longest_s)
         picture = machine.screen()
         for state in states:
             try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from rtagent.env.gameboy import state_trial
 from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.game import BOOT_FRAMES, Game
+from rtagent.env.gameboy.machine import Machine, Snapshot
 from rtagent.env.gameboy.pyboy_machine import PyBoyMachine
 from rtagent.env.gameboy.rom_file import padded
 from rtagent.env.gameboy.state_trial import check_states
@@ -64,6 +67,30 @@ def test_the_state_that_does_harm_is_named(
     with pytest.raises(UserError, match=f"the start second is damaged.*the emulator {fault}"):
         check_states(machine, {"first": good, "second": damage(good)})
     machine.step()
+
+
+class Waiting:
+    """A machine that waits instead of computing."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        time.sleep(0.1)
+
+    def step(self) -> None: ...
+
+    def screen(self) -> bytes:
+        return b""
+
+    snapshot = screen
+
+
+@pytest.mark.parametrize(("patience", "fault"), [(10, ""), (1, "the emulator hangs")])
+def test_a_busy_machine_is_no_emulator_that_hangs(
+    patience: int, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_trial, "LONGEST_S", 0.05)
+    monkeypatch.setattr(state_trial, "LONGEST_EACH_S", 0.0)
+    monkeypatch.setattr(state_trial, "PATIENCE", patience)
+    assert state_trial._tried(cast(Machine, Waiting()), [b""]) == fault
 
 
 def test_states_that_do_harm_together_are_named_together(
