@@ -1,0 +1,51 @@
+"""Random graphs of tasks, with whole numbers as times."""
+
+from __future__ import annotations
+
+import random
+
+from rtagent.placement.problem import Problem, Task, Unit
+
+UNITS = (
+    Unit("cpu:0", "float32"), Unit("cpu:0", "bfloat16"), Unit("cpu:1", "float32"),
+    Unit("cpu:1", "bfloat16"),
+)
+
+
+def random_problem(seed: int, tasks: int, units: int = 4) -> Problem:
+    """A graph with transfers, ties, units that cannot run a task, and sometimes little memory."""
+    draw = random.Random(seed)
+    made: list[Task] = []
+    for number in range(tasks):
+        times: list[float | None] = [float(draw.randint(0, 20)) for _ in range(units)]
+        if draw.random() < 0.3:
+            times[draw.randrange(units)] = None
+        if units == 1:
+            times = [float(draw.randint(0, 20))]
+        after = tuple(each for each in range(number) if draw.random() < 0.3)
+        free = [each for each in range(number) if made[each].unit_of is None]
+        tie = draw.choice(free) if free and draw.random() < 0.3 else None
+        same_unit = tie is not None and draw.random() < 0.5
+        if same_unit:
+            times = [
+                None if mine is None or its is None else mine
+                for mine, its in zip(times, made[tie or 0].times, strict=True)
+            ]
+            same_unit = any(time is not None for time in times)
+        if not any(time is not None for time in times):
+            times = [1.0] * units
+        made.append(Task(
+            f"task {number}", tuple(times), after, unit_of=tie if same_unit else None,
+            precision_of=None if same_unit else tie, output_mb=float(draw.randint(0, 2)),
+            memory_mb=float(draw.randint(0, 5)),
+        ))
+    handover = tuple(
+        tuple(0.0 if UNITS[u].processor == UNITS[v].processor else float(draw.randint(0, 4))
+              for v in range(units))
+        for u in range(units)
+    )
+    each = tuple(tuple(float(u // 2 != v // 2) for v in range(units)) for u in range(units))
+    capacity = {}
+    if units > 2 and draw.random() < 0.3:
+        capacity["cpu:1"] = float(draw.randint(0, 3 * tasks))
+    return Problem(UNITS[:units], tuple(made), handover, each, capacity)

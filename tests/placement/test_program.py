@@ -1,0 +1,196 @@
+"""The program against brute force, and against another solver that knows nothing of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, permutations, product
+
+import pytest
+from ortools.sat.python import cp_model
+
+from rtagent.placement import program
+from rtagent.placement.heuristic import best_single, first_plan, single_plan
+from rtagent.placement.problem import NoPlan, Plan, Problem, Task, Unit, critical_path, schedule
+from rtagent.placement.program import solve
+from tests.placement.graphs import UNITS, random_problem
+
+
+def assert_keeps_every_rule(problem: Problem, plan: Plan) -> None:
+    for number, task in enumerate(problem.tasks):
+        mine = plan.placed[number]
+        assert mine.end_us == pytest.approx(mine.start_us + problem.time_us(number, mine.unit))
+        for before in task.after:
+            its = plan.placed[before]
+            moved = problem.transfer_us(before, its.unit, mine.unit)
+            assert mine.start_us >= its.end_us + moved - 1e-9
+    units = {number: placed.unit for number, placed in enumerate(plan.placed)}
+    assert all(problem.fits(units, number, unit) for number, unit in units.items())
+    for processor in problem.processors:
+        mine_here = [
+            n for n, placed in enumerate(plan.placed)
+            if problem.units[placed.unit].processor == processor
+        ]
+        spans = sorted((plan.placed[n].start_us, plan.placed[n].end_us) for n in mine_here)
+        assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(spans))
+        used = sum(problem.tasks[n].memory_mb for n in mine_here)
+        assert used <= problem.capacity_mb.get(processor, used)
+
+
+def brute_force(problem: Problem) -> float | None:
+    """The length of the shortest plan, by trying them all."""
+    numbers = range(len(problem.tasks))
+    orders = [
+        order for order in permutations(numbers)
+        if all(order.index(b) < order.index(n) for n in numbers for b in problem.tasks[n].after)
+    ]
+    lengths = []
+    for units in product(*(problem.usable(n) for n in numbers)):
+        assigned = dict(enumerate(units))
+        if not all(problem.fits(assigned, n, unit) for n, unit in assigned.items()):
+            continue
+        used = dict.fromkeys(problem.processors, 0.0)
+        for n, unit in assigned.items():
+            used[problem.units[unit].processor] += problem.tasks[n].memory_mb
+        if any(used[p] > limit for p, limit in problem.capacity_mb.items()):
+            continue
+        for order in orders:
+            priority = [float(order.index(n)) for n in numbers]
+            lengths.append(schedule(problem, list(units), priority).length_us)
+    return min(lengths, default=None)
+
+
+def by_constraint_programming(problem: Problem) -> float | None:
+    """The same with CP-SAT: optional intervals that do not overlap on a processor."""
+    model = cp_model.CpModel()
+    horizon = 10_000
+    starts, ends, runs = [], [], []
+    on: dict[str, list[cp_model.IntervalVar]] = {p: [] for p in problem.processors}
+    for number in range(len(problem.tasks)):
+        start, end = (model.new_int_var(0, horizon, f"{e}{number}") for e in "se")
+        mine = {}
+        for unit in problem.usable(number):
+            mine[unit] = model.new_bool_var(f"x{number},{unit}")
+            on[problem.units[unit].processor].append(model.new_optional_interval_var(
+                start, int(problem.time_us(number, unit)), end, mine[unit], f"i{number},{unit}"
+            ))
+        model.add_exactly_one(mine.values())
+        starts.append(start), ends.append(end), runs.append(mine)
+    for intervals in on.values():
+        model.add_no_overlap(intervals)
+    for number, task in enumerate(problem.tasks):
+        for before in task.after:
+            for (u, left), (v, right) in product(runs[before].items(), runs[number].items()):
+                moved = int(problem.transfer_us(before, u, v))
+                model.add(starts[number] >= ends[before] + moved).only_enforce_if(left, right)
+        for u, v in product(range(len(problem.units)), repeat=2):
+            unlike = problem.units[u].precision != problem.units[v].precision
+            for leader, apart in ((task.unit_of, u != v), (task.precision_of, unlike)):
+                if leader is not None and apart and u in runs[leader] and v in runs[number]:
+                    model.add_at_most_one(runs[leader][u], runs[number][v])
+    for processor, limit in problem.capacity_mb.items():
+        model.add(sum(
+            int(problem.tasks[n].memory_mb) * run for n, mine in enumerate(runs)
+            for unit, run in mine.items() if problem.units[unit].processor == processor
+        ) <= int(limit))
+    length = model.new_int_var(0, horizon, "T")
+    model.add_max_equality(length, ends)
+    model.minimize(length)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    if solver.solve(model) != cp_model.OPTIMAL:
+        return None
+    return float(solver.objective_value)
+
+
+@pytest.mark.parametrize("seed", range(30, 50))
+def test_no_plan_is_shorter_by_brute_force(seed: int) -> None:
+    problem = random_problem(seed, tasks=4, units=2 + seed % 3)
+    expected = brute_force(problem)
+    if expected is None:
+        with pytest.raises(NoPlan):
+            solve(problem)
+        return
+    plan = solve(problem, limit_s=60.0)
+    assert plan.proven
+    assert plan.length_us == pytest.approx(expected)
+    assert_keeps_every_rule(problem, plan)
+
+
+@pytest.mark.parametrize("seed", [*range(100, 110), 191, 2024])
+def test_no_plan_is_shorter_by_constraint_programming(seed: int) -> None:
+    problem = random_problem(seed, tasks=7)
+    expected = by_constraint_programming(problem)
+    if expected is None:
+        with pytest.raises(NoPlan):
+            solve(problem)
+        return
+    plan = solve(problem, limit_s=60.0)
+    assert plan.proven
+    assert plan.length_us == pytest.approx(expected)
+    assert_keeps_every_rule(problem, plan)
+    assert solve(problem, limit_s=60.0) == plan, "the same in every call"
+
+
+def test_a_successor_waits_for_all_of_its_predecessor() -> None:
+    """As Eq. 5 is printed, without S_i, the third task could start at 10."""
+    tasks = tuple(Task(str(n), (10.0,), (n - 1,) if n else ()) for n in range(3))
+    plan = solve(Problem((Unit("cpu:0", "float32"),), tasks))
+    assert [placed.start_us for placed in plan.placed] == [0.0, 10.0, 20.0]
+
+
+def test_without_time_the_best_plan_so_far_is_named_as_such() -> None:
+    problem = random_problem(7, tasks=40)
+    plan = solve(replace(problem, capacity_mb={}), limit_s=0.0)
+    assert not plan.proven
+    assert_keeps_every_rule(replace(problem, capacity_mb={}), plan)
+
+
+def test_a_solver_that_fails_leaves_the_simple_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = replace(random_problem(3, tasks=5), capacity_mb={})
+    monkeypatch.setattr(program._Program, "solve", lambda self, limit_s: None)
+    assert solve(problem) == first_plan(problem)
+    monkeypatch.setattr(program, "first_plan", lambda problem: None)
+    with pytest.raises(NoPlan, match="no plan was found within 2 s"):
+        solve(problem)
+
+
+def test_what_runs_nowhere_has_no_plan() -> None:
+    problem = Problem(UNITS[:2], (Task("conv1 forward", (None, None)),))
+    with pytest.raises(NoPlan, match="conv1 forward cannot run on any unit"):
+        solve(problem)
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    assert solve(Problem(UNITS, ())).length_us == 0.0
+
+
+def test_the_best_single_processor_chooses_a_precision_for_each_tie() -> None:
+    tasks = (
+        Task("f", (10.0, 6.0, 30.0, 30.0)),
+        Task("b", (20.0, 30.0, 30.0, 30.0), (0,), precision_of=0),
+        Task("head", (1.0, None, 1.0, None), (1,)),
+    )
+    problem = Problem(UNITS, tasks)
+    plan = best_single(problem)
+    assert [placed.unit for placed in plan.placed] == [0, 0, 0]
+    assert plan.length_us == 31.0
+    elsewhere = replace(problem, tasks=(Task("f", (None, None, 1.0, 1.0)),))
+    assert single_plan(elsewhere, "cpu:0") is None
+    with pytest.raises(NoPlan, match="no single processor"):
+        best_single(replace(problem, tasks=(
+            Task("f", (1.0, None, None, None)), Task("g", (None, None, 1.0, None)),
+        )))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_critical_path_is_as_long_as_the_plan(seed: int) -> None:
+    problem = replace(random_problem(seed, tasks=8), capacity_mb={})
+    plan = first_plan(problem)
+    assert plan is not None
+    path = critical_path(problem, plan)
+    assert plan.placed[path[0]].start_us == 0.0
+    assert plan.placed[path[-1]].end_us == plan.length_us
+    for before, task in pairwise(path):
+        moved = problem.transfer_us(before, plan.placed[before].unit, plan.placed[task].unit)
+        ends = plan.placed[before].end_us
+        assert plan.placed[task].start_us in (ends, ends + moved)
