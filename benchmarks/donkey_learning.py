@@ -215,7 +215,7 @@ def learned_policy(config: Config, path: Path, adapter: Adapter) -> Values:
     policy = ActingPolicy(config.policy, *spaces, head_of(config.learning, adapter.action_space))
     policy.load(flattened(part))
     policy.warm_up()
-    return policy.values
+    return policy.greedy
 
 
 def load(overrides: list[str]) -> Config:

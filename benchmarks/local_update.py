@@ -48,7 +48,7 @@ class LocalUpdate:
         self.network = self.algorithm.network
         self.updates = 0
         self._learning = learning
-        self._parts = self._split()
+        self._parts = [list(part.parameters()) for part in self.algorithm.parts]
         self._optimizers = [
             torch.optim.Adam(part, lr=learning.learning_rate, fused=True) for part in self._parts
         ]
@@ -68,14 +68,6 @@ class LocalUpdate:
             self.updates += 1
             self._follow()
         return UpdateResult(loss, norm, finite, errors)
-
-    def _split(self) -> list[list[nn.Parameter]]:
-        """The parameters that are updated together."""
-        parameters = list(self.network.parameters())
-        if self.algorithm.delay == 1:
-            return [parameters]
-        acting = list(self.algorithm.acting.parameters())
-        return [parameters[len(acting) :], acting]
 
     def _follow(self) -> None:
         tau, online = self.algorithm.target_tau, self.network.state_dict()

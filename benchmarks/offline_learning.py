@@ -116,7 +116,7 @@ class Offline:
         network = build_learned(config.policy, *made_for, config.learning)
         self.update = self.learner(network, config.learning)
         self.acting = networks.ActingPolicy(config.policy, *made_for, head)
-        self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy)
+        self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy, head)
         self.published = acting_part(self.update.network)
         self.replay = Replay(self.frames, self.ledger, config.learning)
         self.rng = np.random.default_rng(config.run.seed)

@@ -1,11 +1,13 @@
 """Our algorithms and Stable-Baselines3's on the same world: the same curve?
 
 No wall clock: the world waits for the agent, on both sides. `cartpole` compares ours of the DQN
-family with their DQN on CartPole-v1, `pendulum` our TD3 with theirs on Pendulum-v1. Both sides have
-the same network (two hidden layers), Adam, replay, discount, exploration and as many updates;
-n_step is 1, and the target networks follow alike. All sides of a seed run one after the other.
+family with their DQN on CartPole-v1; `pendulum`, `pendulum-ddpg` and `pendulum-sac` ours of that
+name, TD3 the first, with theirs on Pendulum-v1. Both sides have the same network (two hidden
+layers), Adam, replay, discount, exploration and as many updates; n_step is 1, and the target
+networks follow alike. All sides of a seed run one after the other. `--quick` runs two seeds, on
+Pendulum of half as many steps.
 
-    python -m benchmarks.reference [--world cartpole|pendulum] [--seeds 5] [--steps N] [--json]
+    python -m benchmarks.reference [--world NAME] [--seeds 5] [--steps N] [--quick] [--json]
 
 For each side and seed: the mean return of the last 20 training episodes, exploration included, and
 the steps until 20 successive episodes first reached a mean that counts as solved. A side passes if
@@ -30,7 +32,7 @@ from benchmarks.offline_learning import Offline
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
-from rtagent.learning.algorithms.td3 import TARGET_TAU
+from rtagent.learning.algorithms.actor_critic import TARGET_TAU
 
 OVER_EPISODES = 20
 STEPS_PER_UPDATE = 2
@@ -42,7 +44,7 @@ TARGET_PERIOD = 100
 WIDTH = 2
 """Of the mlp: 128 units per layer."""
 NOISE = 0.1
-"""TD3: standard deviation of the exploration, in units of half an action's range."""
+"""TD3, DDPG: standard deviation of the exploration, in units of half an action's range."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class World:
         ours: names of ours.
         solved: mean return that counts as solved.
         steps: per seed.
+        quick_steps: per seed, if it must be quick.
         steps_per_update: for both sides.
         config: ours, from an algorithm and a seed.
         agent: theirs, from a world, the steps and a seed.
@@ -78,6 +81,7 @@ class World:
     ours: tuple[str, ...]
     solved: float
     steps: int
+    quick_steps: int
     steps_per_update: int
     config: Callable[[str, int], Config]
     agent: Callable[[gym.Env[Any, Any], int, int], Any]
@@ -174,29 +178,48 @@ def their_dqn(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
     )
 
 
-def their_td3(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
-    """Stable-Baselines3's TD3 with the settings of `pendulum_config`."""
-    from stable_baselines3 import TD3
-    from stable_baselines3.common.noise import NormalActionNoise
+def their_actor_critic(name: str) -> Callable[[gym.Env[Any, Any], int, int], Any]:
+    """Stable-Baselines3's TD3, DDPG or SAC with the settings of `pendulum_config`."""
 
-    learning = pendulum_config("td3", seed).learning
-    return TD3(
-        "MlpPolicy", world, device="cpu", seed=seed,
-        learning_rate=learning.learning_rate, gamma=learning.gamma, tau=TARGET_TAU,
-        batch_size=learning.batch_size, learning_starts=LEARNING_STARTS, buffer_size=50_000,
-        train_freq=1, gradient_steps=1, policy_delay=learning.policy_delay,
-        target_policy_noise=learning.target_noise, target_noise_clip=learning.target_noise_clip,
-        action_noise=NormalActionNoise(np.zeros(1), np.full(1, NOISE)),
-        policy_kwargs={"net_arch": [64 * WIDTH, 64 * WIDTH]},
+    def agent(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
+        import stable_baselines3
+        from stable_baselines3.common.noise import NormalActionNoise
+
+        learning = pendulum_config(name, seed).learning
+        settings: dict[str, Any] = {}
+        if name != "sac":
+            settings["action_noise"] = NormalActionNoise(np.zeros(1), np.full(1, NOISE))
+        if name == "td3":
+            settings["policy_delay"] = learning.policy_delay
+            settings["target_policy_noise"] = learning.target_noise
+            settings["target_noise_clip"] = learning.target_noise_clip
+        return getattr(stable_baselines3, name.upper())(
+            "MlpPolicy", world, device="cpu", seed=seed,
+            learning_rate=learning.learning_rate, gamma=learning.gamma, tau=TARGET_TAU,
+            batch_size=learning.batch_size, learning_starts=LEARNING_STARTS, buffer_size=50_000,
+            train_freq=1, gradient_steps=1,
+            policy_kwargs={"net_arch": [64 * WIDTH, 64 * WIDTH]}, **settings,
+        )
+
+    return agent
+
+
+def pendulum(name: str) -> World:
+    """Ours of a name and theirs on Pendulum."""
+    return World(
+        f"sb3-{name}", (name,), -250.0, 15_000, 7_500, 1, pendulum_config,
+        their_actor_critic(name),
     )
 
 
 WORLDS = {
     "cartpole": World(
-        "sb3-dqn", ("dqn", "double-dqn", "c51"), 195.0, 30_000, STEPS_PER_UPDATE,
+        "sb3-dqn", ("dqn", "double-dqn", "c51"), 195.0, 30_000, 30_000, STEPS_PER_UPDATE,
         cartpole_config, their_dqn,
     ),
-    "pendulum": World("sb3-td3", ("td3",), -250.0, 15_000, 1, pendulum_config, their_td3),
+    "pendulum": pendulum("td3"),
+    "pendulum-ddpg": pendulum("ddpg"),
+    "pendulum-sac": pendulum("sac"),
 }
 
 
@@ -225,16 +248,18 @@ def table(world: World, outcomes: dict[str, list[Outcome]]) -> str:
 def main() -> None:
     """Run every side of every seed, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, help="default: 5; with --quick 2")
+    parser.add_argument("--quick", action="store_true", help="fewer seeds and steps")
     parser.add_argument("--world", choices=list(WORLDS), default="cartpole")
     parser.add_argument("--steps", type=int, help="per seed; default: as the world has it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     world = WORLDS[options.world]
-    steps = options.steps or world.steps
+    steps = options.steps or (world.quick_steps if options.quick else world.steps)
+    seeds = options.seeds or (2 if options.quick else 5)
     outcomes: dict[str, list[Outcome]] = {name: [] for name in (world.theirs, *world.ours)}
-    for seed in range(options.seeds):
+    for seed in range(seeds):
         for name, side in outcomes.items():
             theirs = name == world.theirs
             run = run_theirs(world, steps, seed) if theirs else run_ours(world, name, steps, seed)

@@ -27,7 +27,7 @@ MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
 
 Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
 Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
-LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51", "td3"]
+LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51", "td3", "ddpg", "sac"]
 LearningOrder = Literal["round-robin", "first-come"]
 R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
 Host = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")]
@@ -114,7 +114,8 @@ class PolicyConfig(Section):
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
     """Exploration rate at update 0. Discrete actions: how often a random one is taken. Continuous
     ones: at 1 they are uniformly random, below 1 the rate is the standard deviation of the noise on
-    them, in units of half their range."""
+    them, in units of half their range; sac draws from its policy instead, and at 0 takes the mean.
+    """
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
     """Exploration rate at the end."""
     epsilon_steps: int = Field(2000, ge=1)
@@ -158,7 +159,8 @@ class LearningConfig(Section):
     """How the policy improves from what really happened."""
 
     algorithm: LearningAlgorithm = "auto"
-    """dqn, double-dqn or c51 for discrete actions, td3 for continuous ones; auto: dqn or td3."""
+    """dqn, double-dqn or c51 for discrete actions, td3, ddpg or sac for continuous ones; auto: dqn
+    or td3."""
     dueling: bool = False
     """Separate heads for the state's value and the actions' advantages."""
     where: Literal["here", "cluster"] = "here"
@@ -196,8 +198,8 @@ class LearningConfig(Section):
     """Updates between two copies of the weights to the target network."""
     target_tau: float | None = Field(None, gt=0.0, le=1.0)
     """Soft update: the target network moves by this fraction towards the weights at every update,
-    and target_period is not used. If it is not set, target_period holds; td3 moves its target by
-    0.005 at every policy_delay-th update."""
+    and target_period is not used. If it is not set, target_period holds; td3, ddpg and sac
+    move their target by 0.005, td3 at every policy_delay-th update."""
     prioritized: bool = False
     """Sample transitions with large errors more often (Schaul et al., 2016)."""
     priority_exponent: float = Field(0.6, ge=0.0, le=1.0)
@@ -220,6 +222,12 @@ class LearningConfig(Section):
     action's range."""
     target_noise_clip: float = Field(0.5, ge=0.0, le=10.0)
     """td3: largest noise of a target action, in the same units."""
+    temperature: float | None = Field(None, gt=0.0)
+    """sac: what a unit of entropy is worth, in units of reward. If it is not set, it is learned, so
+    that the policy's entropy is target_entropy."""
+    target_entropy: float | None = None
+    """sac: wanted entropy of the policy, in nats, of actions scaled to [-1, 1]. If it is not set,
+    minus the number of an action's components."""
     learning_starts: int = Field(1000, ge=1)
     """Ticks in the replay before the first update."""
     demonstrations: Path | None = None
@@ -242,8 +250,8 @@ class LearningConfig(Section):
     """Precision of the learner's forward and backward pass, over float32 weights; auto: bfloat16
     where the processor has instructions for it."""
     gradient_clip: float = Field(10.0, ge=0.0)
-    """Largest norm of the gradient, of td3 that of the actor's and of the critics' each; 0: not
-    clipped."""
+    """Largest norm of the gradient, of td3, ddpg and sac that of the actor's and of the critics'
+    each; 0: not clipped."""
     publish_every: int = Field(10, ge=1)
     """Updates between two publications of the weights."""
     updates_per_tick: float = Field(

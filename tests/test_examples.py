@@ -50,7 +50,7 @@ def test_each_builds_its_world_and_acts_in_it(file: Path) -> None:
         policy = ActingPolicy(config.policy, space, adapter.action_space, head)
         frame = adapter.reset(seed=1)
         for _ in range(3):
-            answer = policy.values(np.stack([frame] * adapter.frame_stack))
+            answer = policy.greedy(np.stack([frame] * adapter.frame_stack))
             action = greedy_action(answer, adapter.action_space)
             assert adapter.action_space.contains(action)
             frame = adapter.step(action).frame

@@ -80,7 +80,7 @@ def play_paused(
     adapter = open_environment(config.env)
     try:
         acting = policy.acting()
-        evaluator = Evaluator(adapter, acting.values, lambda: not wish.expressed)
+        evaluator = Evaluator(adapter, acting.greedy, lambda: not wish.expressed)
         episodes: list[Played] = []
         for index in range(count):
             film = Film(video, adapter.rate_hz) if video is not None and index == 0 else None

@@ -178,6 +178,7 @@ class _AroundTheNetwork:
 
     def __init__(self, config: Config, blueprint: Blueprint) -> None:
         from rtagent.policy.action_selection import explorer_for
+        from rtagent.policy.networks import head_of
 
         frames = memoryview(bytearray(FrameRing.size(blueprint, FRAMES)))
         slots = memoryview(bytearray(ActionSlots.size(blueprint)))
@@ -189,7 +190,9 @@ class _AroundTheNetwork:
         for number in range(FRAMES):
             self._frames.publish(number, empty, 0)
         self._observation = np.zeros(blueprint.observation_space.shape, blueprint.frame_dtype)
-        self._explorer = explorer_for(blueprint.action_space, config.run.seed, config.policy)
+        space = blueprint.action_space
+        head = head_of(config.learning, space)
+        self._explorer = explorer_for(space, config.run.seed, config.policy, head)
         self._epsilon = config.policy.epsilon_end
         self._count = 0
 

@@ -100,7 +100,7 @@ class Evaluation:
     ) -> None:
         self._context = context
         self._policy = policy
-        self._evaluator = Evaluator(adapter, policy.values, self._go_on)
+        self._evaluator = Evaluator(adapter, policy.greedy, self._go_on)
         self._flat = np.zeros(context.blueprint.parameters, np.float32)
 
     def run(self) -> None:

@@ -114,7 +114,9 @@ class TrainedPolicy:
     def answering(self) -> nn.Module:
         """A module from observations to action values, or to actions where they are continuous."""
         support = self._head.support if isinstance(self._head, Head) else None
-        return Answering(self.network, None if support is None else support.values()).eval()
+        mean = networks.mean_of(self._head)
+        network = self.network if mean is None else nn.Sequential(self.network, mean)
+        return Answering(network, None if support is None else support.values()).eval()
 
 
 class Answering(nn.Module):

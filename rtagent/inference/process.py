@@ -71,7 +71,10 @@ class Driver:
         self._latency = self._idle_s = 0.0
         self._epsilon, self._decided = 1.0, -1
         self._observation = _no_observation(context)
-        self._explorer = explorer_for(blueprint.action_space, config.run.seed, config.policy)
+        self._explorer = explorer_for(
+            blueprint.action_space, config.run.seed, config.policy,
+            head_of(config.learning, blueprint.action_space),
+        )
         self._answer = np.zeros(self._explorer.outputs, np.float32)
         self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.

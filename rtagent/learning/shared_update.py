@@ -13,6 +13,7 @@ it is applied, for another learner may have made that step meanwhile.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
-from rtagent.learning.adam import EVERYTHING, FlatAdam, clip_
+from rtagent.learning.adam import FlatAdam, clip_
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.flat import FlatNetwork
@@ -87,11 +88,8 @@ class SharedUpdate:
         self.slope = torch.zeros(self._network.size)
         self._target_number = 0
         self._read = Progress()
-        self._acting = slice(FlatNetwork(algorithm.acting).size)
-        # What is updated together is clipped and stepped together.
-        self._parts = [EVERYTHING]
-        if algorithm.delay > 1:
-            self._parts = [slice(self._acting.stop, None), self._acting]
+        self._parts = list(_slices(algorithm.parts))
+        self._acting = self._parts[0]
         self._adams = [[FlatAdam(each, part) for part in self._parts] for each in state.copies]
 
     @classmethod
@@ -106,7 +104,7 @@ class SharedUpdate:
             generator: as `algorithm_for` takes it.
         """
         algorithm = algorithm_for(network, learning, generator)
-        flat, acting = flattened(network), FlatNetwork(algorithm.acting).size
+        flat, acting = flattened(network), FlatNetwork(algorithm.parts[0]).size
         sizes = LearnerState.size(len(flat)), WeightBuffers.size(acting)
         memory, published = (memoryview(bytearray(size)) for size in sizes)
         state = LearnerState(memory, len(flat))
@@ -183,9 +181,11 @@ class SharedUpdate:
         new = state.copies[index]
         new.copy_from(old)
         adams, rate = self._adams[index], self.learning.learning_rate
-        adams[0].step(self.slope[self._parts[0]], before.steps, rate)
-        if follows:
-            adams[1].step(self.slope[self._acting], before.followed // delay, rate)
+        for part, adam in zip(self._parts, adams, strict=True):
+            if delay == 1 or part is not self._acting:
+                adam.step(self.slope[part], before.steps, rate)
+            elif follows:
+                adam.step(self.slope[part], before.followed // delay, rate)
         self._network.statistics_into(torch.from_numpy(new.weights))
         state.commit(after)
         self._follow(after.updates)
@@ -219,6 +219,15 @@ class SharedUpdate:
         else:
             soft_update(state.target, state.current.weights, tau, state.begin_target())
         state.commit_target(updates)
+
+
+def _slices(parts: Sequence[nn.Module]) -> Iterator[slice]:
+    """Where the parts of a network lie in its flat state."""
+    start = 0
+    for part in parts:
+        stop = start + FlatNetwork(part).size
+        yield slice(start, stop)
+        start = stop
 
 
 def soft_update(target: Floats, online: Floats, tau: float, out: Floats) -> None:

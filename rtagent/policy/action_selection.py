@@ -14,6 +14,7 @@ from gymnasium import spaces
 from rtagent.config import PolicyConfig
 from rtagent.memory.array_buffer import Floats
 from rtagent.policy import exploration
+from rtagent.policy.heads import LOG_STD_MAX, LOG_STD_MIN, PLAIN, GaussianHead, OutputHead
 
 
 class Explorer(ABC):
@@ -78,24 +79,66 @@ class ContinuousExplorer(Explorer):
         self._moved: Floats = np.zeros(self.outputs, np.float32)
 
     def decide(self, tick: int, rate: float) -> None:
-        noise = exploration.smooth_noise(self._seed, tick, self._hold_ticks, self.outputs)
-        span = self._high - self._low
-        self._random = None
-        if rate >= 1.0:
-            shares = np.array([exploration.quantile(each) for each in noise], np.float32)
-            self._random = self._within(self._low + shares * span)
-        self._moved = np.float32(rate / 2.0) * np.array(noise, np.float32) * span
+        noise = self._draw(tick, rate)
+        self._moved = np.float32(rate / 2.0) * noise * (self._high - self._low)
 
     def action(self, answer: Floats) -> Floats:
         return self._within(answer + self._moved) if self._random is None else self._random
+
+    def _draw(self, tick: int, rate: float) -> Floats:
+        """The tick's noise, (n,); at rate 1 it makes a random action."""
+        noise = exploration.smooth_noise(self._seed, tick, self._hold_ticks, len(self._low))
+        self._random = None
+        if rate >= 1.0:
+            shares = np.array([exploration.quantile(each) for each in noise], np.float32)
+            self._random = self._within(self._low + shares * (self._high - self._low))
+        return np.array(noise, np.float32)
 
     def _within(self, action: Floats) -> Floats:
         clipped: Floats = np.clip(action, self._low, self._high)
         return clipped
 
 
-def explorer_for(space: spaces.Space[Any], seed: int, policy: PolicyConfig) -> Explorer:
-    """The explorer of an action space: Discrete, or a flat Box with bounds."""
+class GaussianExplorer(ContinuousExplorer):
+    """Actions drawn from a random actor's distributions; at rate 0 their means.
+
+    The draw is the smooth noise, which on each tick is standard normal: so an action has the
+    policy's own distribution, and neighbouring ones differ little. At rate 1 the action is
+    uniformly random; all rates between are alike, for how much is explored is learned.
+    """
+
+    def __init__(self, space: spaces.Box, seed: int, policy: PolicyConfig) -> None:
+        super().__init__(space, seed, policy)
+        self._noise: Floats = np.zeros(self.outputs, np.float32)
+        self.outputs *= 2
+
+    def decide(self, tick: int, rate: float) -> None:
+        noise = self._draw(tick, rate)
+        self._noise = noise if rate > 0.0 else np.zeros_like(noise)
+
+    def action(self, answer: Floats) -> Floats:
+        if self._random is not None:
+            return self._random
+        means, log_stds = np.split(answer, 2)
+        deviations = np.exp(np.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX))
+        shares = (1.0 + np.tanh(means + deviations * self._noise)) / 2.0
+        return self._within(self._low + shares * (self._high - self._low))
+
+
+def explorer_for(
+    space: spaces.Space[Any], seed: int, policy: PolicyConfig, head: OutputHead = PLAIN
+) -> Explorer:
+    """The explorer of a policy.
+
+    Args:
+        space: Discrete, or a flat Box with bounds.
+        seed: of the run.
+        policy: how it explores.
+        head: of its network.
+    """
+    if isinstance(head, GaussianHead):
+        assert isinstance(space, spaces.Box)
+        return GaussianExplorer(space, seed, policy)
     if isinstance(space, spaces.Box):
         return ContinuousExplorer(space, seed, policy)
     assert isinstance(space, spaces.Discrete)

@@ -1,8 +1,8 @@
 """What learners train: the acting network, and beside an actor its critics.
 
-An actor says what to do, two critics say what that is worth (TD3; Fujimoto et al., 2018). Only the
-actor is published. It comes first in the flat order of the whole, so that what acts is the
-beginning of the learners' array.
+An actor says what to do, one critic or two say what that is worth. Only the actor is published. It
+comes first in the flat order of the whole, so that what acts is the beginning of the learners'
+array.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.policy import networks
 from rtagent.policy.architectures import HIDDEN
-from rtagent.policy.heads import FEATURES, ActionHead, Bounds
+from rtagent.policy.heads import FEATURES, ActionHead, Bounds, GaussianHead
 
-CRITICS = 2
 MIXING_HIDDEN = 256
 """Units of a critic's hidden layers behind the features of an image."""
 
@@ -37,9 +36,12 @@ class Critics(nn.Module):
         features: their number.
         hidden: units of each hidden layer.
         bounds: of the actions.
+        count: of critics.
     """
 
-    def __init__(self, encoder: nn.Module, features: int, hidden: int, bounds: Bounds) -> None:
+    def __init__(
+        self, encoder: nn.Module, features: int, hidden: int, bounds: Bounds, count: int
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleList(
@@ -47,7 +49,7 @@ class Critics(nn.Module):
                 nn.Linear(features + len(bounds.low), hidden), nn.ReLU(),
                 nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1),
             )
-            for _ in range(CRITICS)
+            for _ in range(count)
         )
         self._bounds = bounds
 
@@ -55,13 +57,13 @@ class Critics(nn.Module):
         """(B, *observation) to (B, features) float32."""
         return self.encoder(observations).float()  # type: ignore[no-any-return]
 
-    def values(self, features: Tensor, actions: Tensor, count: int = CRITICS) -> Tensor:
+    def values(self, features: Tensor, actions: Tensor, count: int | None = None) -> Tensor:
         """What the first critics say.
 
         Args:
             features: (B, features) of the observations.
             actions: (B, n) in the environment's units.
-            count: of critics.
+            count: of critics; all if not given.
 
         Returns:
             (count, B) float32.
@@ -83,18 +85,31 @@ class Flatten(nn.Module):
         return observations.flatten(1).float() * self._scale
 
 
+class Temperature(nn.Module):
+    """What entropy is worth to a random policy; its logarithm (1,) is learned, and begins at 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.zeros(1))
+
+
 class ActorCritic(nn.Module):
     """An actor and its critics; the actor's state comes first.
 
     Attributes:
-        actor: from observations to actions; its encoder is its own.
+        actor: from observations to what its head says; its encoder is its own.
         critics: from observations and actions to values.
         bounds: of the actions.
+        temperature: of an actor that is random.
     """
 
-    def __init__(self, actor: nn.Module, critics: Critics, bounds: Bounds) -> None:
+    def __init__(
+        self, actor: nn.Module, critics: Critics, bounds: Bounds,
+        temperature: Temperature | None = None,
+    ) -> None:
         super().__init__()
         self.actor, self.critics, self.bounds = actor, critics, bounds
+        self.temperature = temperature
 
     def values(self, observations: Tensor, actions: Tensor) -> Tensor:
         """What each critic says: (critics, B)."""
@@ -125,7 +140,9 @@ def build_learned(
     if not isinstance(head, ActionHead):
         return acting
     bounds = Bounds(head.low, head.high)
-    return ActorCritic(acting, _critics(policy, observation_space, bounds), bounds)
+    critics = _critics(policy, observation_space, bounds, head.critics)
+    temperature = Temperature() if isinstance(head, GaussianHead) else None
+    return ActorCritic(acting, critics, bounds, temperature)
 
 
 def acting_part(learned: nn.Module) -> nn.Module:
@@ -133,12 +150,14 @@ def acting_part(learned: nn.Module) -> nn.Module:
     return learned.actor if isinstance(learned, ActorCritic) else learned
 
 
-def _critics(policy: PolicyConfig, observation_space: spaces.Space[Any], bounds: Bounds) -> Critics:
+def _critics(
+    policy: PolicyConfig, observation_space: spaces.Space[Any], bounds: Bounds, count: int
+) -> Critics:
     named = policy.model_copy(update={"factory": None})
     name = networks.resolved_name(named, observation_space)
     shape = networks.observation_shape(observation_space)
     scale = networks.observation_scale(observation_space)
     if name == "resnet" or name == "nature":
         encoder = networks.build_convolutional(name, shape, 0, policy.width, scale, FEATURES)
-        return Critics(encoder, HIDDEN, MIXING_HIDDEN, bounds)
-    return Critics(Flatten(scale), prod(shape), 64 * policy.width, bounds)
+        return Critics(encoder, HIDDEN, MIXING_HIDDEN, bounds, count)
+    return Critics(Flatten(scale), prod(shape), 64 * policy.width, bounds, count)

@@ -86,10 +86,14 @@ class ActionHead:
     Attributes:
         low: smallest value of each component.
         high: largest value of each component.
+        algorithm: that trains it.
+        critics: how many say what its actions are worth.
     """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+    algorithm: str = "td3"
+    critics: int = 2
 
     streams = 1
 
@@ -100,7 +104,24 @@ class ActionHead:
         return (actions,)
 
     def describe(self) -> str:
-        return ", td3"
+        return f", {self.algorithm}"
+
+
+@dataclass(frozen=True)
+class GaussianHead(ActionHead):
+    """The last layer of an actor that is random: normal distributions, squashed by tanh.
+
+    Of each component it says the mean, and behind all of these the logarithm of the standard
+    deviation of each, both before squashing (SAC; Haarnoja et al., arXiv 1801.01290, Appendix C).
+    """
+
+    algorithm: str = "sac"
+
+    def layer(self, features: int, actions: int) -> nn.Module:
+        return nn.Linear(features, 2 * actions)
+
+    def output_shape(self, actions: int) -> tuple[int, ...]:
+        return (2 * actions,)
 
 
 @dataclass(frozen=True)
@@ -116,6 +137,8 @@ class FeatureHead:
 AnyHead: TypeAlias = "Head | ActionHead | FeatureHead"
 OutputHead: TypeAlias = "Head | ActionHead"
 FEATURES = FeatureHead()
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+"""Limits of the logarithm of a standard deviation, as in the authors' code of SAC."""
 FLAT = 3.0
 """Where tanh has less than 1 % of its slope left."""
 LEAST_SLOPE = 1.0 - math.tanh(FLAT) ** 2
@@ -185,6 +208,19 @@ class Squash(nn.Module):
         """(B, n) to (B, n), within the bounds."""
         squashed: Tensor = Tanh.apply(inputs)  # type: ignore[no-untyped-call]
         return self._bounds.unscaled(squashed)
+
+
+class SquashedMean(nn.Module):
+    """Of the answers of a `GaussianHead`, the means, squashed into the bounds, (n,) each."""
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+        super().__init__()
+        self._bounds = Bounds(low, high)
+
+    def forward(self, answers: Tensor) -> Tensor:
+        """(B, 2 n) to (B, n), within the bounds."""
+        means, _ = answers.chunk(2, dim=1)
+        return self._bounds.unscaled(means.float().tanh())
 
 
 def expected_values(logits: Tensor, support: Tensor) -> Tensor:

@@ -26,8 +26,10 @@ from rtagent.policy.heads import (
     PLAIN,
     ActionHead,
     AnyHead,
+    GaussianHead,
     Head,
     OutputHead,
+    SquashedMean,
     Support,
     expected_values,
 )
@@ -46,7 +48,7 @@ def resolved_name(policy: PolicyConfig, observation_space: spaces.Space[Any]) ->
 
 def resolved_algorithm(
     learning: LearningConfig, action_space: spaces.Space[Any]
-) -> Literal["dqn", "double-dqn", "c51", "td3"]:
+) -> Literal["dqn", "double-dqn", "c51", "td3", "ddpg", "sac"]:
     """The algorithm that the configuration means for these actions.
 
     Raises:
@@ -54,19 +56,19 @@ def resolved_algorithm(
     """
     wanted = learning.algorithm
     if isinstance(action_space, spaces.Discrete):
-        if wanted == "td3":
+        if wanted in ("td3", "ddpg", "sac"):
             raise UserError(
-                "learning.algorithm = 'td3' learns continuous actions, and these are "
+                f"learning.algorithm = {wanted!r} learns continuous actions, and these are "
                 f"{_line(action_space)}; use auto, dqn, double-dqn or c51"
             )
         return "dqn" if wanted == "auto" else wanted
     _check_box(action_space)
-    if wanted not in ("auto", "td3"):
+    if wanted in ("dqn", "double-dqn", "c51"):
         raise UserError(
             f"learning.algorithm = {wanted!r} learns Discrete actions, and these are "
-            f"{_line(action_space)}; use auto or td3"
+            f"{_line(action_space)}; use auto, td3, ddpg or sac"
         )
-    return "td3"
+    return "td3" if wanted == "auto" else wanted
 
 
 def support_of(learning: LearningConfig) -> Support | None:
@@ -82,20 +84,29 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
     Raises:
         UserError: the algorithm, the kind of head or a margin is not one for these actions.
     """
-    if resolved_algorithm(learning, action_space) != "td3":
+    algorithm = resolved_algorithm(learning, action_space)
+    if algorithm not in ("td3", "ddpg", "sac"):
         return Head(learning.dueling, support_of(learning))
     if learning.dueling:
         raise UserError(
-            "learning.dueling = true: td3 learns no value for each action; set "
+            f"learning.dueling = true: {algorithm} learns no value for each action; set "
             "learning.dueling = false"
         )
     if learning.demonstration_margin > 0.0:
         raise UserError(
-            f"learning.demonstration_margin = {learning.demonstration_margin:g}: td3 learns no "
-            "value for each action; set learning.demonstration_margin = 0"
+            f"learning.demonstration_margin = {learning.demonstration_margin:g}: {algorithm} "
+            "learns no value for each action; set learning.demonstration_margin = 0"
         )
     assert isinstance(action_space, spaces.Box)
-    return ActionHead(*(tuple(map(float, side)) for side in (action_space.low, action_space.high)))
+    low, high = (tuple(map(float, side)) for side in (action_space.low, action_space.high))
+    if algorithm == "sac":
+        return GaussianHead(low, high)
+    return ActionHead(low, high, algorithm, critics=1 if algorithm == "ddpg" else 2)
+
+
+def mean_of(head: OutputHead) -> nn.Module | None:
+    """What makes the mean action, (B, n), of a random actor's answers; None of another head."""
+    return SquashedMean(head.low, head.high) if isinstance(head, GaussianHead) else None
 
 
 def describe(
@@ -123,7 +134,8 @@ def build(
 
     Returns:
         A module from (B, *observation) uint8 or float32 to (B, actions) action values, or to
-        (B, actions, atoms) logits where the head has a support; of an actor, to (B, n) actions.
+        (B, actions, atoms) logits where the head has a support; of an actor, to (B, n) actions, or
+        to (B, 2 n), see `GaussianHead`.
 
     Raises:
         UserError: the network does not fit the spaces or the head, or the factory does not do its
@@ -268,6 +280,7 @@ class ActingPolicy:
             self.module.values.float()
         support = head.support if isinstance(head, Head) else None
         self._support = None if support is None else support.values().to(self.device)
+        self._mean = mean_of(head)
         self._zeros = _zeros(observation_space, 1)[0]
 
     def load(self, values: Floats) -> None:
@@ -280,14 +293,14 @@ class ActingPolicy:
             self.values(self._zeros)
 
     def values(self, observation: npt.NDArray[Any]) -> Floats:
-        """The action values of one observation, or the action itself where it is continuous.
+        """What the network says of one observation, as an explorer takes it.
 
         Args:
             observation: (stack, ...) uint8 or float32.
 
         Returns:
             (actions,) float32 values, the expected ones where the network gives distributions; of
-            an actor, the (n,) components of its action.
+            an actor, the (n,) components of its action, or (2 n,), see `GaussianHead`.
         """
         with torch.inference_mode():
             output = self.module(torch.from_numpy(observation).unsqueeze(0).to(self.device))[0]
@@ -295,6 +308,14 @@ class ActingPolicy:
                 output = expected_values(output, self._support)
             answer: Floats = output.float().cpu().numpy()
         return answer
+
+    def greedy(self, observation: npt.NDArray[Any]) -> Floats:
+        """The same without a random actor's chance: (actions,) values, or the (n,) action."""
+        answer = self.values(observation)
+        if self._mean is None:
+            return answer
+        action: Floats = self._mean(torch.from_numpy(answer)[None])[0].numpy()
+        return action
 
 
 def observation_shape(observation_space: spaces.Space[Any]) -> tuple[int, ...]:

@@ -152,7 +152,7 @@ class FakePolicy:
     def load(self, values: Any) -> None:
         self.loaded.append(values.tolist())
 
-    def values(self, observation: Any) -> Any:
+    def greedy(self, observation: Any) -> Any:
         return np.array(self.loaded[-1], np.float32)
 
 

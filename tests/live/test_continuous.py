@@ -49,6 +49,24 @@ def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
     assert kinds == {"actor", "critics"}
 
 
+def test_a_random_policy_acts_by_its_own_distribution(run: Runtimes, tmp_path: Path) -> None:
+    with run(
+        *PENDULUM, "learning.algorithm=sac", "learning.processes=1", "policy.epsilon_steps=1",
+        "learning.evaluation_every_s=0.5", "learning.evaluation_episodes=1",
+    ) as runtime:
+        learns(runtime)
+        world = runtime.world
+        eventually(lambda: world.metrics.evaluation.evaluations > 0, 40, "it is evaluated")
+        rows = world.ledger.read(0, world.ledger.newest + 1)
+        acted = rows[rows["source"] == 1]["action"]
+        assert np.abs(acted).max() <= 2.0
+        assert np.std(acted[-50:]) > 0.0
+        answer = runtime.checkpoint()
+    saved = checkpoint.load(tmp_path / "state" / "checkpoints" / answer["file"])
+    assert saved.signature.network == "mlp k=1, sac"
+    assert "online.temperature.logarithm" in saved.tensors
+
+
 def test_it_goes_on_after_a_restart_and_with_a_learner_more(run: Runtimes) -> None:
     with run(*PENDULUM, "learning.processes=1") as runtime:
         learns(runtime)

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from rtagent.config import PolicyConfig
 from rtagent.policy.action_selection import explorer_for, greedy_action
 from rtagent.policy.exploration import explores, smooth_noise
+from rtagent.policy.heads import GaussianHead
 
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 POLICY = PolicyConfig(exploration_hold_ticks=4)
@@ -68,6 +69,49 @@ def test_what_was_drawn_for_one_tick_does_not_stay_for_the_next() -> None:
     explorer.decide(0, 1.0)
     explorer.decide(1, 0.0)
     np.testing.assert_array_equal(explorer.action(ANSWER), ANSWER)
+
+
+GAUSSIAN = GaussianHead(tuple(BOX.low.tolist()), tuple(BOX.high.tolist()))
+
+
+def test_a_random_actor_s_actions_have_its_own_distribution() -> None:
+    answer = np.float32([0.3, -1.0, np.log(0.5), np.log(0.1)])
+    explorer = explorer_for(BOX, 7, PolicyConfig(exploration_hold_ticks=1), GAUSSIAN)
+    assert explorer.outputs == 4
+    drawn = []
+    for tick in range(4000):
+        # Whatever the rate: how much is explored is the policy's.
+        explorer.decide(tick, 0.01 if tick % 2 else 0.99)
+        drawn.append(explorer.action(answer))
+    assert drawn[0].dtype == np.float32
+    before = np.arctanh(2.0 * (np.array(drawn) - BOX.low) / (BOX.high - BOX.low) - 1.0)
+    np.testing.assert_allclose(before.mean(axis=0), [0.3, -1.0], atol=0.04)
+    np.testing.assert_allclose(before.std(axis=0), [0.5, 0.1], rtol=0.05)
+
+
+def test_a_random_actor_s_neighbouring_actions_differ_little() -> None:
+    answer = np.float32([0.0, 0.0, 0.0, 0.0])
+    explorer = explorer_for(BOX, 7, PolicyConfig(exploration_hold_ticks=50), GAUSSIAN)
+    drawn = []
+    for tick in range(2000):
+        explorer.decide(tick, 0.5)
+        drawn.append(explorer.action(answer))
+    assert np.abs(np.diff(drawn, axis=0)).max() < 0.25
+    assert (np.std(drawn, axis=0) > 0.2).all()
+
+
+def test_a_random_actor_at_rate_0_and_at_rate_1() -> None:
+    answer = np.float32([50.0, 0.0, 90.0, 0.0])
+    explorer = explorer_for(BOX, 7, POLICY, GAUSSIAN)
+    explorer.decide(3, 0.0)
+    np.testing.assert_allclose(explorer.action(answer), [2.0, 0.5])
+    other = explorer_for(BOX, 7, POLICY)
+    for each in (explorer, other):
+        each.decide(4, 1.0)
+    np.testing.assert_array_equal(explorer.action(answer), other.action(ANSWER))
+    explorer.decide(5, 0.5)
+    action = explorer.action(answer)
+    assert BOX.contains(action)
 
 
 def test_greedy_actions() -> None:

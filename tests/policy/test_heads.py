@@ -17,12 +17,13 @@ from rtagent.policy.heads import (
     ActionHead,
     Bounds,
     Dueling,
+    GaussianHead,
     Head,
     Support,
     Tanh,
     expected_values,
 )
-from rtagent.policy.networks import build, describe, head_of
+from rtagent.policy.networks import ActingPolicy, build, describe, head_of
 
 ACTIONS = spaces.Discrete(6)
 IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -49,17 +50,40 @@ def test_continuous_actions_have_an_actor(algorithm: Any) -> None:
     assert describe(PolicyConfig(width=3), VECTORS, head) == "mlp k=3, td3"
 
 
+def test_the_other_actors_have_heads_of_their_own() -> None:
+    ddpg, sac = (head_of(LearningConfig(algorithm=each), BOX) for each in ("ddpg", "sac"))
+    assert ddpg == ActionHead((-1.0, 0.0), (1.0, 8.0), "ddpg", critics=1)
+    assert sac == GaussianHead((-1.0, 0.0), (1.0, 8.0))
+    assert describe(PolicyConfig(), VECTORS, ddpg) == "mlp k=1, ddpg"
+    assert describe(PolicyConfig(), VECTORS, sac) == "mlp k=1, sac"
+
+
+def test_a_random_actor_says_means_and_deviations_and_acts_greedily_by_the_means() -> None:
+    head = GaussianHead((-1.0, 0.0), (1.0, 8.0))
+    assert head.output_shape(2) == (4,)
+    acting = ActingPolicy(PolicyConfig(), VECTORS, BOX, head)
+    observation = np.ones((1, 5), np.float32)
+    answer, action = acting.values(observation), acting.greedy(observation)
+    assert answer.shape == (4,)
+    wanted = [np.tanh(answer[0]), 4.0 + 4.0 * np.tanh(answer[1])]
+    np.testing.assert_allclose(action, wanted, rtol=1e-5)
+    plain = ActingPolicy(PolicyConfig(), VECTORS, BOX, ActionHead(head.low, head.high))
+    np.testing.assert_array_equal(plain.greedy(observation), plain.values(observation))
+
+
 @pytest.mark.parametrize(
     ("settings", "space", "said"),
     [
-        ({"algorithm": "dqn"}, BOX, r"'dqn' learns Discrete actions.*Box.*use auto or td3"),
+        ({"algorithm": "dqn"}, BOX, r"'dqn' learns Discrete actions.*Box.*td3, ddpg or sac"),
         ({"algorithm": "c51"}, BOX, "'c51' learns Discrete actions"),
         ({"algorithm": "td3"}, ACTIONS, r"'td3' learns continuous actions.*Discrete\(6\)"),
+        ({"algorithm": "sac"}, ACTIONS, r"'sac' learns continuous actions"),
         ({"dueling": True}, BOX, "set learning.dueling = false"),
+        ({"algorithm": "ddpg", "dueling": True}, BOX, "ddpg learns no value for each action"),
         ({}, spaces.Box(-np.inf, np.inf, (2,)), r"Box\(-inf, inf, \(2,\), float32\).*finite"),
         ({}, spaces.Box(np.float32([0, -np.inf]), np.float32([1, 1])), "finite"),
         # Its bounds fill several lines.
-        ({"algorithm": "dqn"}, spaces.Box(np.zeros(60, "f4"), np.ones(60, "f4")), "auto or td3"),
+        ({"algorithm": "dqn"}, spaces.Box(np.zeros(60, "f4"), np.ones(60, "f4")), "ddpg or sac"),
         ({}, spaces.MultiDiscrete([2, 3]), "MultiDiscrete.*expected Discrete or a Box"),
     ],
 )

@@ -11,6 +11,7 @@ import copy
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
@@ -28,16 +29,18 @@ class Algorithm(ABC):
     Attributes:
         network: what learns; gradients are left in its parameters.
         target: its delayed copy.
-        acting: the part of the network that acts, which comes first in its flat state; or all.
+        parts: of the network, in the order of its flat state, that are clipped and stepped each
+            for itself; the first is the one that acts.
         delay: updates for one of the acting part; above 1 only if there is another part.
         target_tau: how far the target moves at every `delay`-th update. If None, its period counts.
     """
 
-    acting: nn.Module
+    parts: list[nn.Module]
     delay = 1
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
-        self.network = self.acting = channels_last(network)
+        self.network = channels_last(network)
+        self.parts = [self.network]
         self.target = copy.deepcopy(network).requires_grad_(False)
         self.target_tau = learning.target_tau
         self._bfloat16 = uses_bfloat16(network, learning)
@@ -53,6 +56,20 @@ class Algorithm(ABC):
         Returns:
             The loss, and how far off each sample was (B,), not negative.
         """
+
+
+def bootstrapped(rewards: Tensor, discounts: Tensor, values: Tensor, terminals: Tensor) -> Tensor:
+    """R + gamma**n * V(s'), without the second term where s' is terminal.
+
+    Args:
+        rewards, discounts, terminals: (B,).
+        values: (B,) of the successors; of terminal ones they may be anything.
+
+    Returns:
+        (B,) float32, without gradient.
+    """
+    with torch.no_grad():
+        return torch.where(terminals, rewards, rewards + discounts * values.float())
 
 
 def uses_bfloat16(network: nn.Module, learning: LearningConfig) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.policy.heads import of_actions
 
 
@@ -23,9 +23,7 @@ def dqn_targets(
     Returns:
         (B,) float32, without gradient.
     """
-    with torch.no_grad():
-        best = next_values.float().max(dim=1).values
-        return torch.where(terminals, rewards, rewards + discounts * best)
+    return bootstrapped(rewards, discounts, next_values.max(dim=1).values, terminals)
 
 
 def double_dqn_targets(
@@ -39,9 +37,8 @@ def double_dqn_targets(
     Args are those of `dqn_targets`, and `chosen_by` (B, actions): values of the successors by the
     network that learns.
     """
-    with torch.no_grad():
-        best = of_actions(next_values.float(), chosen_by.argmax(dim=1))
-        return torch.where(terminals, rewards, rewards + discounts * best)
+    best = of_actions(next_values, chosen_by.argmax(dim=1))
+    return bootstrapped(rewards, discounts, best, terminals)
 
 
 def huber_loss(

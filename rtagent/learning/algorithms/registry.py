@@ -7,9 +7,15 @@ from torch import nn
 
 from rtagent.config import LearningConfig
 from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.algorithms.ddpg import DDPG
+from rtagent.learning.algorithms.sac import SAC
 from rtagent.learning.algorithms.td3 import TD3
 from rtagent.learning.algorithms.value_learning import ValueLearning
 from rtagent.policy.actor_critic import ActorCritic
+
+ACTOR_CRITICS: dict[str, type[TD3 | DDPG | SAC]] = {
+    "auto": TD3, "td3": TD3, "ddpg": DDPG, "sac": SAC,
+}
 
 
 def algorithm_for(
@@ -23,5 +29,5 @@ def algorithm_for(
         generator: of what the algorithm draws. If None, torch's own.
     """
     if isinstance(network, ActorCritic):
-        return TD3(network, learning, generator)
+        return ACTOR_CRITICS[learning.algorithm](network, learning, generator)
     return ValueLearning(network, learning)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, exp, floor, log
+from math import ceil, exp, floor, log, pi, sqrt, tanh
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,17 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rtagent.learning.algorithms.actor_critic import actor_loss, critics_loss
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
+from rtagent.learning.algorithms.ddpg import ddpg_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
-from rtagent.learning.algorithms.td3 import actor_loss, critics_loss, smoothed_actions, td3_targets
+from rtagent.learning.algorithms.sac import (
+    sac_actor_loss,
+    sac_targets,
+    squashed_sample,
+    temperature_loss,
+)
+from rtagent.learning.algorithms.td3 import smoothed_actions, td3_targets
 from rtagent.learning.algorithms.value_learning import margin_loss
 
 COUNT, KINDS = 33, 4
@@ -55,7 +63,7 @@ def first_best(values: Any) -> int:
 # ---- targets of one value, DQN and Double DQN
 
 
-@pytest.mark.parametrize("kind", ["dqn", "double-dqn", "td3"])
+@pytest.mark.parametrize("kind", ["dqn", "double-dqn", "td3", "ddpg"])
 def test_targets_are_the_equation(kind: str, rng: np.random.Generator) -> None:
     rewards, discounts, terminals = transitions(rng)
     chosen_by, values = normal(rng, COUNT, KINDS), normal(rng, COUNT, KINDS)
@@ -66,6 +74,9 @@ def test_targets_are_the_equation(kind: str, rng: np.random.Generator) -> None:
     elif kind == "double-dqn":
         found = double_dqn_targets(*tensors(rewards, discounts, chosen_by, values), end)
         ahead = [values[i][first_best(chosen_by[i])] for i in range(COUNT)]
+    elif kind == "ddpg":
+        found = ddpg_targets(*tensors(rewards, discounts, values[:, 0]), end)
+        ahead = [each[0] for each in values]
     else:
         # The least hopeful of four critics.
         found = td3_targets(*tensors(rewards, discounts, values.T), end)
@@ -314,6 +325,97 @@ def test_no_gradient_through_the_targets_of_td3() -> None:
     assert not errors.requires_grad
 
 
+# ---- SAC
+
+
+def density(action: float, mean: float, deviation: float) -> float:
+    """Of a squashed normal distribution, by the derivative of its inverse."""
+    before = 0.5 * log((1 + action) / (1 - action))
+    normal = exp(-0.5 * ((before - mean) / deviation) ** 2) / (deviation * sqrt(2 * pi))
+    return normal / (1 - action**2)
+
+
+def test_squashed_samples_and_their_densities_are_the_equation(rng: np.random.Generator) -> None:
+    means, noise = rng.normal(0, 0.8, (2, COUNT, 3)).astype(np.float32)
+    log_stds = rng.uniform(-2, 0, (COUNT, 3)).astype(np.float32)
+    actions, densities = squashed_sample(*tensors(means, log_stds, noise))
+    for i in range(COUNT):
+        wanted = 1.0
+        for part in range(3):
+            deviation = exp(log_stds[i][part])
+            action = tanh(means[i][part] + deviation * noise[i][part])
+            assert float(actions[i, part]) == pytest.approx(action, abs=1e-6)
+            wanted *= density(action, means[i][part], deviation)
+        assert float(densities[i]) == pytest.approx(log(wanted), abs=1e-3)
+
+
+def test_a_squashed_density_sums_to_one() -> None:
+    edges = torch.linspace(-9.0, 9.0, 20_001, dtype=torch.float64)
+    mean, deviation = 0.4, 0.9
+    noise = (edges - mean) / deviation
+    column = torch.ones(len(edges), 1, dtype=torch.float64)
+    actions, densities = squashed_sample(
+        mean * column, log(deviation) * column, noise[:, None]
+    )
+    mass = torch.trapezoid(densities.exp(), actions[:, 0])
+    assert float(mass) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_squashed_density_is_finite_where_tanh_is_one() -> None:
+    means = torch.tensor([[40.0, -40.0]], requires_grad=True)
+    log_stds = torch.tensor([[0.0, 99.0]], requires_grad=True)
+    actions, densities = squashed_sample(means, log_stds, torch.zeros(1, 2))
+    assert actions.tolist() == [[1.0, -1.0]]
+    # log(1 - tanh^2(40)) = log(4) - 80; the deviation is clipped to e^2.
+    assert float(densities.detach()) == pytest.approx(2 * (80 - log(4)) - 2 - log(2 * pi), rel=1e-5)
+    (actions.sum() + densities.sum()).backward()
+    assert means.grad is not None
+    assert log_stds.grad is not None
+    assert torch.isfinite(means.grad).all()
+    assert log_stds.grad.tolist() == [[-1.0, 0.0]]
+
+
+def test_soft_targets_are_the_equation(rng: np.random.Generator) -> None:
+    rewards, discounts, terminals = transitions(rng)
+    values, densities = normal(rng, 2, COUNT), normal(rng, COUNT)
+    found = sac_targets(
+        *tensors(rewards, discounts, values, densities), torch.tensor([0.3]),
+        torch.from_numpy(terminals),
+    )
+    for i in range(COUNT):
+        soft = min(values[0][i], values[1][i]) - 0.3 * densities[i]
+        wanted = rewards[i] if terminals[i] else rewards[i] + discounts[i] * soft
+        assert float(found[i]) == pytest.approx(float(wanted), rel=1e-4, abs=1e-5)
+
+
+def test_the_losses_of_a_random_actor_are_the_weighted_equations(rng: np.random.Generator) -> None:
+    values, densities = normal(rng, COUNT), normal(rng, COUNT)
+    weights, logarithm = rng.random(COUNT).astype(np.float32), torch.tensor([-0.7])
+    found = sac_actor_loss(
+        *tensors(values, densities), torch.tensor([0.3]), torch.from_numpy(weights)
+    )
+    wanted = sum(weights[i] * (0.3 * densities[i] - values[i]) for i in range(COUNT)) / COUNT
+    assert float(found) == pytest.approx(float(wanted), rel=1e-4, abs=1e-5)
+    found = temperature_loss(
+        logarithm, torch.from_numpy(densities), -2.0, torch.from_numpy(weights)
+    )
+    wanted = sum(weights[i] * 0.7 * (densities[i] - 2.0) for i in range(COUNT)) / COUNT
+    assert float(found) == pytest.approx(float(wanted), rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(("entropy", "grows"), [(-3.0, False), (3.0, True)])
+def test_a_policy_with_too_little_entropy_gets_a_higher_temperature(
+    entropy: float, grows: bool
+) -> None:
+    logarithm = torch.zeros(1, requires_grad=True)
+    densities = torch.zeros(4, requires_grad=True)
+    temperature_loss(logarithm, densities, entropy, torch.ones(4)).backward()
+    assert logarithm.grad is not None
+    assert densities.grad is None
+    # A step goes against the gradient.
+    assert (float(logarithm.grad) < 0.0) is grows
+
+
 # ---- all
 
 
@@ -324,3 +426,8 @@ def test_a_terminal_state_has_no_value_whatever_the_network_says(told: float) ->
     assert dqn_targets(reward, discount, values, terminal).tolist() == [2.0]
     assert double_dqn_targets(reward, discount, values, values, terminal).tolist() == [2.0]
     assert td3_targets(reward, discount, values.T, terminal).tolist() == [2.0]
+    assert ddpg_targets(reward, discount, values[:, 0], terminal).tolist() == [2.0]
+    soft = sac_targets(
+        reward, discount, values.T, torch.tensor([told]), torch.ones(1), terminal
+    )
+    assert soft.tolist() == [2.0]

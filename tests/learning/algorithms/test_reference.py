@@ -1,8 +1,8 @@
-"""DQN and TD3 against Stable-Baselines3: the same weights, the same batches, the same numbers."""
+"""Against Stable-Baselines3, with the same weights and the same batches: the same numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -25,6 +25,11 @@ COMMON: dict[str, Any] = {
 }
 DQN = LearningConfig(gradient_clip=0.5, target_period=3, **COMMON)
 TD3 = LearningConfig(gradient_clip=0.0, policy_delay=3, target_noise=0.3, **COMMON)
+
+
+DDPG = LearningConfig(gradient_clip=0.0, algorithm="ddpg", **COMMON)
+SAC = LearningConfig(gradient_clip=0.0, algorithm="sac", target_tau=0.02, **COMMON)
+TORQUE = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
 
 
 def trained(agent: Any, targets: list[nn.Module], spread: float) -> Any:
@@ -110,10 +115,11 @@ class StepLater:
 
     Args:
         optimizer: the real one.
+        scale: of the gradient.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
+    def __init__(self, optimizer: torch.optim.Optimizer, scale: float) -> None:
+        self._optimizer, self._scale = optimizer, scale
         self.param_groups = optimizer.param_groups
         self._kept: list[torch.Tensor] = []
 
@@ -125,36 +131,35 @@ class StepLater:
 
     def finish(self) -> None:
         for parameter, slope in zip(self._parameters(), self._kept, strict=True):
-            parameter.grad = slope
+            parameter.grad = self._scale * slope
         self._optimizer.step()
 
     def _parameters(self) -> list[Any]:
         return [p for group in self.param_groups for p in group["params"]]
 
 
-def test_updates_of_td3(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = stable_baselines3.TD3(
-        "MlpPolicy", "Pendulum-v1", learning_rate=TD3.learning_rate, gamma=TD3.gamma,
-        learning_starts=1000, seed=0, device="cpu", tau=0.005, policy_delay=3,
-        target_policy_noise=0.3, policy_kwargs={"net_arch": [64, 64]},
-    )
-    trained(theirs, [theirs.actor_target, theirs.critic_target], 0.2)
-    ours = ours_for(3, gym.spaces.Box(-2.0, 2.0, (1,), np.float32), TD3)
-    network, target = ours.algorithm.network, ours.algorithm.target
-    pairs = (
-        (network.actor, theirs.actor), (network.critics, theirs.critic),
-        (target.actor, theirs.actor_target), (target.critics, theirs.critic_target),
-    )
-    for mine, other in pairs:
-        load(mine, other)
-    plain: Callable[..., None] = stable_baselines3.td3.td3.polyak_update
-    later = StepLater(theirs.critic.optimizer)
+def step_both(
+    theirs: Any, module: Any, ours: LocalUpdate, monkeypatch: pytest.MonkeyPatch,
+    scale: float = 1.0,
+) -> Iterator[tuple[float, dict[str, float]]]:
+    """Update both sides with the same batches and the same noise.
+
+    Args:
+        theirs: an agent on Pendulum with a critic.
+        module: where its `train` finds `polyak_update`.
+        ours: with the same weights.
+        monkeypatch: puts off what their critics and targets do.
+        scale: of our loss of the critics, relative to theirs.
+
+    Yields:
+        After each step our loss, and what their logger was told.
+    """
+    plain: Callable[..., None] = module.polyak_update
+    later = StepLater(theirs.critic.optimizer, scale)
     monkeypatch.setattr(theirs.critic, "optimizer", later)
     waiting: list[tuple[Any, ...]] = []
     # Their targets follow inside `train`, which is before the step that is put off.
-    monkeypatch.setattr(
-        stable_baselines3.td3.td3, "polyak_update", lambda *given: waiting.append(given)
-    )
+    monkeypatch.setattr(module, "polyak_update", lambda *given: waiting.append(given))
     for step in range(1, STEPS + 1):
         samples = theirs.replay_buffer.sample(BATCH)
         # Nothing in a pendulum's life is final.
@@ -170,7 +175,65 @@ def test_updates_of_td3(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.manual_seed(step)
         result = ours.step(as_batch(samples, 2.0 * samples.actions))
         assert result.applied
-        said = theirs.logger.name_to_value
-        assert result.loss == pytest.approx(said["train/critic_loss"], rel=1e-4)
+        yield result.loss, theirs.logger.name_to_value
+
+
+@pytest.mark.parametrize("kind", ["td3", "ddpg"])
+def test_updates_of_a_deterministic_actor(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    learning = TD3 if kind == "td3" else DDPG
+    settings: dict[str, Any] = {
+        "learning_rate": learning.learning_rate, "gamma": learning.gamma, "tau": 0.005,
+        "learning_starts": 1000, "seed": 0, "device": "cpu",
+        "policy_kwargs": {"net_arch": [64, 64]},
+    }
+    if kind == "td3":
+        settings |= {"policy_delay": 3, "target_policy_noise": 0.3}
+    theirs = getattr(stable_baselines3, kind.upper())("MlpPolicy", "Pendulum-v1", **settings)
+    trained(theirs, [theirs.actor_target, theirs.critic_target], 0.2)
+    ours = ours_for(3, TORQUE, learning)
+    network, target = ours.algorithm.network, ours.algorithm.target
+    pairs = (
+        (network.actor, theirs.actor), (network.critics, theirs.critic),
+        (target.actor, theirs.actor_target), (target.critics, theirs.critic_target),
+    )
+    for mine, other in pairs:
+        load(mine, other)
+    for loss, said in step_both(theirs, stable_baselines3.td3.td3, ours, monkeypatch):
+        assert loss == pytest.approx(said["train/critic_loss"], rel=1e-4)
         for mine, other in pairs:
             assert_same(mine, other)
+
+
+def random_actor(theirs: Any) -> nn.Sequential:
+    """Their squashed Gaussian actor with its two last layers side by side, as ours has them."""
+    last = nn.Linear(theirs.mu.in_features, 2)
+    with torch.no_grad():
+        last.weight.copy_(torch.cat([theirs.mu.weight, theirs.log_std.weight]))
+        last.bias.copy_(torch.cat([theirs.mu.bias, theirs.log_std.bias]))
+    return nn.Sequential(theirs.latent_pi, last)
+
+
+def test_updates_of_sac(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = stable_baselines3.SAC(
+        "MlpPolicy", "Pendulum-v1", learning_rate=SAC.learning_rate, gamma=SAC.gamma,
+        learning_starts=1000, seed=0, device="cpu", tau=SAC.target_tau, ent_coef="auto_1.0",
+        policy_kwargs={"net_arch": [64, 64]},
+    )
+    trained(theirs, [theirs.critic_target], 0.2)
+    ours = ours_for(3, TORQUE, SAC)
+    network, target = ours.algorithm.network, ours.algorithm.target
+    pairs = ((network.critics, theirs.critic), (target.critics, theirs.critic_target))
+    for mine, other in pairs:
+        load(mine, other)
+    load(network.actor, random_actor(theirs.actor))
+    # Theirs keeps clear of the logarithm of 0 by this much, where ours needs no such thing.
+    monkeypatch.setattr(theirs.actor.action_dist, "epsilon", 1e-9)
+    # Theirs has the factor 1/2 of the paper's Eq. 5, which to Adam is all the same, but for its
+    # epsilon.
+    for loss, said in step_both(theirs, stable_baselines3.sac.sac, ours, monkeypatch, 2.0):
+        assert loss == pytest.approx(2.0 * said["train/critic_loss"], rel=1e-4)
+        for mine, other in pairs:
+            assert_same(mine, other)
+        assert_same(network.actor, random_actor(theirs.actor))
+        torch.testing.assert_close(network.temperature.logarithm, theirs.log_ent_coef)
+    assert float(network.temperature.logarithm.detach()) != 0.0

@@ -13,8 +13,9 @@ from gymnasium import spaces
 
 from benchmarks.local_update import LocalUpdate
 from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.learning.algorithms.actor_critic import TARGET_TAU, critics_loss
 from rtagent.learning.algorithms.registry import algorithm_for
-from rtagent.learning.algorithms.td3 import TARGET_TAU, TD3, critics_loss, td3_targets
+from rtagent.learning.algorithms.td3 import TD3, td3_targets
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.learner_state import Progress

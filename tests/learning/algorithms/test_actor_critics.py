@@ -1,0 +1,242 @@
+"""DDPG and SAC: their gradients, what they learn alone, and in turn on shared weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.local_update import LocalUpdate
+from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.learning.algorithms.actor_critic import TARGET_TAU, ActorCriticLearning, critics_loss
+from rtagent.learning.algorithms.ddpg import DDPG, ddpg_targets
+from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.algorithms.sac import (
+    SAC,
+    sac_actor_loss,
+    sac_targets,
+    squashed_sample,
+    temperature_loss,
+)
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import ActorCritic, build_learned
+
+from .test_td3 import ACTIONS, IMAGES, VECTORS, B, batch, gradient, guess
+
+BOTH = pytest.mark.parametrize("name", ["ddpg", "sac"])
+
+
+def learning(name: str, **values: Any) -> LearningConfig:
+    settings: dict[str, Any] = {
+        "algorithm": name, "precision": "float32", "learning_rate": 3e-3, "publish_every": 3,
+        **values,
+    }
+    return LearningConfig(**settings)
+
+
+def network(name: str, space: Any = VECTORS, seed: int = 0) -> ActorCritic:
+    torch.manual_seed(seed)
+    made = build_learned(PolicyConfig(), space, ACTIONS, learning(name))
+    assert isinstance(made, ActorCritic)
+    return made
+
+
+def generator(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pair(name: str, space: Any = VECTORS, **values: Any) -> ActorCriticLearning:
+    """An algorithm whose target differs from the network that learns."""
+    made = algorithm_for(network(name, space), learning(name, **values), generator())
+    assert isinstance(made, ActorCriticLearning)
+    made.target.load_state_dict(network(name, space, seed=1).state_dict())
+    return made
+
+
+# ---- gradients
+
+
+def test_the_gradient_of_ddpg_is_that_of_the_algorithm() -> None:
+    made, data = pair("ddpg"), batch(3)
+    assert isinstance(made, DDPG)
+    loss, errors = made.compute_gradient(data)
+    actor, critics = gradient(made.network.actor), gradient(made.network.critics)
+    made.network.zero_grad()
+    ahead = made.target.values(data.next_observations, made.target.actor(data.next_observations))
+    assert ahead.shape == (1, B)
+    targets = ddpg_targets(data.rewards, data.discounts, ahead[0], data.terminals)
+    values = made.network.values(data.observations, data.actions)
+    wanted, far = critics_loss(values, targets, data.weights)
+    wanted.backward()  # type: ignore[no-untyped-call]
+    assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
+    torch.testing.assert_close(errors, far)
+    torch.testing.assert_close(critics, gradient(made.network.critics))
+    made.network.zero_grad()
+    climbed = made.network.values(data.observations, made.network.actor(data.observations))[0]
+    (-(data.weights * climbed).mean()).backward()
+    torch.testing.assert_close(actor, gradient(made.network.actor))
+
+
+@pytest.mark.parametrize("temperature", [None, 0.2])
+def test_the_gradient_of_sac_is_that_of_the_algorithm(temperature: float | None) -> None:
+    made, data = pair("sac", temperature=temperature), batch(3)
+    assert isinstance(made, SAC)
+    learned = made.network
+    assert learned.temperature is not None
+    torch.nn.init.constant_(learned.temperature.logarithm, -0.5)
+    alpha = torch.tensor([np.exp(-0.5) if temperature is None else temperature]).float()
+    loss, errors = made.compute_gradient(data)
+    parts = [gradient(each) for each in made.parts[:2]]
+    heat = learned.temperature.logarithm.grad
+    learned.zero_grad()
+
+    rng = generator()
+    noise, later = (torch.empty(B, 2).normal_(generator=rng) for _ in range(2))
+    low, high = (torch.from_numpy(each) for each in (ACTIONS.low, ACTIONS.high))
+
+    def drawn(observations: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        said = learned.actor(observations)
+        actions, densities = squashed_sample(said[:, :2], said[:, 2:], noise)
+        return low + (actions + 1.0) / 2.0 * (high - low), densities
+
+    actions, densities = drawn(data.observations, noise)
+    values = learned.values(data.observations, actions).min(dim=0).values
+    sac_actor_loss(values, densities, alpha, data.weights).backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(parts[0], gradient(learned.actor))
+    learned.zero_grad()
+    with torch.no_grad():
+        actions, next_densities = drawn(data.next_observations, later)
+        ahead = made.target.values(data.next_observations, actions)
+        targets = sac_targets(
+            data.rewards, data.discounts, ahead, next_densities, alpha, data.terminals
+        )
+    values = learned.values(data.observations, data.actions)
+    wanted, far = critics_loss(values, targets, data.weights)
+    wanted.backward()  # type: ignore[no-untyped-call]
+    assert loss == pytest.approx(float(wanted.detach()), rel=1e-5)
+    torch.testing.assert_close(errors, far)
+    torch.testing.assert_close(parts[1], gradient(learned.critics))
+    if temperature is not None:
+        assert heat is None
+        return
+    learned.zero_grad()
+    # Of two components, the wanted entropy is -2.
+    temperature_loss(learned.temperature.logarithm, densities, -2.0, data.weights).backward()
+    assert heat is not None
+    torch.testing.assert_close(heat, learned.temperature.logarithm.grad)
+
+
+@BOTH
+def test_bootstrapping_stops_at_terminal_states_only(name: str) -> None:
+    losses = []
+    for seed in (1, 7):
+        for data in (batch(terminal=1.1), batch(terminal=0.0)):
+            made = pair(name)
+            made.target.load_state_dict(network(name, seed=seed).state_dict())
+            losses.append(made.compute_gradient(data)[0])
+    assert losses[0] == losses[2]
+    assert losses[1] != losses[3]
+
+
+@BOTH
+def test_bfloat16_gives_nearly_the_same_gradient(name: str) -> None:
+    found = []
+    for precision in ("float32", "bfloat16"):
+        made = pair(name, IMAGES, precision=precision)
+        made.compute_gradient(batch(3, IMAGES))
+        found.append([gradient(made.network.actor), gradient(made.network.critics)])
+    for full, low in zip(*found, strict=True):
+        assert low.dtype == torch.float32
+        assert float((low - full).norm()) < 0.1 * float(full.norm())
+
+
+# ---- learning alone
+
+
+@BOTH
+def test_it_learns_what_to_do(name: str) -> None:
+    made = network(name)
+    update = LocalUpdate(made, learning(name))
+    data, rewards = guess(batch(999)), []
+    torch.manual_seed(0)
+    for seed in range(300):
+        if seed in (0, 299):
+            with torch.no_grad():
+                actions = made.actor(data.observations)
+                if name == "sac":
+                    actions = made.bounds.unscaled(actions[:, :2].tanh())
+            rewards.append(float(guess(replace(data, actions=actions)).rewards.mean()))
+        assert update.step(guess(batch(seed))).applied
+    first, last = rewards
+    assert last > -0.15 > -0.4 > first
+
+
+def test_the_policy_s_entropy_becomes_the_wanted_one() -> None:
+    made = network("sac")
+    update = LocalUpdate(made, learning("sac", target_entropy=0.5, learning_rate=1e-2))
+    torch.manual_seed(0)
+    for seed in range(400):
+        update.step(guess(batch(seed)))
+    observations = torch.cat([batch(seed).observations for seed in range(500, 540)])
+    with torch.no_grad():
+        means, log_stds = made.actor(observations).chunk(2, dim=1)
+        _, densities = squashed_sample(means, log_stds, torch.randn_like(means))
+    assert -float(densities.mean()) == pytest.approx(0.5, abs=0.4)
+
+
+# ---- in turn, on shared weights
+
+
+
+@BOTH
+@pytest.mark.parametrize("settings", [{}, {"gradient_clip": 0.05}])
+def test_learners_in_turn_learn_what_one_alone_learns(
+    name: str, settings: dict[str, Any]
+) -> None:
+    config = learning(name, **settings)
+    first = SharedUpdate.private(network(name), config)
+    updates = [first] + [
+        SharedUpdate(algorithm_for(network(name), config), first.state, first.weights, config)
+        for _ in range(2)
+    ]
+    alone = LocalUpdate(network(name), config)
+    for step in range(13):
+        torch.manual_seed(step)
+        updates[step % 3].step(batch(step))
+        torch.manual_seed(step)
+        alone.step(batch(step))
+    first.refresh()
+    for mine, theirs in (
+        (first.algorithm.network, alone.algorithm.network),
+        (first.algorithm.target, alone.algorithm.target),
+    ):
+        for (key, a), b in zip(mine.named_parameters(), theirs.parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-5), key
+    assert (first.state.progress.steps, first.state.progress.followed) == (13, 0)
+
+
+@BOTH
+def test_what_is_published_is_the_actor(name: str) -> None:
+    update = SharedUpdate.private(network(name), learning(name))
+    for step in range(3):
+        update.step(batch(step))
+    update.refresh()
+    learned = update.algorithm.network
+    assert isinstance(learned, ActorCritic)
+    wanted = networks.flattened(learned.actor)
+    found = np.empty_like(wanted)
+    assert update.weights.read(found) is not None
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_target_follows_softly_at_every_update() -> None:
+    update = LocalUpdate(network("ddpg"), learning("ddpg"))
+    target, online = update.algorithm.target, update.algorithm.network
+    before = target.state_dict()["critics.heads.0.4.bias"].clone()
+    update.step(batch())
+    wanted = torch.lerp(before, online.state_dict()["critics.heads.0.4.bias"], TARGET_TAU)
+    torch.testing.assert_close(target.state_dict()["critics.heads.0.4.bias"], wanted)
