@@ -27,8 +27,9 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.registration import blueprint
-from rtagent.cluster.buffer_node import BufferNode, Settings
+from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.message import Message
+from rtagent.cluster.node import Settings
 from rtagent.config_sources import load_config
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.ledger import TERMINATED
@@ -105,7 +106,7 @@ class World84:
         sent = self.node.make(BATCH, Settings(BATCH, 1e-4, 0.4))
         assert sent is not None, "the ring is full"
         errors = self._rng.lognormal(-2.0, 1.5, BATCH).astype(np.float32)
-        self.node.answered(Message({"seq": sent.seq}, {"errors": errors}))
+        self.node.answered(Message({"seq": sent.seq, "learned": BATCH}, {"errors": errors}))
         return len(sent.block)
 
     def close(self) -> None:

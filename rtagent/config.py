@@ -317,9 +317,10 @@ class ClusterConfig(Section):
     name: LearnerName = "rtagent"
     """Name of the learner in that cluster: daemons with the same name feed the same learner.
     Letters, digits, dot, underscore, hyphen."""
-    replay: Literal["edge"] = "edge"
-    """edge: the replay stays here, and only what was sampled travels. There is no other choice so
-    far."""
+    replay: Literal["edge", "learner"] = "edge"
+    """edge: the replay stays here, and only what was sampled travels. learner: every tick travels
+    once, as it happens, and the learner keeps a replay of `replay.capacity` for this daemon (the
+    paper's baseline)."""
     weights_every: int = Field(16, ge=1, le=1_000_000)
     """Updates between two deliveries of the weights (N_update)."""
     cache_mb: int = Field(64, ge=0, le=MOST_MEMORY_MB)

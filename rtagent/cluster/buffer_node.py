@@ -4,22 +4,19 @@ Algorithm 5 of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835: t
 of the buffer to the learner. Receiving from the actors (Algorithm 4) is the frame ring and the
 ledger themselves.
 
-Why it is correct. Shares are numbered; each is remembered until its answer comes, and forgotten
-then: so its priorities are applied exactly once, however often question and answer are repeated. A
-transition that the ring has lost meanwhile has no leaf of its own any more and is left alone
+Why it is correct. An answer is taken once (`node.py`), and so are its priorities. A transition that
+the ring has lost meanwhile has no leaf of its own any more and is left alone
 (`memory/priorities.py`); it is counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
 from rtagent.cluster.frame_cache import SentFrames
-from rtagent.cluster.message import Bytes, Message, pack
+from rtagent.cluster.message import Message
+from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Chosen, Replay
 from rtagent.memory.frames import FrameRing, Ints
 
@@ -27,60 +24,7 @@ ATTEMPTS = 8
 """Choices of a share until the ring still holds all of it."""
 
 
-class Settings(NamedTuple):
-    """What its daemon's settings in force say of a share.
-
-    Attributes:
-        batch_size: transitions of a whole batch.
-        learning_rate: Adam's step size.
-        beta: exponent of the importance weights.
-    """
-
-    batch_size: int
-    learning_rate: float
-    beta: float
-
-
-class Sent(NamedTuple):
-    """A share on its way.
-
-    Attributes:
-        seq: its number.
-        block: the message, to be repeated if need be.
-        frames: (B,) which transitions it holds.
-        priority: mean of its priorities when they were sampled; None: all are the same.
-    """
-
-    seq: int
-    block: Bytes
-    frames: Ints
-    priority: float | None
-
-
-@dataclass
-class Counts:
-    """What has been counted since the process began.
-
-    Attributes:
-        shipped: transitions that have been sent, repetitions left out.
-        bytes_up: of their messages, repetitions included.
-        bytes_down: of answers and weights.
-        samples: transitions that have been learned from.
-        stale_priorities: of transitions that the ring had lost when the answer came.
-        frames: that the transitions needed.
-        cache_hits: of these, those that did not have to travel.
-    """
-
-    shipped: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    samples: int = 0
-    stale_priorities: int = 0
-    frames: int = 0
-    cache_hits: int = 0
-
-
-class BufferNode:
+class BufferNode(Node):
     """Makes shares of batches, and takes their answers.
 
     Args:
@@ -93,34 +37,28 @@ class BufferNode:
     def __init__(
         self, replay: Replay, ring: FrameRing, slots: int, rng: np.random.Generator
     ) -> None:
+        super().__init__()
         self._replay, self._ring, self._rng = replay, ring, rng
         self._slots = slots
         self._offsets = np.arange(ring.stack) + (1 - ring.stack)
-        self.counts = Counts()
-        self.under_way: dict[int, Sent] = {}
-        self.begin_session()
+        self._sent_frames = SentFrames(slots, ring.capacity)
 
-    def begin_session(self) -> None:
-        """Begin anew with a learner that knows nothing of this node: what was sent is forgotten."""
-        self._next_seq = 0
+    def begin_session(self, expected: int = 0) -> None:
+        super().begin_session(expected)
         self._sent_frames = SentFrames(self._slots, self._ring.capacity)
-        self.under_way.clear()
+
+    @property
+    def ticks(self) -> int:
+        return self._replay.ticks
 
     @property
     def generated(self) -> int:
-        """Transitions that the world has made so far in this process' life."""
+        """In this process' life."""
         return self._replay.index.span[1]
 
     def make(self, count: int, settings: Settings) -> Sent | None:
-        """The next share.
-
-        Args:
-            count: transitions.
-            settings: in force.
-
-        Returns:
-            The share, which is under way from now on; None if there is nothing to sample.
-        """
+        if not count:
+            return None
         while self._replay.refresh() >= ROWS_PER_REFRESH:
             pass
         for _ in range(ATTEMPTS):
@@ -134,16 +72,15 @@ class BufferNode:
             # The starts of the episodes were right if the newest frames are still there.
             if whole.all() and self._ring.hold(chosen.transitions.frame).all():
                 placed = unique, inverse.reshape(numbers.shape), pixels
-                return self._send(chosen, *placed, settings)
+                return self._share(chosen, *placed, settings)
         return None
 
     def answered(self, answer: Message) -> Sent | None:
-        """Apply the priorities of an answer; the share that it answers, None: a repetition."""
-        sent = self.under_way.pop(int(answer.values["seq"]), None)
+        """Apply its priorities, too."""
+        sent = super().answered(answer)
         if sent is None:
             return None
         errors = np.array(answer.arrays["errors"], np.float32)
-        self.counts.samples += len(errors)
         self.counts.stale_priorities += int(np.count_nonzero(sent.frames < self._ring.oldest))
         self._replay.update_errors(sent.frames, errors)
         return sent
@@ -159,39 +96,31 @@ class BufferNode:
         numbers = np.maximum(newest[:, :, None] + self._offsets, starts[:, None, None])
         return np.ascontiguousarray(numbers.reshape(len(state), -1), np.int64)
 
-    def _send(
+    def _share(
         self, chosen: Chosen, unique: Ints, inverse: Ints, pixels: npt.NDArray[np.generic],
         settings: Settings,
     ) -> Sent:
         slots, new = self._sent_frames.place(unique)
         transitions, count = chosen.transitions, len(chosen.transitions)
         weights = np.ones(count) if chosen.weights is None else chosen.weights
-        priorities = chosen.priorities
-        block = pack(
-            {
-                "seq": self._next_seq, "generated": self.generated,
-                "batch_size": settings.batch_size, "learning_rate": settings.learning_rate,
-            },
-            {
-                "slots": slots[inverse].astype(np.int32),
-                "new_slots": slots[new].astype(np.int32),
-                "new_frames": pixels,
-                "actions": _action(transitions.action),
-                "rewards": transitions.reward,
-                "discounts": transitions.discount,
-                "terminals": transitions.terminal,
-                "weights": weights.astype(np.float32),
-                "demonstrated": transitions.demonstrated,
-            },
-        )
-        mean = None if priorities is None else float(np.mean(priorities))
-        sent = Sent(self._next_seq, block, transitions.frame.copy(), mean)
-        self.under_way[sent.seq] = sent
-        self._next_seq += 1
+        arrays = {
+            "slots": slots[inverse].astype(np.int32),
+            "new_slots": slots[new].astype(np.int32),
+            "new_frames": pixels,
+            "actions": _action(transitions.action),
+            "rewards": transitions.reward,
+            "discounts": transitions.discount,
+            "terminals": transitions.terminal,
+            "weights": weights.astype(np.float32),
+            "demonstrated": transitions.demonstrated,
+        }
         self.counts.shipped += count
         self.counts.frames += len(unique)
         self.counts.cache_hits += len(unique) - len(pixels)
-        return sent
+        priorities = chosen.priorities
+        mean = None if priorities is None else float(np.mean(priorities))
+        generated = {"generated": self.generated}
+        return self._send(generated, arrays, settings, transitions.frame.copy(), mean)
 
 
 def _action(action: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

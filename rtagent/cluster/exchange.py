@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rtagent.cluster.buffer_node import BufferNode, Sent, Settings
 from rtagent.cluster.in_flight import InFlight
-from rtagent.cluster.learner import Joining, Welcome
+from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.message import Bytes, unpack
+from rtagent.cluster.node import Node, Sent, Settings
 
 MOST_IN_FLIGHT = 64
 SMALL_BYTES = 256
@@ -69,16 +69,20 @@ class Learned(NamedTuple):
     """A share that has been learned from.
 
     Attributes:
-        sent: the share.
+        transitions: how many.
         loss: of its batch.
         updates: of the learner after it.
         seconds: that the update took.
+        sampled: mean priority of its transitions when they were sampled; None: all are the same.
+        transferred: the same of what was sent; None: unknown as well.
     """
 
-    sent: Sent
+    transitions: int
     loss: float
     updates: int
     seconds: float
+    sampled: float | None
+    transferred: float | None
 
 
 @dataclass
@@ -115,7 +119,7 @@ class Exchange:
     def __init__(
         self,
         remote: Remote,
-        node: BufferNode,
+        node: Node,
         joining: Joining,
         first_state: Callable[[], Bytes],
         emulation: Emulation,
@@ -159,9 +163,15 @@ class Exchange:
         """Whether another share may be sent."""
         return self.learns and len(self._node.under_way) < self.in_flight.limit
 
-    def send(self, settings: Settings, now: float) -> bool:
-        """Make and send a share; whether there was one to make."""
-        sent = self._node.make(self.share, settings)
+    def send(self, settings: Settings, now: float, *, learn: bool = True) -> bool:
+        """Make and send a message; whether there was one to make.
+
+        Args:
+            settings: in force.
+            now: seconds.
+            learn: whether the node's share of a batch shall be learned from.
+        """
+        sent = self._node.make(self.share if learn else 0, settings)
         if sent is None:
             return False
         self._send(sent, now)
@@ -277,7 +287,7 @@ class Exchange:
     def _take_welcome(self, welcome: Welcome) -> None:
         self._welcome = welcome
         self._asked.clear()
-        self._node.begin_session()
+        self._node.begin_session(welcome.expected)
         self._sent_at.clear()
         self._repeated.clear()
         self.in_flight.forget()
@@ -292,10 +302,12 @@ class Exchange:
         held_s = None if sent.seq in self._repeated else float(values["held_s"])
         self._repeated.discard(sent.seq)
         self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now)
-        self.share = int(values["share"])
-        self._learned.append(Learned(
-            sent, float(values["loss"]), int(values["updates"]), float(values["seconds"])
-        ))
+        self.share = int(values.get("share", self.share))
+        if count := int(values["learned"]):
+            self._learned.append(Learned(
+                count, float(values["loss"]), int(values["updates"]), float(values["seconds"]),
+                values.get("sampled", sent.priority), values.get("transferred", sent.priority),
+            ))
 
     def _take_weights(self, block: Bytes | None) -> None:
         if block is None:

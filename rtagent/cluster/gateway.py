@@ -1,6 +1,7 @@
 """The gateway: the process that stands in the learners' place when the learner is elsewhere.
 
-It samples the shared-memory replay (`buffer_node.py`), talks to the learner (`exchange.py`),
+It samples the shared-memory replay (`buffer_node.py`), or forwards what happens to a replay at the
+learner (`forwarding_node.py`), talks to the learner (`exchange.py`),
 applies the priorities that come back and publishes the weights. Acting never waits for it: weights
 leave through the same buffers as those of a learner beside the world, and while the link is cut the
 newest ones stay in force.
@@ -18,12 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtagent.cluster import ray_session
-from rtagent.cluster.buffer_node import BufferNode, Settings
+from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange, Remote
-from rtagent.cluster.learner import Joining
+from rtagent.cluster.forwarding_node import ForwardingNode
+from rtagent.cluster.joining import Joining
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
 from rtagent.cluster.message import Bytes, pack, unpack
+from rtagent.cluster.node import Node, Settings
 from rtagent.cluster.trainer import snapshot_arrays, snapshot_from
 from rtagent.config import ClusterConfig
 from rtagent.errors import UserError
@@ -112,9 +115,8 @@ class Gateway:
             order=lambda: "first-come", lease_s=lambda _: LEASE_S,
             progress_ns=lambda _: int(self._record.heartbeat_ns), beat=self._beat,
         )
-        self._replay = Replay(world.frames, world.ledger, config.learning, world.priorities)
         slots = _slots(context)
-        self._node = BufferNode(self._replay, world.frames, slots, np.random.default_rng(seeds))
+        self._node = _node(context, slots, np.random.default_rng(seeds))
         joining = Joining(
             f"{config.env.id}-{context.run_dir.name}", config, context.blueprint, slots,
             config.cluster.weights_every,
@@ -165,11 +167,13 @@ class Gateway:
     def _send(self, now: float) -> bool:
         learning, world = self._context.desired.learning, self._context.world
         due = self._pace.due(world.ledger.newest + 1, learning.updates_per_tick)
-        if learning.paused or not due or self._replay.ticks < learning.learning_starts:
+        learn = due and not learning.paused and self._node.ticks >= learning.learning_starts
+        if not self._exchange.has_room:
             return False
-        if not self._exchange.has_room or not self._exchange.send(self._settings, now):
+        if not self._exchange.send(self._settings, now, learn=learn):
             return False
-        self._pace.spend()
+        if learn:
+            self._pace.spend()
         return True
 
     @property
@@ -191,7 +195,7 @@ class Gateway:
         record, learned = self._record, self._exchange.learned()
         for each in learned:
             record.applied += 1
-            record.samples_consumed += len(each.sent.frames)
+            record.samples_consumed += each.transitions
             record.loss, record.updates = each.loss, each.updates
             record.applied_ns, record.update_ns = int(now * NANO), int(each.seconds * NANO)
             self._figures.learned(each, now)
@@ -252,6 +256,17 @@ def emulation_of(settings: ClusterConfig) -> Emulation:
         settings.emulated_rtt_ms / 1000, None if megabits is None else megabits * 1e6,
         settings.emulated_loss,
     )
+
+
+def _node(
+    context: WorkerContext[LearnerRecord], slots: int, rng: np.random.Generator
+) -> Node:
+    """What sends the world's transitions, as the configuration wants it."""
+    world, config = context.world, context.config
+    if config.cluster.replay == "learner":
+        return ForwardingNode(world.frames, world.ledger)
+    replay = Replay(world.frames, world.ledger, config.learning, world.priorities)
+    return BufferNode(replay, world.frames, slots, rng)
 
 
 def _slots(context: WorkerContext[LearnerRecord]) -> int:

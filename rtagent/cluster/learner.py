@@ -20,7 +20,6 @@ import threading
 import uuid
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,56 +28,24 @@ import torch
 
 from rtagent.clock import Clock
 from rtagent.cluster.frame_cache import FrameStore
+from rtagent.cluster.joining import Joining, Welcome, check_same
 from rtagent.cluster.message import Bytes, MessageError, pack, unpack
+from rtagent.cluster.mirror import Mirror
+from rtagent.cluster.sampled import Columns, Floats, SampledThere
 from rtagent.cluster.session import Session, Share
 from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
-from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.learning.replay.batch import Batch
-from rtagent.memory.blueprint import Blueprint
 from rtagent.storage import checkpoint as checkpoints
 
 PATIENCE_S = 0.25
 """How long the share of a node is waited for when others are there."""
 SILENT_S = 3.0
 """A node that has not been heard of for so long has no share."""
+NO_ERRORS: Floats = np.empty(0, np.float32)
 FORGOTTEN_S = 60.0
 """A node that has not been heard of for so long is forgotten when another joins."""
-
-
-@dataclass(frozen=True)
-class Joining:
-    """How a buffer node introduces itself. Picklable.
-
-    Attributes:
-        node: its name.
-        config: of its daemon, as it started.
-        blueprint: shapes.
-        slots: frames that the learner shall keep for it.
-        weights_every: updates between two deliveries of the weights.
-    """
-
-    node: str
-    config: Config
-    blueprint: Blueprint
-    slots: int
-    weights_every: int
-
-
-@dataclass(frozen=True)
-class Welcome:
-    """The answer to a `Joining`. Picklable.
-
-    Attributes:
-        session: to be named in every message.
-        begun: whether there is a state; if not, the node offers its own.
-        share: transitions of a batch that the node is asked for.
-    """
-
-    session: int
-    begun: bool
-    share: int
 
 
 class ClusterLearner:
@@ -122,19 +89,18 @@ class ClusterLearner:
                 self._first = joining
                 if self._resume and self._folder is not None:
                     self._restore(self._trainer)
-            _check_same(joining, self._first)
+            check_same(joining, self._first)
+            source = self._source(joining)
             self._forget(joining.node)
             self._sessions += 1
-            shape = tuple(joining.blueprint.frame_shape)
-            store = FrameStore(joining.slots, shape, joining.blueprint.frame_dtype)
             learning = joining.config.learning
             self._nodes[joining.node] = Session(
-                self._sessions, store, learning.batch_size, learning.learning_rate,
+                self._sessions, source, learning.batch_size, learning.learning_rate,
                 self._clock.now(),
             )
             self._changed.notify_all()
             return Welcome(
-                self._sessions, self._trainer.begun, self._share(joining.node)
+                self._sessions, self._trainer.begun, self._share(joining.node), source.expected
             )
 
     def begin(self, block: Bytes) -> None:
@@ -207,7 +173,7 @@ class ClusterLearner:
                 "batches": self._batches,
                 "nodes": [
                     {
-                        "id": name, "share": self._share(name), "generated": node.generated,
+                        "id": name, "share": self._share(name), "generated": node.source.generated,
                         "rate": node.rate, "learned": node.learned,
                         "silent_s": now - node.heard,
                     }
@@ -227,7 +193,13 @@ class ClusterLearner:
         if found is None:
             return False
         trainer, learning_rate, parts = found
-        batch = _batch([share.columns for _, _, share in parts])
+        drawn = [share.draw() for _, _, share in parts]
+        columns = [each for each in drawn if each is not None]
+        counts = [0 if each is None else len(each["actions"]) for each in drawn]
+        if not columns:
+            self._answer(parts, counts, {}, NO_ERRORS)
+            return False
+        batch = _batch(columns)
         with self._training:
             started, before = self._clock.now(), trainer.version
             loss, errors = trainer.learn(batch, learning_rate)
@@ -235,8 +207,11 @@ class ClusterLearner:
                 self._published_at = self._clock.now()
             seconds, updates = self._clock.now() - started, trainer.progress.updates
         values = {"loss": loss, "updates": updates, "seconds": seconds}
-        self._answer(parts, values, errors)
+        self._answer(parts, counts, values, errors)
         if published:
+            for _, node, _ in parts:
+                if isinstance(node.source, Mirror):
+                    node.source.measure_transferred(trainer.errors)
             for call in self._on_publish:
                 call()
         return True
@@ -253,6 +228,18 @@ class ClusterLearner:
         self._saved_at = now
         with self._training:
             return self._trainer.save(self._folder) if self._trainer.begun else None
+
+    def _source(self, joining: Joining) -> SampledThere | Mirror:
+        """Where a node's transitions come from; a replay of the same run goes on."""
+        config, shapes = joining.config, joining.blueprint
+        if config.cluster.replay == "edge":
+            store = FrameStore(joining.slots, tuple(shapes.frame_shape), shapes.frame_dtype)
+            return SampledThere(store)
+        known = self._nodes.get(joining.node)
+        source = None if known is None else known.source
+        if isinstance(source, Mirror) and source.made_for == (config, shapes):
+            return source
+        return Mirror(config, shapes, self._clock)
 
     def _forget(self, joining: str) -> None:
         """End the last session of a node that joins, and those of nodes that are gone for long."""
@@ -322,28 +309,30 @@ class ClusterLearner:
         return min((self._nodes[name] for name in present), key=lambda each: each.number)
 
     def _answer(
-        self, parts: list[tuple[str, Session, Share]], values: dict[str, float], errors: Any
+        self, parts: list[tuple[str, Session, Share]], counts: list[int],
+        values: dict[str, float], errors: Floats,
     ) -> None:
         """Tell every node what its share was worth, and how much the next one shall hold."""
         at, answers = 0, []
         with self._changed:
-            self._batches += 1
+            self._batches += 1 if values else 0
             now = self._clock.now()
-            for name, node, share in parts:
-                count = len(share.columns["actions"])
+            for (name, node, share), count in zip(parts, counts, strict=True):
                 node.learned += count
                 own = np.asarray(errors[at : at + count], np.float32)
+                more, arrays = node.source.learned(own) if count else ({}, {})
                 said = {
-                    **values, "seq": share.seq, "share": self._share(name),
+                    **values, **more, "seq": share.seq, "share": self._share(name),
+                    "learned": count, "generated": node.source.generated,
                     "held_s": now - share.came,
                 }
-                answers.append((share.answer, pack(said, {"errors": own})))
+                answers.append((share.answer, pack(said, arrays)))
                 at += count
         for answer, block in answers:
             answer.set_result(block)
 
 
-def _batch(shares_of_it: list[dict[str, Any]]) -> Batch:
+def _batch(shares_of_it: list[Columns]) -> Batch:
     """One batch out of several shares."""
     joined = {
         name: shares_of_it[0][name] if len(shares_of_it) == 1
@@ -356,22 +345,3 @@ def _batch(shares_of_it: list[dict[str, Any]]) -> Batch:
         for name, each in joined.items()
     }
     return Batch(**tensors)
-
-
-def _check_same(joining: Joining, first: Joining) -> None:
-    """Raises UserError unless two nodes can learn one network."""
-    mine, theirs = joining.blueprint, first.blueprint
-    learning = (joining.config.learning.algorithm, first.config.learning.algorithm)
-    for what, own, other in (
-        ("network", mine.network, theirs.network),
-        ("tensors", mine.learned_tensors, theirs.learned_tensors),
-        ("frame stack", mine.frame_stack, theirs.frame_stack),
-        ("frames", (mine.frame_shape, mine.frame_dtype), (theirs.frame_shape, theirs.frame_dtype)),
-        ("action space", str(mine.action_space), str(theirs.action_space)),
-        ("learning.algorithm", *learning),
-    ):
-        if own != other:
-            raise UserError(
-                f"the learner has another {what} than {joining.node}: {other}, not {own}; "
-                "use the same policy and environment, or another learner"
-            )

@@ -2,8 +2,9 @@
 
 L_t, p_t and p_s are those of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835,
 Sec. V-C: the training loss, the mean priority of the transitions that were sent, and of those that
-were sampled. With the replay at the edge everything that is sent was sampled, so p_t = p_s. alpha
-is that of Sec. VI-A: transitions generated over transitions learned from, in the same time.
+were sampled. With the replay at the edge everything that is sent was sampled, so p_t = p_s; how
+both are measured with the replay at the learner says `mirror.py`. alpha is that of Sec. VI-A:
+transitions generated over transitions learned from, in the same time.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.exchange import Exchange, Learned
 from rtagent.cluster.link import Emulation
+from rtagent.cluster.node import Node
 
 OVER_S = 10.0
 """What means and rates are taken over."""
@@ -44,7 +45,7 @@ class LinkFigures:
         weights_age_s: of the newest weights when they arrived; None: none have.
     """
 
-    def __init__(self, exchange: Exchange, node: BufferNode, emulation: Emulation) -> None:
+    def __init__(self, exchange: Exchange, node: Node, emulation: Emulation) -> None:
         self._exchange, self._node, self._emulation = exchange, node, emulation
         self._learned: deque[tuple[float, Learned]] = deque()
         self._marks: deque[_Mark] = deque()
@@ -61,7 +62,6 @@ class LinkFigures:
         mark = self._mark(now)
         first = self._marks[0]
         samples = mark.samples - first.samples
-        priority = _mean(each.sent.priority for _, each in self._learned)
         exchange, counts = self._exchange, self._node.counts
         return {
             "at": now,
@@ -77,11 +77,12 @@ class LinkFigures:
             "bytes_down_per_sample": _ratio(mark.down - first.down, samples),
             "alpha": _ratio(mark.generated - first.generated, samples),
             "loss_mean": _mean(each.loss for _, each in self._learned),
-            "priority_transferred": priority,
-            "priority_sampled": priority,
+            "priority_transferred": _mean(each.transferred for _, each in self._learned),
+            "priority_sampled": _mean(each.sampled for _, each in self._learned),
             "weights_age_s": self.weights_age_s,
             "cache_hits": _ratio(mark.hits - first.hits, mark.frames - first.frames),
             "stale_priorities": counts.stale_priorities,
+            "experiences_lost": counts.lost,
             "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None,
             "emulated": self._emulated(),
         }

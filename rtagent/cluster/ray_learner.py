@@ -17,7 +17,8 @@ from typing import Any, TypeVar, TypeVarTuple
 import ray
 
 from rtagent.clock import MonotonicClock
-from rtagent.cluster.learner import ClusterLearner, Joining, Welcome
+from rtagent.cluster.joining import Joining, Welcome
+from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.message import Bytes
 from rtagent.storage.checkpoint import CheckpointError
 

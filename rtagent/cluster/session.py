@@ -9,12 +9,13 @@ session holds the learner's condition.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
 
-from rtagent.cluster.frame_cache import FrameStore
-from rtagent.cluster.message import Bytes, Message, MessageError, unpack
+from rtagent.cluster.message import Bytes, Message, pack, unpack
+from rtagent.cluster.mirror import Mirror
+from rtagent.cluster.sampled import Columns, SampledThere
 from rtagent.errors import UserError
 
 RATE_S = 2.0
@@ -23,23 +24,22 @@ KEPT_ANSWERS = 256
 """Answers that are kept for a node that asks again."""
 MOST_EARLY = 256
 """Messages of a node that may wait for an earlier one."""
-COLUMNS = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
 
 
 @dataclass(frozen=True)
 class Share:
-    """A node's part of a batch, its frames already in place.
+    """A node's part of a batch.
 
     Attributes:
         seq: its number.
         came: when it came, seconds: what the learner holds it for is no time of the link.
-        columns: arrays (n, ...) by the names of `Batch`.
+        draw: gives arrays (n, ...) by the names of `Batch`; None: there is nothing to learn from.
         answer: for the node.
     """
 
     seq: int
     came: float
-    columns: dict[str, Any]
+    draw: Callable[[], Columns | None]
     answer: Future[Bytes]
 
 
@@ -48,7 +48,7 @@ class Session:
 
     Args:
         number: of the session; later ones are larger.
-        store: the node's frames.
+        source: of the node's transitions.
         batch_size: that its daemon is configured with.
         learning_rate: likewise.
         now: seconds.
@@ -57,21 +57,21 @@ class Session:
         queue: shares that wait to be learned from.
         heard: when the node sent last, seconds.
         missed: it had nothing ready when the others had.
-        generated: transitions that its world has generated.
-        rate: of these, per second.
+        rate: transitions that its world generates, per second.
         learned: transitions of it that were learned from.
     """
 
     def __init__(
-        self, number: int, store: FrameStore, batch_size: int, learning_rate: float, now: float
+        self, number: int, source: SampledThere | Mirror, batch_size: int, learning_rate: float,
+        now: float,
     ) -> None:
+        self.source = source
         self.number, self.batch_size, self.learning_rate = number, batch_size, learning_rate
         self.queue: deque[Share] = deque()
         self.heard = now
         self.missed = False
-        self.generated = self.learned = 0
+        self.learned = 0
         self.rate = 0.0
-        self._store = store
         self._next_seq = 0
         self._early: dict[int, tuple[Message, Future[Bytes], float]] = {}
         self._answers: dict[int, Future[Bytes]] = {}
@@ -110,41 +110,28 @@ class Session:
             answer.set_exception(UserError("the session is over: join anew"))
 
     def _take_in(self, message: Message, answer: Future[Bytes], came: float) -> None:
-        """Put frames into place, and the share into the queue."""
+        """Put what came into place, and the share into the queue."""
         seq, values = self._next_seq, message.values
         self._next_seq += 1
         self._answers[seq] = answer
         self._answers.pop(seq - KEPT_ANSWERS, None)
-        self._note_generated(int(values["generated"]), self.heard)
         self.batch_size = int(values["batch_size"])
         self.learning_rate = float(values["learning_rate"])
-        self.queue.append(Share(seq, came, _columns(message, self._store), answer))
+        draw = self.source.take_in(message)
+        self._note_generated(self.heard)
+        if draw is None:
+            said = {
+                "seq": seq, "learned": 0, "generated": self.source.generated,
+                "held_s": self.heard - came,
+            }
+            answer.set_result(pack(said, {}))
+        else:
+            self.queue.append(Share(seq, came, draw, answer))
 
-    def _note_generated(self, generated: int, now: float) -> None:
-        self.generated = generated
+    def _note_generated(self, now: float) -> None:
+        generated = self.source.generated
         if self._mark is None:
             self._mark = now, generated
         elif now - self._mark[0] >= RATE_S:
             self.rate = (generated - self._mark[1]) / (now - self._mark[0])
             self._mark = now, generated
-
-
-def _columns(message: Message, store: FrameStore) -> dict[str, Any]:
-    """The columns of a share, frames included.
-
-    Raises:
-        MessageError: something is missing, or does not go together.
-    """
-    arrays = message.arrays
-    try:
-        store.put(arrays["new_slots"], arrays["new_frames"])
-        stacks = store.stacks(arrays["slots"])
-        stack = stacks.shape[1] // 2
-        columns = {name: arrays[name] for name in COLUMNS}
-    except (KeyError, IndexError, ValueError) as error:
-        raise MessageError(f"no share of a batch: {error!r}") from error
-    if any(len(each) != len(stacks) for each in columns.values()):
-        raise MessageError("no share of a batch: columns of different lengths")
-    return {
-        **columns, "observations": stacks[:, :stack], "next_observations": stacks[:, stack:],
-    }

@@ -91,6 +91,13 @@ class Trainer:
         gradient = self._update.step(batch)
         return gradient.loss, gradient.errors.numpy(force=True)
 
+    def errors(self, batch: Batch) -> Floats:
+        """How far off the transitions of a batch (B,) are; nothing is learned."""
+        self._update.refresh()
+        gradient = self._update.compute(batch, self.progress.updates)
+        errors: Floats = gradient.errors.numpy(force=True)
+        return errors
+
     def published(self) -> tuple[int, int, Floats]:
         """Version, updates and values (parameters,) of the weights to act with, a copy."""
         info = self._update.weights.info()

@@ -19,6 +19,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from rtagent.errors import UserError
 from rtagent.memory.usage import memory_levels
 
@@ -167,3 +169,11 @@ def check_memory(needs: Mapping[str, int]) -> None:
             f"for {largest}) and {available >> 20} MiB are available; lower replay.capacity"
         )
 
+
+
+def private_memory(size: int) -> memoryview:
+    """Zeroed memory of this process alone, `size` bytes or some more, aligned to 8.
+
+    Only what is used takes memory.
+    """
+    return np.zeros(-(-size // 8), np.int64).view(np.uint8).data

@@ -27,8 +27,9 @@ from typing import TypeVar, TypeVarTuple
 import numpy as np
 
 from rtagent.clock import Clock
+from rtagent.memory.arena import private_memory
 from rtagent.memory.records import SharedRecord
-from rtagent.memory.robust_lock import RobustLock
+from rtagent.memory.robust_lock import NoLock, RobustLock
 from rtagent.memory.sum_tree import Doubles, Ints, SumTree, sum_tree
 
 Found = TypeVar("Found")
@@ -60,11 +61,20 @@ class Priorities:
         clock: measures and spends the waiting.
     """
 
-    def __init__(self, buffer: memoryview, leaves: int, lock: RobustLock, clock: Clock) -> None:
+    def __init__(
+        self, buffer: memoryview, leaves: int, lock: RobustLock | NoLock, clock: Clock
+    ) -> None:
         self._words = _Words(buffer)
         self._tree = sum_tree(buffer[CONTROL_BYTES:], leaves)
         self._leaves, self._lock, self._clock = leaves, lock, clock
         self._threads = threading.Lock()
+
+    @classmethod
+    def private(cls, leaves: int, clock: Clock) -> Priorities:
+        """Empty priorities that only this process uses."""
+        memory = private_memory(cls.size(leaves))
+        cls.format(memory)
+        return cls(memory, leaves, NoLock(), clock)
 
     @staticmethod
     def size(leaves: int) -> int:

@@ -55,6 +55,7 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
         weights_age_s=_number(document, "weights_age_s"),
         cache_hits=_number(document, "cache_hits"),
         stale_priorities=int(document.get("stale_priorities") or 0),
+        experiences_lost=int(document.get("experiences_lost") or 0),
         round_trip_ms=_number(document, "round_trip_ms"),
         emulated=None if emulated is None else Emulated(
             rtt_ms=float(emulated["rtt_ms"]),

@@ -11,16 +11,18 @@ from gymnasium import spaces
 
 from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
-from rtagent.cluster.learner import ClusterLearner, Joining
+from rtagent.cluster.forwarding_node import ForwardingNode
+from rtagent.cluster.joining import Joining
+from rtagent.cluster.learner import ClusterLearner
+from rtagent.cluster.node import Node
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.learning.replay.replay import Replay
-from rtagent.memory.arena import Arena
+from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
-from rtagent.memory.robust_lock import RobustLock
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import build_learned
 from rtagent.staggering.arbiter import Source
@@ -39,32 +41,32 @@ class Edge:
         stack: frames per observation.
         actions: of the world.
         episode: ticks of an episode.
+        replay: where it is sampled.
         learning: settings.
     """
 
     def __init__(
         self, name: str = "edge", capacity: int = 256, slots: int = 512, stack: int = 2,
-        actions: int = 3, episode: int = 20, **learning: Any,
+        actions: int = 3, episode: int = 20, replay: str = "edge", **learning: Any,
     ) -> None:
         settings = {"batch_size": 8, "n_step": 2, "learning_starts": 1, **learning}
-        self.config: Config = parse_config({"learning": settings, "replay": {"capacity": capacity}})
+        self.config: Config = parse_config({
+            "learning": settings, "replay": {"capacity": capacity}, "cluster": {"replay": replay},
+        })
         self.blueprint = _blueprint(self.config, stack, actions)
         sizes = FrameRing.size(self.blueprint, capacity), Ledger.size(self.blueprint, capacity)
-        frames, ledger = (_memory(size) for size in sizes)
+        frames, ledger = (private_memory(size) for size in sizes)
         FrameRing.format(frames)
         Ledger.format(ledger)
         self.frames = FrameRing(frames, self.blueprint, capacity)
         self.ledger = Ledger(ledger, self.blueprint, capacity)
-        self.priorities: Priorities | None = None
-        self._lock: Arena | None = None
-        if self.config.learning.prioritized:
-            self._lock = Arena("priorities-lock", 1)
-            tree = _memory(Priorities.size(capacity))
-            Priorities.format(tree)
-            lock = RobustLock(self._lock.handle)
-            self.priorities = Priorities(tree, capacity, lock, VirtualClock())
-        self.replay = Replay(self.frames, self.ledger, self.config.learning, self.priorities)
-        self.node = BufferNode(self.replay, self.frames, slots, np.random.default_rng(0))
+        self.node: Node = ForwardingNode(self.frames, self.ledger)
+        if replay == "edge":
+            priorities = None
+            if self.config.learning.prioritized:
+                priorities = Priorities.private(capacity, VirtualClock())
+            self.replay = Replay(self.frames, self.ledger, self.config.learning, priorities)
+            self.node = BufferNode(self.replay, self.frames, slots, np.random.default_rng(0))
         self.joining = Joining(name, self.config, self.blueprint, slots, weights_every=4)
         self._episode = episode
         self._tick = 0
@@ -80,11 +82,6 @@ class Edge:
             )
             self.frames.publish(tick, np.full(SHAPE, tick / 100, np.float32), start)
         self._tick += ticks
-
-    def close(self) -> None:
-        """Give up the lock."""
-        if self._lock is not None:
-            self._lock.close()
 
 
 class Direct:
@@ -142,7 +139,3 @@ def _blueprint(config: Config, stack: int, actions: int) -> Blueprint:
         config.policy, shapes.observation_space, shapes.action_space, config.learning
     )
     return replace(shapes, tensors=networks.tensor_specs(network))
-
-
-def _memory(size: int) -> memoryview:
-    return memoryview(np.zeros(-(-size // 8), np.int64).view(np.uint8))

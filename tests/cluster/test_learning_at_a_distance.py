@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,16 @@ import pytest
 import torch
 
 from rtagent.clock import VirtualClock
-from rtagent.cluster.buffer_node import Settings
 from rtagent.cluster.exchange import Exchange
 from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Bytes, pack, unpack
-from rtagent.cluster.trainer import snapshot_arrays
+from rtagent.cluster.node import Settings
+from rtagent.cluster.trainer import Trainer, snapshot_arrays
 from rtagent.errors import UserError
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
+from rtagent.learning.replay.batch import Batch
 from rtagent.policy import networks
 from tests.cluster.edge import Direct, Edge
 
@@ -33,16 +35,8 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
-def edge() -> Iterator[Callable[..., Edge]]:
-    made: list[Edge] = []
-
-    def make(**settings: Any) -> Edge:
-        made.append(Edge(**settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+def edge() -> Callable[..., Edge]:
+    return Edge
 
 
 def first_state(edge: Edge) -> Bytes:
@@ -76,7 +70,9 @@ class Scene:
         self.updates: list[int] = []
         self.weights: list[Any] = []
 
-    def run(self, seconds: float, *, learn: bool = True, ticks: int = 1) -> None:
+    def run(
+        self, seconds: float, *, learn: bool = True, ticks: int = 1, collect: bool = True
+    ) -> None:
         """Let time pass."""
         for _ in range(round(seconds / STEP_S)):
             for index, (exchange, edge) in enumerate(zip(self.exchanges, self.edges, strict=True)):
@@ -84,7 +80,7 @@ class Scene:
                 exchange.advance(self.clock.now())
                 while exchange.has_room and exchange.send(self.settings, self.clock.now()):
                     pass
-                for learned in exchange.learned():
+                for learned in exchange.learned() if collect else ():
                     self.losses[index].append(learned.loss)
                     self.updates.append(learned.updates)
                 if (found := exchange.weights()) is not None:
@@ -94,8 +90,9 @@ class Scene:
             self.clock.advance(STEP_S)
 
 
-def test_it_learns_and_weights_come_back(edge: Callable[..., Edge]) -> None:
-    scene = Scene(edge())
+@pytest.mark.parametrize("replay", ["edge", "learner"])
+def test_it_learns_and_weights_come_back(edge: Callable[..., Edge], replay: str) -> None:
+    scene = Scene(edge(replay=replay))
     scene.run(3.0)
     assert scene.exchanges[0].connected
     assert len(scene.losses[0]) > 100
@@ -105,32 +102,34 @@ def test_it_learns_and_weights_come_back(edge: Callable[..., Edge]) -> None:
     assert (scene.weights[0].values != scene.weights[-1].values).any()
 
 
-def test_what_arrives_is_what_the_replay_would_give(edge: Callable[..., Edge]) -> None:
-    world = edge(stack=3, episode=7)
-    scene = Scene(world)
-    seen = []
-    original = scene.learner._answer
+@pytest.mark.parametrize("replay", ["edge", "learner"])
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_what_is_learned_from_is_what_happened(
+    edge: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch, replay: str, prioritized: bool
+) -> None:
+    scene = Scene(edge(stack=3, episode=7, replay=replay, prioritized=prioritized))
+    seen: list[Batch] = []
+    learn = Trainer.learn
 
-    def watch(parts: Any, *rest: Any) -> None:
-        seen.extend(share for _, _, share in parts)
-        original(parts, *rest)
+    def watch(trainer: Trainer, batch: Batch, learning_rate: float) -> Any:
+        seen.append(copy.deepcopy(batch))
+        return learn(trainer, batch, learning_rate)
 
-    scene.learner._answer = watch  # type: ignore[method-assign]
+    monkeypatch.setattr(Trainer, "learn", watch)
     scene.run(4.0)
     assert len(seen) > 100
-    for share in seen:
-        columns = share.columns
-        newest = np.rint(columns["observations"][:, -1, 0] * 100).astype(int)
+    for batch in seen:
+        newest = np.rint(batch.observations.numpy()[:, -1, 0] * 100).astype(int)
         starts = newest - newest % 7
         for age in range(3):
             expected = np.maximum(newest - age, starts)
-            found = columns["observations"][:, -1 - age, 0] * 100
+            found = batch.observations.numpy()[:, -1 - age, 0] * 100
             np.testing.assert_allclose(found, expected, atol=1e-3)
-        following = np.rint(columns["next_observations"][:, -1, 0] * 100).astype(int)
-        alive = ~columns["terminals"]
+        following = np.rint(batch.next_observations.numpy()[:, -1, 0] * 100).astype(int)
+        alive = ~batch.terminals.numpy()
         assert (following[alive] > newest[alive]).all()
         assert (following[alive] <= newest[alive] + 2).all()
-        np.testing.assert_array_equal(columns["actions"][alive], (newest[alive] + 1) % 3)
+        np.testing.assert_array_equal(batch.actions.numpy()[alive], (newest[alive] + 1) % 3)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])

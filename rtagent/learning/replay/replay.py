@@ -55,6 +55,10 @@ class Replay:
         ledger: the shared rows.
         learning: discount, n-step, meaning of a transition, exponent of the priorities.
         priorities: shared by all learners. If None, every transition has the same probability.
+
+    Attributes:
+        drawn_priorities: (B,) to which the probabilities of the batch that `sample` drew last
+            were proportional; None: all were the same.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Replay:
         if priorities is not None:
             self._sampler = Prioritized(priorities, learning.priority_exponent)
         self._next_tick = 0
+        self.drawn_priorities: Doubles | None = None
         self.index = DecisionIndex(
             frames.capacity, ledger.dtype["action"], learning.gamma, learning.n_step,
             learning.transitions, learning.discount,
@@ -124,6 +129,7 @@ class Replay:
         drawn = self._draw(count, rng)
         if drawn is None:
             return None
+        self.drawn_priorities = drawn.priorities
         shift = out.choose(drawn.serials)
         # One run of stack + shift frames is both: its first and its last `stack` frames. Clamping
         # agrees with that, because state and successor are of one episode: frame j of the run is

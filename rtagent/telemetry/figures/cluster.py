@@ -28,7 +28,7 @@ class Node:
         "Transitions that its world has generated.", 61_440,
         metric="cluster_node_generated_total", names=("Generated",))]
     shipped: Annotated[int, counter(
-        "Transitions that it has sent to the learner.", 40_448,
+        "Transitions that it has sent to the learner; ticks, if the replay is there.", 40_448,
         metric="cluster_node_shipped_total", names=("Sent",))]
 
 
@@ -84,7 +84,8 @@ class Cluster:
         "Mean loss of the batches of the last 10 s (L_t).", 0.0123, "loss", "cluster_loss_mean",
         names=("Loss of batches",), none=NO_BATCH)]
     priority_transferred: Annotated[float | None, Figure(
-        "Mean priority of the transitions sent in the last 10 s (p_t).", 0.42, "priority",
+        "Mean priority of the transitions sent in the last 10 s (p_t); with the replay at the "
+        "learner, of a sample of them, by the errors that they had there.", 0.42, "priority",
         "cluster_priority_transferred_mean", names=("Priority, sent",), none=NOT_PRIORITIZED)]
     priority_sampled: Annotated[float | None, Figure(
         "Mean priority of the transitions learned from in the last 10 s (p_s).", 0.40, "priority",
@@ -99,6 +100,9 @@ class Cluster:
     stale_priorities: Annotated[int, counter(
         "Priorities that came for transitions whose frames had been overwritten.", 17,
         metric="cluster_stale_priorities_total", names=("Priorities too late",))]
+    experiences_lost: Annotated[int, counter(
+        "Ticks that were overwritten before they could be sent to a replay at the learner.", 0,
+        metric="cluster_experiences_lost_total", names=("Ticks not sent in time",))]
     round_trip_ms: Annotated[float | None, Figure(
         "Smallest time of late from a batch to its answer, without the time that the learner held "
         "it: the link alone, there and back.", 201.3, MS, "cluster_round_trip_seconds",

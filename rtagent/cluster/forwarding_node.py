@@ -1,0 +1,91 @@
+"""The buffer node of the baseline: what the world generates is forwarded, and sampled elsewhere.
+
+S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. III, Algorithms 1 to 3: the
+buffer stores what the actors experience and transfers it in FIFO order; replay and sampling are at
+the learner (`mirror.py`). Each tick travels once, as its row and its frame. A message says, too,
+how many transitions shall be learned from; so the daemon paces learning as it does with a replay of
+its own.
+
+Why it is correct. Ring and ledger are the backlog, so it is bounded: ticks that they lose before
+their turn comes are counted and passed over. The learner says at the beginning of a session which
+tick it expects, so a session that ends costs no tick and doubles none; a learner that has nothing
+is sent all that the ring holds, the oldest first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rtagent.cluster.message import Message
+from rtagent.cluster.node import Node, Sent, Settings
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import Ledger
+
+TICKS_PER_CALL = 32
+"""N_batch: ticks that are waited for, unless something shall be learned from."""
+MOST_BYTES = 8 << 20
+"""Of the ticks of one message."""
+
+
+class ForwardingNode(Node):
+    """Sends every tick once, in order.
+
+    Args:
+        ring: frames.
+        ledger: rows.
+    """
+
+    def __init__(self, ring: FrameRing, ledger: Ledger) -> None:
+        super().__init__()
+        self._ring, self._ledger = ring, ledger
+        frame_bytes = ring.frames[0].nbytes
+        self._most = max(1, MOST_BYTES // (frame_bytes + ledger.dtype.itemsize))
+        self._next = self._shipped = self._oldest
+        self._generated = 0
+
+    def begin_session(self, expected: int) -> None:
+        super().begin_session(expected)
+        # Nobody has waited for what was lost before there was a learner.
+        self._next = expected or self._oldest
+
+    @property
+    def ticks(self) -> int:
+        """Of those that the ring holds, the ones that were sent."""
+        return max(0, self._next - self._oldest)
+
+    @property
+    def generated(self) -> int:
+        """As the learner has counted when it answered last."""
+        return self._generated
+
+    def make(self, count: int, settings: Settings) -> Sent | None:
+        first = max(self._next, self._oldest)
+        self.counts.lost += first - self._next
+        self._next = first
+        newest = min(self._ring.newest, self._ledger.newest)
+        stop = max(first, min(newest + 1, first + self._most))
+        if not count and stop - first < min(TICKS_PER_CALL, self._most):
+            return None
+        rows, numbers = self._ledger.read(first, stop), np.arange(first, stop)
+        frames, starts, whole = self._ring.read(numbers)
+        self._next = stop
+        self.counts.lost += int(np.count_nonzero(~whole))
+        # What an earlier session has not brought there is sent again.
+        self.counts.shipped += int(np.count_nonzero(numbers[whole] >= self._shipped))
+        self._shipped = max(self._shipped, stop)
+        values = {"count": count, "beta": settings.beta, "stop": stop}
+        arrays = {
+            "rows": np.frombuffer(rows.tobytes(), np.uint8),
+            "numbers": numbers[whole], "episode_starts": starts[whole], "frames": frames[whole],
+        }
+        return self._send(values, arrays, settings)
+
+    def answered(self, answer: Message) -> Sent | None:
+        sent = super().answered(answer)
+        if sent is not None:
+            self._generated = int(answer.values["generated"])
+        return sent
+
+    @property
+    def _oldest(self) -> int:
+        return max(0, self._ring.oldest, self._ledger.oldest)

@@ -1,0 +1,64 @@
+"""How a buffer node joins a learner, and who may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How a buffer node introduces itself. Picklable.
+
+    Attributes:
+        node: its name.
+        config: of its daemon, as it started.
+        blueprint: shapes.
+        slots: frames that the learner shall keep for it.
+        weights_every: updates between two deliveries of the weights.
+    """
+
+    node: str
+    config: Config
+    blueprint: Blueprint
+    slots: int
+    weights_every: int
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The answer to a `Joining`. Picklable.
+
+    Attributes:
+        session: to be named in every message.
+        begun: whether there is a state; if not, the node offers its own.
+        share: transitions of a batch that the node is asked for.
+        expected: with the replay at the learner, the tick that it lacks; 0: it has none.
+    """
+
+    session: int
+    begun: bool
+    share: int
+    expected: int = 0
+
+
+def check_same(joining: Joining, first: Joining) -> None:
+    """Raises UserError unless two nodes can learn one network."""
+    mine, theirs = joining.blueprint, first.blueprint
+    learning = (joining.config.learning.algorithm, first.config.learning.algorithm)
+    for what, own, other in (
+        ("network", mine.network, theirs.network),
+        ("tensors", mine.learned_tensors, theirs.learned_tensors),
+        ("frame stack", mine.frame_stack, theirs.frame_stack),
+        ("frames", (mine.frame_shape, mine.frame_dtype), (theirs.frame_shape, theirs.frame_dtype)),
+        ("action space", str(mine.action_space), str(theirs.action_space)),
+        ("learning.algorithm", *learning),
+    ):
+        if own != other:
+            raise UserError(
+                f"the learner has another {what} than {joining.node}: {other}, not {own}; "
+                "use the same policy and environment, or another learner"
+            )

@@ -1,0 +1,144 @@
+"""What a buffer node sends, wherever the replay is: numbered messages, remembered until answered.
+
+Why it is correct. A message has a number, and is remembered until its answer comes, and forgotten
+then: so an answer is taken once, however often message and answer are repeated. The learner takes
+the messages in in the order of their numbers (`session.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.cluster.message import Array, Bytes, Message, pack
+from rtagent.memory.frames import Ints
+
+NOTHING: Ints = np.empty(0, np.int64)
+
+
+class Settings(NamedTuple):
+    """What its daemon's settings in force say of a share.
+
+    Attributes:
+        batch_size: transitions of a whole batch.
+        learning_rate: Adam's step size.
+        beta: exponent of the importance weights.
+    """
+
+    batch_size: int
+    learning_rate: float
+    beta: float
+
+
+class Sent(NamedTuple):
+    """A message on its way.
+
+    Attributes:
+        seq: its number.
+        block: the message, to be repeated if need be.
+        frames: (B,) which transitions it holds; none if the learner samples.
+        priority: mean of its priorities when they were sampled; None: all are the same, or the
+            learner samples.
+    """
+
+    seq: int
+    block: Bytes
+    frames: Ints = NOTHING
+    priority: float | None = None
+
+
+@dataclass
+class Counts:
+    """What has been counted since the process began.
+
+    Attributes:
+        shipped: transitions that have been sent, repetitions left out; ticks, if the learner
+            samples.
+        bytes_up: of their messages, repetitions included.
+        bytes_down: of answers and weights.
+        samples: transitions that have been learned from.
+        stale_priorities: of transitions that the ring had lost when the answer came.
+        frames: that the transitions needed.
+        cache_hits: of these, those that did not have to travel.
+        lost: ticks that the ring lost before they could be sent.
+    """
+
+    shipped: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    samples: int = 0
+    stale_priorities: int = 0
+    frames: int = 0
+    cache_hits: int = 0
+    lost: int = 0
+
+
+class Node(ABC):
+    """One buffer node's messages to the learner.
+
+    Attributes:
+        counts: what has been counted.
+        under_way: messages without an answer, by their numbers.
+    """
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.under_way: dict[int, Sent] = {}
+        self._next_seq = 0
+
+    def begin_session(self, expected: int) -> None:
+        """Begin anew, with the first number; what was sent before is forgotten.
+
+        Args:
+            expected: as `Welcome` says.
+        """
+        self._next_seq = 0
+        self.under_way.clear()
+
+    @property
+    @abstractmethod
+    def ticks(self) -> int:
+        """Ticks that can be learned from."""
+
+    @property
+    @abstractmethod
+    def generated(self) -> int:
+        """Transitions that the world has made."""
+
+    @abstractmethod
+    def make(self, count: int, settings: Settings) -> Sent | None:
+        """The next message.
+
+        Args:
+            count: transitions that shall be learned from; 0: none, for now.
+            settings: in force.
+
+        Returns:
+            The message, which is under way from now on; None if there is nothing to send.
+        """
+
+    def answered(self, answer: Message) -> Sent | None:
+        """Take an answer; the message that it answers, None: a repetition."""
+        sent = self.under_way.pop(int(answer.values["seq"]), None)
+        if sent is not None:
+            self.counts.samples += int(answer.values["learned"])
+        return sent
+
+    def _send(
+        self, values: Mapping[str, Any], arrays: Mapping[str, Array], settings: Settings,
+        frames: npt.NDArray[np.int64] = NOTHING, priority: float | None = None,
+    ) -> Sent:
+        """Number a message, and remember it."""
+        said = {
+            "seq": self._next_seq, "batch_size": settings.batch_size,
+            "learning_rate": settings.learning_rate, **values,
+        }
+        sent = Sent(self._next_seq, pack(said, arrays), frames, priority)
+        self.under_way[sent.seq] = sent
+        self._next_seq += 1
+        return sent

@@ -1,0 +1,61 @@
+"""Shares that were sampled at the edge, as the learner takes them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.cluster.frame_cache import FrameStore
+from rtagent.cluster.message import Message, MessageError
+
+Columns = dict[str, npt.NDArray[Any]]
+Floats = npt.NDArray[np.float32]
+
+PLAIN = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
+
+
+class SampledThere:
+    """What comes from a node that samples.
+
+    Args:
+        store: the frames that are kept for it.
+
+    Attributes:
+        generated: transitions that its world has generated.
+        expected: nothing that this node would have to know.
+    """
+
+    expected = 0
+
+    def __init__(self, store: FrameStore) -> None:
+        self._store = store
+        self.generated = 0
+
+    def take_in(self, message: Message) -> Callable[[], Columns]:
+        """Put a share's frames into place; what gives its columns.
+
+        Raises:
+            MessageError: something is missing, or does not go together.
+        """
+        arrays, store = message.arrays, self._store
+        try:
+            self.generated = int(message.values["generated"])
+            store.put(arrays["new_slots"], arrays["new_frames"])
+            # Copied now: a later message may need their slots.
+            stacks = store.stacks(arrays["slots"])
+            stack = stacks.shape[1] // 2
+            columns = {name: arrays[name] for name in PLAIN}
+        except (KeyError, IndexError, ValueError) as error:
+            raise MessageError(f"no share of a batch: {error!r}") from error
+        if any(len(each) != len(stacks) for each in columns.values()):
+            raise MessageError("no share of a batch: columns of different lengths")
+        columns["observations"] = stacks[:, :stack]
+        columns["next_observations"] = stacks[:, stack:]
+        return lambda: columns
+
+    def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
+        """What the node is told of a share: its errors, which become priorities there."""
+        return {}, {"errors": errors}

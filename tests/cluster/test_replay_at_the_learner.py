@@ -1,0 +1,187 @@
+"""The baseline: every tick travels once, and is sampled at the learner; virtual time, no Ray."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.cluster.forwarding_node import TICKS_PER_CALL
+from rtagent.cluster.learner import ClusterLearner
+from rtagent.cluster.link import Emulation
+from rtagent.cluster.message import Message, MessageError, pack
+from rtagent.cluster.mirror import Mirror
+from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from tests.cluster.edge import Edge
+from tests.cluster.test_learning_at_a_distance import STEP_S, Scene
+
+LINK = Emulation(rtt_s=0.1, bits_per_s=2e6, loss=0.2)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def arrived(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of all ticks that a learner has taken in."""
+    numbers: list[int] = []
+    take_in = Mirror.take_in
+
+    def watch(mirror: Mirror, message: Message) -> Any:
+        numbers.extend(message.arrays["numbers"].tolist())
+        return take_in(mirror, message)
+
+    monkeypatch.setattr(Mirror, "take_in", watch)
+    return numbers
+
+
+def baseline(**settings: Any) -> Edge:
+    return Edge(replay="learner", prioritized=True, **settings)
+
+
+def mirror(scene: Scene, name: str = "edge") -> Mirror:
+    source = scene.learner._nodes[name].source
+    assert isinstance(source, Mirror)
+    return source
+
+
+def transitions(replay: Replay) -> Any:
+    """All that can be sampled."""
+    while replay.refresh() >= ROWS_PER_REFRESH:
+        pass
+    return replay.index.get(np.arange(*replay.index.span))
+
+
+def check_nothing_is_missing(scene: Scene, world: Edge, name: str = "edge") -> None:
+    """The learner has the transitions that a replay at the edge would have, in the same order."""
+    scene.run(8.0, ticks=0)
+    here = transitions(Replay(world.frames, world.ledger, world.config.learning))
+    there = transitions(mirror(scene, name).replay)
+    for column in ("frame", "next_frame", "reward", "discount", "terminal", "action"):
+        newest = getattr(there, column)[-len(here):]
+        np.testing.assert_array_equal(newest, getattr(here, column), err_msg=column)
+
+
+@pytest.mark.parametrize("link", [Emulation(), LINK])
+def test_every_tick_arrives_once_and_in_order(link: Emulation, arrived: list[int]) -> None:
+    world = baseline(capacity=4096)
+    scene = Scene(world, emulation=link)
+    scene.run(10.0)
+    # Less than a call's worth stays behind while nothing is learned.
+    world.play(TICKS_PER_CALL)
+    check_nothing_is_missing(scene, world)
+    assert arrived == list(range(world.frames.newest + 1))
+    counts = world.node.counts
+    assert counts.shipped == len(arrived)
+    assert counts.lost == 0
+    assert 0 < counts.samples <= scene.learner.status()["nodes"][0]["learned"]
+
+
+def test_what_the_ring_lost_before_its_turn_is_counted_and_passed_over(arrived: list[int]) -> None:
+    world = baseline(capacity=256)
+    scene = Scene(world)
+    scene.run(1.0)
+    # The link is cut; the ring goes round several times.
+    scene.remotes[0].broken = RuntimeError("cut")
+    scene.run(5.0, ticks=2)
+    scene.remotes[0].broken = None
+    scene.run(12.0)
+    counts = world.node.counts
+    assert counts.lost > 256
+    assert scene.exchanges[0].connected
+    check_nothing_is_missing(scene, world)
+    assert arrived == sorted(set(arrived))
+    assert len(arrived) + counts.lost == world.frames.newest + 1
+
+
+def test_a_node_that_joins_anew_goes_on_where_the_learner_is(arrived: list[int]) -> None:
+    world = baseline(capacity=4096)
+    scene = Scene(world)
+    scene.run(2.0)
+    kept = mirror(scene)
+    scene.remotes[0].broken = RuntimeError("cut")
+    scene.run(0.5)
+    scene.remotes[0].broken = None
+    scene.run(3.0)
+    assert mirror(scene) is kept
+    check_nothing_is_missing(scene, world)
+    assert arrived == list(range(world.frames.newest + 1))
+
+
+def test_a_learner_that_was_started_again_is_sent_all_that_the_ring_holds() -> None:
+    world = baseline(capacity=4096)
+    scene = Scene(world)
+    scene.run(2.0)
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.run(4.0)
+    assert scene.exchanges[0].connected
+    assert mirror(scene).replay.index.span[0] == 0
+    check_nothing_is_missing(scene, world)
+
+
+def test_while_nothing_is_learned_ticks_travel_all_the_same() -> None:
+    world = baseline(capacity=4096)
+    scene = Scene(world)
+    exchange = scene.exchanges[0]
+    for _ in range(200):
+        world.play(1)
+        exchange.advance(scene.clock.now())
+        if exchange.has_room:
+            exchange.send(scene.settings, scene.clock.now(), learn=False)
+        scene.learner.step(0.0)
+        scene.clock.advance(STEP_S)
+    assert world.node.counts.shipped > 200 - 2 * TICKS_PER_CALL
+    assert world.node.counts.shipped == mirror(scene).expected
+    assert scene.learner.status()["batches"] == 0
+    assert exchange.learned() == []
+
+
+def test_priorities_stay_at_the_learner_and_both_means_come_back() -> None:
+    world = baseline(capacity=4096)
+    scene = Scene(world)
+    scene.run(3.0, collect=False)
+    found = scene.exchanges[0].learned()
+    assert found[-1].sampled is not None
+    assert found[-1].transferred is not None
+    values = mirror(scene).replay.drawn_priorities
+    assert values is not None
+    assert len(np.unique(values)) > 2
+    assert world.node.generated > 200
+
+
+def test_nodes_of_both_kinds_feed_one_learner() -> None:
+    first, second = baseline(name="a", capacity=4096), Edge(name="b")
+    scene = Scene(first, second)
+    scene.run(5.0)
+    learned = {node["id"]: node["learned"] for node in scene.learner.status()["nodes"]}
+    assert learned["a"] > 0
+    assert learned["b"] > 0
+    check_nothing_is_missing(scene, first, "a")
+
+
+@pytest.mark.parametrize("change", [
+    {"rows": np.zeros(5, np.uint8)}, {"frames": np.zeros((4, 9), np.float32)},
+    {"numbers": np.zeros(1, np.int64)},
+])
+def test_what_is_no_tick_is_refused(change: dict[str, Any]) -> None:
+    world = baseline()
+    scene = Scene(world)
+    scene.run(0.1, learn=False)
+    source = mirror(scene)
+    arrays = {
+        "rows": np.zeros(0, np.uint8), "frames": np.zeros((2, 3), np.float32),
+        "numbers": np.arange(2), "episode_starts": np.zeros(2, np.int64), **change,
+    }
+    session = scene.learner._nodes["edge"]
+    seq = session._next_seq
+    block = pack({
+        "seq": seq, "count": 0, "beta": 1.0, "stop": 2, "batch_size": 8, "learning_rate": 1e-3,
+    }, arrays)
+    before = source.expected
+    with pytest.raises(MessageError, match="no ticks"):
+        scene.learner.offer("edge", session.number, block)
+    assert source.expected == before
