@@ -132,8 +132,9 @@ def test_two_worlds_feed_the_learner_of_one_cluster(
         eventually(lambda: answers(port), SOON_S, "the head of the cluster is there")
         address = f"cluster.address=127.0.0.1:{port}"
         first = started(tmp_path / "first", *SETTINGS, address)
-        # Half as many ticks, and so half as many transitions.
-        second = started(tmp_path / "second", *SETTINGS, address, "env.rate_hz=60")
+        # Half as many ticks, and so half as many transitions; and its replay is at the learner.
+        slower = ("env.rate_hz=60", "cluster.replay=learner")
+        second = started(tmp_path / "second", *SETTINGS, address, *slower)
         with first as quick, second as slow:
             for each in (quick, slow):
                 eventually(lambda each=each: link(each)["connected"], SOON_S, "it has joined")

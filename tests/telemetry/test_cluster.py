@@ -22,7 +22,8 @@ def example_document(now: float, **changes: Any) -> dict[str, Any]:
                   {"id": "robot-2", "share": 12, "generated": 3600, "shipped": 2400}],
         "batches_in_flight": 3, "bytes_up_per_sample": 15_204, "bytes_down_per_sample": 431.5,
         "alpha": 1.52, "loss_mean": 0.0123, "priority_transferred": 0.42, "priority_sampled": 0.4,
-        "weights_age_s": 0.35, "cache_hits": 0.31, "stale_priorities": 17, "round_trip_ms": 201.3,
+        "weights_age_s": 0.35, "cache_hits": 0.31, "stale_priorities": 17,
+        "experiences_lost": 5, "round_trip_ms": 201.3,
         "emulated": {"rtt_ms": 200, "bandwidth_mbps": 4.5, "loss": 0.01}, **changes,
     }
 
@@ -43,6 +44,7 @@ def test_before_the_gateway_has_written_nothing_is_known() -> None:
     found = as_json(cluster_figures({}, NOW))
     assert (found.pop("connected"), found.pop("reason")) == (False, "the gateway has not begun")
     assert (found.pop("nodes"), found.pop("stale_priorities")) == ([], 0)
+    assert found.pop("experiences_lost") == 0
     assert found.pop("bytes_per_sample") == {"up": None, "down": None}
     assert set(found.values()) == {None}
 
