@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.clock import Clock, MonotonicClock
+from rtagent.cluster.ray_checks import LostError
 from rtagent.config import ClusterConfig
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
@@ -22,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "--address", metavar="ADDRESS",
-        help="of the Ray cluster: host:port, ray://host:port, or auto for one that runs on this "
-        "machine; default: one is started here",
+        help="of the Ray cluster's head, host:port; default: a Ray of this machine alone is "
+        "started",
     )
     parser.add_argument(
         "--resources", metavar="NAME=AMOUNT", action="append", default=[], type=resource_of,
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Tell a line every 2 s until Ctrl-C, which is how one leaves: the exit code is 0.
 
+    A cluster that is lost meanwhile is joined anew as soon as it answers.
+
     Raises:
         UserError: bad options; there is no Ray, no cluster, or no place for a learner.
     """
@@ -51,16 +54,45 @@ def run(args: argparse.Namespace) -> int:
     # Takes a moment, and Ray need not be installed.
     from rtagent.cluster import ray_session
 
-    ray_session.connect(args.address, dict(args.resources) or None)
+    def join() -> Callable[[], Mapping[str, Any]]:
+        ray_session.connect(args.address, dict(args.resources) or None)
+        return ray_session.find_learner(name, args.checkpoint_dir).status
+
     try:
-        handle = ray_session.find_learner(name, args.checkpoint_dir)
-        for report in reports(handle.status, MonotonicClock()):
+        for report in followed(join, ray_session.disconnect, MonotonicClock()):
             print(json.dumps(report) if args.json else in_a_line(report), flush=True)
     except KeyboardInterrupt:
         return 0
     finally:
         ray_session.disconnect()
     return 0
+
+
+def followed(
+    join: Callable[[], Callable[[], Mapping[str, Any]]], leave: Callable[[], None], clock: Clock
+) -> Iterator[dict[str, Any]]:
+    """The reports of a learner, for ever, in whatever cluster it is found.
+
+    Args:
+        join: joins the cluster; gives what asks the learner.
+        leave: the reverse.
+        clock: time.
+
+    Raises:
+        UserError: it cannot be joined, or does not answer, at first.
+    """
+    joined = False
+    while True:
+        try:
+            for report in reports(join(), clock):
+                joined = True
+                yield report
+        except UserError as error:
+            leave()
+            if not joined:
+                raise
+            yield {"error": str(error)}
+        clock.sleep_until(clock.now() + PERIOD_S)
 
 
 def resource_of(text: str) -> tuple[str, float]:
@@ -89,6 +121,7 @@ def reports(status: Callable[[], Mapping[str, Any]], clock: Clock) -> Iterator[d
         clock: time.
 
     Raises:
+        LostError: nor will it.
         UserError: it does not answer at first.
     """
     before: tuple[float, int, str] | None = None
@@ -98,7 +131,7 @@ def reports(status: Callable[[], Mapping[str, Any]], clock: Clock) -> Iterator[d
         try:
             report = {**status(), "batches_per_s": None}
         except UserError as error:
-            if before is None:
+            if before is None or isinstance(error, LostError):
                 raise
             report = {"error": str(error)}
         else:

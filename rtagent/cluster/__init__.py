@@ -5,5 +5,5 @@ Learning Architecture for Long-Haul Communication Between Actors and Learner, IE
 doi:10.1109/ACCESS.2024.3402835, Algorithms 4 and 5: the replay stays beside the world (a *buffer
 node*), and only what was sampled travels. Its baseline, Algorithms 2 and 3, is here as well: every
 experience travels, and the replay is at the learner. Ray carries it; nothing here but
-`ray_learner.py` and `ray_session.py` knows Ray.
+`ray_learner.py`, `ray_session.py` and `ray_checks.py` knows Ray.
 """

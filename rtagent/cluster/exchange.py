@@ -3,9 +3,10 @@
 Why it is correct. The learner takes every share in once, whatever is repeated (`learner.py`), and
 the buffer node takes every answer once (`buffer_node.py`). So this module may repeat what has no
 answer, and forget a session at any time: what was on its way then may be learned from, but its
-answer comes to nobody. Nothing here waits: calls are begun, and their results collected; the link
-between is one of `link.py`, which delivers at once where nothing is emulated. Time is given with
-every call, so tests need none.
+answer comes to nobody. A call that fails is one without an answer, unless the learner itself
+refuses it: then the node joins anew. Nothing here waits: calls are begun, and their results
+collected; the link between is one of `link.py`, which delivers at once where nothing is emulated.
+Time is given with every call, so tests need none.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.message import Bytes, unpack
 from rtagent.cluster.node import Node, Sent, Settings
+from rtagent.errors import UserError
 
 MOST_IN_FLIGHT = 64
 SMALL_BYTES = 256
@@ -37,6 +39,9 @@ WEIGHTS_WAIT_S = 2.0
 """How long the learner may wait for new weights before it says that there are none."""
 CUT_S = 3.0
 """Without any answer for so long, and a wait for one, the link counts as cut."""
+LOST_S, FIRST_ANSWER_S = 45.0, 120.0
+"""...and for so long, or for so long before the first answer, the learner must be looked for anew.
+One that is started, or started again, has much to load."""
 
 
 class Remote(Protocol):
@@ -105,6 +110,8 @@ class Exchange:
         first_state: gives all that is learned, as a message, to a learner that has nothing yet.
         emulation: of the link.
         random: gives numbers in [0, 1).
+        now: seconds.
+        since: when the link was cut, if this is not the first attempt.
 
     Attributes:
         share: transitions that the learner asks this node for.
@@ -125,6 +132,7 @@ class Exchange:
         emulation: Emulation,
         random: Callable[[], float],
         now: float,
+        since: float | None = None,
     ) -> None:
         self._remote, self._node, self._joining = remote, node, joining
         self._first_state = first_state
@@ -139,11 +147,13 @@ class Exchange:
         self._asked: dict[str, float] = {}
         self._pause_s, self._try_at = FIRST_PAUSE_S, now
         self._heard = now
+        self._answered = False
+        self._failure: str | None = None
         self._learned: deque[Learned] = deque()
         self._weights: Weights | None = None
         self.in_flight = InFlight(MOST_IN_FLIGHT)
         self.share = joining.config.learning.batch_size
-        self.connected, self.since = False, now
+        self.connected, self.since = False, now if since is None else since
         self.reason: str | None = "the learner has not been reached yet"
         self.wants_snapshot = False
         self.snapshot: Bytes | None = None
@@ -185,6 +195,8 @@ class Exchange:
             done = self._calls.pop(ticket, None)
             if done is not None:
                 self._down.send(now, _size(result), (done, result))
+                if done.method in self._asked:
+                    self._asked[done.method] = max(self._asked[done.method], self._down.free_at)
         for done, result in self._down.arrived(now):
             self._take(done, result, now)
         if self._welcome is None:
@@ -193,9 +205,14 @@ class Exchange:
         else:
             self._ask_what_is_due(now)
             self._repeat(now)
-        waiting = bool(self._node.under_way) or self._welcome is None
-        if self.connected and waiting and now - self._heard > self._patience_s:
-            self._cut("no answer", now)
+        waiting = bool(self._node.under_way or self._asked) or self._welcome is None
+        if self.connected and waiting and self._silent_for(now) > self._patience_s:
+            self._cut(self._failure or "no answer", self._heard)
+
+    def lost(self, now: float) -> bool:
+        """Whether nobody has answered for so long that the learner must be looked for anew."""
+        limit = LOST_S if self._answered else FIRST_ANSWER_S
+        return self._silent_for(now) > limit + self._patience_s + self._emulation.rtt_s
 
     def learned(self) -> list[Learned]:
         """The shares that were answered since the last call."""
@@ -213,6 +230,11 @@ class Exchange:
     @property
     def _patience_s(self) -> float:
         return CUT_S + REPEAT_DELAYS * self.in_flight.answer_s
+
+    def _silent_for(self, now: float) -> float:
+        """Seconds without an answer; 0 while a slow link still sends what shall be answered."""
+        busy = max(self._up.free_at, self._down.free_at) > now
+        return 0.0 if busy else now - self._heard
 
     def _call(self, call: _Call, size: int, now: float) -> None:
         self._node.counts.bytes_up += size
@@ -240,11 +262,12 @@ class Exchange:
         asked = self._asked.get(method)
         if asked is not None and now - asked < takes_s + self._patience_s:
             return
-        self._asked[method] = now
         # What is learned is copied only now: it is large.
         said = tuple(each() if callable(each) else each for each in arguments)
         session = None if self._welcome is None else self._welcome.session
         self._call(_Call(method, said, session), sum(map(_size, said)) or SMALL_BYTES, now)
+        # A state is large, and may take a slow link longer than anybody waits.
+        self._asked[method] = self._up.free_at
 
     def _repeat(self, now: float) -> None:
         """Send again what is neither being worked on nor answered in time."""
@@ -253,6 +276,8 @@ class Exchange:
         busy = {call.seq for call in self._calls.values() if call.session == session}
         answer_s = self.in_flight.answer_s
         after = max(LEAST_REPEAT_S, REPEAT_DELAYS * answer_s) if answer_s else FIRST_REPEAT_S
+        if not self.connected:
+            after = max(after, CUT_S)
         for sent in list(self._node.under_way.values()):
             if sent.seq not in busy and now - self._sent_at[sent.seq] > after:
                 self._repeated.add(sent.seq)
@@ -265,11 +290,14 @@ class Exchange:
         if call.session != (None if self._welcome is None else self._welcome.session):
             # Of a session that is over: what it says, and why it failed, means nothing now.
             return
-        self._asked.pop(call.method, None)
-        if isinstance(result, BaseException):
-            self._fail(result, now)
+        if isinstance(result, BaseException) and not isinstance(result, UserError):
+            self._note_failure(call, result, now)
             return
-        self._heard = now
+        self._heard, self._failure, self._answered = now, None, True
+        self._asked.pop(call.method, None)
+        if isinstance(result, UserError):
+            self._join_anew(str(result), now)
+            return
         if call.method == "join":
             self._take_welcome(result)
         elif call.method == "offer":
@@ -319,18 +347,23 @@ class Exchange:
         values = np.asarray(message.arrays["weights"])
         self._weights = Weights(int(message.values["updates"]), values, age_s)
 
-    def _fail(self, error: BaseException, now: float) -> None:
-        """A call has not worked: whatever the reason, the node joins anew."""
+    def _note_failure(self, call: _Call, error: BaseException, now: float) -> None:
+        """A call has not reached the learner, or its answer not this node: it will be repeated."""
         lines = str(error).strip().splitlines() or [repr(error)]
-        self._cut(lines[0], now)
+        self._failure = lines[0]
+        if call.method == "join":
+            self._join_anew(lines[0], now)
+
+    def _join_anew(self, reason: str, now: float) -> None:
+        self._cut(reason, now)
         self._welcome = None
         self._asked.clear()
         self._try_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
-    def _cut(self, reason: str, now: float) -> None:
+    def _cut(self, reason: str, since: float) -> None:
         if self.connected:
-            self.connected, self.since = False, now
+            self.connected, self.since = False, since
         self.reason = reason
 
 

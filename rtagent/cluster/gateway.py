@@ -7,14 +7,17 @@ leave through the same buffers as those of a learner beside the world, and while
 newest ones stay in force.
 
 Whatever Ray does to it, it may end: the supervisor starts it again, and the new one joins the
-learner as if the link had been cut. Only one thread runs here, that of the process, because Ray
-ends a local cluster with the thread that started it.
+learner as if the link had been cut. So what it has joined is not mended in place: where the head of
+the cluster, or this machine's node of it, is gone, or nobody has answered for long, it ends by
+itself, and the new one begins from the first knock. Only one thread runs here, that of the process,
+because Ray ends a local cluster with the thread that started it.
 """
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,6 +54,8 @@ REPORT_EVERY_S = 0.25
 LAST_STATE_S = 1.5
 """How long the gateway, told to stop, waits for what the learner has learned."""
 LEASE_S = 1.0
+CHECK_EVERY_S = 2.0
+"""Between two looks, while the link is cut, at whether it can heal."""
 NANO = 1e9
 
 
@@ -84,6 +89,8 @@ def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
             return ray_session.find_learner(settings.name, folder)
         except UserError as error:
             reason = str(error)
+            # The next attempt begins from the first knock: the cluster may be gone by then.
+            ray_session.disconnect()
         if reason != known:
             context.event("cluster_unreached", reason=reason)
             known = reason
@@ -108,6 +115,8 @@ class Gateway:
         world, config, clock = context.world, context.config, context.clock
         self._context, self._record = context, context.record
         seeds = [config.run.seed, context.index, int(self._record.updates)]
+        assert world.cluster is not None, "there is one where learning is elsewhere"
+        self._link = world.cluster
         algorithm = algorithm_for(build_network(config, context.blueprint), config.learning)
         self._update = SharedUpdate(algorithm, world.learner, world.weights, config.learning)
         self._turns = TurnTaker(
@@ -124,15 +133,21 @@ class Gateway:
         emulation = emulation_of(config.cluster)
         self._exchange = Exchange(
             remote, self._node, joining, self._first_state, emulation,
-            random.Random(seeds[0]).random, clock.now(),
+            random.Random(seeds[0]).random, clock.now(), cut_since(self._link.read(), clock.now()),
         )
+        self._watch = ray_session.Watch()
+        self._check_at = clock.now()
         self._figures = LinkFigures(self._exchange, self._node, emulation)
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._checkpoints = CheckpointWriter(context, self._update, self._turns)
         self._report_at = clock.now()
 
     def run(self) -> None:
-        """Sample, send, apply and publish until told to stop."""
+        """Sample, send, apply and publish until told to stop.
+
+        Raises:
+            UserError: what was joined is gone: begin anew.
+        """
         clock = self._context.clock
         # A predecessor may have been killed while it wrote.
         self._record.writing = 0
@@ -151,6 +166,8 @@ class Gateway:
         """One look at everything; whether anything was done."""
         now = self._context.clock.now()
         self._exchange.advance(now)
+        if not self._exchange.connected and now >= self._check_at:
+            self._check(now)
         done = self._take_learned(now)
         done = self._take_weights() or done
         self._take_state()
@@ -161,6 +178,13 @@ class Gateway:
             self._report_at = now + REPORT_EVERY_S
             self._report(now)
         return done
+
+    def _check(self, now: float) -> None:
+        """Raises UserError if who does not answer will not answer."""
+        self._watch.check()
+        if self._exchange.lost(now):
+            raise UserError("the learner has not answered for long: begin anew")
+        self._check_at = self._context.clock.now() + CHECK_EVERY_S
 
     # ---- out
 
@@ -239,9 +263,7 @@ class Gateway:
 
     def _report(self, now: float) -> None:
         self._record.add_mark(int(now * NANO))
-        document = self._context.world.cluster
-        assert document is not None, "there is one where learning is elsewhere"
-        document.write(self._figures.document(now))
+        self._link.write(self._figures.document(now))
 
     def _beat(self) -> bool:
         context = self._context
@@ -282,5 +304,18 @@ def _note_unreached(context: WorkerContext[LearnerRecord], reason: str) -> None:
     document, now = context.world.cluster, context.clock.now()
     assert document is not None, "there is one where learning is elsewhere"
     before = document.read()
-    since = before["since"] if before.get("connected") is False else now
+    since = cut_since(before, now)
     document.write({**before, "at": now, "connected": False, "since": since, "reason": reason})
+
+
+def cut_since(document: Mapping[str, Any], now: float) -> float:
+    """Since when the link has been cut, for a gateway that begins.
+
+    Args:
+        document: that its predecessor has left; empty: there was none.
+        now: seconds.
+    """
+    if not document:
+        return now
+    # Who was connected and is gone has written until then.
+    return float(document["at" if document["connected"] else "since"])

@@ -75,6 +75,11 @@ class Direction:
         return there
 
     @property
+    def free_at(self) -> float:
+        """When all that was sent has left, seconds."""
+        return self._free_at
+
+    @property
     def next_arrival(self) -> float | None:
         """When the next message arrives, seconds; None: none is on its way."""
         return self._under_way[0][0] if self._under_way else None

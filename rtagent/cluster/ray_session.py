@@ -1,7 +1,8 @@
 """Joining a Ray cluster, or starting one on this machine, and reaching the learner there.
 
-Ray is imported when a session begins. Every process of a local Ray is a descendant of the one that
-began the session and ends with it (`remains.py`); it asks for a token that nobody else knows.
+Ray is imported when a session begins. Every process of a local Ray, and of a node that was started
+here, is a descendant of the one that began the session and ends with it (`remains.py`); a local Ray
+asks for a token that nobody else knows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,23 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cluster.exchange import Remote
-from rtagent.cluster.remains import end_session_with_this_process
+from rtagent.cluster.ray_checks import LostError, imported_ray, in_a_line, look
+from rtagent.cluster.remains import end_descendants_with_this_process
 from rtagent.errors import UserError
 
 NAMESPACE = "rtagent"
 RESOURCE = "learner"
 CALLS_AT_ONCE = 1000
 OBJECT_STORE_BYTES = 256 << 20
-STATUS_S = 10.0
+STATUS_S, FIRST_STATUS_S = 10.0, 120.0
+"""How long the learner may take to answer, and how long at first: it has much to load."""
+NODE_S = 40.0
+"""How long a node of a cluster may take to start."""
 LOOPBACK = "127.0.0.1"
-ANSWER_S = 3.0
-"""How long the head of a cluster may take to answer the first knock."""
-LONGEST_REASON = 200
-INSTALL = "needs Ray: pip install 'rtagent[cluster]'"
 
 
 def connect(address: str | None, resources: dict[str, float] | None = None) -> None:
-    """Join a cluster.
+    """Join a cluster. Where no node of it runs on this machine, one is started: Ray wants one for
+    every process that joins.
 
     Args:
         address: `host:port` of its head; None: a Ray of this machine alone is started.
@@ -46,13 +47,11 @@ def connect(address: str | None, resources: dict[str, float] | None = None) -> N
     Raises:
         UserError: there is no Ray, or nobody answers; one line that says what to do.
     """
-    ray = _ray()
+    ray = imported_ray()
     if ray.is_initialized():
         return
-    if address is not None:
-        _check_answers(address)
-        if resources:
-            _start_node(address, resources)
+    if address is not None and (not look(address).here or resources):
+        _start_node(address, resources or {})
     handlers = _handlers()
     options: dict[str, Any] = {
         "namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR",
@@ -60,8 +59,7 @@ def connect(address: str | None, resources: dict[str, float] | None = None) -> N
     try:
         if address is None:
             _own_token()
-            with contextlib.suppress(PermissionError):
-                end_session_with_this_process()
+            end_descendants_with_this_process()
             ray.init(
                 "local", num_cpus=1, resources=resources or {RESOURCE: 1.0},
                 include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES,
@@ -81,8 +79,35 @@ def connect(address: str | None, resources: dict[str, float] | None = None) -> N
 
 def disconnect() -> None:
     """Leave the cluster; a local Ray ends."""
-    ray = _ray()
-    ray.shutdown()
+    if (ray := sys.modules.get("ray")) is not None:
+        ray.shutdown()
+
+
+class Watch:
+    """Whether what this process has joined is still there: its cluster, and its node of it.
+
+    Created after `connect`.
+    """
+
+    def __init__(self) -> None:
+        context = imported_ray().get_runtime_context()
+        self._address, self._node = context.gcs_address, context.get_node_id()
+        self._cluster = look(self._address).id
+
+    def check(self) -> None:
+        """Ask; answers at once where all is well.
+
+        Raises:
+            LostError: it is not.
+        """
+        try:
+            found = look(self._address)
+        except UserError as error:
+            raise LostError(str(error)) from error
+        if found.id != self._cluster:
+            raise LostError(f"the head of the cluster at {self._address} was started again")
+        if self._node not in found.here:
+            raise LostError(f"this machine's node of the cluster at {self._address} is gone")
 
 
 class LearnerHandle(Remote):
@@ -93,40 +118,55 @@ class LearnerHandle(Remote):
     """
 
     def __init__(self, actor: Any) -> None:
-        self._ray = _ray()
+        self._ray = imported_ray()
         self._actor = actor
         self._open: list[Any] = []
+        self._failed: list[tuple[Hashable, Any]] = []
+        self._watch = Watch()
+        self._patience_s = FIRST_STATUS_S
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
         """As `Remote` says."""
-        reference = getattr(self._actor, method).remote(*arguments)
-        self._open.append(reference)
-        return reference  # type: ignore[no-any-return]
+        try:
+            reference: Hashable = getattr(self._actor, method).remote(*arguments)
+        except Exception as error:
+            # As where the node of this machine is gone.
+            reference = object()
+            self._failed.append((reference, error))
+        else:
+            self._open.append(reference)
+        return reference
 
     def finished(self) -> list[tuple[Hashable, Any]]:
         """As `Remote` says."""
+        failed, self._failed = self._failed, []
         if not self._open:
-            return []
+            return failed
         done, self._open = self._ray.wait(self._open, num_returns=len(self._open), timeout=0.0)
-        return [(reference, self._result(reference)) for reference in done]
+        return failed + [(reference, self._result(reference)) for reference in done]
 
     def status(self) -> dict[str, Any]:
         """What the learner says of itself.
 
         Raises:
+            LostError: nor will it answer, as what was joined is gone.
             UserError: it does not answer.
         """
         try:
-            found: dict[str, Any] = self._ray.get(self._actor.status.remote(), timeout=STATUS_S)
+            asked = self._actor.status.remote()
+            found: dict[str, Any] = self._ray.get(asked, timeout=self._patience_s)
+            self._patience_s = STATUS_S
             return found
         except self._ray.exceptions.RayError as error:
-            raise UserError(f"the learner does not answer: {_in_a_line(error)}") from error
+            self._watch.check()
+            raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
 
     def _result(self, reference: Any) -> Any:
         try:
             return self._ray.get(reference)
         except Exception as error:
-            return error
+            # What the learner itself has raised; around it is a traceback.
+            return getattr(error, "cause", None) or error
 
 
 def find_learner(name: str, folder: Path | None) -> LearnerHandle:
@@ -137,15 +177,21 @@ def find_learner(name: str, folder: Path | None) -> LearnerHandle:
         folder: where it writes its checkpoints, on the machine that it runs on.
 
     Raises:
-        UserError: no node of the cluster has the resource `learner`.
+        UserError: no node of the cluster has the resource `learner`, or another learner has it.
     """
-    ray = _ray()
+    ray = imported_ray()
     from rtagent.cluster.ray_learner import LearnerActor
 
     if ray.cluster_resources().get(RESOURCE, 0.0) < 1.0:
         raise UserError(
             f"no node of the cluster has the resource {RESOURCE}: start one with "
             f"`rtagent learner --address ... --resources {RESOURCE}=1`"
+        )
+    if not _exists(name) and ray.available_resources().get(RESOURCE, 0.0) < 1.0:
+        raise UserError(
+            f"another learner of the cluster takes its resource {RESOURCE}: name that one "
+            f"(cluster.name), or start a further node with `rtagent learner --address ... "
+            f"--resources {RESOURCE}=1`"
         )
     actor = (
         ray.remote(LearnerActor)
@@ -159,25 +205,12 @@ def find_learner(name: str, folder: Path | None) -> LearnerHandle:
     return LearnerHandle(actor)
 
 
-def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+def _exists(name: str) -> bool:
     try:
-        import ray
-    except ImportError as error:
-        raise UserError(INSTALL) from error
-    return ray
-
-
-def _check_answers(address: str) -> None:
-    """Raises UserError if nobody listens there: Ray itself would wait for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise UserError(f"cluster.address: {address!r} is not HOST:PORT")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at {address}: {_in_a_line(error)}") from error
+        imported_ray().get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return False
+    return True
 
 
 def _start_node(address: str, resources: dict[str, float]) -> None:
@@ -186,13 +219,20 @@ def _start_node(address: str, resources: dict[str, float]) -> None:
     Raises:
         UserError: it does not start.
     """
-    with contextlib.suppress(PermissionError):
-        end_session_with_this_process()
+    end_descendants_with_this_process()
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}",
         f"--resources={json.dumps(resources)}", "--disable-usage-stats",
     ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if not resources:
+        # It only carries calls.
+        command += ["--num-cpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=NODE_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"no node is there for {address} after {NODE_S:.0f} s") from error
     if done.returncode:
         said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         why = said[-1] if said else "for no reason that it tells"
@@ -213,9 +253,4 @@ def _handlers() -> dict[int, Any]:
 
 def _why(error: BaseException, address: str | None) -> str:
     where = "a local Ray cannot be started" if address is None else f"no Ray cluster at {address}"
-    return f"{where}: {_in_a_line(error)}"
-
-
-def _in_a_line(error: BaseException) -> str:
-    words = " ".join(str(error).split())
-    return words[:LONGEST_REASON] or type(error).__name__
+    return f"{where}: {in_a_line(error)}"

@@ -1,12 +1,15 @@
-"""What a local Ray leaves behind when the process that started it is killed.
+"""What Ray leaves behind when the process that started it is killed.
 
 Some of Ray's processes notice that their cluster is gone after a minute only. So a small process
-waits for the end of the one that starts Ray, and then kills whatever is left of its session.
+waits for the end of the one that starts Ray, and then kills whatever it has left.
 
-Why it is correct. The process that starts Ray makes a session of its own (setsid(2)), which its
-descendants inherit and nobody else enters. The wait is for the end of a pipe, whose other end the
-kernel closes however its holder dies; that end is not handed on to programs that are started.
-Processes that are born while others are being killed are found in the next round.
+Why it is correct. The process that starts Ray makes a session of its own (setsid(2)). Where it may
+not, as a shell with job control has made it the leader of a process group, that group is as good:
+descendants inherit both, and Ray's own keep one of them, or end with the process that started them.
+Whoever was in the group before, as the other end of a shell's pipe, is left alone. The wait is for
+the end of a pipe, whose other end the kernel closes however its holder dies; that end is not handed
+on to programs that are started. Processes that are born while others are being killed are found in
+the next round.
 """
 
 from __future__ import annotations
@@ -18,35 +21,39 @@ from pathlib import Path
 
 ROUNDS = 100
 """Looks for who is left, at most: a process that cannot be killed must not keep this one."""
+_watched: set[int] = set()
+"""The process for which somebody waits: this one, or the one that it was forked from."""
 
 
-def end_session_with_this_process() -> None:
-    """Have every process of a new session killed when this one ends.
+def end_descendants_with_this_process() -> None:
+    """Have every process that is started from here on killed when this one ends.
 
-    Called while this process has a single thread, before it starts what shall end with it.
-
-    Raises:
-        PermissionError: it leads a process group already, so it cannot make a session.
+    Called while this process has a single thread; a second call does nothing.
     """
-    os.setsid()
+    owner = os.getpid()
+    if owner in _watched:
+        return
+    _watched.add(owner)
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    spared = set(_members(owner))
     waits, held = os.pipe()
     if os.fork() == 0:
         try:
             os.close(held)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
-            session = os.getsid(0)
             while os.read(waits, 1):
                 pass
-            _kill_all(session)
+            _kill_all(owner, spared | {os.getpid()})
         finally:
             os._exit(0)
     os.close(waits)
 
 
-def _kill_all(session: int) -> None:
+def _kill_all(owner: int, spared: set[int]) -> None:
     for _ in range(ROUNDS):
-        found = [pid for pid in _others() if _session_of(pid) == session]
+        found = [pid for pid in _members(owner) if pid not in spared]
         if not found:
             return
         for pid in found:
@@ -54,15 +61,16 @@ def _kill_all(session: int) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _others() -> list[int]:
+def _members(owner: int) -> list[int]:
+    """The processes of the session or the group that a process leads, or has led."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in numbers if pid != os.getpid()]
+    return [pid for pid in numbers if owner in _group_and_session(pid)]
 
 
-def _session_of(pid: int) -> int | None:
-    """The session of a process; None: it is gone, or has ended and waits to be reaped."""
+def _group_and_session(pid: int) -> tuple[int, ...]:
+    """Of a process; nothing: it is gone, or has ended and waits to be reaped."""
     try:
-        state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
-    except (OSError, ValueError):
-        return None
-    return None if state == "Z" else int(session)
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return () if words[0] == "Z" else (int(words[2]), int(words[3]))
+    except (OSError, ValueError, IndexError):
+        return ()

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import rtagent.cluster
-from rtagent.cli.learner import PERIOD_S, in_a_line, reports
+from rtagent.cli.learner import PERIOD_S, followed, in_a_line, reports
 from rtagent.clock import VirtualClock
+from rtagent.cluster.ray_checks import LostError
 from rtagent.errors import UserError
 from tests.cli.conftest import Run
 
@@ -119,6 +120,31 @@ def test_the_rate_is_that_since_the_line_before_and_of_one_learner() -> None:
     assert next(found)["batches_per_s"] is None
     assert in_a_line(next(found)).startswith("9 batches, 3.0 per second; robot-1")
     assert clock.now() == pytest.approx(50.0 + 5 * PERIOD_S)
+
+
+def test_a_cluster_that_is_lost_is_joined_anew() -> None:
+    said: list[str] = []
+    clusters = iter(["a", None, "b"])
+
+    def join() -> Any:
+        said.append("join")
+        if (which := next(clusters)) is None:
+            raise UserError("no Ray cluster")
+        answers = iter([status(1, which), status(2, which)])
+
+        def ask() -> dict[str, Any]:
+            for answer in answers:
+                return answer
+            raise LostError("the head was started again")
+
+        return ask
+
+    found = followed(join, lambda: said.append("leave"), VirtualClock(50.0))
+    lines = [next(found) for _ in range(6)]
+    assert [each.get("incarnation") or each["error"] for each in lines] == [
+        "a", "a", "the head was started again", "no Ray cluster", "b", "b",
+    ]
+    assert said == ["join", "leave", "join", "leave", "join"]
 
 
 def test_a_learner_that_never_answers_is_an_error() -> None:

@@ -235,6 +235,62 @@ def test_whatever_is_lost_it_begins_learns_and_hands_out_its_state(
     raise AssertionError("a lost call was never repeated")
 
 
+def test_a_state_that_travels_for_long_is_sent_once(edge: Callable[..., Edge]) -> None:
+    world = edge()
+    state = len(first_state(world))
+    # Half a minute in each direction.
+    scene = Scene(world, emulation=Emulation(bits_per_s=8 * state / 30))
+    scene.run(40.0)
+    assert scene.remotes[0].calls.count("begin") == 1
+    scene.exchanges[0].wants_snapshot = True
+    scene.run(80.0)
+    assert scene.remotes[0].calls.count("snapshot") == 1
+    assert scene.exchanges[0].snapshot is not None
+    assert scene.exchanges[0].connected
+
+
+def test_calls_that_fail_are_repeated_and_cost_no_session(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge())
+    remote, exchange = scene.remotes[0], scene.exchanges[0]
+    scene.run(1.0)
+    original, chance = remote.begin, random.Random(1).random
+
+    def begin(method: str, *arguments: Any) -> Any:
+        remote.broken = RuntimeError("unavailable") if chance() < 0.01 else None
+        return original(method, *arguments)
+
+    remote.begin = begin  # type: ignore[method-assign]
+    scene.run(30.0)
+    assert remote.calls.count("join") == 1
+    assert exchange.connected
+    assert scene.updates == list(range(8, 8 + len(scene.updates)))
+    # Each that fails is missed for 0.2 s.
+    assert len(scene.updates) > 1000
+
+
+def test_after_half_a_minute_without_a_link_it_learns_on(edge: Callable[..., Edge]) -> None:
+    world = edge()
+    scene = Scene(world)
+    scene.run(1.0)
+    scene.remotes[0].broken, cut_at = ConnectionError("unreachable"), scene.clock.now()
+    scene.run(30.0)
+    exchange = scene.exchanges[0]
+    assert (exchange.connected, exchange.reason) == (False, "unreachable")
+    assert exchange.since == pytest.approx(cut_at, abs=0.1)
+    assert len(world.node.under_way) <= exchange.in_flight.limit
+    assert not exchange.lost(scene.clock.now())
+    scene.remotes[0].broken = None
+    scene.run(10.0)
+    assert exchange.connected
+    # What was on its way is learned from once, and nothing else is missing.
+    assert scene.updates == list(range(8, 8 + len(scene.updates)))
+    learned = scene.learner.status()
+    assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
+    scene.remotes[0].broken = ConnectionError("unreachable")
+    scene.run(60.0)
+    assert exchange.lost(scene.clock.now())
+
+
 def test_a_session_that_is_over_says_nothing(edge: Callable[..., Edge]) -> None:
     scene = Scene(edge(), emulation=Emulation(rtt_s=1.0))
     scene.run(8.0)

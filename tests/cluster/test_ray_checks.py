@@ -1,0 +1,78 @@
+"""Whether a cluster can be joined: what is no cluster, and other versions; without a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rtagent.cluster import ray_checks
+from rtagent.cluster.gateway import cut_since
+from rtagent.errors import UserError
+
+
+@contextlib.contextmanager
+def answering(answer: bytes | None) -> Iterator[str]:
+    """The address of one who answers so once; None: never."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        over = threading.Event()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                if answer is None:
+                    over.wait(10)
+                else:
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.0 400 Bad Request", "who answers there is not the head of one"),
+        (b"", "who answers there is not the head of one"),
+        (None, "timed out"),
+    ],
+)
+def test_who_is_no_head_is_told_of_at_once(
+    answer: bytes | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_checks, "ANSWER_S", 0.2)
+    with answering(answer) as address:
+        with pytest.raises(UserError) as found:
+            ray_checks.look(address)
+        assert str(found.value) == f"no Ray cluster at {address}: {why}"
+
+
+@pytest.mark.parametrize("address", ["auto", "host", "host:x", ":6379", "ray:6379x"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(UserError, match="is not HOST:PORT"):
+        ray_checks.look(address)
+
+
+def test_other_versions_are_named_on_both_sides() -> None:
+    from ray._private.utils import check_version_info
+
+    theirs = {"ray_version": "2.9.1", "python_version": "3.12.0"}
+    with pytest.raises(UserError) as found:
+        ray_checks.check_versions("10.0.0.1:6379", theirs, check_version_info)
+    told = str(found.value)
+    assert told.startswith("the cluster at 10.0.0.1:6379 has Ray 2.9.1 and Python 3.12.0, this ")
+    assert told.endswith("install the same of both on every machine")
+    assert "\n" not in told
+
+
+def test_a_gateway_that_begins_tells_since_when_its_predecessor_was_cut() -> None:
+    assert cut_since({}, 50.0) == 50.0
+    assert cut_since({"connected": True, "at": 40.0, "since": 3.0}, 50.0) == 40.0
+    assert cut_since({"connected": False, "at": 40.0, "since": 3.0}, 50.0) == 3.0
