@@ -3,13 +3,15 @@
 alpha is the number of transitions generated for each one learned from (S. Morishima and H.
 Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. VI-A). A replay at the learner is sent everything
 that is generated, a replay at the edge sends what was sampled, so the first needs alpha times what
-the second needs, where both send whole experiences (two stacks of 84x84x4). Shown beside it is what
-rtagent sends: each frame of a batch once, without and with a cache at the learner; and what a
-replay at the learner would need if it were sent each frame once. Messages are made by the gateway's
-own code out of a real ring, and their errors are drawn; there is no network and no learning.
+the second needs, where both send whole experiences (two stacks of 84x84x4), as the paper's do.
+rtagent sends each frame once, in either architecture: shown beside it is what both then need, the
+edge without and with a cache at the learner. Both run through the gateway's and the learner's own
+code (node, message, session, replay, answer), out of a real ring; a message of whole experiences
+is packed by the same code. Errors are drawn: there is no network and no learning, and nothing but
+a function call between the two ends. Bytes are of both directions, without weights.
 
     python -m benchmarks.cluster_bytes [--alpha 0.2 0.5 1 1.52 2 5 10] [--batches 400]
-        [--capacity 16384] [--picture PATH] [--csv PATH] [--json]
+        [--capacity 8192] [--picture PATH] [--csv PATH] [--json]
 """
 
 from __future__ import annotations
@@ -27,10 +29,17 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.registration import blueprint
+from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
-from rtagent.cluster.message import Message
-from rtagent.cluster.node import Settings
+from rtagent.cluster.forwarding_node import ForwardingNode
+from rtagent.cluster.frame_cache import FrameStore
+from rtagent.cluster.message import pack, unpack
+from rtagent.cluster.mirror import Mirror
+from rtagent.cluster.node import Node, Settings
+from rtagent.cluster.sampled import PLAIN, SampledThere
+from rtagent.cluster.session import Session
 from rtagent.config_sources import load_config
+from rtagent.learning.replay.batch import empty_batch
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.ledger import TERMINATED
 from rtagent.memory.world import World, WorldMemory
@@ -42,8 +51,7 @@ PICTURES = 64
 PAPER_ALPHA = 1.52
 LESS_AT_PAPER_ALPHA = 1.4
 CACHED_SHARE = 0.5
-WARM_UP = 100
-"""Batches before the first that is counted. The cache goes on filling: its figures are high."""
+SETTINGS = Settings(BATCH, 1e-4, 0.4)
 
 
 class Line(NamedTuple):
@@ -53,9 +61,9 @@ class Line(NamedTuple):
         alpha: generated over learned from.
         edge: whole experiences, replay at the edge.
         learner: whole experiences, replay at the learner.
-        edge_once: each frame of a batch once.
+        edge_once: replay at the edge, each frame of a batch once.
         edge_cached: and only those that the learner does not have.
-        learner_once: every frame once, with its row, to a replay at the learner.
+        learner_once: replay at the learner, every tick once.
     """
 
     alpha: float
@@ -67,25 +75,32 @@ class Line(NamedTuple):
 
 
 class World84:
-    """A ring of 84x84 frames that a test pattern fills, and a node that samples it."""
+    """A ring of 84x84 frames that a test pattern fills, a node of it, and the learner's end.
 
-    def __init__(self, capacity: int, slots: int) -> None:
-        settings = [
+    Args:
+        capacity: of the ring.
+        slots: frames that the learner keeps; None: the replay is at the learner.
+    """
+
+    def __init__(self, capacity: int, slots: int | None) -> None:
+        self.config = load_config(overrides=[
             f"replay.capacity={capacity}", "learning.learning_starts=1", "learning.n_step=3",
             "learning.discount=decisions", "learning.prioritized=true",
-        ]
-        self.config = load_config(overrides=settings)
-        self._memory = WorldMemory(self.config, blueprint())
+        ])
+        shapes = blueprint()
+        self._memory = WorldMemory(self.config, shapes)
         self.world = World(self._memory.handles)
-        replay = Replay(
-            self.world.frames, self.world.ledger, self.config.learning, self.world.priorities
-        )
+        frames, ledger = self.world.frames, self.world.ledger
         self._rng = np.random.default_rng(0)
-        shape = self.world.frames.frames.shape[1:]
-        self._pictures = self._rng.integers(0, 256, (PICTURES, *shape), np.uint8)
-        self.node = BufferNode(replay, self.world.frames, slots, np.random.default_rng(1))
+        self._pictures = self._rng.integers(0, 256, (PICTURES, *shapes.frame_shape), np.uint8)
+        self.node: Node = ForwardingNode(frames, ledger)
+        source: SampledThere | Mirror = Mirror(self.config, shapes, VirtualClock())
+        if slots is not None:
+            replay = Replay(frames, ledger, self.config.learning, self.world.priorities)
+            self.node = BufferNode(replay, frames, slots, np.random.default_rng(1))
+            source = SampledThere(FrameStore(slots, tuple(shapes.frame_shape), shapes.frame_dtype))
+        self._session = Session(1, source, BATCH, SETTINGS.learning_rate, 0.0)
         self._tick, self._capacity = 0, capacity
-        self.play(capacity)
 
     def play(self, ticks: int) -> None:
         """Generate transitions."""
@@ -101,13 +116,29 @@ class World84:
             self.world.frames.publish(tick, self._pictures[tick % PICTURES], tick - tick % EPISODE)
         self._tick += ticks
 
-    def bytes_of_a_batch(self) -> int:
-        """Make a message, and take errors for it, of which few are large."""
-        sent = self.node.make(BATCH, Settings(BATCH, 1e-4, 0.4))
-        assert sent is not None, "the ring is full"
-        errors = self._rng.lognormal(-2.0, 1.5, BATCH).astype(np.float32)
-        self.node.answered(Message({"seq": sent.seq, "learned": BATCH}, {"errors": errors}))
-        return len(sent.block)
+    def exchange(self, count: int) -> int:
+        """Send a message, have it learned from with errors of which few are large, take the answer.
+
+        Args:
+            count: transitions to be learned from; 0: none, what happened is sent.
+
+        Returns:
+            Bytes there and back; 0: there was nothing to send.
+        """
+        sent = self.node.make(count, SETTINGS)
+        if sent is None:
+            return 0
+        answer = self._session.offer(sent.block, 0.0)
+        if self._session.queue:
+            share = self._session.queue.popleft()
+            assert share.draw() is not None, "the replay is full"
+            errors = self._rng.lognormal(-2.0, 1.5, count).astype(np.float32)
+            more, arrays = self._session.source.learned(errors)
+            values = {"learned": count, "generated": 0, "loss": 0.1, "updates": 1, "seconds": 0.01}
+            answer.set_result(pack({**values, **more, "seq": share.seq}, arrays))
+        block = answer.result(0)
+        self.node.answered(unpack(block))
+        return len(sent.block) + len(block)
 
     def close(self) -> None:
         """Give back the memory."""
@@ -115,36 +146,41 @@ class World84:
         self._memory.close()
 
 
-def per_transition(alpha: float, batches: int, capacity: int, slots: int) -> float:
-    """Bytes that a node with so many slots at the learner sends for each transition."""
+def per_transition(alpha: float, batches: int, capacity: int, slots: int | None) -> float:
+    """Bytes for each transition learned from, once the ring has been filled anew."""
     world = World84(capacity, slots)
     try:
-        total, owed = 0, 0.0
-        for batch in range(WARM_UP + batches):
+        for _ in range(capacity // BATCH):
+            world.play(BATCH)
+            world.exchange(0)
+        total, owed, warm_up = 0, 0.0, round(capacity / (alpha * BATCH))
+        for batch in range(warm_up + batches):
             owed += alpha * BATCH
             world.play(int(owed))
             owed -= int(owed)
-            size = world.bytes_of_a_batch()
-            total += size if batch >= WARM_UP else 0
+            size = world.exchange(BATCH)
+            total += size if batch >= warm_up else 0
         return total / (batches * BATCH)
     finally:
         world.close()
 
 
+def whole_bytes() -> float:
+    """Bytes of one of a batch of experiences that share no frame."""
+    batch = empty_batch(blueprint(), BATCH)
+    columns = (*PLAIN, "observations", "next_observations")
+    return len(pack({"seq": 1}, {name: getattr(batch, name).numpy() for name in columns})) / BATCH
+
+
 def measure(alphas: list[float], batches: int, capacity: int) -> list[Line]:
     """A line for each alpha."""
-    shapes = blueprint()
-    frame = shapes.frame_bytes
-    # Action, reward, discount, end, weight and demonstration; its two stacks.
-    whole = 8 + 4 + 4 + 1 + 4 + 1 + 2 * shapes.frame_stack * frame
-    row = World84(256, 1024)
-    once = frame + row.world.ledger.dtype.itemsize
-    row.close()
-    few = 2 * BATCH * 2 * shapes.frame_stack
+    few, whole = 2 * BATCH * 2 * blueprint().frame_stack, whole_bytes()
     return [
         Line(
-            alpha, whole, alpha * whole, per_transition(alpha, batches, capacity, few),
-            per_transition(alpha, batches, capacity, capacity), alpha * once,
+            alpha, whole, alpha * whole,
+            per_transition(alpha, batches, capacity, few),
+            per_transition(alpha, batches, capacity, capacity),
+            per_transition(alpha, batches, capacity, None),
         )
         for alpha in track(alphas, "measuring", console=Console(stderr=True), transient=True)
     ]
@@ -162,7 +198,7 @@ def draw(lines: list[Line], path: Path) -> None:
     for name, label, style in (
         ("learner", "replay at the learner, whole experiences (baseline)", "k--"),
         ("edge", "replay at the edge, whole experiences", "k-"),
-        ("learner_once", "replay at the learner, each frame once", "C1--"),
+        ("learner_once", "replay at the learner, every tick once", "C1--"),
         ("edge_once", "edge, each frame of a batch once", "C0-"),
         ("edge_cached", "edge, and only frames that the learner does not have", "C2-"),
     ):
@@ -191,12 +227,19 @@ def verdict(lines: list[Line]) -> list[tuple[str, bool]]:
     ]
 
 
+def frames_once(lines: list[Line]) -> str:
+    """How the two compare where neither sends a frame twice."""
+    return "each frame once, learner over edge with its cache: " + ", ".join(
+        f"{line.learner_once / line.edge_cached:.2f} at alpha {line.alpha:g}" for line in lines
+    )
+
+
 def main() -> int:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.2, 0.5, 1, 1.52, 2, 5, 10])
     parser.add_argument("--batches", type=int, default=400)
-    parser.add_argument("--capacity", type=int, default=16_384)
+    parser.add_argument("--capacity", type=int, default=8192)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--json", action="store_true")
@@ -212,6 +255,7 @@ def main() -> int:
         Console().print(table)
         for claim, holds in claims:
             print(f"{claim}: {'holds' if holds else 'MISSED'}")
+        print(frames_once(lines))
     if args.csv:
         with args.csv.open("w", newline="") as file:
             writer = csv.writer(file)

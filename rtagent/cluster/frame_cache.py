@@ -55,7 +55,11 @@ class SentFrames:
         """
         slots, there = self._slot_of[numbers % self._capacity], self.holds(numbers)
         new = ~there
-        free = self._free(int(np.count_nonzero(new)), slots[there])
+        if self.slots >= self._capacity:
+            # Room for the whole ring: what leaves a slot can be sampled no more.
+            free = numbers[new] % self._capacity
+        else:
+            free = self._free(int(np.count_nonzero(new)), slots[there])
         gone = self._number_in[free]
         old = gone[gone >= 0] % self._capacity
         # A ring's slot may by now belong to a newer frame, which stays known.

@@ -19,6 +19,8 @@ def test_what_each_way_needs(lines: list[Line]) -> None:
         assert line.edge_cached < line.edge_once < line.edge
         # A frame that is used at all travels once; so does its transition's row, once or more.
         assert line.edge_cached > 0.5 * min(1.0, line.alpha) * 84 * 84 * 0.5
+        # A frame and its row, and little beside it.
+        assert line.learner_once == pytest.approx(line.alpha * 84 * 84, rel=0.05)
 
 
 def test_a_verdict_can_be_missed(lines: list[Line]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,15 +13,16 @@ CAPACITY = 40
 SLOTS = 16
 
 
+@pytest.mark.parametrize("kept", [SLOTS, CAPACITY])
 @settings(max_examples=60, deadline=None)
-@given(st.lists(
+@given(messages=st.lists(
     st.tuples(st.integers(0, 30), st.sets(st.integers(0, 12), min_size=1, max_size=12)),
     min_size=1, max_size=25,
 ))
 def test_every_slot_holds_the_frame_that_is_expected_there(
-    messages: list[tuple[int, set[int]]],
+    kept: int, messages: list[tuple[int, set[int]]],
 ) -> None:
-    sent, store = SentFrames(SLOTS, CAPACITY), FrameStore(SLOTS, (1,), "int64")
+    sent, store = SentFrames(kept, CAPACITY), FrameStore(kept, (1,), "int64")
     oldest = 0
     for step, chosen in messages:
         # The world goes on: numbers grow, and those that the ring has lost are not chosen.
@@ -39,6 +41,15 @@ def test_a_frame_travels_once_while_there_is_room() -> None:
     first, again = np.arange(10), np.arange(5, 15)
     assert sent.place(first)[1].all()
     np.testing.assert_array_equal(sent.place(again)[1], again >= 10)
+
+
+def test_with_room_for_the_whole_ring_no_frame_travels_twice() -> None:
+    sent, rng = SentFrames(CAPACITY, CAPACITY), np.random.default_rng(0)
+    travelled: list[int] = []
+    for newest in range(CAPACITY, 10 * CAPACITY):
+        numbers = np.unique(rng.integers(newest - CAPACITY + 1, newest + 1, 12))
+        travelled.extend(numbers[sent.place(numbers)[1]].tolist())
+    assert len(travelled) == len(set(travelled))
 
 
 def test_the_oldest_make_room() -> None:
