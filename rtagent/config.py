@@ -106,9 +106,22 @@ class PolicyConfig(Section):
     factory: str | None = Field(None, pattern=r"^[\w.]+:[\w.]+$")
     """`package.module:callable`, called with (observation_space, action_space), returns a
     torch.nn.Module. Overrides `network`."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of inference on the CPU; auto: bfloat16 for the resnet, float32 otherwise. float16
-    is refused: it is 30 to 100 times slower there."""
+    engine: Literal["torch", "openvino", "onnxruntime", "auto"] = "torch"
+    """What runs the network to act: torch; OpenVINO (extra `openvino`) or ONNX Runtime (extra
+    `onnx`), for which a process of its own converts published weights; auto: the fastest of those
+    installed that agrees. Whatever cannot take the network leaves acting to torch."""
+    engine_agreement: float = Field(0.99, ge=0.0, le=1.0)
+    """A converted model acts only if at least this share of its actions on recent frames is what
+    torch chooses in float32."""
+    engine_frames: int = Field(100, ge=1, le=10_000)
+    """Recent frames on which that is checked."""
+    engine_share: float = Field(0.1, gt=0.0, le=1.0)
+    """Largest share of a core that conversion may take. Where weights are published more often than
+    they can be converted, the newest ones are, when their turn comes."""
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
+    """Precision of inference on the CPU; auto: bfloat16 for the resnet, float32 otherwise, and with
+    an engine the fastest that agrees. int8 needs an engine. float16 is refused: it is 30 to 100
+    times slower there."""
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where inference runs: cpu or cuda:N."""
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
@@ -427,6 +440,7 @@ class Config(Section):
             )
         if learning.v_min >= learning.v_max:
             raise ValueError("learning.v_min must be below learning.v_max")
+        self._check_engine()
         self._check_cluster()
         r3, batch = self.r3, learning.batch_size
         for name in ("deadline_s", "data_budget"):
@@ -438,6 +452,24 @@ class Config(Section):
                 f"learning.batch_size = {batch}"
             )
         return self
+
+    def _check_engine(self) -> None:
+        policy = self.policy
+        if policy.engine == "torch" and policy.precision == "int8":
+            raise ValueError(
+                "policy.precision = 'int8' needs an engine: policy.engine = openvino, onnxruntime "
+                "or auto"
+            )
+        if policy.engine == "onnxruntime" and policy.precision == "bfloat16":
+            raise ValueError(
+                "policy.precision = 'bfloat16': ONNX Runtime has none on a CPU; use auto, float32 "
+                "or int8"
+            )
+        if policy.engine != "torch" and policy.device != "cpu":
+            raise ValueError(
+                f"policy.engine = {policy.engine!r} runs on the CPU, and policy.device is "
+                f"{policy.device!r}; set policy.engine = torch, or policy.device = cpu"
+            )
 
     def _check_cluster(self) -> None:
         if self.learning.where == "here":

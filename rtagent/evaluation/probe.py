@@ -21,6 +21,7 @@ from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, prune, run_folders
+from rtagent.inference.engines import registry
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.policy.networks import describe, head_of, tensor_specs
@@ -67,6 +68,7 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
     torch.set_num_threads(1)
     answer: tuple[Any, ...]
     try:
+        registry.check(config.policy)
         blueprint = probe(config)
         resume: Path | None = None
         events: list[tuple[str, dict[str, Any]]] = []

@@ -16,10 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.inference.engine_weights import TRIALS, EnginePolicy, EngineWeights, OpeningThread
+from rtagent.inference.engines.interface import Answer
+from rtagent.inference.engines.registry import make, wanted_engines
 from rtagent.inference.latency import draw
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.memory.actions import NANO
+from rtagent.memory.engine_models import ENGINES, PRECISIONS, Bytes, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord, Registration
 from rtagent.policy import exploration
 from rtagent.policy.action_selection import explorer_for
@@ -60,7 +64,8 @@ class Driver:
     """
 
     def __init__(
-        self, context: WorkerContext[InferenceRecord], policy: ActingPolicy, weights: Weights
+        self, context: WorkerContext[InferenceRecord], policy: ActingPolicy | EnginePolicy,
+        weights: Weights | EngineWeights,
     ) -> None:
         config, blueprint, world = context.config, context.blueprint, context.world
         self._context, self._clock = context, context.clock
@@ -293,8 +298,36 @@ def run(context: WorkerContext[InferenceRecord]) -> None:
             return
         context.clock.sleep_until(context.clock.now() + 0.01)
     context.record.estimate_s = _forward_time(context, policy)
+    if context.world.engine_models is None:
+        context.ready()
+        Driver(context, policy, weights).run()
+        return
+    by_engine = EnginePolicy(policy)
+    engine_weights = _engine_weights(context, by_engine, weights)
     context.ready()
-    Driver(context, policy, weights).run()
+    Driver(context, by_engine, engine_weights).run()
+
+
+def _engine_weights(
+    context: WorkerContext[InferenceRecord], policy: EnginePolicy, weights: Weights
+) -> EngineWeights:
+    """What takes over the converter's models in place of the weights themselves."""
+    models = context.world.engine_models
+    assert models is not None
+    # Imported now: an import holds the interpreter for long.
+    engines = {name: make(name) for name in wanted_engines(context.config.policy)}
+    context.beat()
+    zeros = _no_observation(context)
+
+    def open_model(info: ModelInfo, model: Bytes) -> Answer:
+        answer = engines[ENGINES[info.engine]].open(model, PRECISIONS[info.precision])
+        for _ in range(TRIALS):
+            answer(zeros)
+        return answer
+
+    return EngineWeights(
+        weights, policy, models, OpeningThread(models, open_model), context.record, context.event
+    )
 
 
 def _forward_time(context: WorkerContext[InferenceRecord], policy: ActingPolicy) -> float:

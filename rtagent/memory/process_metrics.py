@@ -147,6 +147,9 @@ class InferenceRecord(WorkerRecord):
     """Of an inference process.
 
     Attributes:
+        engine: what acts, by its place in `engine_models.ENGINES`.
+        precision: of the engine, by its place in `engine_models.PRECISIONS`.
+        agreement: of its model with torch, see `ModelInfo`.
         registrations: the newest.
     """
 
@@ -157,6 +160,9 @@ class InferenceRecord(WorkerRecord):
     estimate_s: float
     ahead_ns: int
     awake_ns: int
+    engine: int
+    precision: int
+    agreement: float
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)
@@ -241,6 +247,20 @@ class RecorderRecord(WorkerRecord):
     rows: int
 
 
+class ConverterRecord(WorkerRecord):
+    """Of the converter.
+
+    Attributes:
+        conversions: models that it has published.
+        refused: models that did not agree with torch.
+        conversion_ns: CPU time of the newest snapshot's conversion, its check included.
+    """
+
+    conversions: int
+    refused: int
+    conversion_ns: int
+
+
 class ServiceRecord(WorkerRecord):
     """Of the service."""
 
@@ -251,6 +271,7 @@ _PLACES: dict[str, tuple[type[WorkerRecord], int]] = {
     "service": (ServiceRecord, 1),
     "evaluation": (EvaluationRecord, 1),
     "recorder": (RecorderRecord, 1),
+    "converter": (ConverterRecord, 1),
     "inference": (InferenceRecord, MAX_INFERENCE_PROCESSES),
 }
 """The records of each role lie one behind the other, in this order."""
@@ -269,6 +290,7 @@ class ProcessMetrics:
         service: of the service.
         evaluation: of the evaluation.
         recorder: of the recorder.
+        converter: of the converter.
     """
 
     def __init__(self, buffer: memoryview) -> None:
@@ -277,6 +299,7 @@ class ProcessMetrics:
         self.service = self._own(ServiceRecord, "service")
         self.evaluation = self._own(EvaluationRecord, "evaluation")
         self.recorder = self._own(RecorderRecord, "recorder")
+        self.converter = self._own(ConverterRecord, "converter")
 
     @staticmethod
     def size() -> int:
@@ -297,7 +320,7 @@ class ProcessMetrics:
         """The record of one process, made for the caller alone.
 
         Args:
-            role: environment, inference, learner, service, evaluation or recorder.
+            role: environment, inference, learner, service, evaluation, recorder or converter.
             index: number of the process within its role.
         """
         return self._own(_PLACES[role][0], role, index)

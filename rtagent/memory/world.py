@@ -12,6 +12,7 @@ from rtagent.memory.arena import PAGE, Arena, ArenaHandle, check_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import Control
 from rtagent.memory.double_buffer import JsonDoubleBuffer
+from rtagent.memory.engine_models import EngineModels
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
@@ -93,6 +94,8 @@ class WorldMemory:
         }
         if config.learning.prioritized:
             fixed |= {"priorities": Priorities.size(capacity), "priorities-lock": 1}
+        if config.policy.engine != "torch":
+            fixed["engine"] = EngineModels.size(blueprint.parameters)
         if config.learning.where == "cluster":
             fixed["cluster"] = JsonDoubleBuffer.size(CLUSTER_CAPACITY)
         if config.learning.processes:
@@ -231,6 +234,13 @@ class World:
     def weights(self) -> WeightBuffers:
         """The weight buffers. Writer: the learner whose turn it is."""
         return WeightBuffers(self._map("weights"), self.blueprint.parameters)
+
+    @cached_property
+    def engine_models(self) -> EngineModels | None:
+        """Models for engines, if one is configured. Writer: the converter."""
+        if "engine" not in self._arenas:
+            return None
+        return EngineModels(self._map("engine"), self.blueprint.parameters)
 
     @cached_property
     def metrics(self) -> ProcessMetrics:

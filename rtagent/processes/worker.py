@@ -42,7 +42,7 @@ EXIT_USER_ERROR = 2
 LAST_NEEDED = 500
 OUT_OF_MEMORY = {
     "service": -400, "environment": -250, "inference": 0, "recorder": 250, "learner": 500,
-    "evaluation": 750,
+    "evaluation": 750, "converter": 600,
 }
 """Whom the kernel ends first when memory is short: acting goes on without who learns.
 

@@ -25,8 +25,10 @@ from rtagent.supervisor.child import Child, Starter, State
 from rtagent.supervisor.status import Report
 
 NEEDED_ROLES = frozenset({"environment", "inference", "learner", "service"})
-"""What a run cannot do without. Evaluation and recorder only watch."""
+"""What a run cannot do without. Evaluation and recorder only watch; torch needs no converter."""
 BOOT_LIMIT_S = 60.0
+CONVERTER_LIMIT_S = 600.0
+"""One call of an engine may take seconds of a core, and on a full machine it gets little of one."""
 SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
 STOPPED_INFERENCE_LIMIT_S = 1.0
@@ -246,6 +248,8 @@ class Children:
 
     def _silence_limit(self, child: Child, now: float) -> float:
         """Seconds without a heartbeat after which a process counts as hung."""
+        if child.role == "converter":
+            return CONVERTER_LIMIT_S
         if child.state is State.STARTING or child.role in ("evaluation", "recorder"):
             return BOOT_LIMIT_S
         if child.role == "service":

@@ -21,6 +21,7 @@ ENTRIES = {
     "learner": "rtagent.learning.learner:run",
     "evaluation": "rtagent.evaluation.process:run",
     "recorder": "rtagent.telemetry.process:run",
+    "converter": "rtagent.inference.engines.process:run",
 }
 GATEWAY = "rtagent.cluster.gateway:run"
 """The learner's process where the learner itself is somewhere else."""
@@ -39,6 +40,8 @@ def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[
     yield "environment", 0
     yield from (("learner", index) for index in range(desired.learning.processes))
     yield from (("inference", index) for index in range(desired.processes))
+    if config.policy.engine != "torch":
+        yield "converter", 0
     if config.learning.evaluation_every_s:
         yield "evaluation", 0
     if config.run.tensorboard:

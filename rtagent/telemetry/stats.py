@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.memory.actions import NANO
+from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
@@ -157,8 +158,25 @@ class StatsReader:
             algorithm=algorithm, estimate_ms=_mean(tau), recommended_processes=recommended,
             injected_latency_ms=desired.inference.injected_latency_ms,
             injected_latency_distribution=desired.inference.injected_latency_distribution,
+            **self._engine_figures([each.id for each in workers if each.state == "running"]),
             workers=workers,
         )
+
+    def _engine_figures(self, running: list[int]) -> dict[str, Any]:
+        """What acts, and how snapshots of the weights become what acts."""
+        converter = self._world.metrics.converter
+        records = [self._world.metrics.inference[index] for index in running]
+        slowest = min(records, key=lambda each: each.engine, default=None)
+        by_engine = slowest is not None and slowest.engine > 0
+        return {
+            "engine": ENGINES[slowest.engine] if slowest is not None else ENGINES[0],
+            "engine_precision": (
+                PRECISIONS[slowest.precision] if slowest is not None and by_engine else None
+            ),
+            "engine_agreement": min(each.agreement for each in records) if by_engine else None,
+            "engine_conversions": converter.conversions, "engine_refused": converter.refused,
+            "conversion_ms": converter.conversion_ns / 1e6 if converter.conversion_ns else None,
+        }
 
     def _learning_figures(self, status: dict[str, Any], now: float) -> learning.Learning:
         records = self._world.metrics.learners

@@ -34,7 +34,7 @@ class Role(BaseModel):
 
     name: str = told("Role and, where there are several, number.", "inference 0")
     role: str = told(
-        "environment, inference, learner, evaluation, recorder or service.", "inference")
+        "environment, inference, learner, evaluation, recorder, converter or service.", "inference")
     index: int = told("Number within the role.", 0, ge=0)
     pid: int | None = told("Process id; null: there is none now.", 4711)
     state: str = told(

@@ -70,6 +70,7 @@ const GRAVE = new Set([
 ]);
 const NOTABLE = new Set([
   "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
+  "engine_unusable", "engine_refused", "engine_failed",
 ]);
 
 const MARKED = {

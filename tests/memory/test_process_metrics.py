@@ -19,7 +19,8 @@ from rtagent.memory.process_metrics import (
     Registration,
 )
 
-COUNTS = {"environment": 1, "service": 1, "evaluation": 1, "recorder": 1, "learner": MAX_LEARNERS,
+COUNTS = {"environment": 1, "service": 1, "evaluation": 1, "recorder": 1, "converter": 1,
+          "learner": MAX_LEARNERS,
           "inference": MAX_INFERENCE_PROCESSES}
 
 

@@ -22,6 +22,7 @@ NO_TICK = "no tick in the window"
 NO_ACTION = "no action was executed in the window"
 NO_INFERENCE = "no inference in the window"
 TOO_FEW = "too few new actions in the window"
+BY_TORCH = "torch acts"
 ABSENT = "there is no such process at present"
 SOURCES = (
     "Ticks by the source of the executed action: agent (fresh), reused, or default (inaction)."
@@ -191,6 +192,24 @@ class Inference:
         MS, "inference_injected_latency_seconds", names=("injected",))]
     injected_latency_distribution: Annotated[str, setting(
         "How injected latency varies.", "constant")]
+    engine: Annotated[str, Figure(
+        "What runs the network in every inference process that acts, torch if it does in one: "
+        "torch, openvino or onnxruntime.", "openvino")]
+    engine_precision: Annotated[str | None, Figure(
+        "What the engine computes in: float32, bfloat16 or int8.", "int8", none=BY_TORCH)]
+    engine_agreement: Annotated[float | None, Figure(
+        "Share of recent frames on which the model that acts chooses the action that torch chooses "
+        "in float32; the least of all processes.", 1.0, SHARE, "inference_engine_agreement_ratio",
+        none=BY_TORCH)]
+    engine_conversions: Annotated[int, counter(
+        "Snapshots of the weights that were converted for an engine and agreed with torch.", 41,
+        metric="inference_engine_conversions_total")]
+    engine_refused: Annotated[int, counter(
+        "Converted models that did not agree with torch often enough, and were not used.", 1,
+        metric="inference_engine_refused_total")]
+    conversion_ms: Annotated[float | None, Figure(
+        "CPU time of the newest conversion, its check against torch included.", 412.0, MS,
+        "inference_engine_conversion_seconds", none="nothing has been converted")]
     workers: list[InferenceWorker]
 
 

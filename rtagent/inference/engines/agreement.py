@@ -1,0 +1,65 @@
+"""How often an engine chooses torch's action on recent frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from rtagent.memory.frames import FrameRing
+
+TOLERANCE = 0.01
+"""Of a continuous action's range, by which each component may differ."""
+STRIDE = 8
+"""Ticks between two of the frames, where there are enough."""
+
+Observation = npt.NDArray[Any]
+Answers = Sequence[npt.NDArray[np.float32]]
+
+
+def recent_observations(
+    frames: FrameRing, count: int, blank: Callable[[], Observation]
+) -> list[Observation]:
+    """Observations out of the frame ring, evenly over the newest ticks; the newest first.
+
+    Args:
+        frames: the ring.
+        count: wanted.
+        blank: makes an observation to fill.
+
+    Returns:
+        `count` of them, or none while the ring has fewer frames.
+    """
+    newest, held = frames.newest, frames.newest - frames.floor + 1
+    if held < count:
+        return []
+    # The oldest slots may be written over meanwhile.
+    stride = max(1, min(STRIDE, held // (2 * count)))
+    found = []
+    for number in range(newest, newest - count * stride, -stride):
+        observation = blank()
+        if frames.observation(number, observation):
+            found.append(observation)
+    return found
+
+
+def agreement(expected: Answers, found: Answers, action_space: spaces.Space[Any]) -> float:
+    """Share of answers that mean the same action, 0 to 1.
+
+    Args:
+        expected: (actions,) each, of torch in float32.
+        found: the engine's, on the same observations.
+        action_space: Discrete: the largest value decides; else each component may differ by
+            `TOLERANCE` of its range.
+    """
+    first, second = np.array(expected), np.array(found)
+    if not np.isfinite(second).all():
+        return 0.0
+    if isinstance(action_space, spaces.Discrete):
+        return float((first.argmax(axis=1) == second.argmax(axis=1)).mean())
+    assert isinstance(action_space, spaces.Box)
+    span = np.maximum(action_space.high - action_space.low, 1e-9).reshape(-1)
+    return float((np.abs(first - second) <= TOLERANCE * span).all(axis=1).mean())

@@ -1,0 +1,165 @@
+"""Which model shall act: the fastest candidate that agrees with torch on recent frames.
+
+Candidates are timed once, in CPU time of this process, which a loaded machine does not lengthen
+much. Of each snapshot the fastest is tried first; one that disagrees too often is passed over for
+this snapshot, and one that cannot take the network, for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from rtagent.inference.engines.agreement import agreement
+from rtagent.inference.engines.interface import Answer, Engine, Template, Unsupported
+from rtagent.inference.engines.registry import Candidate
+from rtagent.inference.engines.traceable import Traceable
+from rtagent.memory.array_buffer import Floats
+from rtagent.memory.engine_models import Bytes
+
+TIMED = 8
+"""Calls of which the median counts, after `WARM` others."""
+WARM = 3
+
+Observations = Sequence[npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model, what it was made by, and how often it chooses torch's action."""
+
+    candidate: Candidate
+    model: Bytes
+    agreement: float
+
+
+class Choice:
+    """The candidates of one network.
+
+    Args:
+        engines: by name.
+        candidates: to choose from.
+        network: to be translated.
+        action_space: decides what it means to agree.
+        threshold: least agreement.
+        must_beat: CPU seconds of torch's inference. If None, a candidate may be slower.
+        tell: told of what is remarkable, a kind of event and its details.
+        go_on: asked before each inference; raises to end the work.
+        cpu_s: CPU seconds of this process so far.
+    """
+
+    def __init__(
+        self, engines: dict[str, Engine], candidates: Sequence[Candidate], network: Traceable,
+        action_space: spaces.Space[Any], threshold: float, must_beat: float | None,
+        tell: Callable[..., None], go_on: Callable[[], None],
+        cpu_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._engines, self._left = engines, list(candidates)
+        self._network, self._action_space = network, action_space
+        self._threshold, self.must_beat = threshold, must_beat
+        self._tell, self._go_on, self._cpu_s = tell, go_on, cpu_s
+        self._templates: dict[str, Template] = {}
+        self._seconds: dict[Candidate, float] = {}
+        self.refused: list[Converted] = []
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing left to try."""
+        return not self._left
+
+    def convert(
+        self, values: Floats, observations: Observations, expected: Sequence[Floats]
+    ) -> Converted | None:
+        """The fastest model of these weights that agrees; None if there is none.
+
+        `refused` then has those that do not.
+
+        Args:
+            values: (parameters,) float32.
+            observations: recent ones.
+            expected: torch's answers to them.
+        """
+        self.refused = []
+        if not self._seconds:
+            self._rank(values, observations)
+        for candidate in list(self._left):
+            made = self._make(candidate, values, observations)
+            if made is None:
+                continue
+            model, answer = made
+            answers = []
+            for observation in observations:
+                self._go_on()
+                answers.append(answer(observation))
+            share = agreement(expected, answers, self._action_space)
+            converted = Converted(candidate, model, share)
+            if share >= self._threshold:
+                return converted
+            self.refused.append(converted)
+        return None
+
+    def _rank(self, values: Floats, observations: Observations) -> None:
+        """Time the candidates once, and leave out what is slower than torch."""
+        for candidate in list(self._left):
+            made = self._make(candidate, values, observations)
+            if made is not None:
+                self._seconds[candidate] = self.timed(made[1], observations)
+        limit = self.must_beat
+        ranked = sorted(self._seconds, key=self._seconds.__getitem__)
+        self._left = [each for each in ranked if limit is None or self._seconds[each] < limit]
+        self._tell(
+            "engines_timed", torch_ms=None if limit is None else round(1e3 * limit, 3),
+            **{
+                f"{each.engine}_{each.precision}_ms": round(1e3 * seconds, 3)
+                for each, seconds in self._seconds.items()
+            },
+        )
+
+    def timed(self, answer: Answer, observations: Observations) -> float:
+        """CPU seconds of an inference."""
+        lengths = []
+        for index in range(WARM + TIMED):
+            self._go_on()
+            before = self._cpu_s()
+            answer(observations[index % len(observations)])
+            lengths.append(self._cpu_s() - before)
+        return float(np.median(lengths[WARM:]))
+
+    def _make(
+        self, candidate: Candidate, values: Floats, observations: Observations
+    ) -> tuple[Bytes, Answer] | None:
+        """A model and what it answers; None if the candidate cannot take the network."""
+        if candidate not in self._left:
+            return None
+        self._go_on()
+        try:
+            return self._try(candidate, values, observations)
+        except Unsupported as error:
+            self._drop(candidate.engine, str(error))
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            self._drop(candidate.engine, f"{type(error).__name__}: {lines[-1]}")
+        return None
+
+    def _try(
+        self, candidate: Candidate, values: Floats, observations: Observations
+    ) -> tuple[Bytes, Answer]:
+        engine = self._engines[candidate.engine]
+        template = self._templates.get(candidate.engine)
+        if template is None:
+            template = engine.template(self._network)
+            self._templates[candidate.engine] = template
+        model = template.convert(values, candidate.precision, observations)
+        answer = engine.open(model, candidate.precision)
+        answer(observations[0])
+        return model, answer
+
+    def _drop(self, engine: str, reason: str) -> None:
+        self._left = [each for each in self._left if each.engine != engine]
+        self._tell("engine_unusable", engine=engine, reason=reason)

@@ -1,0 +1,58 @@
+"""What an engine must do: make a model of a network and its weights, and run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.inference.engines.traceable import Traceable
+from rtagent.memory.array_buffer import Floats
+from rtagent.memory.engine_models import Bytes, Precision
+
+Observations = Sequence[npt.NDArray[Any]]
+Answer = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
+"""One observation, (stack, ...), to (actions,) float32."""
+
+
+class Unsupported(Exception):
+    """The engine cannot do what is asked for; the text says what, on one line."""
+
+
+class Template(Protocol):
+    """A network without its weights."""
+
+    def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
+        """A model that any process of this machine can open.
+
+        Args:
+            values: (parameters,) float32, as the learners publish them.
+            precision: one that the engine has.
+            observations: recent ones, (stack, ...) each, to find the ranges of activations.
+
+        Raises:
+            Unsupported: the network has something that the engine has not.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """A program that runs networks, on one thread of the process that asks it."""
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """What it can compute in on this machine."""
+        ...
+
+    def template(self, network: Traceable) -> Template:
+        """Translate a network once, before there are weights for it.
+
+        Raises:
+            Unsupported: the network has something that the engine has not.
+        """
+        ...
+
+    def open(self, model: Bytes, precision: Precision) -> Answer:
+        """Make a model ready to answer; it computes in the thread that calls it."""
+        ...

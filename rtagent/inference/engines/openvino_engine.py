@@ -1,0 +1,204 @@
+"""OpenVINO: float32, bfloat16 where the processor has it, and int8 with ranges that are measured.
+
+In int8 each weight is one of 255 steps of its output channel's range, and what enters a layer one
+of 256 steps of the range that it had on recent frames. The last layer stays in float32: actions
+often differ by less than a step.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rtagent.inference.engines.interface import (
+    Answer,
+    Observations,
+    Unsupported,
+)
+from rtagent.inference.engines.traceable import Traceable
+from rtagent.memory.array_buffer import Floats
+from rtagent.memory.engine_models import Bytes, Precision
+
+DEVICE = "CPU"
+ACTIVATION_LEVELS, WEIGHT_LEVELS = 256, 255
+CALIBRATION_FRAMES = 16
+LAYERS = ("Convolution", "MatMul")
+
+
+class OpenVino:
+    """The engine."""
+
+    def __init__(self) -> None:
+        import openvino
+
+        self._core = openvino.Core()
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """int8 and float32 always; bfloat16 if the processor has instructions for it."""
+        can = self._core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+        return ("int8", "bfloat16", "float32") if "BF16" in can else ("int8", "float32")
+
+    def template(self, network: Traceable) -> OpenVinoTemplate:
+        """Translate a network, see `Engine`."""
+        import openvino
+
+        weights = network.weights()
+        example = (network.example, *weights)
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+                    network, example, check_trace=False
+                )
+                model = openvino.convert_model(
+                    traced, example_input=example, input=[tuple(each.shape) for each in example]
+                )
+        except Exception as error:
+            raise Unsupported(_reason(error)) from error
+        if len(model.inputs) != len(example):
+            raise Unsupported("some weights have no part in the answer")
+        return OpenVinoTemplate(self._core, model, network)
+
+    def open(self, model: Bytes, precision: Precision) -> Answer:
+        """Make a model ready, see `Engine`."""
+        import openvino
+
+        blob = openvino.Tensor(model, shared_memory=True)
+        compiled = self._core.import_model(blob, DEVICE, settings(precision))
+        request = compiled.create_infer_request()
+
+        def answer(
+            observation: npt.NDArray[Any], held: Bytes = model
+        ) -> npt.NDArray[np.float32]:
+            # The compiled model reads weights out of the bytes that it was made from.
+            outputs = request.infer([observation[None]], share_inputs=True, share_outputs=True)
+            return np.array(outputs[0][0], np.float32)
+
+        return answer
+
+
+class OpenVinoTemplate:
+    """A network whose weights are inputs.
+
+    Args:
+        core: of OpenVINO.
+        model: from observation and weights to the answer.
+        network: that it was made from.
+    """
+
+    def __init__(self, core: Any, model: Any, network: Traceable) -> None:
+        self._core, self._model, self._network = core, model, network
+
+    def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
+        """A compiled model, see `Template`."""
+        model = self._filled(values)
+        if precision == "int8":
+            layers = inner_layers(model)
+            low, high = self._ranges(model, layers, observations[:CALIBRATION_FRAMES])
+            for layer, least, most in zip(layers, low, high, strict=True):
+                quantize(layer, least, most)
+        compiled = self._core.compile_model(model, DEVICE, settings(precision))
+        return np.frombuffer(compiled.export_model().getvalue(), np.uint8).copy()
+
+    def _filled(self, values: Floats) -> Any:
+        """The model with constants in place of its inputs for weights."""
+        from openvino import opset13
+
+        model = self._model.clone()
+        inputs = model.get_parameters()[1:]
+        for parameter, tensor in zip(inputs, self._network.split(values), strict=True):
+            constant = opset13.constant(tensor)
+            for target in parameter.output(0).get_target_inputs():
+                target.replace_source_output(constant.output(0))
+            model.remove_parameter(parameter)
+        model.validate_nodes_and_infer_types()
+        return model
+
+    def _ranges(
+        self, model: Any, layers: list[Any], observations: Observations
+    ) -> tuple[list[float], list[float]]:
+        """Smallest and largest value that enters each layer on these observations."""
+        import openvino
+
+        inputs = [layer.input_value(0) for layer in layers]
+        probe = openvino.Model(inputs, model.get_parameters(), "ranges")
+        request = self._core.compile_model(probe, DEVICE, settings("float32"))
+        low, high = [0.0] * len(layers), [0.0] * len(layers)
+        for observation in observations:
+            entered = request([observation[None]])
+            for index in range(len(layers)):
+                low[index] = min(low[index], float(entered[index].min()))
+                high[index] = max(high[index], float(entered[index].max()))
+        return low, high
+
+
+def settings(precision: Precision) -> dict[str, Any]:
+    """How a model is compiled: one thread, and what int8 leaves over in float32."""
+    return {
+        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32",
+    }
+
+
+def inner_layers(model: Any) -> list[Any]:
+    """The layers with constant weights that other layers follow, in order."""
+    layers = [each for each in model.get_ordered_ops() if _is_layer(each)]
+    last = _last_layers(model)
+    return [each for each in layers if each.get_friendly_name() not in last]
+
+
+def quantize(layer: Any, low: float, high: float) -> None:
+    """Round what enters a layer to steps from `low` to `high`, and its weights to theirs."""
+    from openvino import opset13
+
+    least, most = np.float32(low), np.float32(max(high, low + 1e-6))
+    entering = opset13.fake_quantize(
+        layer.input_value(0), least, most, least, most, ACTIVATION_LEVELS
+    )
+    layer.input(0).replace_source_output(entering.output(0))
+    constant = layer.input_value(1).get_node()
+    weights = constant.get_data()
+    # A MatMul of the transposed has its outputs along the first axis, too.
+    axes = tuple(range(1, weights.ndim))
+    span = np.maximum(np.abs(weights).max(axis=axes, keepdims=True), 1e-9).astype(np.float32)
+    rounded = opset13.fake_quantize(constant.output(0), -span, span, -span, span, WEIGHT_LEVELS)
+    layer.input(1).replace_source_output(rounded.output(0))
+
+
+def _is_layer(node: Any) -> bool:
+    if node.get_type_name() not in LAYERS:
+        return False
+    if node.input_value(1).get_node().get_type_name() != "Constant":
+        return False
+    return node.get_type_name() != "MatMul" or bool(node.get_attributes().get("transpose_b"))
+
+
+def _last_layers(model: Any) -> set[str]:
+    """Names of the layers between which and the answer there is no other."""
+    found, seen = set(), set()
+    waiting = [result.input_value(0).get_node() for result in model.get_results()]
+    while waiting:
+        node = waiting.pop()
+        name = node.get_friendly_name()
+        if name in seen:
+            continue
+        seen.add(name)
+        if _is_layer(node):
+            found.add(name)
+        else:
+            waiting += [each.get_node() for each in node.input_values()]
+    return found
+
+
+def _reason(error: Exception) -> str:
+    """The operator that is missing, or the error's last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:
+        if "No conversion rule found for operations" in line or "No translator found for" in line:
+            return line
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"

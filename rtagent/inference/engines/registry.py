@@ -1,0 +1,114 @@
+"""Which engines there are, what they need, and which of them a configuration means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from rtagent.config import PolicyConfig
+from rtagent.errors import UserError
+from rtagent.inference.engines.interface import Engine
+from rtagent.memory.engine_models import ENGINES, PRECISIONS, Precision
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An engine.
+
+    Attributes:
+        title: as its makers write it.
+        packages: that it imports.
+        extra: of rtagent, that brings them.
+        path: of its class, `module:name`.
+    """
+
+    title: str
+    packages: tuple[str, ...]
+    extra: str
+    path: str
+
+    @property
+    def installed(self) -> bool:
+        """Whether all that it needs can be imported."""
+        return all(find_spec(package) is not None for package in self.packages)
+
+
+REGISTER = {
+    "openvino": Entry(
+        "OpenVINO", ("openvino",), "openvino",
+        "rtagent.inference.engines.openvino_engine:OpenVino",
+    ),
+    "onnxruntime": Entry(
+        "ONNX Runtime", ("onnx", "onnxscript", "onnxruntime"), "onnx",
+        "rtagent.inference.engines.onnx_engine:OnnxRuntime",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An engine in a precision."""
+
+    engine: str
+    precision: Precision
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """Places in `ENGINES` and in `PRECISIONS`."""
+        return ENGINES.index(self.engine), PRECISIONS.index(self.precision)
+
+
+def make(name: str) -> Engine:
+    """Load an engine.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    module, _, kind = REGISTER[name].path.partition(":")
+    engine: Engine = getattr(import_module(module), kind)()
+    return engine
+
+
+def check(policy: PolicyConfig) -> None:
+    """Refuse an engine or a precision that is not there.
+
+    Raises:
+        UserError: one line that says what to install, or to set.
+    """
+    wanted = policy.engine
+    if wanted == "torch":
+        return
+    if wanted == "auto":
+        if not any(each.installed for each in REGISTER.values()):
+            raise UserError(
+                "policy.engine = 'auto' finds no engine beside torch: "
+                "pip install 'rtagent[openvino]', or set policy.engine = torch"
+            )
+        return
+    entry = REGISTER[wanted]
+    if not entry.installed:
+        raise UserError(
+            f"policy.engine = {wanted!r} needs {entry.title}: "
+            f"pip install 'rtagent[{entry.extra}]'"
+        )
+    if policy.precision == "bfloat16" and "bfloat16" not in make(wanted).precisions():
+        raise UserError(
+            f"policy.precision = 'bfloat16': {entry.title} has no bfloat16 on this processor; use "
+            "auto, float32 or int8"
+        )
+
+
+def candidates(policy: PolicyConfig, engines: dict[str, Engine]) -> Iterator[Candidate]:
+    """What the configuration allows of these engines."""
+    for name, engine in engines.items():
+        for precision in engine.precisions():
+            if policy.precision in ("auto", precision):
+                yield Candidate(name, precision)
+
+
+def wanted_engines(policy: PolicyConfig) -> list[str]:
+    """Names of the engines that are configured, and installed."""
+    names = list(REGISTER) if policy.engine == "auto" else [policy.engine]
+    return [name for name in names if name in REGISTER and REGISTER[name].installed]

@@ -1,0 +1,146 @@
+"""The fastest candidate that agrees acts; what disagrees, or cannot, does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rtagent.inference.engines.agreement import agreement
+from rtagent.inference.engines.choice import Choice
+from rtagent.inference.engines.interface import Unsupported
+from rtagent.inference.engines.registry import Candidate
+
+ACTIONS = gymnasium.spaces.Discrete(3)
+OBSERVATIONS = [np.full(4, seed, np.float32) for seed in range(100)]
+RIGHT = [np.array([0.0, 1.0, 0.5], np.float32)] * len(OBSERVATIONS)
+WEIGHTS = np.zeros(3, np.float32)
+INT8, FLOAT32 = Candidate("one", "int8"), Candidate("one", "float32")
+OTHER = Candidate("other", "float32")
+
+
+class Fake:
+    """An engine that takes so long for an inference, and is wrong on some frames."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self._bench, self._name = bench, name
+
+    def template(self, network: Any) -> Fake:
+        self._bench.translated.append(self._name)
+        if self._name in self._bench.unsupported:
+            raise Unsupported("aten::nonzero")
+        return self
+
+    def convert(self, values: Any, precision: str, observations: Any) -> np.ndarray:
+        self._bench.converted.append((self._name, precision))
+        if self._name in self._bench.broken:
+            raise RuntimeError("first\nlast")
+        return np.zeros(3, np.uint8)
+
+    def open(self, model: np.ndarray, precision: Any) -> Callable[[np.ndarray], np.ndarray]:
+        candidate = Candidate(self._name, precision)
+
+        def answer(observation: np.ndarray) -> np.ndarray:
+            self._bench.cpu_s += self._bench.seconds[candidate]
+            wrong = observation[0] < self._bench.wrong.get(candidate, 0)
+            return np.array([2.0, 1.0, 0.5] if wrong else RIGHT[0], np.float32)
+
+        return answer
+
+
+class Bench:
+    """A choice among three candidates of two engines."""
+
+    def __init__(self, must_beat: float | None = None) -> None:
+        self.cpu_s = 0.0
+        self.seconds = {INT8: 1.0, FLOAT32: 2.0, OTHER: 3.0}
+        self.wrong: dict[Candidate, int] = {}
+        self.unsupported: set[str] = set()
+        self.broken: set[str] = set()
+        self.converted: list[tuple[str, str]] = []
+        self.translated: list[str] = []
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.choice = Choice(
+            {"one": Fake(self, "one"), "other": Fake(self, "other")},  # type: ignore[dict-item]
+            [OTHER, FLOAT32, INT8], None, ACTIONS, 0.99,  # type: ignore[arg-type]
+            must_beat, lambda kind, **said: self.told.append((kind, said)), lambda: None,
+            lambda: self.cpu_s,
+        )
+
+    def convert(self) -> Candidate | None:
+        found = self.choice.convert(WEIGHTS, OBSERVATIONS, RIGHT)
+        return None if found is None else found.candidate
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_the_fastest(bench: Bench) -> None:
+    assert bench.convert() == INT8
+    kind, said = bench.told[0]
+    assert kind == "engines_timed"
+    assert (said["one_int8_ms"], said["other_float32_ms"]) == (1000.0, 3000.0)
+    # Timed once, translated once; afterwards only what acts is converted.
+    bench.converted.clear()
+    assert bench.convert() == INT8
+    assert bench.converted == [("one", "int8")]
+    assert sorted(bench.translated) == ["one", "other"]
+
+
+def test_the_fastest_that_agrees(bench: Bench) -> None:
+    bench.wrong = {INT8: 2}
+    assert bench.convert() == FLOAT32
+    assert [(each.candidate, each.agreement) for each in bench.choice.refused] == [(INT8, 0.98)]
+    # Of the next snapshot it is the first to be tried again.
+    bench.wrong = {INT8: 1}
+    assert bench.convert() == INT8
+    assert bench.choice.refused == []
+
+
+def test_nothing_agrees(bench: Bench) -> None:
+    bench.wrong = dict.fromkeys((INT8, FLOAT32, OTHER), 50)
+    assert bench.convert() is None
+    assert len(bench.choice.refused) == 3
+    assert not bench.choice.exhausted
+
+
+def test_what_is_slower_than_torch_is_left_out() -> None:
+    bench = Bench(must_beat=2.5)
+    bench.wrong = {INT8: 50, FLOAT32: 50}
+    assert bench.convert() is None
+    bench = Bench(must_beat=0.5)
+    assert bench.convert() is None
+    assert bench.choice.exhausted
+
+
+def test_an_operator_that_an_engine_has_not(bench: Bench) -> None:
+    bench.unsupported = {"one"}
+    assert bench.convert() == OTHER
+    assert bench.told[0] == ("engine_unusable", {"engine": "one", "reason": "aten::nonzero"})
+    assert [kind for kind, _ in bench.told].count("engine_unusable") == 1
+    assert bench.convert() == OTHER
+    assert bench.translated.count("one") == 1
+
+
+def test_an_engine_that_fails(bench: Bench) -> None:
+    bench.broken = {"one", "other"}
+    assert bench.convert() is None
+    assert bench.choice.exhausted
+    assert bench.told[0][1]["reason"] == "RuntimeError: last"
+
+
+def test_agreement_of_actions() -> None:
+    values = [np.array([0.0, 1.0]), np.array([1.0, 0.0])]
+    other = [np.array([0.4, 0.5]), np.array([0.4, 0.5])]
+    assert agreement(values, values, ACTIONS) == 1.0
+    assert agreement(values, other, ACTIONS) == 0.5
+    assert agreement(values, [np.array([0.0, np.nan])] * 2, ACTIONS) == 0.0
+    box = gymnasium.spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32))
+    first = [np.array([0.5, 2.0])] * 4
+    near = [np.array([0.5 + step, 2.0 - step]) for step in (0.0, 0.019, 0.021, 0.05)]
+    assert agreement(first, near, box) == 0.5

@@ -1,0 +1,185 @@
+"""The converter takes the newest weights when its share allows, and tells what it does."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.config import Config, PolicyConfig
+from rtagent.inference.engines.choice import Converted
+from rtagent.inference.engines.process import Converter, Leaving
+from rtagent.inference.engines.registry import Candidate
+from rtagent.memory.engine_models import EngineModels
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.process_metrics import ConverterRecord
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from tests.conftest import make_blueprint
+
+FRAMES = 10
+SPENT_S = 2.0
+SHARE = 0.1
+INT8 = Candidate("openvino", "int8")
+
+
+class FakeChoice:
+    """Agrees, or does not, after `SPENT_S` of a core."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.exhausted = False
+        self.refused: list[Converted] = []
+        self.agreement = 1.0
+        self.size = 3
+
+    def convert(self, values: Any, observations: Any, expected: Any) -> Converted | None:
+        assert len(observations) == len(expected) == FRAMES
+        self._bench.cpu_s += SPENT_S
+        self._bench.clock.advance(SPENT_S)
+        made = Converted(INT8, np.full(self.size, values[0], np.uint8), self.agreement)
+        self.refused = [made] if self.agreement < 0.99 else []
+        return None if self.refused else made
+
+
+class Bench:
+    """A converter with everything around it."""
+
+    def __init__(self, engine: str, frames: int = FRAMES) -> None:
+        blueprint = make_blueprint()
+        count = blueprint.parameters
+        policy = PolicyConfig(engine=engine, engine_frames=FRAMES, engine_share=SHARE)
+        self.clock, self.cpu_s = VirtualClock(), 0.0
+        self.weights = WeightBuffers(memory(WeightBuffers.size(count)), count)
+        self.models = EngineModels(memory(EngineModels.size(count)), count)
+        ring = memory(FrameRing.size(blueprint, 64))
+        FrameRing.format(ring)
+        self.frames = FrameRing(ring, blueprint, 64)
+        self.record = ConverterRecord(memory(ConverterRecord.size()))
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.choice = FakeChoice(self)
+        context = SimpleNamespace(
+            config=Config(policy=policy), blueprint=blueprint, clock=self.clock,
+            record=self.record, beat=lambda: None, stopping=False,
+            world=SimpleNamespace(weights=self.weights, frames=self.frames),
+            event=lambda kind, **said: self.events.append((kind, said)),
+        )
+        self.context = context
+        torch = SimpleNamespace(load=lambda flat: None, values=lambda seen: np.zeros(3))
+        self.converter = Converter(
+            context, self.models, torch, self.choice,  # type: ignore[arg-type]
+            lambda: self.cpu_s,
+        )
+        self.show(frames)
+        self.publish(1)
+
+    def show(self, count: int) -> None:
+        first = self.frames.newest + 1
+        for number in range(first, first + count):
+            self.frames.publish(number, np.zeros((6, 5), np.uint8), 0)
+
+    def publish(self, version: int) -> None:
+        values = np.full(100, version, np.float32)
+        self.weights.publish(values, WeightsInfo(version, 10 * version))
+
+    def step(self) -> bool:
+        return self.converter._step()
+
+    def published(self) -> tuple[int, int, int]:
+        """Version, engine and bytes of the newest model."""
+        found = self.models.read()
+        assert found is not None
+        return found[0].version, found[0].engine, found[0].size
+
+
+def memory(size: int) -> memoryview:
+    return memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench("openvino")
+
+
+def test_the_newest_weights_within_the_share(bench: Bench) -> None:
+    assert bench.step()
+    assert bench.published() == (1, 1, 3)
+    assert bench.record.conversions == 1
+    assert bench.record.conversion_ns == SPENT_S * 1e9
+    assert not bench.step(), "nothing is new"
+    for version in range(2, 6):
+        bench.publish(version)
+        assert not bench.step(), "it is not time yet"
+    bench.clock.advance(SPENT_S / SHARE - SPENT_S + 1e-6)
+    assert bench.step()
+    assert bench.published() == (5, 1, 3)
+
+
+def test_without_enough_frames_nothing_is_checked() -> None:
+    bench = Bench("openvino", FRAMES - 1)
+    assert not bench.step()
+    bench.show(1)
+    assert bench.step()
+
+
+def test_a_snapshot_that_does_not_agree_is_not_used_and_told_once(bench: Bench) -> None:
+    bench.step()
+    bench.choice.agreement = 0.9
+    for version in (2, 3):
+        bench.publish(version)
+        bench.clock.advance(100.0)
+        assert bench.step()
+        assert bench.published() == (1, 1, 3)
+    assert bench.record.refused == 2
+    assert [kind for kind, _ in bench.events] == ["engine_refused"]
+    said = bench.events[0][1]
+    assert (said["agreement"], said["threshold"], said["weights_version"]) == (0.9, 0.99, 2)
+    bench.choice.agreement = 1.0
+    bench.publish(4)
+    bench.clock.advance(100.0)
+    bench.step()
+    assert bench.published() == (4, 1, 3)
+
+
+def test_auto_then_has_torch_act(bench: Bench) -> None:
+    bench = Bench("auto")
+    bench.step()
+    bench.choice.agreement = 0.9
+    bench.publish(2)
+    bench.clock.advance(100.0)
+    bench.step()
+    assert bench.published() == (2, 0, 0)
+
+
+@pytest.mark.parametrize("engine", ["openvino", "auto"])
+def test_where_no_engine_can_take_the_network_torch_acts(engine: str) -> None:
+    bench = Bench(engine)
+    bench.choice.exhausted, bench.choice.agreement = True, 0.0
+    bench.step()
+    assert bench.published() == (1, 0, 0)
+
+
+def test_a_model_that_is_too_large(bench: Bench) -> None:
+    bench.choice.size = bench.models.capacity + 1
+    bench.step()
+    assert bench.models.number == 0
+    assert bench.events[0][0] == "engine_unusable"
+    assert "too large" in bench.events[0][1]["reason"]
+
+
+def test_told_to_go(bench: Bench) -> None:
+    bench.context.stopping = True
+    bench.converter.run()
+    with pytest.raises(Leaving):
+        bench.step()
+
+
+def test_it_waits_for_new_weights(bench: Bench) -> None:
+    bench.step()
+    looks = iter(range(5))
+    bench.context.beat = lambda: setattr(bench.context, "stopping", next(looks) == 4)
+    before = bench.clock.now()
+    bench.converter.run()
+    assert bench.clock.now() - before == pytest.approx(0.2)

@@ -1,0 +1,82 @@
+"""OpenVINO answers as torch does, with the weights that it was given last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rtagent.config import PolicyConfig
+from rtagent.inference.engines.interface import Unsupported
+from rtagent.inference.engines.openvino_engine import OpenVino
+from rtagent.inference.engines.traceable import Traceable
+from rtagent.policy.heads import PLAIN, ActionHead, Head, OutputHead, Support
+from rtagent.policy.networks import ActingPolicy, flattened
+
+PICTURES = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8)
+VECTORS = gymnasium.spaces.Box(-1.0, 1.0, (1, 6), np.float32)
+ACTIONS = gymnasium.spaces.Discrete(3)
+MOTORS = gymnasium.spaces.Box(-2.0, 3.0, (2,), np.float32)
+NETWORKS = {
+    "resnet": (PICTURES, ACTIONS, PLAIN),
+    "nature": (PICTURES, ACTIONS, Head(dueling=True, support=Support(11, -1.0, 1.0))),
+    "mlp": (VECTORS, ACTIONS, Head(dueling=True)),
+    "actor": (VECTORS, MOTORS, ActionHead((-2.0, -2.0), (3.0, 3.0))),
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> OpenVino:
+    return OpenVino()
+
+
+def observations(space: gymnasium.spaces.Box, count: int) -> list[np.ndarray]:
+    space.seed(1)
+    return [space.sample() for _ in range(count)]
+
+
+def traceable(policy: ActingPolicy, space: Any, head: OutputHead) -> Traceable:
+    support = head.support.values() if isinstance(head, Head) and head.support else None
+    return Traceable(policy.module, np.zeros(space.shape, space.dtype), support)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_as_torch_answers(engine: OpenVino, name: str) -> None:
+    space, actions, head = NETWORKS[name]
+    network: Any = "mlp" if name == "actor" else name
+    policy = ActingPolicy(PolicyConfig(network=network, precision="float32"), space, actions, head)
+    template = engine.template(traceable(policy, space, head))
+    seen, sizes = observations(space, 40), []
+    # The second time other weights go into the network that was translated once.
+    for factor, precision, tolerance in ((1.0, "float32", 1e-5), (-0.5, "int8", 0.15)):
+        weights = (factor * flattened(policy.module)).astype(np.float32)
+        policy.load(weights)
+        expected = np.array([policy.values(each) for each in seen])
+        assert expected.std(axis=0).max() > 0.0
+        model = template.convert(weights, precision, seen)  # type: ignore[arg-type]
+        answer = engine.open(model, precision)  # type: ignore[arg-type]
+        found = np.array([answer(each) for each in seen])
+        assert found.shape == expected.shape
+        assert found.dtype == np.float32
+        limit = max(tolerance * float(np.abs(expected).max()), 1e-6)
+        np.testing.assert_allclose(found, expected, rtol=0.0, atol=limit)
+        sizes.append(len(model))
+    if name == "resnet":
+        assert sizes[1] < 0.6 * sizes[0]
+
+
+def test_it_says_which_operator_it_has_not(engine: OpenVino) -> None:
+    class Odd(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(6, 3)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.layer(torch.special.bessel_j0(inputs.flatten(1)))
+
+    network = Traceable(Odd(), np.zeros((1, 6), np.float32), None)
+    with pytest.raises(Unsupported, match="aten::special_bessel_j0"):
+        engine.template(network)

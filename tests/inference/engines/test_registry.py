@@ -1,0 +1,63 @@
+"""What is not there is refused in one line that says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rtagent.config import Config, PolicyConfig
+from rtagent.errors import UserError
+from rtagent.inference.engines import registry
+from rtagent.inference.engines.registry import Candidate, candidates, check, wanted_engines
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither engine is installed."""
+    for name, entry in registry.REGISTER.items():
+        monkeypatch.setitem(registry.REGISTER, name, replace(entry, packages=("not_there",)))
+
+
+def test_torch_needs_nothing(bare: None) -> None:
+    check(PolicyConfig())
+    assert wanted_engines(PolicyConfig()) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("openvino", r"needs OpenVINO: pip install 'rtagent\[openvino\]'$"),
+        ("onnxruntime", r"needs ONNX Runtime: pip install 'rtagent\[onnx\]'$"),
+        ("auto", r"finds no engine beside torch: pip install 'rtagent\[openvino\]'"),
+    ],
+)
+def test_an_engine_that_is_not_installed(bare: None, engine: str, said: str) -> None:
+    with pytest.raises(UserError, match=f"^policy.engine = '{engine}' {said}"):
+        check(PolicyConfig(engine=engine))
+
+
+def test_a_precision_that_the_processor_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        def precisions(self) -> tuple[str, ...]:
+            return ("int8", "float32")
+
+    monkeypatch.setattr(registry, "make", lambda name: Old())
+    with pytest.raises(UserError, match="OpenVINO has no bfloat16 on this processor; use auto"):
+        check(PolicyConfig(engine="openvino", precision="bfloat16"))
+    engines = {"openvino": Old()}
+    found = list(candidates(PolicyConfig(engine="openvino"), engines))  # type: ignore[arg-type]
+    assert found == [Candidate("openvino", "int8"), Candidate("openvino", "float32")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"precision": "int8"}, "needs an engine: policy.engine = openvino"),
+        ({"engine": "openvino", "device": "cuda"}, "runs on the CPU"),
+        ({"engine": "onnxruntime", "precision": "bfloat16"}, "ONNX Runtime has none"),
+    ],
+)
+def test_settings_that_do_not_fit_together(policy: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Config(policy=PolicyConfig(**policy))  # type: ignore[arg-type]

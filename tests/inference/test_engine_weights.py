@@ -1,0 +1,183 @@
+"""What acts: torch until a model is there, then the model, and torch when that is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.inference.engine_weights import (
+    EnginePolicy,
+    EngineWeights,
+    Opened,
+    OpeningThread,
+)
+from rtagent.inference.weights import Weights
+from rtagent.memory.engine_models import EngineModels, ModelInfo
+from rtagent.memory.process_metrics import InferenceRecord
+from tests.conftest import eventually
+from tests.inference.test_weights import PARAMETERS, PIECE_S
+from tests.inference.test_weights import Bench as WeightsBench
+
+OBSERVATION = np.zeros((4, 6, 5), np.uint8)
+
+
+class ByHand:
+    """Opens a model when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.opened: Opened | None = None
+
+    def ask(self) -> None:
+        self.asked += 1
+
+    def take(self) -> Opened | None:
+        opened, self.opened = self.opened, None
+        return opened
+
+
+class Torch:
+    """Answers by the version of the weights that act."""
+
+    def __init__(self, bench: WeightsBench) -> None:
+        self._bench = bench
+
+    def values(self, observation: np.ndarray) -> np.ndarray:
+        return np.array([0.0, self._bench.acting()], np.float32)
+
+
+class Bench(WeightsBench):
+    """Weights that act through an engine, and who publishes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        size = EngineModels.size(PARAMETERS)
+        self.models = EngineModels(memoryview(np.zeros(size, np.uint8)), PARAMETERS)
+        self.record = InferenceRecord(memoryview(bytearray(InferenceRecord.size())))
+        self.opening = ByHand()
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.policy = EnginePolicy(Torch(self))  # type: ignore[arg-type]
+        self.publish(1)
+        torch: Weights = self.weights
+        torch.take_over()
+        self.engine = EngineWeights(
+            torch, self.policy, self.models, self.opening, self.record,
+            lambda kind, **details: self.told.append((kind, details)),
+        )
+
+    def convert(self, version: int, engine: int = 1, error: str | None = None) -> None:
+        """Publish a model, and have it opened."""
+        info = ModelInfo(version, 10 * version, engine, 2 if engine else 0, 4, agreement=0.997)
+        self.models.publish(np.zeros(4 * (engine > 0), np.uint8), info)
+
+        def answer(observation: np.ndarray) -> np.ndarray:
+            return np.array([1.0, version], np.float32)
+
+        self.opening.opened = Opened(info, answer if engine and not error else None, error)
+
+    def acts(self) -> tuple[str, int]:
+        """Who answers, and by which version: as the process says, too."""
+        kind, version = self.policy.values(OBSERVATION)
+        assert self.engine.version == version
+        assert self.engine.updates == 10 * version
+        assert self.record.engine == kind
+        return ("torch", "engine")[int(kind)], int(version)
+
+    def wait(self, seconds: float = 1.0) -> None:
+        self.engine.prepare(self.clock.now() + seconds)
+        self.engine.adopt()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_torch_acts_by_the_newest_weights_until_a_model_is_there(bench: Bench) -> None:
+    assert bench.acts() == ("torch", 1)
+    bench.publish(2)
+    bench.wait()
+    assert bench.acts() == ("torch", 2)
+    assert bench.opening.asked == 0
+
+
+def test_a_model_acts_between_two_inferences_only(bench: Bench) -> None:
+    bench.convert(1)
+    bench.engine.prepare(bench.clock.now() + 1.0)
+    assert bench.opening.asked == 1
+    assert bench.acts() == ("torch", 1)
+    bench.engine.adopt()
+    assert bench.acts() == ("engine", 1)
+    assert (bench.record.precision, bench.record.agreement) == (2, 0.997)
+
+
+def test_the_version_is_that_of_the_model_not_of_newer_weights(bench: Bench) -> None:
+    bench.convert(1)
+    bench.wait()
+    bench.publish(5)
+    bench.wait()
+    bench.engine.hurry(1.0)
+    bench.engine.adopt()
+    assert bench.acts() == ("engine", 1)
+    # Nothing is prepared that does not act.
+    assert bench.clock.now() <= 10 * PIECE_S
+    bench.convert(5)
+    bench.wait()
+    assert bench.acts() == ("engine", 5)
+
+
+def test_torch_acts_again_with_weights_that_are_as_new(bench: Bench) -> None:
+    bench.publish(3)
+    bench.convert(3)
+    bench.engine.adopt()
+    bench.publish(6)
+    bench.convert(6, engine=0)
+    bench.wait(0.0)
+    # The model acts on while torch's network, at version 1, is brought up to date.
+    assert bench.acts() == ("engine", 3)
+    while bench.record.engine:
+        bench.wait(3.5 * PIECE_S)
+    assert bench.acts() == ("torch", 6)
+    assert bench.record.agreement == 1.0
+    bench.convert(7)
+    bench.wait()
+    assert bench.acts() == ("engine", 7)
+
+
+def test_a_model_that_cannot_be_opened_is_told_and_left(bench: Bench) -> None:
+    bench.convert(1)
+    bench.wait()
+    bench.convert(2, error="RuntimeError: no")
+    bench.wait()
+    assert bench.acts() == ("engine", 1)
+    assert bench.told == [("engine_failed", {"reason": "RuntimeError: no", "weights_version": 2})]
+
+
+def test_the_thread_opens_what_is_published(bench: Bench) -> None:
+    seen = []
+
+    def open_model(info: ModelInfo, model: np.ndarray) -> Any:
+        seen.append((info.version, model.tolist()))
+        if info.version == 2:
+            raise RuntimeError("one line\nthe last line")
+        return lambda observation: np.zeros(2, np.float32)
+
+    thread = OpeningThread(bench.models, open_model)
+    opened: list[Opened] = []
+
+    def arrived() -> bool:
+        found = thread.take()
+        opened.extend([] if found is None else [found])
+        return found is not None
+
+    for version, model in ((1, [1, 2, 3]), (2, [4]), (3, [])):
+        info = ModelInfo(version, 0, 1, 0, 0)
+        bench.models.publish(np.array(model, np.uint8), info)
+        thread.ask()
+        eventually(arrived, 20, "it is opened")
+    assert seen == [(1, [1, 2, 3]), (2, [4])]
+    assert opened[0].answer is not None
+    assert opened[1].error == "RuntimeError: the last line"
+    assert (opened[2].answer, opened[2].error, opened[2].info.version) == (None, None, 3)

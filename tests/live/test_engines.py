@@ -1,0 +1,42 @@
+"""Engines in a whole daemon: weights are converted while it acts and learns, and act."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Runtimes, eventually, role
+
+pytestmark = pytest.mark.process
+
+POLE = (
+    "env.id=CartPole-v1", "env.rate_hz=100", "inference.processes=2", "policy.engine_frames=50",
+    "policy.engine_share=1", "policy.precision=float32",
+)
+
+
+def test_converted_weights_act(run: Runtimes) -> None:
+    with run(
+        *POLE, "policy.engine=openvino", "learning.processes=1", "learning.learning_starts=100",
+        "learning.publish_every=1", "learning.updates_per_tick=0.2",
+    ) as runtime:
+
+        def inference() -> dict[str, Any]:
+            found: dict[str, Any] = runtime.stats()["inference"]
+            return found
+
+        assert inference()["engine"] == "torch"
+        eventually(lambda: inference()["engine"] == "openvino", 60, "a model acts")
+        found = inference()
+        assert found["engine_precision"] == "float32"
+        assert found["engine_agreement"] >= 0.99
+        version = max(each["weights_version"] for each in found["workers"])
+        eventually(
+            lambda: min(e["weights_version"] for e in inference()["workers"]) > version + 2, 60,
+            "newer weights act",
+        )
+        # The ledger names the weights that acted.
+        rows = runtime.world.ledger.read(0, runtime.world.ledger.newest + 1)
+        assert rows["weights_version"].max() > version
+        assert role(runtime, "converter")["state"] == "running"
