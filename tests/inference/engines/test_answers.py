@@ -1,4 +1,4 @@
-"""OpenVINO answers as torch does, with the weights that it was given last."""
+"""Each engine answers as torch does, with the weights that it was given last."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rtagent.config import PolicyConfig
-from rtagent.inference.engines.interface import Unsupported
-from rtagent.inference.engines.openvino_engine import OpenVino
+from rtagent.inference.engines.interface import Engine, Unsupported
+from rtagent.inference.engines.registry import REGISTER, make
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.policy.heads import PLAIN, ActionHead, Head, OutputHead, Support
 from rtagent.policy.networks import ActingPolicy, flattened
@@ -28,9 +28,9 @@ NETWORKS = {
 }
 
 
-@pytest.fixture(scope="module")
-def engine() -> OpenVino:
-    return OpenVino()
+@pytest.fixture(scope="module", params=REGISTER)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return make(request.param)
 
 
 def observations(space: gymnasium.spaces.Box, count: int) -> list[np.ndarray]:
@@ -44,14 +44,15 @@ def traceable(policy: ActingPolicy, space: Any, head: OutputHead) -> Traceable:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_as_torch_answers(engine: OpenVino, name: str) -> None:
+def test_as_torch_answers(engine: Engine, name: str) -> None:
     space, actions, head = NETWORKS[name]
     network: Any = "mlp" if name == "actor" else name
     policy = ActingPolicy(PolicyConfig(network=network, precision="float32"), space, actions, head)
     template = engine.template(traceable(policy, space, head))
     seen, sizes = observations(space, 40), []
     # The second time other weights go into the network that was translated once.
-    for factor, precision, tolerance in ((1.0, "float32", 1e-5), (-0.5, "int8", 0.15)):
+    lowest = engine.precisions()[0]
+    for factor, precision in ((1.0, "float32"), (-0.5, lowest)):
         weights = (factor * flattened(policy.module)).astype(np.float32)
         policy.load(weights)
         expected = np.array([policy.values(each) for each in seen])
@@ -61,14 +62,15 @@ def test_as_torch_answers(engine: OpenVino, name: str) -> None:
         found = np.array([answer(each) for each in seen])
         assert found.shape == expected.shape
         assert found.dtype == np.float32
+        tolerance = 0.15 if precision == "int8" else 1e-5
         limit = max(tolerance * float(np.abs(expected).max()), 1e-6)
         np.testing.assert_allclose(found, expected, rtol=0.0, atol=limit)
         sizes.append(len(model))
-    if name == "resnet":
+    if (name, lowest) == ("resnet", "int8"):
         assert sizes[1] < 0.6 * sizes[0]
 
 
-def test_it_says_which_operator_it_has_not(engine: OpenVino) -> None:
+def test_it_says_which_operator_it_has_not(engine: Engine) -> None:
     class Odd(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

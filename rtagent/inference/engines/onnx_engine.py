@@ -1,0 +1,96 @@
+"""ONNX Runtime, in float32: about twice as fast as torch where networks are small."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rtagent.inference.engines.interface import Answer, Observations, Unsupported
+from rtagent.inference.engines.traceable import Traceable
+from rtagent.memory.array_buffer import Floats
+from rtagent.memory.engine_models import Bytes, Precision
+
+OBSERVATION = "observation"
+ERRORS_ONLY = 3
+
+
+class OnnxRuntime:
+    """The engine."""
+
+    def __init__(self) -> None:
+        import onnxruntime
+
+        self._onnxruntime = onnxruntime
+
+    def precisions(self) -> tuple[Precision, ...]:
+        """float32 alone."""
+        return ("float32",)
+
+    def template(self, network: Traceable) -> OnnxTemplate:
+        """Translate a network, see `Engine`."""
+        import onnx
+
+        weights = network.weights()
+        names = [f"weight_{index}" for index in range(len(weights))]
+        file = io.BytesIO()
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                # The exporter by tracing takes half a second where the other takes 18.
+                torch.onnx.export(
+                    network, (network.example, *weights), file,
+                    input_names=[OBSERVATION, *names], dynamo=False,
+                )
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            raise Unsupported(f"{type(error).__name__}: {lines[0]}") from error
+        model = onnx.load_from_string(file.getvalue())
+        if [each.name for each in model.graph.input] != [OBSERVATION, *names]:
+            raise Unsupported("some weights have no part in the answer")
+        return OnnxTemplate(model, network)
+
+    def open(self, model: Bytes, precision: Precision) -> Answer:
+        """Make a model ready, see `Engine`."""
+        options = self._onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = ERRORS_ONLY
+        session = self._onnxruntime.InferenceSession(
+            model.tobytes(), options, providers=["CPUExecutionProvider"]
+        )
+
+        def answer(observation: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+            values: npt.NDArray[np.float32] = session.run(None, {OBSERVATION: observation[None]})[0]
+            return values[0]
+
+        return answer
+
+
+class OnnxTemplate:
+    """A network whose weights are inputs.
+
+    Args:
+        model: from observation and weights to the answer.
+        network: that it was made from.
+    """
+
+    def __init__(self, model: Any, network: Traceable) -> None:
+        self._model, self._network = model, network
+
+    def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
+        """A model with constants in place of its inputs for weights, see `Template`."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        names = [each.name for each in model.graph.input][1:]
+        del model.graph.input[1:]
+        model.graph.initializer.extend(
+            onnx.numpy_helper.from_array(tensor, name)
+            for name, tensor in zip(names, self._network.split(values), strict=True)
+        )
+        return np.frombuffer(model.SerializeToString(), np.uint8)
