@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from rtagent.memory.frames import FrameRing
+from rtagent.policy.heads import LOG_STD_MAX, LOG_STD_MIN
 
 TOLERANCE = 0.01
 """Of a continuous action's range, by which each component may differ."""
@@ -53,7 +54,7 @@ def agreement(expected: Answers, found: Answers, action_space: spaces.Space[Any]
         expected: (actions,) each, of torch in float32.
         found: the engine's, on the same observations.
         action_space: Discrete: the largest value decides; else each component may differ by
-            `TOLERANCE` of its range.
+            `TOLERANCE` of its range, and of a random actor the mean and the deviation may.
     """
     first, second = np.array(expected), np.array(found)
     if not np.isfinite(second).all():
@@ -61,5 +62,17 @@ def agreement(expected: Answers, found: Answers, action_space: spaces.Space[Any]
     if isinstance(action_space, spaces.Discrete):
         return float((first.argmax(axis=1) == second.argmax(axis=1)).mean())
     assert isinstance(action_space, spaces.Box)
-    span = np.maximum(action_space.high - action_space.low, 1e-9).reshape(-1)
-    return float((np.abs(first - second) <= TOLERANCE * span).all(axis=1).mean())
+    low, span = action_space.low.reshape(-1), (action_space.high - action_space.low).reshape(-1)
+    if first.shape[1] == 2 * len(span):
+        near = np.abs(_drawn_from(first) - _drawn_from(second)) <= 2.0 * TOLERANCE
+    else:
+        span = np.maximum(span, np.finfo(np.float32).eps * np.maximum(np.abs(low), 1.0))
+        near = np.abs(first - second) <= TOLERANCE * span
+    return float(near.all(axis=1).mean())
+
+
+def _drawn_from(answers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Mean actions in [-1, 1], and deviations before they are squashed, of a random actor."""
+    means, log_stds = np.split(answers, 2, axis=1)
+    deviations = np.exp(np.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX))
+    return np.concatenate([np.tanh(means), deviations], axis=1)

@@ -144,3 +144,10 @@ def test_agreement_of_actions() -> None:
     first = [np.array([0.5, 2.0])] * 4
     near = [np.array([0.5 + step, 2.0 - step]) for step in (0.0, 0.019, 0.021, 0.05)]
     assert agreement(first, near, box) == 0.5
+
+
+def test_agreement_of_a_random_actor() -> None:
+    box = gymnasium.spaces.Box(-5.0, 5.0, (1,), np.float32)
+    first = [np.array([0.0, -1.0])] * 4
+    near = [np.array(each) for each in ([0.019, -1.0], [0.03, -1.0], [0.0, -0.96], [0.0, -0.9])]
+    assert agreement(first, near, box) == 0.5
