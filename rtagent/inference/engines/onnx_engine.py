@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import tempfile
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,19 +38,21 @@ class OnnxRuntime:
 
         weights = network.weights()
         names = [f"weight_{index}" for index in range(len(weights))]
-        file = io.BytesIO()
         try:
-            with torch.no_grad(), warnings.catch_warnings():
+            with (
+                torch.no_grad(), warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder
+            ):
                 warnings.simplefilter("ignore")
+                path = Path(folder) / "policy.onnx"
                 # The exporter by tracing takes half a second where the other takes 18.
                 torch.onnx.export(
-                    network, (network.example, *weights), file,
+                    network, (network.example, *weights), path,
                     input_names=[OBSERVATION, *names], dynamo=False,
                 )
+                model = onnx.load(path)
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
             raise Unsupported(f"{type(error).__name__}: {lines[0]}") from error
-        model = onnx.load_from_string(file.getvalue())
         if [each.name for each in model.graph.input] != [OBSERVATION, *names]:
             raise Unsupported("some weights have no part in the answer")
         return OnnxTemplate(model, network)
@@ -64,8 +67,8 @@ class OnnxRuntime:
         )
 
         def answer(observation: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-            values: npt.NDArray[np.float32] = session.run(None, {OBSERVATION: observation[None]})[0]
-            return values[0]
+            answers = session.run(None, {OBSERVATION: observation[None]})[0]
+            return np.asarray(answers[0], np.float32)
 
         return answer
 
