@@ -46,6 +46,9 @@ COMMANDS = {
         "rtagent.cli.learner", "start or find the learner of a Ray cluster, and follow it", True
     ),
     "plan": Command("rtagent.cli.plan", "measure the policy; how many processes it needs", True),
+    "profile": Command(
+        "rtagent.cli.profile", "measure a learning step, layer by layer and by precision", True
+    ),
     "simulate": Command("rtagent.cli.simulate", "staggering in virtual time"),
     "bench": Command("rtagent.cli.bench", "list the benchmarks, or run one"),
     "doctor": Command("rtagent.cli.doctor", "what this machine can do, and what to mend", True),

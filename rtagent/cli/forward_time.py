@@ -1,9 +1,4 @@
-"""Measures the policy's times, in a process like the one that will act.
-
-The measured process is forked by the fork server, as an inference process is, so that what it
-imports, its one thread and its precision are the same; and an environment that crashes its
-process, while its shapes are found, does not take the command line with it.
-"""
+"""Measures the policy's times, in a process like the one that will act."""
 
 from __future__ import annotations
 
@@ -14,16 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.cli.measured_process import in_measured_process
 from rtagent.cli.update_time import UpdateTimes, measure_updates
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
-from rtagent.errors import UserError
 from rtagent.memory.actions import ActionSlots
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
-from rtagent.processes import launch
-from rtagent.processes.worker import start_life
 from rtagent.staggering.arbiter import Deposited
 
 LEAST_PASSES = 5
@@ -31,7 +24,6 @@ FRAMES = 64
 LEAST_TAKEOVERS = 3
 TAKEOVER_SHARE = 0.1
 """Of the time for acting, spent on top of it on measuring how long new weights take."""
-PROGRESS_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -72,57 +64,17 @@ def measure(
     Raises:
         UserError: the environment or the network cannot be built, or ends its process.
     """
-    with launch.ForkServer() as fork_server:
-        ours, theirs = launch.pipe()
-        process = fork_server.spawn(_measure_here, config, seconds, theirs, name="plan")
-        theirs.close()
-        try:
-            while True:
-                kind, value = ours.recv()
-                if kind == "failed":
-                    raise UserError(value)
-                if kind == "measured":
-                    measured: tuple[ForwardTimes, UpdateTimes | None] = value
-                    return measured
-                on_progress(value)
-        except EOFError:
-            raise UserError(
-                f"the environment or the network of env.id = {config.env.id!r} ended its process "
-                "while it was measured"
-            ) from None
-        finally:
-            process.kill()
-            process.join()
-            process.close()
-            ours.close()
+    return in_measured_process(config, _measure_here, seconds, on_progress)
 
 
-def _measure_here(config: Config, seconds: float, pipe: Any) -> None:
+def _measure_here(
+    config: Config, blueprint: Blueprint, seconds: float, report: Callable[[float], None]
+) -> tuple[ForwardTimes, UpdateTimes | None]:
     """Body of the measured process."""
-    import torch
-
-    from rtagent.evaluation.probe import probe
-
-    start_life("plan")
-    torch.set_num_threads(1)
-    clock = MonotonicClock()
-    told = clock.now()
-
-    def report(done: float) -> None:
-        """Pass progress on, but not more often than it can be seen."""
-        nonlocal told
-        if clock.now() - told > PROGRESS_EVERY_S:
-            told = clock.now()
-            pipe.send(("progress", done))
-
-    try:
-        blueprint = probe(config)
-        half = seconds / 2.0
-        forward = measure_acting(config, blueprint, half, lambda done: report(done / 2.0))
-        update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
-        pipe.send(("measured", (forward, update)))
-    except UserError as error:
-        pipe.send(("failed", str(error)))
+    half = seconds / 2.0
+    forward = measure_acting(config, blueprint, half, lambda done: report(done / 2.0))
+    update = measure_updates(config, blueprint, half, lambda done: report((1.0 + done) / 2.0))
+    return forward, update
 
 
 def measure_acting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from rtagent.cli.options import (
     config_of,
 )
 from rtagent.cli.output import plain_table, report, stderr, stdout
+from rtagent.cli.placement import run_placement
 from rtagent.cli.update_time import UpdateTimes
 from rtagent.config import MAX_INFERENCE_PROCESSES, Config
+from rtagent.errors import UserError
 from rtagent.learning.figures import learners_needed
 from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.register import LIVE
@@ -30,6 +33,13 @@ from rtagent.staggering.register import LIVE
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     add_seconds_option(parser, 5.0, "how long to measure")
+    parser.add_argument(
+        "--placement", action="store_true",
+        help="plan a learning step instead: which of its parts runs on which core, how precisely",
+    )
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="with --placement: draw that plan as a PNG"
+    )
     add_json_option(parser)
 
 
@@ -37,6 +47,10 @@ def run(args: argparse.Namespace) -> int:
     """Measure, and print the plan."""
     check_seconds(args.seconds)
     config = config_of(args)
+    if args.placement:
+        return run_placement(args, config)
+    if args.picture is not None:
+        raise UserError("--picture draws the plan of a learning step: give --placement, too")
     with Progress(console=stderr(), transient=True) as progress:
         task = progress.add_task("building, then measuring", total=1.0)
         forward, update = measure(

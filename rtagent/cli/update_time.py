@@ -6,7 +6,7 @@ It is done as a learner does it, on shared state of its own that only this proce
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -57,11 +57,12 @@ def measure_updates(
     except UserError:
         return None
     from rtagent.learning.beginning import build_network
+    from rtagent.learning.profiling import random_batch
     from rtagent.learning.shared_update import SharedUpdate
     from rtagent.policy.networks import resolved_algorithm
 
     update = SharedUpdate.private(build_network(config, blueprint), config.learning)
-    batch = _random_batch(config, blueprint)
+    batch = random_batch(blueprint, config.learning.batch_size, config.run.seed)
     gradients, applies = _time_updates(update, batch, seconds, on_progress)
     algorithm = resolved_algorithm(config.learning, blueprint.action_space)
     return UpdateTimes(algorithm, len(batch.actions), np.array(gradients), np.array(applies))
@@ -91,18 +92,3 @@ def _time_updates(
             if after - start >= seconds and len(gradients) >= LEAST_UPDATES:
                 break
     return gradients, applies
-
-
-def _random_batch(config: Config, blueprint: Blueprint) -> Any:
-    import torch
-
-    from rtagent.learning.replay.batch import empty_batch
-
-    batch = empty_batch(blueprint, config.learning.batch_size)
-    generator = torch.Generator().manual_seed(config.run.seed)
-    frames = torch.empty_like(batch.observations)
-    if frames.dtype == torch.uint8:
-        frames.random_(0, 256, generator=generator)
-    else:
-        frames.normal_(generator=generator)
-    return replace(batch, observations=frames, next_observations=frames.clone())

@@ -1,6 +1,6 @@
-"""Which part of a learning step runs on which unit, in which precision.
+"""Which part of a learning step runs on which core, in which precision.
 
-The profile measures, the program decides, and the learner carries it out. May import what lies
-below `learning`; torch only in `profile` and what measures and executes, for a plan is made
-without it.
+A profile says what the parts take, the program finds the plan, and a runner carries it out. May
+import what lies below; a plan is made without torch, and only `layers`, `recorder` and `execution`
+load it.
 """

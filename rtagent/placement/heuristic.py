@@ -52,14 +52,13 @@ def single_plan(problem: Problem, processor: str) -> Plan | None:
 
 
 def tied(problem: Problem) -> list[list[int]]:
-    """The tasks in groups that share a unit or a precision, directly or over others."""
-    groups: list[list[int]] = []
+    """The tasks in groups that share a precision, directly or over others."""
+    groups: dict[int, list[int]] = {}
+    leaders: list[int] = []
     for number, task in enumerate(problem.tasks):
-        ties = {each for each in (task.unit_of, task.precision_of) if each is not None}
-        joined = [group for group in groups if ties & set(group)]
-        groups = [group for group in groups if group not in joined]
-        groups.append(sorted([*(each for group in joined for each in group), number]))
-    return sorted(groups)
+        leaders.append(number if task.precision_of is None else leaders[task.precision_of])
+        groups.setdefault(leaders[number], []).append(number)
+    return list(groups.values())
 
 
 def _earliest_finish(problem: Problem) -> Plan | None:
@@ -72,7 +71,7 @@ def _earliest_finish(problem: Problem) -> Plan | None:
     for task in sorted(range(len(problem.tasks)), key=lambda each: (-rank[each], each)):
         mine = problem.tasks[task]
         best: tuple[float, int] | None = None
-        ties = (mine.unit_of, mine.precision_of)
+        ties = (mine.processor_of, mine.precision_of)
         if any(tie is not None and tie not in assigned for tie in ties):
             return None
         for unit in problem.usable(task):
@@ -109,11 +108,11 @@ def _longest_way(problem: Problem) -> list[float]:
 
 def _followers_can(problem: Problem, task: int, unit: int) -> bool:
     """Whether the tasks that are tied to one can follow it to a unit."""
-    precision = problem.units[unit].precision
+    mine = problem.units[unit]
     for follower, its in enumerate(problem.tasks):
-        if its.unit_of == task and its.times[unit] is None:
+        usable = [problem.units[each] for each in problem.usable(follower)]
+        if its.processor_of == task and all(each.processor != mine.processor for each in usable):
             return False
-        alike = (problem.units[each].precision == precision for each in problem.usable(follower))
-        if its.precision_of == task and not any(alike):
+        if its.precision_of == task and all(each.precision != mine.precision for each in usable):
             return False
     return True

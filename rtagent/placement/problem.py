@@ -37,7 +37,8 @@ class Task:
         name: as it is printed.
         times: (units,) microseconds; None where it cannot run.
         after: numbers of its predecessors, all smaller than its own.
-        unit_of: number of an earlier task that it shares its unit with. If None, it is free.
+        processor_of: number of an earlier task that it shares its processor with. If None, it is
+            free.
         precision_of: of an earlier task that it shares its precision with. If None, it is free.
         output_mb: what its successors need of it.
         memory_mb: a_ij of Eq. 7, what it keeps on its processor.
@@ -46,7 +47,7 @@ class Task:
     name: str
     times: tuple[float | None, ...]
     after: tuple[int, ...] = ()
-    unit_of: int | None = None
+    processor_of: int | None = None
     precision_of: int | None = None
     output_mb: float = 0.0
     memory_mb: float = 0.0
@@ -98,15 +99,13 @@ class Problem:
 
     def fits(self, assigned: dict[int, int], task: int, unit: int) -> bool:
         """Whether a task may run on a unit, given the units of tasks before it."""
-        mine = self.tasks[task]
+        mine, its = self.tasks[task], self.units[unit]
         if mine.times[unit] is None:
             return False
-        if mine.unit_of is not None and assigned[mine.unit_of] != unit:
+        beside, like = mine.processor_of, mine.precision_of
+        if beside is not None and self.units[assigned[beside]].processor != its.processor:
             return False
-        precision = self.units[unit].precision
-        return mine.precision_of is None or (
-            self.units[assigned[mine.precision_of]].precision == precision
-        )
+        return like is None or self.units[assigned[like]].precision == its.precision
 
 
 @dataclass(frozen=True)

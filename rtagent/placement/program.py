@@ -11,7 +11,7 @@ runs on u, S_i when it starts, t_iu how long it takes:
 
 As printed, Eq. 5 leaves out S_i: a successor could start before its predecessor has. What is
 added: transfer_ik is at least what i's output takes from u to v where x_iu = x_kv = 1; tasks that
-share a processor run one after the other; tasks that are tied share a unit, or a precision. Two
+share a processor run one after the other; tasks that are tied share it, or a precision. Two
 more rows are implied by these, and tell the solver early what it cannot reach: T is at least the
 work on each processor.
 
@@ -66,7 +66,7 @@ def solve(problem: Problem, limit_s: float = LIMIT_S) -> Plan:
 
 def _check(problem: Problem) -> None:
     for number, task in enumerate(problem.tasks):
-        ties = [each for each in (task.unit_of, task.precision_of) if each is not None]
+        ties = [each for each in (task.processor_of, task.precision_of) if each is not None]
         if any(not 0 <= each < number for each in (*task.after, *ties)):
             raise ValueError(f"{task.name}: what it refers to must come before it")
         if not problem.usable(number):
@@ -132,7 +132,10 @@ class _Program:
             values[start] + self._problem.time_us(task, units[task]) / self._scale / 2.0
             for task, start in enumerate(self._starts)
         ]
-        plan = schedule(self._problem, units, middles)
+        found = schedule(self._problem, units, middles)
+        # The program leaves open when a task runs that nobody waits for: then, in its turn.
+        in_turn = schedule(self._problem, units, [float(n) for n in range(len(units))])
+        plan = min(in_turn, found, key=lambda each: each.length_us)
         return Plan(plan.placed, proven=status == highspy.HighsModelStatus.kOptimal)
 
     # ---- columns and rows
@@ -163,15 +166,11 @@ class _Program:
             self._at_least(1.0, dict.fromkeys(runs.values(), 1.0), 1.0)
             ends = {self._length: 1.0, self._starts[number]: -1.0} | self._time(number, -1.0)
             self._at_least(0.0, ends)
-            for unit in range(len(problem.units)):
-                if task.unit_of is not None:
-                    self._equal(runs, self._runs[task.unit_of], {unit})
-            for precision in {unit.precision for unit in problem.units}:
-                if task.precision_of is not None:
-                    alike = {
-                        n for n, unit in enumerate(problem.units) if unit.precision == precision
-                    }
-                    self._equal(runs, self._runs[task.precision_of], alike)
+            for tie, part in (
+                (task.processor_of, "processor"), (task.precision_of, "precision"),
+            ):
+                if tie is not None:
+                    self._share(runs, self._runs[tie], part)
         for processor in problem.processors:
             here = {n for n, unit in enumerate(problem.units) if unit.processor == processor}
             work, memory = {self._length: 1.0}, {}
@@ -184,11 +183,13 @@ class _Program:
             if processor in problem.capacity_mb:
                 self._at_least(-np.inf, memory, problem.capacity_mb[processor])
 
-    def _equal(self, left: dict[int, int], right: dict[int, int], units: set[int]) -> None:
-        """Either both or neither runs on one of these units."""
-        terms = {left[unit]: 1.0 for unit in units & left.keys()}
-        terms |= {right[unit]: -1.0 for unit in units & right.keys()}
-        if terms:
+    def _share(self, left: dict[int, int], right: dict[int, int], part: str) -> None:
+        """Both run on units of which a part is the same."""
+        units = self._problem.units
+        for value in {getattr(unit, part) for unit in units}:
+            alike = {n for n, unit in enumerate(units) if getattr(unit, part) == value}
+            terms = {left[unit]: 1.0 for unit in alike & left.keys()}
+            terms |= {right[unit]: -1.0 for unit in alike & right.keys()}
             self._at_least(0.0, terms, 0.0)
 
     def _precedence(self) -> None:

@@ -26,7 +26,10 @@ REFUSED = [
     *((f"watch --interval {each}", f"--interval {each}: must be 0.1 to 10 seconds")
       for each in ("0", "0.05", "11", "nan")),
     *((f"{command} --seconds {each}", f"rtagent: --seconds {float(each):g}: must be above 0")
-      for command in ("doctor", "plan") for each in ("0", "-3", "nan", "1e9")),
+      for command in ("doctor", "plan", "profile") for each in ("0", "-3", "nan", "1e9")),
+    ("plan --picture plan.png", "give --placement, too"),
+    ("profile --batch-size 0", "--batch-size 0: must be 1 to 65536"),
+    ("profile --set policy.network=wormhole", "policy.network"),
     ("play .", "no checkpoint in it"),
     ("evaluate .", "no checkpoint in it; train one"),
     ("evaluate absent", "absent: no such checkpoint"),

@@ -23,20 +23,13 @@ def random_problem(seed: int, tasks: int, units: int = 4) -> Problem:
         if units == 1:
             times = [float(draw.randint(0, 20))]
         after = tuple(each for each in range(number) if draw.random() < 0.3)
-        free = [each for each in range(number) if made[each].unit_of is None]
-        tie = draw.choice(free) if free and draw.random() < 0.3 else None
-        same_unit = tie is not None and draw.random() < 0.5
-        if same_unit:
-            times = [
-                None if mine is None or its is None else mine
-                for mine, its in zip(times, made[tie or 0].times, strict=True)
-            ]
-            same_unit = any(time is not None for time in times)
+        tie = draw.randrange(number) if number and draw.random() < 0.4 else None
+        processor = draw.random() < 0.5
         if not any(time is not None for time in times):
             times = [1.0] * units
         made.append(Task(
-            f"task {number}", tuple(times), after, unit_of=tie if same_unit else None,
-            precision_of=None if same_unit else tie, output_mb=float(draw.randint(0, 2)),
+            f"task {number}", tuple(times), after, processor_of=tie if processor else None,
+            precision_of=None if processor else tie, output_mb=float(draw.randint(0, 2)),
             memory_mb=float(draw.randint(0, 5)),
         ))
     handover = tuple(

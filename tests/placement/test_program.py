@@ -83,8 +83,9 @@ def by_constraint_programming(problem: Problem) -> float | None:
                 moved = int(problem.transfer_us(before, u, v))
                 model.add(starts[number] >= ends[before] + moved).only_enforce_if(left, right)
         for u, v in product(range(len(problem.units)), repeat=2):
+            elsewhere = problem.units[u].processor != problem.units[v].processor
             unlike = problem.units[u].precision != problem.units[v].precision
-            for leader, apart in ((task.unit_of, u != v), (task.precision_of, unlike)):
+            for leader, apart in ((task.processor_of, elsewhere), (task.precision_of, unlike)):
                 if leader is not None and apart and u in runs[leader] and v in runs[number]:
                     model.add_at_most_one(runs[leader][u], runs[number][v])
     for processor, limit in problem.capacity_mb.items():
@@ -116,7 +117,7 @@ def test_no_plan_is_shorter_by_brute_force(seed: int) -> None:
     assert_keeps_every_rule(problem, plan)
 
 
-@pytest.mark.parametrize("seed", [*range(100, 110), 191, 2024])
+@pytest.mark.parametrize("seed", range(100, 112))
 def test_no_plan_is_shorter_by_constraint_programming(seed: int) -> None:
     problem = random_problem(seed, tasks=7)
     expected = by_constraint_programming(problem)

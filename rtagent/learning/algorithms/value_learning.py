@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.replay.batch import Batch
+from rtagent.placement.layers import InTurn, StepRunner
 from rtagent.policy.heads import expected_values, of_actions
 from rtagent.policy.networks import support_of
 
@@ -20,6 +23,9 @@ class ValueLearning(Algorithm):
     Args:
         network: float32, with the head that `networks.head_of` gives.
         learning: algorithm, precision, margin of demonstrations.
+
+    Attributes:
+        runner: where the passes over successors run; on this core unless it is replaced.
     """
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
@@ -28,15 +34,21 @@ class ValueLearning(Algorithm):
         self._support = None if support is None else support.values()
         self._double = learning.algorithm == "double-dqn"
         self._margin = learning.demonstration_margin
+        self.runner: StepRunner = InTurn()
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+        later = {"target": self.target, "successors": self.network if self._double else None}
+        passes = {
+            kind: self.runner.start(kind, partial(self._look_ahead, network, batch))
+            for kind, network in later.items() if network is not None
+        }
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             output = self.network(batch.observations)
-            with torch.no_grad():
-                next_output = self.target(batch.next_observations)
-                # After the pass with gradient: autocast keeps the weights it has cast, and in older
-                # versions of torch those cast here would cut that pass off from its parameters.
-                chosen_by = self.network(batch.next_observations) if self._double else None
+            # On one core they run now, after the pass with gradient: autocast keeps the weights it
+            # has cast, and in older versions of torch those cast without gradient would cut that
+            # pass off from its parameters.
+            answers = {kind: answer() for kind, answer in passes.items()}
+        next_output, chosen_by = answers["target"], answers.get("successors")
         loss, errors = self._loss(batch, output, next_output, chosen_by)
         if self._margin > 0.0:
             # The gradient of C51's means vanishes with their variance.
@@ -44,8 +56,17 @@ class ValueLearning(Algorithm):
             values = output if support is None else expected_values(output, support)
             loss = loss + margin_loss(values, batch.actions, batch.demonstrated, self._margin)
         self.network.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self.runner.finish()
         return float(loss.detach()), errors
+
+    def _look_ahead(self, network: nn.Module, batch: Batch) -> Tensor:
+        """A pass over successors, whichever thread it runs in."""
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
+            answer: Tensor = network(batch.next_observations)
+        return answer
 
     def _loss(
         self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None

@@ -1,0 +1,88 @@
+"""Measures in a process like those of the daemon.
+
+It is forked by the fork server, as a worker is, so that what it imports and its one thread are the
+same; and an environment that crashes its process, while its shapes are found, does not take the
+command line with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rtagent.clock import MonotonicClock
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.processes import launch
+from rtagent.processes.worker import start_life
+
+PROGRESS_EVERY_S = 0.1
+T = TypeVar("T")
+OnProgress = Callable[[float], None]
+
+
+def in_measured_process(
+    config: Config, body: Callable[[Config, Blueprint, Any, OnProgress], T], argument: Any,
+    on_progress: OnProgress,
+) -> T:
+    """Call a function of a module in such a process.
+
+    Args:
+        config: of the run; its environment is opened to learn its shapes.
+        body: called with the configuration, the shapes, the argument and what to tell the fraction
+            to that is done.
+        argument: picklable, like the result.
+        on_progress: called with the fraction that is done.
+
+    Raises:
+        UserError: the environment or the network cannot be built, or ends its process; or what the
+            body raises.
+    """
+    with launch.ForkServer() as fork_server:
+        ours, theirs = launch.pipe()
+        process = fork_server.spawn(_run, config, body, argument, theirs, name="plan")
+        theirs.close()
+        try:
+            while True:
+                kind, value = ours.recv()
+                if kind == "failed":
+                    raise UserError(value)
+                if kind == "measured":
+                    measured: T = value
+                    return measured
+                on_progress(value)
+        except EOFError:
+            raise UserError(
+                f"the environment or the network of env.id = {config.env.id!r} ended its process "
+                "while it was measured"
+            ) from None
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+            ours.close()
+
+
+def _run(config: Config, body: Callable[..., Any], argument: Any, pipe: Any) -> None:
+    """Body of the measured process."""
+    import torch
+
+    from rtagent.evaluation.probe import probe
+
+    start_life("plan")
+    torch.set_num_threads(1)
+    clock = MonotonicClock()
+    told = clock.now()
+
+    def report(done: float) -> None:
+        """Pass progress on, but not more often than it can be seen."""
+        nonlocal told
+        if clock.now() - told > PROGRESS_EVERY_S:
+            told = clock.now()
+            pipe.send(("progress", done))
+
+    try:
+        pipe.send(("measured", body(config, probe(config), argument, report)))
+    except UserError as error:
+        pipe.send(("failed", str(error)))

@@ -1,0 +1,112 @@
+"""`rtagent plan --placement`: where the parts of a learning step run, and what that is worth."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from rtagent.cli.measured_process import OnProgress, in_measured_process
+from rtagent.cli.output import plain_table, report, stderr, stdout
+from rtagent.cli.profile import profile_of
+from rtagent.config import Config
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.placement.gantt import draw
+from rtagent.placement.step import Placement, place
+
+
+def run_placement(args: argparse.Namespace, config: Config) -> int:
+    """Profile, plan, measure the plan, and print it."""
+    size = config.learning.batch_size
+    placement = place(profile_of(config, size, args.seconds))
+    with Progress(console=stderr(), transient=True) as progress:
+        task = progress.add_task("measuring the plan", total=1.0)
+        planned_ms, single_ms = in_measured_process(
+            config, measure, (placement, args.seconds),
+            lambda done: progress.update(task, completed=done),
+        )
+    if args.picture is not None:
+        _draw(args.picture, placement)
+    document = describe(placement) | {"measured_ms": planned_ms, "measured_single_ms": single_ms}
+    report(args, document, lambda each: _print(each, placement))
+    return 0
+
+
+def describe(placement: Placement) -> dict[str, Any]:
+    """The plan as one JSON object, without what was measured.
+
+    Returns:
+        `layers` are the parts of a step in the order in which they start; `critical_path` names
+        those that make it as long as it is; without `proven`, it is the best plan that was found.
+    """
+    problem, plan, profile = placement.problem, placement.plan, placement.profile
+    order = sorted(range(len(plan.placed)), key=lambda n: (plan.placed[n].start_us, n))
+    layers = [
+        {
+            "name": problem.tasks[n].name, "unit": placement.unit(n).processor,
+            "precision": placement.unit(n).precision, "start_us": plan.placed[n].start_us,
+            "predicted_us": plan.placed[n].end_us - plan.placed[n].start_us,
+        }
+        for n in order
+    ]
+    return {
+        "network": profile.network, "algorithm": profile.algorithm,
+        "batch_size": profile.batch_size, "units": [unit.name for unit in problem.units],
+        "layers": layers,
+        "critical_path": [problem.tasks[n].name for n in placement.critical()],
+        "proven": plan.proven, "noise": profile.noise, "predicted_ms": 1e-3 * plan.length_us,
+        "best_single_unit_ms": 1e-3 * placement.single_us,
+    }
+
+
+def measure(
+    config: Config, blueprint: Blueprint, argument: tuple[Placement, float], report: OnProgress
+) -> tuple[float, float]:
+    """Body of the measured process: milliseconds of a step with the plan, and on one core."""
+    from rtagent.learning.placed import measure_placement
+
+    placement, seconds = argument
+    measured = measure_placement(config, blueprint, placement, seconds, report)
+    return measured.planned_ms, measured.single_ms
+
+
+def _draw(path: Path, placement: Placement) -> None:
+    profile, plan = placement.profile, placement.plan
+    title = f"{profile.network}, {profile.algorithm}, {profile.batch_size} transitions"
+    try:
+        draw(path, f"{title}: {1e-3 * plan.length_us:.1f} ms", placement)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--picture {path}: {error}") from None
+
+
+def _print(document: dict[str, Any], placement: Placement) -> None:
+    console = stdout()
+    critical = set(document["critical_path"])
+    console.print(
+        f"{document['network']}, {document['algorithm']}, {document['batch_size']} transitions; "
+        f"times are those of one core with noise {document['noise']:.0%}"
+    )
+    rows = (
+        (
+            each["name"], each["unit"], each["precision"], f"{1e-3 * each['start_us']:.3f}",
+            f"{1e-3 * each['predicted_us']:.3f}", "*" if each["name"] in critical else "",
+        )
+        for each in document["layers"]
+    )
+    table = plain_table("part", "unit", "precision", "start ms", "ms", "critical", rows=rows)
+    console.print("", table, "")
+    proof = "no plan is shorter" if document["proven"] else "the best plan found in time"
+    gain = document["best_single_unit_ms"] / document["predicted_ms"]
+    console.print(
+        f"predicted: {document['predicted_ms']:.2f} ms ({proof}), on one core "
+        f"{document['best_single_unit_ms']:.2f} ms: {gain:.2f} times as fast"
+    )
+    console.print(
+        f"measured:  {document['measured_ms']:.2f} ms, on one core "
+        f"{document['measured_single_ms']:.2f} ms"
+    )
+    if not placement.uses_second:
+        console.print("one core is as fast as two")

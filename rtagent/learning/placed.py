@@ -1,0 +1,115 @@
+"""Puts a plan to work in a learner's update, takes it back, and measures what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import Config
+from rtagent.learning.algorithms.value_learning import ValueLearning
+from rtagent.learning.beginning import build_network
+from rtagent.learning.profiling import random_batch
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.blueprint import Blueprint
+from rtagent.placement.execution import PlacedStep
+from rtagent.placement.layers import InTurn, SplitLayers
+from rtagent.placement.second_core import SecondCore
+from rtagent.placement.step import Placement, place_on_one
+
+MS = 1e3
+WARM_UPS = 2
+LEAST_STEPS = 3
+
+
+class PlacedUpdate:
+    """A plan that is in force in an update until it is taken back.
+
+    Args:
+        update: of value learning.
+        placement: its plan.
+    """
+
+    def __init__(self, update: SharedUpdate, placement: Placement) -> None:
+        assert isinstance(update.algorithm, ValueLearning)
+        self._algorithm = update.algorithm
+        self._core = SecondCore()
+        runner = PlacedStep(placement, self._core)
+        networks = update.algorithm.network, update.algorithm.target
+        self._layers = [SplitLayers(network, runner) for network in networks]
+        update.algorithm.runner = runner
+
+    def take_back(self) -> None:
+        """Run everything on one core again."""
+        self._algorithm.runner = InTurn()
+        for layers in self._layers:
+            layers.restore()
+        self._core.close()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Median milliseconds of a step by the plan and by that for one core, and of how many each."""
+
+    planned_ms: float
+    single_ms: float
+    steps: int
+
+
+def measure_plan(
+    planned: SharedUpdate, single: SharedUpdate, batch: Batch, seconds: float, clock: Clock,
+    on_progress: Callable[[float], None],
+) -> Measured:
+    """Steps of two updates in turns, so that both see the same machine.
+
+    Args:
+        planned: with the plan in force.
+        single: with that for one core.
+        batch: transitions.
+        seconds: about how long; some steps are made in any case.
+        clock: of the process.
+        on_progress: called with the fraction that is done.
+    """
+    times: dict[SharedUpdate, list[float]] = {planned: [], single: []}
+    start = clock.now()
+    warm = 0
+    while True:
+        for update, taken in times.items():
+            before = clock.now()
+            update.step(batch)
+            taken.append(clock.now() - before)
+        warm += 1
+        if warm == WARM_UPS:
+            for taken in times.values():
+                taken.clear()
+            start = clock.now()
+        done = (clock.now() - start) / seconds
+        on_progress(min(1.0, done))
+        if warm >= WARM_UPS + LEAST_STEPS and done >= 1.0:
+            return Measured(
+                MS * median(times[planned]), MS * median(times[single]), len(times[planned])
+            )
+
+
+
+def measure_placement(
+    config: Config, blueprint: Blueprint, placement: Placement, seconds: float,
+    on_progress: Callable[[float], None], clock: Clock | None = None,
+) -> Measured:
+    """Measure a plan and the best one for a single core, on private weights in this process."""
+    batch = random_batch(blueprint, placement.profile.batch_size, config.run.seed)
+    planned, single = (
+        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
+    )
+    placed = [
+        PlacedUpdate(planned, placement), PlacedUpdate(single, place_on_one(placement.profile)),
+    ]
+    try:
+        return measure_plan(
+            planned, single, batch, seconds, clock or MonotonicClock(), on_progress
+        )
+    finally:
+        for each in placed:
+            each.take_back()

@@ -1,0 +1,56 @@
+"""The picture of a plan: which part runs where and when, like Fig. 14 of AP-DRL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rtagent.placement.step import Placement
+
+COLOURS = {
+    "takeover": "#999999", "forward": "#0072b2", "successors": "#56b4e9", "target": "#009e73",
+    "loss": "#f0e442", "inputs": "#d55e00", "weights": "#e69f00", "gradient": "#cc79a7",
+    "apply": "#444444",
+}
+"""Of the kinds of parts; colours that people with any colour vision can tell apart (Okabe, Ito)."""
+EDGE = "black"
+LOW_PRECISION = "//"
+
+
+def draw(path: Path, title: str, placement: Placement) -> None:
+    """Write the picture of a plan as a PNG file.
+
+    What is hatched does not run in float32; what has an edge lies on the critical path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    # Imported here: it takes a second, and only a picture needs it.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    processors = placement.problem.processors
+    figure = Figure(figsize=(11.0, 1.8 + 0.7 * len(processors)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    critical = set(placement.critical())
+    for number, (part, placed) in enumerate(
+        zip(placement.profile.parts, placement.plan.placed, strict=True)
+    ):
+        unit = placement.unit(number)
+        axis.barh(
+            processors.index(unit.processor), 1e-3 * (placed.end_us - placed.start_us),
+            left=1e-3 * placed.start_us, height=0.7, color=COLOURS[part.kind],
+            hatch="" if unit.precision == "float32" else LOW_PRECISION,
+            edgecolor=EDGE if number in critical else "white", linewidth=0.8,
+        )
+    axis.set_yticks(range(len(processors)), processors)
+    axis.invert_yaxis()
+    axis.set_xlabel("milliseconds")
+    axis.set_title(title)
+    used = dict.fromkeys(part.kind for part in placement.profile.parts)
+    axis.legend(
+        handles=[Patch(color=COLOURS[kind], label=kind) for kind in used],
+        ncols=len(used), loc="upper center", bbox_to_anchor=(0.5, -0.3), frameon=False, fontsize=8,
+    )
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,190 @@
+"""Layers whose backward pass comes in two parts: the inputs' gradient, and the weights'.
+
+The next layer of the backward pass waits for the first only, so the second may be computed
+elsewhere, or later. Both parts are the calls that torch's own backward pass makes, in its order of
+operations, so the gradients are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Runner(Protocol):
+    """Decides where the parts of layers run."""
+
+    def precision(self, layer: str) -> torch.dtype | None:
+        """Of a layer's arithmetic in this pass. If None, that of autocast, or of its weights."""
+
+    def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
+        """Run a layer's forward pass; its result is needed at once."""
+
+    def inputs(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
+        """Compute the gradient of a layer's inputs; it is needed at once."""
+
+    def weights(self, layer: str, call: Callable[[], None]) -> None:
+        """Compute the gradient of a layer's weights, at any time before the step ends."""
+
+
+class StepRunner(Runner, Protocol):
+    """The same for a whole step."""
+
+    def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Begin a pass (`profile.KINDS`), now or when its result is asked for."""
+
+    def finish(self) -> None:
+        """Wait until all that the step began is done."""
+
+
+class InTurn:
+    """A runner that does everything on this core, when it is asked for."""
+
+    def precision(self, layer: str) -> torch.dtype | None:
+        return None
+
+    def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
+        return call()
+
+    def inputs(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
+        return call()
+
+    def weights(self, layer: str, call: Callable[[], None]) -> None:
+        call()
+
+    def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        return call
+
+    def finish(self) -> None:
+        pass
+
+
+class SplitLayers:
+    """The convolutions and linear layers of a network, run by a runner; all else stays torch's.
+
+    Args:
+        network: its layers are replaced in place, until `restore`.
+        runner: as above.
+
+    Attributes:
+        names: of the layers that are run by it, in the order of the module tree.
+    """
+
+    def __init__(self, network: nn.Module, runner: Runner) -> None:
+        layers = {
+            name: layer for name, layer in network.named_modules() if _can_be_split(layer)
+        }
+        self.names = tuple(layers)
+        self._layers = list(layers.values())
+        for name, layer in layers.items():
+            layer.forward = _forward(name, layer, runner)
+
+    def restore(self) -> None:
+        """Make the layers torch's own again."""
+        for layer in self._layers:
+            del layer.forward
+
+
+def _can_be_split(layer: nn.Module) -> bool:
+    if type(layer) is nn.Conv2d:
+        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return type(layer) is nn.Linear
+
+
+def _forward(name: str, layer: Any, runner: Runner) -> Callable[[Tensor], Tensor]:
+    def forward(inputs: Tensor) -> Tensor:
+        dtype = runner.precision(name) or _precision(layer)
+        if torch.is_grad_enabled() and layer.weight.requires_grad:
+            arguments = inputs, name, layer, runner, dtype, layer.weight, layer.bias
+            apply: Callable[..., Tensor] = _Split.apply
+            return runner.forward(name, lambda: apply(*arguments))
+        return runner.forward(name, lambda: _compute(layer, *_cast(layer, inputs, dtype)))
+
+    return forward
+
+
+def _precision(layer: Any) -> torch.dtype:
+    device = layer.weight.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    dtype: torch.dtype = layer.weight.dtype
+    return dtype
+
+
+def _cast(layer: Any, inputs: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+    bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+    return inputs.to(dtype), layer.weight.detach().to(dtype), bias
+
+
+def _compute(layer: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    # Everything is cast already, and not always to what autocast would take.
+    with torch.autocast(weight.device.type, enabled=False):
+        if isinstance(layer, nn.Linear):
+            return functional.linear(inputs, weight, bias)
+        shape = layer.stride, layer.padding, layer.dilation, layer.groups
+        return functional.conv2d(inputs, weight, bias, *shape)
+
+
+class _Split(torch.autograd.Function):
+    """A layer's arithmetic; the gradients of its weights go where its runner computes them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, name: str, layer: Any, runner: Runner, dtype: torch.dtype,
+        weight: Tensor, bias: Tensor | None,
+    ) -> Tensor:
+        cast = _cast(layer, inputs, dtype)
+        ctx.save_for_backward(cast[0], cast[1])
+        ctx.name, ctx.layer, ctx.runner, ctx.dtype = name, layer, runner, inputs.dtype
+        return _compute(layer, *cast)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight = ctx.saved_tensors
+        layer, runner = ctx.layer, ctx.runner
+        runner.weights(ctx.name, lambda: _weights_gradient(layer, gradient, inputs, weight))
+        of_inputs = None
+        if ctx.needs_input_grad[0]:
+            of_inputs = runner.inputs(
+                ctx.name, lambda: _inputs_gradient(layer, gradient, inputs, weight).to(ctx.dtype)
+            )
+        return of_inputs, *[None] * 6
+
+
+def _inputs_gradient(layer: Any, gradient: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
+    if isinstance(layer, nn.Linear):
+        return gradient.matmul(weight)
+    parts = _convolution_backward(layer, gradient, inputs, weight, [True, False, False])
+    of_inputs: Tensor = parts[0]
+    return of_inputs
+
+
+@torch.no_grad()
+def _weights_gradient(layer: Any, gradient: Tensor, inputs: Tensor, weight: Tensor) -> None:
+    """Add to what the layer's parameters have.
+
+    Without a graph of its own, which torch would make where the backward pass is not under way.
+    """
+    if isinstance(layer, nn.Linear):
+        rows = gradient.flatten(0, -2)
+        of_weight, of_bias = rows.t().mm(inputs.flatten(0, -2)), rows.sum(0)
+    else:
+        mask = [False, True, layer.bias is not None]
+        _, of_weight, of_bias = _convolution_backward(layer, gradient, inputs, weight, mask)
+    for parameter, value in ((layer.weight, of_weight), (layer.bias, of_bias)):
+        if parameter is not None:
+            value = value.to(parameter.dtype)
+            parameter.grad = value if parameter.grad is None else parameter.grad + value
+
+
+def _convolution_backward(
+    layer: Any, gradient: Tensor, inputs: Tensor, weight: Tensor, mask: list[bool]
+) -> Any:
+    return torch.ops.aten.convolution_backward(
+        gradient, inputs, weight, [weight.shape[0]], layer.stride, layer.padding, layer.dilation,
+        False, [0, 0], layer.groups, mask,
+    )

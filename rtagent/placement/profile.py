@@ -1,0 +1,146 @@
+"""What the parts of a learning step take here, and the file in which that is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rtagent.errors import UserError
+from rtagent.files.atomic_write import appearing
+
+FORMAT = 1
+FOLDER = "profiles"
+KINDS = (
+    "takeover", "forward", "successors", "target", "loss", "inputs", "weights", "gradient", "apply",
+)
+"""Of a step's parts: new weights read; forward pass; that of the online network over successors
+(Double DQN); that of the target; loss; gradients of a layer's inputs and of its weights; the whole
+gradient gathered and clipped; applied."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a step.
+
+    Attributes:
+        layer: its name in the network; empty if the part is no layer's.
+        kind: one of `KINDS`.
+        alone_us: median time by precision, while the other cores are idle.
+        beside_us: the same beside a core that runs the network, too: they share the memory.
+        output_mb: MiB of what it hands on.
+    """
+
+    layer: str
+    kind: str
+    alone_us: dict[str, float]
+    beside_us: dict[str, float]
+    output_mb: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As it is printed."""
+        return f"{self.layer} {self.kind}".strip()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A step of one network and batch size, part by part, in the order in which one core runs it.
+
+    Attributes:
+        network: as it describes itself.
+        algorithm: what is computed.
+        batch_size: transitions.
+        cores: that may be used.
+        parts: as above.
+        step_us: median time of the whole step by precision, alone.
+        noise: its spread, (p90 - p10) / median, the largest of all precisions.
+        steps: that were measured in each precision.
+        handover_us: until another core starts with what it is given.
+        cast_us_per_mb: a MiB of float32 to another precision, or back.
+    """
+
+    network: str
+    algorithm: str
+    batch_size: int
+    cores: int
+    parts: tuple[Part, ...]
+    step_us: dict[str, float]
+    noise: float
+    steps: int
+    handover_us: float = 0.0
+    cast_us_per_mb: float = 0.0
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """That were measured."""
+        return tuple(self.step_us)
+
+
+class ProfileCache:
+    """The profiles of a machine, a file each.
+
+    Args:
+        state_dir: of the daemon.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir.expanduser() / FOLDER
+
+    def read(self, key: str) -> Profile | None:
+        """The profile; None if there is none that can be read."""
+        try:
+            return from_json(json.loads((self._folder / f"{key}.json").read_text()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, key: str, profile: Profile) -> Path:
+        """Keep a profile.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        path = self._folder / f"{key}.json"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with appearing(path, ".profile-") as write:
+                write(json.dumps(to_json(profile), indent=1).encode())
+        except OSError as error:
+            raise UserError(f"cannot keep the profile in {path}: {error.strerror}") from None
+        return path
+
+
+def cache_key(*what: object) -> str:
+    """A file name for what a profile depends on."""
+    return hashlib.sha256(repr((FORMAT, *what)).encode()).hexdigest()[:32]
+
+
+def to_json(profile: Profile) -> dict[str, Any]:
+    """As one JSON object."""
+    return asdict(profile) | {"parts": [asdict(part) for part in profile.parts]}
+
+
+def from_json(document: dict[str, Any]) -> Profile:
+    """What `to_json` made.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is something else.
+    """
+    parts = tuple(Part(**part) for part in document["parts"])
+    known = set(document["step_us"])
+    for part in parts:
+        if part.kind not in KINDS or not part.alone_us or not part.alone_us.keys() <= known:
+            raise ValueError(f"no part of a step: {part}")
+    return Profile(**document | {"parts": parts})
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What the processor calls itself, and what it can do: another one is measured anew."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return "unknown"
+    wanted = ("model name", "flags", "CPU part", "Features")
+    return "; ".join(sorted({line for line in lines if line.startswith(wanted)})) or "unknown"

@@ -1,0 +1,71 @@
+"""A second core for parts of one step: calls are handed over, and their results waited for.
+
+Why it is correct. Calls run one after the other in one thread, in the order in which they were
+handed over. The queue and the lock of a call are the only things that both threads touch; each
+orders what was written before against what is read after. So a call sees all that its giver wrote
+before handing it over, and who has waited sees all that the call wrote; nobody may touch it in
+between. torch lets go of the interpreter's lock while it computes, so both threads compute at once,
+each with the one core that its process's limit gives it. What a call raises is raised again where
+its result is asked for. The thread dies with its process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """A call that was handed over."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call: Callable[[], T] | None = call
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._result: T
+        self._error: BaseException | None = None
+
+    def result(self) -> T:
+        """Wait for the call; raises what it raised. May be asked for once."""
+        self._done.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _run(self) -> None:
+        call, self._call = self._call, None
+        try:
+            if call is not None:
+                self._result = call()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.release()
+
+
+class SecondCore:
+    """A thread that computes what it is given."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Pending[Any] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="second core", daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], T]) -> Pending[T]:
+        """Hand a call over."""
+        pending = Pending(call)
+        self._calls.put(pending)
+        return pending
+
+    def close(self) -> None:
+        """Finish what was handed over, and end the thread."""
+        self._calls.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (pending := self._calls.get()) is not None:
+            pending._run()

@@ -1,0 +1,95 @@
+"""`rtagent profile`, and `rtagent plan --placement`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtagent.cli import placement as placement_command
+from rtagent.cli import profile as profile_command
+from rtagent.cli.placement import describe
+from rtagent.placement.profile import FOLDER
+from rtagent.placement.step import place
+from tests.cli.conftest import Run
+from tests.placement.steps import made_profile
+
+
+@pytest.fixture
+def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        profile_command, "in_measured_process", lambda *_: ("key", made_profile(bfloat16=2.0))
+    )
+    monkeypatch.setattr(placement_command, "in_measured_process", lambda *_: (7.0, 12.0))
+
+
+def test_a_plan_as_json_says_where_every_part_runs() -> None:
+    document = describe(place(made_profile(bfloat16=2.0)))
+    assert document["units"][0] == "cpu:0 float32"
+    first = document["layers"][0]
+    assert first == {
+        "name": "takeover", "unit": "cpu:0", "precision": "float32", "start_us": 0.0,
+        "predicted_us": 100.0,
+    }
+    targets = {each["unit"] for each in document["layers"] if each["name"].endswith("target")}
+    assert targets == {"cpu:1"}
+    assert document["best_single_unit_ms"] == pytest.approx(7.8)
+    assert document["predicted_ms"] < 0.65 * document["best_single_unit_ms"]
+    assert document["critical_path"][-1] == "apply"
+    assert document["proven"]
+
+
+@pytest.mark.usefixtures("_measured")
+def test_a_plan_is_printed_and_drawn(run: Run, tmp_path: Path) -> None:
+    picture = tmp_path / "plan.png"
+    done = run("plan", "--placement", "--picture", str(picture),
+               "--set", f"run.state_dir={tmp_path}")
+    assert done.code == 0, done.err
+    assert "a network, dqn, 32 transitions" in done.out
+    assert "(no plan is shorter), on one core 7.80 ms" in " ".join(done.out.split())
+    assert "measured: 7.00 ms, on one core 12.00 ms" in " ".join(done.out.split())
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    lost = run("plan", "--placement", "--picture", str(tmp_path / "none" / "plan.png"),
+               "--set", f"run.state_dir={tmp_path}")
+    assert lost.code == 2
+    assert "No such file or directory" in lost.err
+
+
+@pytest.mark.usefixtures("_measured")
+def test_a_profile_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
+    done = run("profile", "--set", f"run.state_dir={tmp_path}", "--batch-size", "16", "32")
+    assert done.code == 0, done.err
+    shown = " ".join(done.out.split())
+    assert shown.count("a step takes 9.00 ms in float32, 5.00 ms in bfloat16") == 2
+    assert "conv forward" in done.out
+    assert (tmp_path / FOLDER / "key.json").is_file()
+    document = json.loads(run("profile", "--set", f"run.state_dir={tmp_path}", "--json").out)
+    assert document[0]["batch_size"] == 32
+
+
+@pytest.mark.process
+def test_a_real_step_is_profiled_planned_and_measured(tmp_path: Path) -> None:
+    options = (
+        "--set", "env.id=CartPole-v1", "--set", f"run.state_dir={tmp_path}", "--seconds", "0.1",
+        "--json",
+    )
+    command = [sys.executable, "-m", "rtagent", "plan", "--placement", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["measured_ms"] > 0.0
+    assert 0.0 < document["predicted_ms"] <= document["best_single_unit_ms"]
+    assert len(list((tmp_path / FOLDER).glob("*.json"))) == 1
+
+
+@pytest.mark.process
+def test_a_step_that_cannot_be_placed_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rtagent", "profile", "--set", "env.id=Pendulum-v1",
+               "--set", f"run.state_dir={tmp_path}", "--seconds", "0.1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("rtagent: a step of td3 cannot be")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,57 @@
+"""What is kept of a profile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.placement.profile import (
+    FOLDER,
+    ProfileCache,
+    cache_key,
+    from_json,
+    processor_name,
+    to_json,
+)
+from tests.placement.steps import made_profile
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+    cache, profile = ProfileCache(tmp_path), made_profile()
+    assert cache.read("k") is None
+    cache.write("k", profile)
+    assert cache.read("k") == profile
+    assert from_json(json.loads(json.dumps(to_json(profile)))) == profile
+
+
+@pytest.mark.parametrize("content", [
+    "", "[]", "{}", '{"parts": [], "step_us": {}}', '{"parts": [1], "step_us": {}}', "\0\xff",
+])
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "k.json").write_bytes(content.encode("latin-1"))
+    assert ProfileCache(tmp_path).read("k") is None
+
+
+def test_parts_that_no_step_has_are_refused(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(to_json(made_profile())))
+    document["parts"][0]["kind"] = "lunch"
+    with pytest.raises(ValueError, match="no part of a step"):
+        from_json(document)
+
+
+def test_a_profile_that_cannot_be_kept_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).write_text("a file")
+    with pytest.raises(UserError, match=r"cannot keep the profile in .*k\.json: File exists"):
+        ProfileCache(tmp_path).write("k", made_profile())
+
+
+def test_another_machine_or_network_has_another_key(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor : 0\nmodel name : Quick\nflags : avx2\ncpu MHz : 1\n")
+    assert processor_name(info) == "flags : avx2; model name : Quick"
+    assert processor_name(tmp_path / "none") == "unknown"
+    assert cache_key("a", 1) == cache_key("a", 1) != cache_key("a", 2)

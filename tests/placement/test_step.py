@@ -1,0 +1,62 @@
+"""A step as a graph, and its plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtagent.placement.step import SECOND, Placement, place, place_on_one
+from tests.placement.steps import made_profile
+
+
+def units_of(placement: Placement, kind: str) -> list[str]:
+    return [
+        placement.unit(n).processor for n, part in enumerate(placement.profile.parts)
+        if part.kind == kind
+    ]
+
+
+def test_the_target_runs_beside_the_online_network_and_weights_beside_inputs() -> None:
+    placement = place(made_profile(bfloat16=2.0))
+    assert placement.plan.proven
+    assert set(units_of(placement, "target")) == {SECOND}
+    # 7 of 11 parts of a layer: two forward, three backward; and 100 us of the head and the others.
+    assert placement.plan.length_us < 0.65 * placement.single_us
+    assert placement.uses_second
+
+
+def test_what_hangs_on_the_tape_stays_on_the_first_core() -> None:
+    placement = place(made_profile(double=True))
+    for kind in ("takeover", "forward", "loss", "inputs", "gradient", "apply"):
+        assert set(units_of(placement, kind)) == {"cpu:0"}
+    for kind in ("target", "successors"):
+        assert len(set(units_of(placement, kind))) == 1
+
+
+def test_a_backward_pass_has_the_precision_of_its_forward_pass() -> None:
+    placement = place(made_profile(bfloat16=0.4))
+    precision = {part.name: placement.unit(n).precision
+                 for n, part in enumerate(placement.profile.parts)}
+    assert precision["hidden forward"] == precision["hidden inputs"] == "bfloat16"
+    assert precision["conv forward"] == precision["conv weights"] == "bfloat16"
+    assert precision["values forward"] == precision["values target"] == "float32"
+
+
+def test_two_cores_that_hold_each_other_up_are_not_used() -> None:
+    placement = place(made_profile(beside=3.0))
+    assert not placement.uses_second
+    assert placement.plan.length_us == placement.single_us
+
+
+def test_one_core_is_planned_for_alone() -> None:
+    profile = made_profile(cores=1, bfloat16=2.0)
+    placement = place(profile)
+    assert placement == place_on_one(profile)
+    alone = sum(part.alone_us["float32"] for part in profile.parts)
+    assert placement.plan.length_us == pytest.approx(alone) == placement.single_us
+
+
+def test_the_critical_path_leads_from_the_beginning_to_the_end() -> None:
+    placement = place(made_profile())
+    names = [placement.profile.parts[n].name for n in placement.critical()]
+    assert names[0] == "takeover"
+    assert names[-2:] == ["gradient", "apply"]
