@@ -1,0 +1,298 @@
+"""The sides of `cluster_throughput`: who learns, and how the transitions come to it.
+
+Each side learns only while a block of it is measured; the others wait meanwhile.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from benchmarks.cluster_plain import PLAIN_ROWS, PlainLearner, PlainReplay, begun
+from benchmarks.filled_world import FilledWorld, with_network
+from rtagent.clock import MonotonicClock
+from rtagent.cluster import ray_session
+from rtagent.config import Config
+from rtagent.config_sources import load_config
+from rtagent.learning.replay.batch import Batch, empty_batch
+from rtagent.memory.control import DesiredState
+from rtagent.memory.process_metrics import LearnerRecord
+from rtagent.memory.world import World, WorldHandles
+from rtagent.processes.worker import Assignment, WorkerContext
+
+LEARNERS = 8.0
+"""Learner actors for which the head of the cluster has room."""
+START_S, STOP_S = 90.0, 30.0
+POLL_S = 0.002
+BESIDE_S = 0.1
+TICKS_PER_S = 60
+
+
+class Block(NamedTuple):
+    """What was measured of a side in one block.
+
+    Attributes:
+        batches: per second.
+        update_s: of these, the median time that an update took; None: not measured.
+    """
+
+    batches: float
+    update_s: float | None
+
+
+class Side(Protocol):
+    """Learns when it is told to."""
+
+    def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
+        """Learn for a while, and wait again.
+
+        Args:
+            batch_size: transitions of a batch.
+            settle_s: seconds before those that count.
+            seconds: that count, at least; whole updates are counted.
+        """
+        ...
+
+    def close(self) -> None:
+        """End its processes."""
+        ...
+
+
+def settings(folder: Path, capacity: int, *more: str) -> Config:
+    """What all sides have in common, and what one of them has besides."""
+    common = [
+        f"run.state_dir={folder}", f"replay.capacity={capacity}", "learning.prioritized=true",
+        "learning.processes=1", "run.checkpoint_every_s=1000000", "cluster.weights_every=16",
+        "learning.publish_every=16",
+    ]
+    return load_config(None, [*common, *more], {})
+
+
+# ---- in the daemon, and through its gateway
+
+
+class Deaf:
+    """A pipe to nobody."""
+
+    def send(self, message: Any, wait_s: float = 0.0) -> bool:
+        """Take no notice."""
+        return True
+
+
+class Context(WorkerContext[LearnerRecord]):
+    """Of a learner's process that keeps the priority which the benchmark was started with."""
+
+    def set_idle_priority(self) -> None:
+        """Nothing: on a busy machine, idle priority would measure the others."""
+
+
+def work(handles: WorldHandles, entry: str, folder: str) -> None:
+    """Body of a learner's or a gateway's process, without a supervisor."""
+    torch.set_num_threads(1)
+    world = World(handles)
+    record = world.metrics.record("learner", 0)
+    assignment = Assignment("learner", 0, entry, handles, Path(folder), run_dir=Path(folder))
+    context = Context(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
+    resolve_name(entry)(context)
+
+
+class Daemon:
+    """The learner of a daemon, or its gateway, on a filled replay.
+
+    Args:
+        name: of the side.
+        config: says where it learns.
+    """
+
+    def __init__(self, name: str, config: Config) -> None:
+        self._filled = FilledWorld(config, with_network(config))
+        self._world = self._filled.world
+        self._record = self._world.metrics.record("learner", 0)
+        self._desired = DesiredState(config, learner_ring=[0], go=True)
+        self._pause(paused=True)
+        gateway = config.learning.where == "cluster"
+        entry = "rtagent.cluster.gateway:run" if gateway else "rtagent.learning.learner:run"
+        folder = config.state_dir / name
+        folder.mkdir()
+        self.process = multiprocessing.get_context("spawn").Process(
+            target=work, args=(self._filled.memory.handles, entry, str(folder))
+        )
+        self.process.start()
+        eventually(self._is_ready, f"{name} is ready")
+
+    def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
+        """As `Side` says."""
+        self._pause(paused=False, batch_size=batch_size)
+        self._let_pass(settle_s)
+        first, began = self._next_update()
+        updates: list[float] = []
+        while True:
+            self._let_pass(0.0)
+            last, now = self._next_update()
+            updates.append(self._record.update_ns / 1e9)
+            if now - began >= seconds:
+                break
+        self._pause(paused=True)
+        return Block((last - first) / (now - began), float(np.median(updates)))
+
+    def close(self) -> None:
+        """As `Side` says."""
+        self._desired = replace(self._desired, stop=True)
+        self._world.control.write(self._desired)
+        self.process.join(STOP_S)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self._filled.close()
+
+    def _is_ready(self) -> bool:
+        if not self.process.is_alive():
+            raise RuntimeError("it ended")
+        link = self._world.cluster
+        return bool(self._record.ready) and (link is None or bool(link.read().get("connected")))
+
+    def _pause(self, *, paused: bool, **changes: Any) -> None:
+        config = self._desired.config
+        learning = config.learning.model_copy(update={"paused": paused, **changes})
+        config = config.model_copy(update={"learning": learning})
+        self._desired = replace(self._desired, config=config)
+        self._world.control.write(self._desired)
+
+    def _let_pass(self, seconds: float) -> None:
+        """Time passes, and the world goes on."""
+        end = time.monotonic() + seconds
+        while True:
+            self._filled.play_until(time.monotonic(), TICKS_PER_S)
+            if time.monotonic() >= end:
+                return
+            time.sleep(min(BESIDE_S, end - time.monotonic()))
+
+    def _next_update(self) -> tuple[int, float]:
+        """Wait until an update is done; how many there have been, and when."""
+        before, end = int(self._record.applied), time.monotonic() + START_S
+        while int(self._record.applied) == before:
+            if time.monotonic() > end:
+                raise RuntimeError("no update came")
+            time.sleep(POLL_S)
+        return int(self._record.applied), time.monotonic()
+
+
+# ---- the update alone
+
+
+class Alone:
+    """The learner's update, on one batch again and again, in this process.
+
+    Args:
+        config: names the network.
+    """
+
+    def __init__(self, config: Config) -> None:
+        torch.set_num_threads(1)
+        self._config, self._blueprint = config, with_network(config)
+        self._trainer = begun(config, self._blueprint)
+
+    def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
+        """As `Side` says."""
+        batch = empty_batch(self._blueprint, batch_size)
+        self._learn(batch, settle_s)
+        count, took = self._learn(batch, seconds)
+        return Block(count / took, took / count)
+
+    def _learn(self, batch: Batch, seconds: float) -> tuple[int, float]:
+        count, began = 0, time.monotonic()
+        while not count or time.monotonic() - began < seconds:
+            self._trainer.learn(batch, self._config.learning.learning_rate)
+            count += 1
+        return count, time.monotonic() - began
+
+    def close(self) -> None:
+        """As `Side` says."""
+
+
+# ---- a plain replay actor
+
+
+class Plain:
+    """A plain replay actor and a learner that asks it.
+
+    Args:
+        config: names the network.
+        dtype: of the frames, uint8 or float32.
+        learns: False: the update takes no time.
+    """
+
+    def __init__(self, config: Config, dtype: str, *, learns: bool = True) -> None:
+        import ray
+
+        self._ray = ray
+        shapes = replace(with_network(config), frame_dtype=dtype)
+        options = {"num_cpus": 0, "resources": {ray_session.RESOURCE: 0.001}}
+        self._replay = ray.remote(PlainReplay).options(**options).remote(PLAIN_ROWS, shapes)
+        self._learner = ray.remote(PlainLearner).options(**options).remote(
+            self._replay, config, shapes, learns=learns
+        )
+
+    def run(self, batch_size: int, settle_s: float, seconds: float) -> Block:
+        """As `Side` says."""
+        self._ray.get(self._learner.run.remote(batch_size, settle_s))
+        found = self._ray.get(self._learner.run.remote(batch_size, seconds))
+        batches, took, update_s = found
+        return Block(batches / took, update_s)
+
+    def close(self) -> None:
+        """As `Side` says."""
+        self._ray.kill(self._learner)
+        self._ray.kill(self._replay)
+
+
+# ---- the cluster
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """A Ray of this machine alone, with room for many learners; its address."""
+    # Its processes shall find this package.
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    ray_session.connect(None, {ray_session.RESOURCE: LEARNERS})
+    import ray
+
+    try:
+        yield ray.get_runtime_context().gcs_address
+    finally:
+        ray_session.disconnect()
+
+
+def start_idle_learner(name: str) -> None:
+    """Have a learner of that name that learns nothing, before a gateway looks for it."""
+    import ray
+
+    from benchmarks.cluster_idle import IdleLearner
+
+    ray.remote(IdleLearner).options(
+        name=name, namespace=ray_session.NAMESPACE, lifetime="detached", num_cpus=0,
+        resources={ray_session.RESOURCE: 1.0}, max_concurrency=ray_session.CALLS_AT_ONCE,
+    ).remote(None)
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something.
+
+    Raises:
+        RuntimeError: it has not come in time.
+    """
+    end = time.monotonic() + START_S
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"not in {START_S:.0f} s: {what}")
+        time.sleep(0.05)

@@ -1,0 +1,204 @@
+"""Updates of a learner behind a link, beside the same learner in the daemon and a plain Ray actor.
+
+Frames of 84x84, stacks of four, the default network, a full prioritized replay. The real learner
+process and the real gateway run on it, without acting beside them; the cluster's learner is an
+actor of a real Ray on this machine. Every learner computes with one thread of torch. The plain side
+is an actor with a list of rows, asked by one call for each batch: its rows are drawn uniformly, and
+no priorities go back, so it has less to do.
+
+The update alone is measured, too: on a processor it is most of the time, whoever brings the
+batches. So the lines "no update" leave it out: they say how fast batches come to a learner that
+needs no time.
+
+Short blocks of all sides take turns; a ratio is the median of the ratios of the rounds. All
+processes have the priority that the benchmark is started with.
+
+    python -m benchmarks.cluster_throughput [--quick] [--rounds N] [--seconds S] [--sizes 32 512]
+        [--only NAME ...] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.cluster_sides import (
+    Alone,
+    Block,
+    Daemon,
+    Plain,
+    Side,
+    cluster,
+    settings,
+    start_idle_learner,
+)
+
+CAPACITY = 65_536
+SIZES = (32, 512)
+SETTLE_S = 2.0
+LONG_SETTLE_S = 8.0
+"""...behind a long link, whose rate and delay have to be measured first."""
+DELAYS_MS = (0, 20, 200)
+LEAST_OF_LOCAL = LEAST_OF_NO_DELAY = 0.9
+LEAST_OF_PLAIN = 3.0
+ALONE, LOCAL, CLUSTER = "update alone", "daemon", "cluster, {} ms"
+PLAIN, NO_UPDATE = "plain Ray, {}", "{}, no update"
+KINDS = ("uint8", "float32")
+
+
+class Claim(NamedTuple):
+    """A ratio that is wanted.
+
+    Attributes:
+        side, beside: whose rates are compared.
+        least: wanted.
+    """
+
+    side: str
+    beside: str
+    least: float
+
+
+def claims() -> list[Claim]:
+    """What is claimed, at every batch size."""
+    near = CLUSTER.format(0)
+    found = [Claim(near, LOCAL, LEAST_OF_LOCAL)]
+    found += [Claim(CLUSTER.format(ms), near, LEAST_OF_NO_DELAY) for ms in DELAYS_MS[1:]]
+    found += [Claim(near, PLAIN.format(kind), LEAST_OF_PLAIN) for kind in KINDS]
+    found += [
+        Claim(NO_UPDATE.format(near), NO_UPDATE.format(PLAIN.format(kind)), LEAST_OF_PLAIN)
+        for kind in KINDS
+    ]
+    return found
+
+
+@contextmanager
+def sides(wanted: list[str], folder: Path) -> Iterator[dict[str, Side]]:
+    """Those sides, ready to run, by name."""
+    with ExitStack() as stack:
+        address = f"cluster.address={stack.enter_context(cluster())}"
+        remote = ["learning.where=cluster", address]
+        config = settings(folder, CAPACITY)
+
+        def near_and_far(ms: int) -> Daemon:
+            link = [f"cluster.emulated_rtt_ms={ms}", f"cluster.name=learner-{ms}"]
+            return Daemon(f"far-{ms}", settings(folder, CAPACITY, *remote, *link))
+
+        def without_update() -> Daemon:
+            start_idle_learner("idle")
+            return Daemon("idle", settings(folder, CAPACITY, *remote, "cluster.name=idle"))
+
+        makers: dict[str, Any] = {ALONE: lambda: Alone(config)}
+        makers[LOCAL] = lambda: Daemon("here", config)
+        for ms in DELAYS_MS:
+            makers[CLUSTER.format(ms)] = lambda ms=ms: near_and_far(ms)
+        makers[NO_UPDATE.format(CLUSTER.format(0))] = without_update
+        for kind in KINDS:
+            name = PLAIN.format(kind)
+            makers[name] = lambda kind=kind: Plain(config, kind)
+            makers[NO_UPDATE.format(name)] = lambda kind=kind: Plain(config, kind, learns=False)
+        found = {}
+        for name, make in makers.items():
+            if name in wanted:
+                found[name] = make()
+                stack.callback(found[name].close)
+        yield found
+
+
+Rounds = dict[str, list[Block]]
+
+
+def measure(
+    wanted: list[str], sizes: list[int], rounds: int, seconds: float
+) -> dict[int, Rounds]:
+    """Blocks of every side, in turns, by batch size."""
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory() as folder, sides(wanted, Path(folder)) as found:
+        turns = [(size, name) for size in sizes for _ in range(rounds) for name in found]
+        blocks: dict[int, Rounds] = {size: {name: [] for name in found} for size in sizes}
+        for size, name in track(turns, "measuring", console=console, transient=True):
+            long = name == CLUSTER.format(DELAYS_MS[-1])
+            settle = LONG_SETTLE_S if long else SETTLE_S
+            blocks[size][name].append(found[name].run(size, settle, seconds))
+        return blocks
+
+
+def ratio(rounds: Rounds, side: str, beside: str) -> float | None:
+    """Median over the rounds of how many times as fast a side is; None: one was not measured."""
+    pairs = list(zip(rounds.get(side, []), rounds.get(beside, []), strict=False))
+    return statistics.median(a.batches / b.batches for a, b in pairs) if pairs else None
+
+
+def report(found: dict[int, Rounds]) -> dict[str, Any]:
+    """Medians and ratios, as JSON can say them."""
+    rates = [
+        {
+            "batch_size": size, "side": name,
+            "batches_per_s": statistics.median(block.batches for block in blocks),
+            "samples_per_s": size * statistics.median(block.batches for block in blocks),
+            "update_ms": 1e3 * statistics.median(block.update_s or 0.0 for block in blocks),
+            "of_update_alone": ratio(rounds, name, ALONE),
+        }
+        for size, rounds in found.items() for name, blocks in rounds.items()
+    ]
+    ratios = [
+        {
+            "batch_size": size, **claim._asdict(), "ratio": value, "holds": value >= claim.least,
+        }
+        for size, rounds in found.items() for claim in claims()
+        if (value := ratio(rounds, claim.side, claim.beside)) is not None
+    ]
+    return {"rates": rates, "claims": ratios}
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print the report."""
+    table = Table("B", "side", "batches/s", "samples/s", "update, ms", "of the update alone")
+    for line in found["rates"]:
+        share = line["of_update_alone"]
+        table.add_row(
+            f"{line['batch_size']}", line["side"], f"{line['batches_per_s']:.2f}",
+            f"{line['samples_per_s']:,.0f}", f"{line['update_ms']:.1f}",
+            "" if share is None else f"{share:.2f}",
+        )
+    Console().print(table)
+    for claim in found["claims"]:
+        print(
+            f"B = {claim['batch_size']}: {claim['side']} / {claim['beside']} = "
+            f"{claim['ratio']:.2f} (wanted {claim['least']:g}): "
+            f"{'holds' if claim['holds'] else 'MISSED'}"
+        )
+
+
+def main() -> int:
+    """Parse the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a block")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--only", nargs="+", help="these sides only", metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="two rounds, blocks of two seconds")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.rounds, args.seconds = 2, 2.0
+    everybody = dict.fromkeys([ALONE, *(name for each in claims() for name in each[:2])])
+    blocks = measure(args.only or list(everybody), args.sizes, args.rounds, args.seconds)
+    found = report(blocks)
+    print(json.dumps(found)) if args.json else show(found)
+    return 0 if all(claim["holds"] for claim in found["claims"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
