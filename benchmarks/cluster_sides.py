@@ -34,6 +34,7 @@ LEARNERS = 8.0
 """Learner actors for which the head of the cluster has room."""
 START_S, STOP_S = 90.0, 30.0
 POLL_S = 0.002
+PAGE = 4096
 BESIDE_S = 0.1
 TICKS_PER_S = 60
 
@@ -100,6 +101,8 @@ def work(handles: WorldHandles, entry: str, folder: str) -> None:
     """Body of a learner's or a gateway's process, without a supervisor."""
     torch.set_num_threads(1)
     world = World(handles)
+    # Every page has been looked at once, as in a process that has learned for some minutes.
+    world.frames.frames.reshape(-1)[::PAGE].sum()
     record = world.metrics.record("learner", 0)
     assignment = Assignment("learner", 0, entry, handles, Path(folder), run_dir=Path(folder))
     context = Context(assignment, world, record, MonotonicClock(), Deaf())  # type: ignore[arg-type]
