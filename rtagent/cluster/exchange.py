@@ -4,7 +4,7 @@ Why it is correct. The learner takes every share in once, whatever is repeated (
 the buffer node takes every answer once (`buffer_node.py`). So this module may repeat what has no
 answer, and forget a session at any time: what was on its way then may be learned from, but its
 answer comes to nobody. A call that fails is one without an answer, unless the learner itself
-refuses it: then the node joins anew. Nothing here waits: calls are begun, and their results
+refuses it: then the node joins anew. Nothing waits but `wait`: calls are begun, and their results
 collected; the link between is one of `link.py`, which delivers at once where nothing is emulated.
 Time is given with every call, so tests need none.
 """
@@ -53,6 +53,10 @@ class Remote(Protocol):
 
     def finished(self) -> list[tuple[Hashable, Any]]:
         """The calls that have ended since the last time, each with its result or its exception."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a call has ended, or so long."""
         ...
 
 
@@ -213,6 +217,17 @@ class Exchange:
         """Whether nobody has answered for so long that the learner must be looked for anew."""
         limit = LOST_S if self._answered else FIRST_ANSWER_S
         return self._silent_for(now) > limit + self._patience_s + self._emulation.rtt_s
+
+    def wait(self, longest_s: float, now: float) -> None:
+        """Wait for something to do: a call that ends, or what arrives over the emulated link.
+
+        Args:
+            longest_s: how long at most.
+            now: seconds.
+        """
+        arrivals = [self._up.next_arrival, self._down.next_arrival]
+        until = min([now + longest_s, *(at for at in arrivals if at is not None)])
+        self._remote.wait(max(0.0, until - now))
 
     def learned(self) -> list[Learned]:
         """The shares that were answered since the last call."""

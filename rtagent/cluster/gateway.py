@@ -44,12 +44,14 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.memory.weights import WeightsInfo
+from rtagent.processes.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from rtagent.processes.worker import WorkerContext
 
-IDLE_S = 0.01
-"""Longest wait between two looks at the world."""
+IDLE_S, PACED_S = 0.05, 0.01
+"""Longest wait between two looks at the world: while calls alone are waited for, and where updates
+follow ticks."""
 REPORT_EVERY_S = 0.25
 LAST_STATE_S = 1.5
 """How long the gateway, told to stop, waits for what the learner has learned."""
@@ -62,6 +64,7 @@ NANO = 1e9
 def run(context: WorkerContext[LearnerRecord]) -> None:
     """The body of the gateway's process; returns when it is told to stop."""
     publish_if_nobody_has(context)
+    keep_freed_memory()
     # Before Ray starts: its processes, the learner among them, inherit it.
     context.set_idle_priority()
     context.ready()
@@ -154,13 +157,13 @@ class Gateway:
         note_version(self._context)
         while self._beat():
             if not self.turn():
-                clock.sleep_until(clock.now() + IDLE_S)
+                self._exchange.wait(self._longest_wait_s, clock.now())
         self._ask_for_state()
         end = clock.now() + LAST_STATE_S
         while self._exchange.wants_snapshot and clock.now() < end:
             self._context.beat()
             self.turn()
-            clock.sleep_until(clock.now() + IDLE_S)
+            self._exchange.wait(PACED_S, clock.now())
 
     def turn(self) -> bool:
         """One look at everything; whether anything was done."""
@@ -199,6 +202,11 @@ class Gateway:
         if learn:
             self._pace.spend()
         return True
+
+    @property
+    def _longest_wait_s(self) -> float:
+        learning = self._context.desired.learning
+        return PACED_S if learning.updates_per_tick and not learning.paused else IDLE_S
 
     @property
     def _settings(self) -> Settings:

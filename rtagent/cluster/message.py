@@ -50,11 +50,14 @@ def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bytes:
     described = [[name, each.dtype.str, list(each.shape)] for name, each in arrays.items()]
     header = json.dumps([dict(values), described], separators=(",", ":")).encode()
     at = _aligned(LENGTH_BYTES + len(header))
-    starts = []
+    starts, gaps = [], [(LENGTH_BYTES + len(header), at)]
     for each in arrays.values():
         starts.append(at)
-        at = _aligned(at + each.nbytes)
-    block = np.zeros(at, np.uint8)
+        end, at = at + each.nbytes, _aligned(at + each.nbytes)
+        gaps.append((end, at))
+    block = np.empty(at, np.uint8)
+    for end, start in gaps:
+        block[end:start] = 0
     block[:LENGTH_BYTES].view("<u8")[0] = len(header)
     block[LENGTH_BYTES : LENGTH_BYTES + len(header)] = np.frombuffer(header, np.uint8)
     for start, each in zip(starts, arrays.values(), strict=True):

@@ -20,6 +20,7 @@ from rtagent.clock import MonotonicClock
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.message import Bytes
+from rtagent.processes.freed_memory import keep_freed_memory
 from rtagent.storage.checkpoint import CheckpointError
 
 Found = TypeVar("Found")
@@ -38,6 +39,7 @@ class LearnerActor:
     """
 
     def __init__(self, folder: str | None) -> None:
+        keep_freed_memory()
         again = ray.get_runtime_context().was_current_actor_reconstructed
         path = None if folder is None else Path(folder)
         self._learner = ClusterLearner(MonotonicClock(), path, resume=again)

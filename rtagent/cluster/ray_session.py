@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,13 @@ class LearnerHandle(Remote):
             return failed
         done, self._open = self._ray.wait(self._open, num_returns=len(self._open), timeout=0.0)
         return failed + [(reference, self._result(reference)) for reference in done]
+
+    def wait(self, timeout_s: float) -> None:
+        """As `Remote` says."""
+        if self._open:
+            self._ray.wait(self._open, num_returns=1, timeout=timeout_s)
+        else:
+            time.sleep(timeout_s)
 
     def status(self) -> dict[str, Any]:
         """What the learner says of itself.

@@ -93,12 +93,14 @@ class Direct:
     Attributes:
         broken: what every call ends with; None: it works.
         calls: their names.
+        waits: how long it was asked to wait.
     """
 
     def __init__(self, learner: ClusterLearner) -> None:
         self.learner = learner
         self.broken: Exception | None = None
         self.calls: list[str] = []
+        self.waits: list[float] = []
         self._open: dict[int, Any] = {}
         self._count = 0
 
@@ -127,6 +129,9 @@ class Direct:
         for ticket, _ in done:
             del self._open[ticket]
         return done
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits.append(timeout_s)
 
 
 def _blueprint(config: Config, stack: int, actions: int) -> Blueprint:

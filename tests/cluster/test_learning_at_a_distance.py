@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -340,6 +341,46 @@ def test_a_learner_that_says_nothing_is_cut(edge: Callable[..., Edge]) -> None:
     scene.run(6.0, learn=False)
     # Weights are still asked for and answered: the link is there, the learner is slow.
     assert scene.exchanges[0].connected
+
+
+def test_it_waits_no_longer_than_for_what_arrives_next(edge: Callable[..., Edge]) -> None:
+    scene = Scene(edge(), emulation=Emulation(rtt_s=0.1))
+    exchange, remote = scene.exchanges[0], scene.remotes[0]
+    exchange.wait(0.03, scene.clock.now())
+    exchange.advance(scene.clock.now())
+    # It has asked to join, which is half a round trip on its way.
+    exchange.wait(0.2, scene.clock.now())
+    scene.clock.advance(0.04)
+    exchange.wait(0.2, scene.clock.now())
+    scene.clock.advance(0.04)
+    exchange.wait(0.2, scene.clock.now())
+    assert remote.waits == pytest.approx([0.03, 0.05, 0.01, 0.0])
+
+
+def test_the_bytes_of_what_was_answered_are_given_back(edge: Callable[..., Edge]) -> None:
+    world = edge()
+    scene = Scene(world)
+    blocks: list[weakref.ref[Bytes]] = []
+    learned: list[Any] = []
+    make, take = world.node.make, scene.exchanges[0].learned
+
+    def noted(*args: Any) -> Any:
+        sent = make(*args)
+        if sent is not None:
+            blocks.append(weakref.ref(sent.block))
+        return sent
+
+    def kept() -> list[Any]:
+        learned.extend(found := take())
+        return found
+
+    world.node.make = noted  # type: ignore[method-assign]
+    scene.exchanges[0].learned = kept  # type: ignore[method-assign]
+    scene.run(1.0)
+    # The figures remember for ten seconds what was learned.
+    assert len(learned) > 50
+    alive = sum(block() is not None for block in blocks)
+    assert alive <= len(world.node.under_way) + 1
 
 
 def test_live_settings_of_the_daemon_reach_the_learner(edge: Callable[..., Edge]) -> None:
