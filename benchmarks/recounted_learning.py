@@ -44,6 +44,8 @@ def learning(view: View, witness: Witness, config: Mapping[str, Any]) -> Found:
             max(each["staleness_max"] for each in records) if applied else None
         ),
         "learning.skipped": sum(each["skipped"] for each in records),
+        "learning.overflows": sum(each["overflows"] for each in records),
+        "learning.loss_scale": max(each["loss_scale"] for each in records) or None,
         "learning.dropped": sum(each["dropped"] for each in records),
         "learning.checkpoints": sum(each["checkpoints"] for each in records),
         "learning.checkpoint_failures": sum(each["checkpoint_failures"] for each in records),

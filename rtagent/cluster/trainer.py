@@ -7,7 +7,7 @@ of one process, which is their only user. So the same code learns in both places
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 
 from rtagent.config import Config
 from rtagent.learning.beginning import build_network
-from rtagent.learning.replay.batch import Batch
+from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
 from rtagent.memory.blueprint import Blueprint
@@ -48,6 +48,8 @@ class Trainer:
             build_network(config, blueprint), learning, generator
         )
         self._begun = False
+        self._measured = learning.precision != "auto"
+        self._blueprint = blueprint
         self.parameters = blueprint.learned_parameters
         self.signature = checkpoints.signature(config, blueprint)
         self._tensors = blueprint.learned_tensors
@@ -88,6 +90,8 @@ class Trainer:
         if learning_rate != self._update.learning.learning_rate:
             changed = {"learning_rate": learning_rate}
             self._update.learning = self._update.learning.model_copy(update=changed)
+        if not self._measured:
+            self._choose_precision(len(batch.actions))
         gradient = self._update.step(batch)
         return gradient.loss, gradient.errors.numpy(force=True)
 
@@ -97,6 +101,14 @@ class Trainer:
         gradient = self._update.compute(batch, self.progress.updates)
         errors: Floats = gradient.errors.numpy(force=True)
         return errors
+
+    def _choose_precision(self, batch_size: int) -> None:
+        self._update.refresh()
+        measured = self._update.measure_precisions(
+            lambda count: empty_batch(self._blueprint, count), batch_size, lambda: None
+        )
+        self._update.algorithm.precision = measured.chosen
+        self._measured = True
 
     def published(self) -> tuple[int, int, Floats]:
         """Version, updates and values (parameters,) of the weights to act with, a copy."""
@@ -148,7 +160,7 @@ def snapshot_from(arrays: Mapping[str, npt.NDArray[Any]], parameters: int) -> Sn
     """
     names = (*ARRAYS, "target")
     shapes = {name: each.shape for name, each in arrays.items()}
-    if shapes != {**dict.fromkeys(names, (parameters,)), "progress": (4,)}:
+    if shapes != {**dict.fromkeys(names, (parameters,)), "progress": (len(fields(Progress)),)}:
         raise ValueError(f"no state of {parameters} parameters: {shapes}")
     weights, mean, square, target = (arrays[name].astype(np.float32) for name in names)
     progress = Progress(*(int(value) for value in arrays["progress"]))

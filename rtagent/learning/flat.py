@@ -36,13 +36,13 @@ class FlatNetwork:
             for part, tensor, _ in self._pieces:
                 tensor.copy_(values[part].view(tensor.shape))
 
-    def gradient_into(self, out: Tensor) -> None:
-        """Copy the gradient into a flat array (size,): 0 where there is none."""
+    def gradient_into(self, out: Tensor, factor: float = 1.0) -> None:
+        """Copy the gradient, times a factor, into a flat array (size,): 0 where there is none."""
         for part, tensor, parameter in self._pieces:
             if parameter is None or parameter.grad is None:
                 out[part].zero_()
             else:
-                out[part].view(tensor.shape).copy_(parameter.grad)
+                torch.mul(parameter.grad, factor, out=out[part].view(tensor.shape))
 
     def statistics_into(self, out: Tensor) -> None:
         """Copy what is not learned by gradient (a normalisation's averages) into a flat array."""

@@ -14,18 +14,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rtagent.config import LearningConfig
+from rtagent.config import LEARNING_PRECISIONS, LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
-from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
+from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
 from rtagent.learning.pace import Pace, importance_exponent
+from rtagent.learning.precision import LossScale
 from rtagent.learning.replay.batch import Batch, empty_batch
-from rtagent.learning.replay.batch_memory import BatchMemory
+from rtagent.learning.replay.batch_memory import KERNELS_BYTES, BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import Replay
-from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate
+from rtagent.learning.shared_update import (
+    STALEST_IN_ROUNDS,
+    Gradient,
+    SharedUpdate,
+    loss_scale_of,
+)
 from rtagent.memory.process_metrics import LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.r3.controller import HorizonKeeper
@@ -131,6 +137,7 @@ class Learner:
     def _warm_up(self) -> None:
         """Compute a gradient without applying it: first calls are slow, and memory is measured."""
         self._update.refresh()
+        self._set_precision()
         size = self._learning.batch_size
         while True:
             try:
@@ -142,8 +149,38 @@ class Learner:
                 self._note_out_of_memory(size)
                 size //= 2
         with self._turns.hold():
+            if self._learning.precision == "auto" and not self._update.state.precision.chosen:
+                self._choose_precision(size, needed)
             self._keeper.note_base(needed, size)
+        self._set_precision()
         self._context.beat()
+
+    def _set_precision(self) -> None:
+        """Compute in the precision that has been chosen, if one has."""
+        chosen, algorithm = self._update.state.precision.chosen, self._update.algorithm
+        if chosen and self._learning.precision == "auto":
+            algorithm.precision = LEARNING_PRECISIONS[chosen - 1]
+        self._record.precision = 1 + LEARNING_PRECISIONS.index(algorithm.precision)
+        self._note_scale(loss_scale_of(self._update.state.progress))
+
+    def _choose_precision(self, size: int, needed: int) -> None:
+        """Measure which precision is the fastest, for all learners. Under the apply lock."""
+        try:
+            ask_for(needed + KERNELS_BYTES)
+        except MemoryError:
+            return
+        measured = self._update.measure_precisions(
+            lambda count: empty_batch(self._context.blueprint, count), size, self._context.beat
+        )
+        self._update.state.precision.chosen = 1 + LEARNING_PRECISIONS.index(measured.chosen)
+        milliseconds = {each: round(1e3 * s, 3) for each, s in measured.seconds.items()}
+        self._context.event(
+            "precision", chosen=measured.chosen, batch_size=measured.batch_size, ms=milliseconds
+        )
+
+    def _note_scale(self, scale: LossScale) -> None:
+        scaled = self._update.algorithm.precision == "float16"
+        self._record.loss_scale = scale.value if scaled else 0.0
 
     def _measure_batch(self, size: int) -> int:
         """Bytes that learning from batches of a size needs, beyond what the process has anyway."""
@@ -207,6 +244,10 @@ class Learner:
         """Apply a gradient whose turn it is, unless it is too stale or not finite."""
         context, record, update = self._context, self._record, self._update
         stale = update.staleness(gradient)
+        if gradient.overflowed:
+            record.overflows += 1
+            self._note_scale(update.lower_scale(gradient))
+            return
         if not gradient.finite:
             self._count_skipped(gradient)
             return
@@ -223,6 +264,7 @@ class Learner:
         record.applied_ns = int(context.clock.now() * NANO)
         record.updates = after.updates
         record.samples_consumed = after.samples
+        self._note_scale(loss_scale_of(after))
         note_version(context)
         metrics = context.world.metrics.environment
         started_ns = int(context.clock.now() * NANO)

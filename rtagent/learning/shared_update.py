@@ -13,19 +13,27 @@ it is applied, for another learner may have made that step meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rtagent.config import LearningConfig
+from rtagent.config import LearningConfig, Precision
 from rtagent.learning import state as states
 from rtagent.learning.adam import FlatAdam, clip_
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.flat import FlatNetwork
+from rtagent.learning.precision import (
+    LEAST_EXPONENT,
+    LossScale,
+    Measured,
+    fastest,
+    has_convolutions,
+)
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.learner_state import LearnerState, Progress
@@ -47,6 +55,8 @@ class Gradient:
         updates: applied to the weights that it was computed on.
         samples: transitions behind it.
         acting: whether it has a part for what acts.
+        scale: what the loss was multiplied by; the gradient is divided by it again. None: by
+            nothing.
     """
 
     loss: float
@@ -55,11 +65,18 @@ class Gradient:
     updates: int
     samples: int
     acting: bool = True
+    scale: LossScale | None = None
 
     @property
     def finite(self) -> bool:
         """Whether it can be applied."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether it is the loss scale that was too large for it."""
+        scaled = self.scale is not None and self.scale.exponent > LEAST_EXPONENT
+        return scaled and math.isfinite(self.loss) and not math.isfinite(self.norm)
 
 
 class SharedUpdate:
@@ -122,6 +139,8 @@ class SharedUpdate:
         gradient = self.compute(batch, self.state.progress.updates)
         if gradient.finite:
             self.apply(gradient)
+        elif gradient.overflowed:
+            self.lower_scale(gradient)
         return gradient
 
     # ---- at any time
@@ -149,11 +168,37 @@ class SharedUpdate:
             updates: what `refresh` said.
             whole: of all that acts, too, where no step of that is due.
         """
-        acting = whole or self._due(self._read)
-        loss, errors = self.algorithm.compute_gradient(batch, acting=acting)
-        self._network.gradient_into(self.slope)
+        acting, algorithm = whole or self._due(self._read), self.algorithm
+        scale = loss_scale_of(self._read) if algorithm.precision == "float16" else None
+        algorithm.loss_scale = 1.0 if scale is None else scale.value
+        loss, errors = algorithm.compute_gradient(batch, acting=acting)
+        self._network.gradient_into(self.slope, 1.0 / algorithm.loss_scale)
         norms = [clip_(self.slope[part], self.learning.gradient_clip) for part in self._parts]
-        return Gradient(loss, math.hypot(*norms), errors, updates, len(batch.actions), acting)
+        norm = math.hypot(*norms)
+        return Gradient(loss, norm, errors, updates, len(batch.actions), acting, scale)
+
+    def measure_precisions(
+        self, batch_of: Callable[[int], Batch], batch_size: int, beat: Callable[[], object]
+    ) -> Measured:
+        """Measure which precision makes gradients the fastest; the one in use stays.
+
+        Args:
+            batch_of: makes a batch of a size.
+            batch_size: of the updates to come.
+            beat: called before each gradient.
+        """
+        algorithm, batch_of = self.algorithm, lru_cache(1)(batch_of)
+        before = algorithm.precision
+
+        def run(precision: Precision, size: int) -> None:
+            beat()
+            algorithm.precision = precision
+            self.compute(batch_of(size), 0, whole=True)
+
+        try:
+            return fastest(run, batch_size, convolves=has_convolutions(algorithm.network))
+        finally:
+            algorithm.precision = before
 
     def forget_gradient(self) -> None:
         """Give back the memory of the network's own gradient."""
@@ -174,8 +219,12 @@ class SharedUpdate:
         if follows:
             # Steps that were missed are made up for, but never more than one.
             followed = max(followed + delay, before.steps + 1 - delay)
+        scale = loss_scale_of(before)
+        if gradient.scale is not None:
+            scale = scale.after(overflowed=False)
         after = Progress(
-            before.updates + 1, before.steps + 1, before.samples + gradient.samples, followed
+            before.updates + 1, before.steps + 1, before.samples + gradient.samples, followed,
+            scale.exponent, scale.stable,
         )
         old, index = state.current, state.begin()
         new = state.copies[index]
@@ -192,6 +241,22 @@ class SharedUpdate:
         if after.updates % self.learning.publish_every == 0:
             self.publish()
         return after
+
+    def lower_scale(self, gradient: Gradient) -> LossScale:
+        """Halve the loss scale that made a gradient overflow, unless another learner has.
+
+        Returns:
+            The scale from now on.
+        """
+        state, before = self.state, self.state.progress
+        scale = loss_scale_of(before)
+        if gradient.scale is not None and gradient.scale.exponent == scale.exponent:
+            scale = scale.after(overflowed=True)
+            old, index = state.current, state.begin()
+            state.copies[index].copy_from(old)
+            exponent, stable = scale.exponent, scale.stable
+            state.commit(replace(before, scale_exponent=exponent, scale_stable=stable))
+        return scale
 
     def publish(self) -> None:
         """Publish the current weights for inference."""
@@ -228,6 +293,11 @@ def _slices(parts: Sequence[nn.Module]) -> Iterator[slice]:
         stop = start + FlatNetwork(part).size
         yield slice(start, stop)
         start = stop
+
+
+def loss_scale_of(progress: Progress) -> LossScale:
+    """The loss scale of a state."""
+    return LossScale(progress.scale_exponent, progress.scale_stable)
 
 
 def soft_update(target: Floats, online: Floats, tau: float, out: Floats) -> None:

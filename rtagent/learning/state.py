@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -98,6 +98,8 @@ def to_arrays(
     arrays["optimizer.steps"] = np.array(snapshot.progress.steps, np.int64)
     if snapshot.progress.followed:
         arrays["optimizer.followed"] = np.array(snapshot.progress.followed, np.int64)
+    scale = [snapshot.progress.scale_exponent, snapshot.progress.scale_stable]
+    arrays["optimizer.loss_scale"] = np.array(scale, np.int64)
     return arrays
 
 
@@ -117,6 +119,9 @@ def from_checkpoint(checkpoint: Checkpoint, tensors: Sequence[TensorSpec]) -> Sn
     )
     counters = checkpoint.counters
     progress = Progress(counters.updates, steps, counters.samples_consumed, followed)
+    if "optimizer.loss_scale" in checkpoint.tensors:
+        exponent, stable = map(int, _tensor(checkpoint, "optimizer.loss_scale", (2,)))
+        progress = replace(progress, scale_exponent=exponent, scale_stable=stable)
     *arrays, target = np.empty((4, sum(spec.elements for spec in tensors)), np.float32)
     snapshot = Snapshot(Arrays(*arrays), target, progress)
     for name, spec, values in snapshot.parts(tensors):

@@ -16,6 +16,8 @@ import numpy as np
 from rtagent.memory.array_buffer import CONTROL_BYTES, ArrayDoubleBuffer, Floats
 from rtagent.memory.records import SharedRecord
 
+FIRST_EXPONENT = 16
+"""Of the loss scale that learning begins with, as in torch's `GradScaler`."""
 _CONTROL_AT = 64
 _PAYLOAD_AT = _CONTROL_AT + 2 * CONTROL_BYTES
 
@@ -30,12 +32,16 @@ class Progress:
         samples: transitions used by these updates.
         followed: steps that an actor, which takes one for several of its critics, has followed; 0
             where all is updated together.
+        scale_exponent: of 2, the loss scale of float16.
+        scale_stable: updates since the loss scale changed.
     """
 
     updates: int = 0
     steps: int = 0
     samples: int = 0
     followed: int = 0
+    scale_exponent: int = FIRST_EXPONENT
+    scale_stable: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,12 @@ class CheckpointRecord(SharedRecord):
     served: int
 
 
+class PrecisionRecord(SharedRecord):
+    """Which precision was found to be the fastest: its number from 1 on; 0 while nobody knows."""
+
+    chosen: int
+
+
 class LearnerState:
     """The shared state of the learners.
 
@@ -75,10 +87,13 @@ class LearnerState:
     Attributes:
         copies: both copies; which is current is for `begin` and `commit` to say.
         checkpoints: which have been written.
+        precision: what all learners compute in, where that was measured. Writer: who measures it,
+            under the apply lock.
     """
 
     def __init__(self, buffer: memoryview, parameters: int) -> None:
         self.checkpoints = CheckpointRecord(buffer)
+        self.precision = PrecisionRecord(buffer[CheckpointRecord.size() :])
         # The words of both lie on the first page, which is there also where nobody learns.
         second, payload = _CONTROL_AT + CONTROL_BYTES, buffer[_PAYLOAD_AT:]
         self._state = ArrayDoubleBuffer(

@@ -199,6 +199,9 @@ class LearnerRecord(WorkerRecord):
     out_of_memory: int
     control_ns: int
     applied_ns: int
+    precision: int
+    loss_scale: float
+    overflows: int
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtagent.clock import Clock, MonotonicClock
+from rtagent.config import LEARNING_PRECISIONS
 from rtagent.memory.actions import NANO
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
@@ -185,6 +186,7 @@ class StatsReader:
         updates = max(each.updates for each in records)
         applied = sum(each.applied for each in records)
         newest = max(records, key=lambda each: each.applied_ns)
+        numbers = [each.precision for each in records if each.precision]
         return learning.Learning(
             processes=desired.learning.processes, order=desired.learning.order,
             paused=desired.learning.paused,
@@ -201,6 +203,9 @@ class StatsReader:
             ),
             weights_version=info.version if info else None,
             skipped=sum(each.skipped for each in records),
+            precision=LEARNING_PRECISIONS[numbers[0] - 1] if numbers else None,
+            loss_scale=max(each.loss_scale for each in records) or None,
+            overflows=sum(each.overflows for each in records),
             dropped=sum(each.dropped for each in records),
             turns_expired=self._world.turns.expired,
             evaluation=self._evaluation_figures(),

@@ -54,6 +54,8 @@ const SENTENCES = {
   evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}, `
     + "greedy and in a paused world",
   update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}`,
+  precision: (e) => `Learners compute in ${e.chosen}, the fastest here for ${plain(e.batch_size)} transitions: `
+    + Object.entries(e.ms).map(([name, ms]) => `${name} ${plain(ms)} ms`).join(", "),
   demonstrations: (e) => {
     if (e.failed) return `No demonstration could be loaded: ${e.failed}`;
     if (e.skipped) return `Demonstrations are left out: ${e.skipped}`;

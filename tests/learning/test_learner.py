@@ -17,6 +17,7 @@ from rtagent.clock import Clock, MonotonicClock, VirtualClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.learning import checkpointing, learner
+from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network, publish_initial
 from rtagent.learning.pace import CREDIT_TICKS
 from rtagent.learning.replay.batch import empty_batch
@@ -26,7 +27,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.horizon import HorizonRecord
-from rtagent.memory.learner_state import LearnerState
+from rtagent.memory.learner_state import LearnerState, Progress
 from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import Turns
@@ -42,7 +43,7 @@ BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 Start = Callable[..., "Run"]
 SETTINGS: dict[str, Any] = {
     "learning": {"learning_starts": 50, "batch_size": 4, "publish_every": 5, "n_step": 2,
-                 "prefetch": 0},
+                 "prefetch": 0, "precision": "float32"},
     "replay": {"capacity": CAPACITY},
 }
 
@@ -345,6 +346,33 @@ def test_errors_become_priorities_unless_the_gradient_is_no_number(
     assert run.record.skipped > 3
     assert len(told) == 10
     assert all(mine is theirs for mine, theirs in zip(told, finite[-10:], strict=True))
+
+
+def test_the_fastest_precision_is_measured_once_for_all(start: Start) -> None:
+    run = start(precision="auto").learn(3)
+    (told,) = run.told("precision")
+    assert (told["chosen"], run.record.precision) == ("float32", 1)
+    assert told["ms"]["float32"] > 0.0
+    run.world.learner.precision.chosen = 2
+    other = start(ticks=0, world=run.world).learn(6)
+    assert not other.told("precision")
+    assert other.record.precision == 2
+    assert other.record.loss_scale == 0.0
+
+
+def test_overflows_of_float16_are_counted_apart_and_the_scale_is_kept(start: Start) -> None:
+    run = start(precision="float16")
+    publish_initial(run.world, run.config, None)
+    begun = states.begin(run.published(), 0)
+    states.put(replace(begun, progress=Progress(scale_exponent=24)), run.world.learner)
+    run.learn(20)
+    exponent = run.world.learner.progress.scale_exponent
+    assert run.record.overflows == 24 - exponent > 0
+    assert run.record.skipped == 0
+    assert run.record.loss_scale == 2.0**exponent
+    assert not run.told("update_skipped")
+    later = start(ticks=0, resume=run.newest, precision="float16").learn(0)
+    assert later.world.learner.progress == run.world.learner.progress
 
 
 def test_a_long_pause_saves_up_few_updates(start: Start) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
 from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.precision import computing
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
 
@@ -46,7 +47,7 @@ class ActorCriticLearning(Algorithm):
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
         self.network.zero_grad(set_to_none=True)
         # All passes with gradient come first, see `ValueLearning.compute_gradient`.
-        with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
+        with computing(self.precision):
             features = self.network.critics.features(batch.observations)
             values = self.network.critics.values(features, batch.actions)
             if acting:
@@ -54,7 +55,7 @@ class ActorCriticLearning(Algorithm):
             with torch.no_grad():
                 targets = self._targets(batch)
         loss, errors = critics_loss(values, targets, batch.weights)
-        loss.backward()  # type: ignore[no-untyped-call]
+        (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), errors
 
     @abstractmethod
@@ -65,7 +66,7 @@ class ActorCriticLearning(Algorithm):
         """Put the deterministic policy gradient into the actor, and nothing into the critic."""
         actor = self.network.actor
         values = self.network.critics.values(features, actor(batch.observations), 1)[0]
-        put_gradient(actor_loss(values, batch.weights), actor)
+        put_gradient(self.loss_scale * actor_loss(values, batch.weights), actor)
 
     def _normal(self, like: Tensor, deviation: float = 1.0) -> Tensor:
         """Normal noise in the shape of a tensor."""

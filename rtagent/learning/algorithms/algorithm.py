@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from rtagent.config import LearningConfig
+from rtagent.config import LearningConfig, Precision
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.networks import channels_last
 
@@ -33,6 +32,8 @@ class Algorithm(ABC):
             for itself; the first is the one that acts.
         delay: updates for one of the acting part; above 1 only if there is another part.
         target_tau: how far the target moves at every `delay`-th update. If None, its period counts.
+        precision: of the passes; float32 for `auto` until somebody has measured what is faster.
+        loss_scale: what losses are multiplied by, and so the gradients in the parameters.
     """
 
     parts: list[nn.Module]
@@ -43,11 +44,13 @@ class Algorithm(ABC):
         self.parts = [self.network]
         self.target = copy.deepcopy(network).requires_grad_(False)
         self.target_tau = learning.target_tau
-        self._bfloat16 = uses_bfloat16(network, learning)
+        wanted = learning.precision
+        self.precision: Precision = "float32" if wanted == "auto" else wanted
+        self.loss_scale = 1.0
 
     @abstractmethod
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
-        """Put the gradient of the batch into the network's parameters.
+        """Put the gradient of the batch, times the loss scale, into the network's parameters.
 
         Args:
             batch: transitions.
@@ -71,20 +74,3 @@ def bootstrapped(rewards: Tensor, discounts: Tensor, values: Tensor, terminals: 
     with torch.no_grad():
         return torch.where(terminals, rewards, rewards + discounts * values.float())
 
-
-def uses_bfloat16(network: nn.Module, learning: LearningConfig) -> bool:
-    """Whether passes through the network run in bfloat16, over float32 weights."""
-    # Without convolutions bfloat16 gains no time, and it costs precision.
-    convolves = any(isinstance(module, nn.Conv2d) for module in network.modules())
-    return learning.precision == "bfloat16" or (
-        learning.precision == "auto" and convolves and has_fast_bfloat16()
-    )
-
-
-def has_fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor multiplies bfloat16 itself (x86 and Arm flags)."""
-    try:
-        words = set(cpuinfo.read_text().split())
-    except OSError:
-        return False
-    return bool(words & {"avx512_bf16", "amx_bf16", "bf16", "svebf16"})

@@ -43,11 +43,12 @@ class SAC(ActorCriticLearning):
         actor, critics = self.network.actor, self.network.critics
         scaled, densities = self._sample(actor, batch.observations)
         values = critics.values(features, self.network.bounds.unscaled(scaled)).amin(dim=0)
-        put_gradient(sac_actor_loss(values, densities, self._alpha(), batch.weights), actor)
+        loss = sac_actor_loss(values, densities, self._alpha(), batch.weights)
+        put_gradient(self.loss_scale * loss, actor)
         if self._learning.temperature is None:
             logarithm = self._temperature.logarithm
             loss = temperature_loss(logarithm, densities, self._entropy, batch.weights)
-            put_gradient(loss, self._temperature)
+            put_gradient(self.loss_scale * loss, self._temperature)
 
     def _targets(self, batch: Batch) -> Tensor:
         scaled, densities = self._sample(self.network.actor, batch.next_observations)

@@ -11,6 +11,7 @@ from rtagent.config import LearningConfig
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
+from rtagent.learning.precision import computing
 from rtagent.learning.replay.batch import Batch
 from rtagent.placement.layers import InTurn, StepRunner
 from rtagent.policy.heads import expected_values, of_actions
@@ -42,7 +43,7 @@ class ValueLearning(Algorithm):
             kind: self.runner.start(kind, partial(self._look_ahead, network, batch))
             for kind, network in later.items() if network is not None
         }
-        with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
+        with computing(self.precision):
             output = self.network(batch.observations)
             # On one core they run now, after the pass with gradient: autocast keeps the weights it
             # has cast, and in older versions of torch those cast without gradient would cut that
@@ -57,14 +58,14 @@ class ValueLearning(Algorithm):
             loss = loss + margin_loss(values, batch.actions, batch.demonstrated, self._margin)
         self.network.zero_grad(set_to_none=True)
         try:
-            loss.backward()  # type: ignore[no-untyped-call]
+            (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
         finally:
             self.runner.finish()
         return float(loss.detach()), errors
 
     def _look_ahead(self, network: nn.Module, batch: Batch) -> Tensor:
         """A pass over successors, whichever thread it runs in."""
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
+        with torch.no_grad(), computing(self.precision):
             answer: Tensor = network(batch.next_observations)
         return answer
 

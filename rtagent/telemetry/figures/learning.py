@@ -16,6 +16,7 @@ from rtagent.telemetry.figures.declaration import (
     setting,
 )
 
+NO_LEARNER = "before a learner is ready"
 NO_UPDATE = "before the first update"
 NO_EPISODE = "before the first episode has ended"
 NO_EVALUATION = "before the first evaluation"
@@ -108,8 +109,16 @@ class Learning:
         "Version of the newest published weights.", 234, metric="learning_weights_version",
         none="before weights are published")]
     skipped: Annotated[int, counter(
-        "Updates left out because loss or gradient was not finite.", 0,
-        metric="learning_skipped_total")]
+        "Updates left out because loss or gradient was not finite; those of overflows are counted "
+        "there.", 0, metric="learning_skipped_total")]
+    precision: Annotated[str | None, Figure(
+        "Precision of the learners' forward and backward passes.", "float32", none=NO_LEARNER)]
+    loss_scale: Annotated[float | None, Figure(
+        "What losses are multiplied by in float16, so that small gradients do not become 0.",
+        65536.0, metric="learning_loss_scale", none="the precision is not float16")]
+    overflows: Annotated[int, counter(
+        "Updates left out because the loss scale was too large for the range of float16; it is "
+        "halved then.", 0, metric="learning_overflows_total")]
     dropped: Annotated[int, counter(
         "Gradients dropped because they missed too many updates.", 0,
         metric="learning_dropped_total")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from torch import nn
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms import algorithm as algorithms
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
@@ -145,18 +143,6 @@ def test_bfloat16_gives_nearly_the_same_gradient(algorithm: str) -> None:
     assert float((low - full).norm()) < 0.05 * float(full.norm())
 
 
-@pytest.mark.parametrize(("convolves", "fast", "low"), [(1, 1, 1), (1, 0, 0), (0, 1, 0)])
-def test_auto_takes_bfloat16_where_it_pays(
-    monkeypatch: pytest.MonkeyPatch, convolves: int, fast: int, low: int
-) -> None:
-    monkeypatch.setattr(algorithms, "has_fast_bfloat16", lambda: bool(fast))
-    dtypes = []
-    module = network(norm=False) if convolves else nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
-    module.register_forward_hook(lambda *given: dtypes.append(given[-1].dtype))
-    algorithm_for(module, learning(precision="auto")).compute_gradient(batch())
-    assert set(dtypes) == {torch.bfloat16 if low else torch.float32}
-
-
 def test_a_gradient_replaces_the_one_before() -> None:
     made, data = pair("dqn"), batch(0)
     made.compute_gradient(data)
@@ -285,14 +271,3 @@ def test_the_gradient_is_clipped() -> None:
     update = private(gradient_clip=1e-3)
     assert update.step(batch(0, reward=100.0)).norm > 1e-3
     assert float(update.slope.norm()) == pytest.approx(1e-3, rel=1e-2)
-
-
-@pytest.mark.parametrize(
-    ("flags", "fast"),
-    [("fpu avx512_bf16 sse", True), ("fpu bf16", True), ("fpu avx512f notbf16", False)],
-)
-def test_fast_bfloat16_is_read_from_the_flags(tmp_path: Path, flags: str, fast: bool) -> None:
-    listing = tmp_path / "cpuinfo"
-    listing.write_text(f"flags\t\t: {flags}\n")
-    assert algorithms.has_fast_bfloat16(listing) is fast
-    assert not algorithms.has_fast_bfloat16(tmp_path / "absent")
