@@ -21,9 +21,9 @@ import torch
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
 from rtagent.errors import UserError
-from rtagent.learning.algorithms.algorithm import has_fast_bfloat16
 from rtagent.learning.algorithms.value_learning import ValueLearning
 from rtagent.learning.beginning import build_network
+from rtagent.learning.precision import is_usable
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.arena import check_memory
@@ -98,7 +98,7 @@ def precisions_of(learning: LearningConfig) -> tuple[str, ...]:
     if learning.precision != "auto":
         return (learning.precision,)
     # The processor does float16 30 to 100 times slower than float32, and int8 has no gradient.
-    return ("float32", "bfloat16") if has_fast_bfloat16() else ("float32",)
+    return ("float32", "bfloat16") if is_usable("bfloat16", convolves=True) else ("float32",)
 
 
 def take_profile(
