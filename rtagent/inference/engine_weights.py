@@ -1,16 +1,16 @@
 """Weights that act through an engine: its models are opened by a thread, and swapped in whole.
 
-Why it is correct. The thread alone opens models; it runs when nobody else wants the core, and all
-that takes long happens outside of the interpreter's lock. It hands over what it has opened, and
-tried, by setting one attribute, and touches nothing that acts. `adopt` takes it from there between
-two inferences, with the version of the weights that it was made from. Until the first model is
-there, and when the converter says that torch shall act, the policy's own network does, whose
-weights are then taken over as ever (`weights.py`).
+Why it is correct. The thread alone opens models, and all that takes long happens outside of the
+interpreter's lock. It has a tenth of acting's weight: with idle priority, on a machine whose cores
+acting keeps busy, it might be sent away for long while it holds that lock. It hands over what it
+has opened, and tried, by setting one attribute, and touches nothing that acts. `adopt` takes it
+from there between two inferences, with the version of the weights that it was made from. Until the
+first model is there, and when the converter says that torch shall act, the policy's own network
+does, whose weights are then taken over as ever (`weights.py`).
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import Bytes, EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.policy.networks import ActingPolicy
+from rtagent.processes.scheduling import step_back
 
 Open = Callable[[ModelInfo, Bytes], Answer]
 TRIALS = 3
@@ -52,7 +53,7 @@ class Opening(Protocol):
 
 
 class OpeningThread:
-    """Opens models in a thread of idle priority.
+    """Opens models in a thread that steps back behind acting.
 
     Args:
         models: shared memory.
@@ -80,7 +81,7 @@ class OpeningThread:
         return opened
 
     def _run(self) -> None:
-        os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+        step_back(threading.get_native_id())
         while True:
             self._asked.wait()
             self._asked.clear()

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from rtagent.processes.scheduling import (
     ACTING_NICE,
     FIFO_PRIORITY,
     SERVICE_NICE,
+    STEP_BACK_NICE,
     SUPERVISOR_NICE,
     die_with_parent,
     enter_idle,
@@ -29,6 +31,7 @@ from rtagent.processes.scheduling import (
     prefer_supervisor,
     sharpen_timers,
     spare_or_sacrifice,
+    step_back,
 )
 from tests.forked import Forked, eventually, forked_children
 
@@ -195,6 +198,26 @@ def test_acting_is_preferred_where_that_is_permitted(forked: Forked) -> None:
         assert os.getpriority(os.PRIO_PROCESS, 0) == 0
 
     assert [forked.run(body) for body in (preferred, left_alone, refused)] == [0, 0, 0]
+
+
+def test_a_thread_steps_back_alone(forked: Forked) -> None:
+    def step() -> None:
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        found: list[int] = []
+
+        def back() -> None:
+            step_back(threading.get_native_id())
+            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+        thread = threading.Thread(target=back)
+        thread.start()
+        thread.join()
+        assert found == [min(before + STEP_BACK_NICE, 19)]
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before
+        step_back()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == found[0]
+
+    assert forked.run(unprivileged(step)) == 0
 
 
 def test_whom_the_kernel_ends_first(forked: Forked) -> None:

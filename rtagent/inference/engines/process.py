@@ -1,9 +1,11 @@
 """The converter: makes models of published weights, one for all inference processes.
 
 Why it is correct. It only reads what acting reads: weights and frames, each whole or not at all. It
-writes models into a place of its own. It runs when nobody else wants a core, and for at most
-`policy.engine_share` of one, so it holds up nobody; where it is killed, acting goes on with what it
-has. A model is published only after it has been opened and asked, here, and agrees with torch.
+writes models into a place of its own, and has no lock that anybody waits for; where it is killed,
+acting goes on with what it has. A model is published only after it has been opened and asked, here,
+and agrees with torch. The first conversion has a tenth of acting's weight, for torch may keep every
+core busy just because there is no model yet. All others run when nobody else wants a core, for at
+most `policy.engine_share` of one.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import ConverterRecord
 from rtagent.memory.weights import WeightsInfo
 from rtagent.policy.networks import ActingPolicy, head_of, support_of
+from rtagent.processes.scheduling import prefer_acting, step_back
 from rtagent.processes.worker import WorkerContext
 
 LOOK_S = 0.05
@@ -83,6 +86,8 @@ class Converter:
         self._publication = number
         converted = self._choice.convert(self._flat, observations, self._expected(observations))
         self._take(info, converted)
+        # Before this, nothing may have been fast enough to leave anybody a core.
+        self._context.set_idle_priority()
         spent_s = self._cpu_s() - before
         self._context.record.conversion_ns = round(spent_s * 1e9)
         # The share holds over all that was done for this snapshot.
@@ -147,8 +152,9 @@ def go_on(context: WorkerContext[ConverterRecord]) -> None:
 
 def run(context: WorkerContext[ConverterRecord]) -> None:
     """Body of the converter process."""
-    context.set_idle_priority()
     config, blueprint = context.config, context.blueprint
+    prefer_acting(config.run.realtime)
+    step_back()
     head = head_of(config.learning, blueprint.action_space)
     spaces = blueprint.observation_space, blueprint.action_space
     exact = ActingPolicy(

@@ -63,6 +63,7 @@ class Bench:
         context = SimpleNamespace(
             config=Config(policy=policy), blueprint=blueprint, clock=self.clock,
             record=self.record, beat=lambda: None, stopping=False,
+            set_idle_priority=lambda: None,
             world=SimpleNamespace(weights=self.weights, frames=self.frames),
             event=lambda kind, **said: self.events.append((kind, said)),
         )
