@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.pattern_world import PatternWorld
 from benchmarks.registration import blueprint
 from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
@@ -41,13 +42,8 @@ from rtagent.cluster.session import Session
 from rtagent.config_sources import load_config
 from rtagent.learning.replay.batch import empty_batch
 from rtagent.learning.replay.replay import Replay
-from rtagent.memory.ledger import TERMINATED
-from rtagent.memory.world import World, WorldMemory
-from rtagent.staggering.arbiter import Source
 
 BATCH = 32
-EPISODE = 1000
-PICTURES = 64
 PAPER_ALPHA = 1.52
 LESS_AT_PAPER_ALPHA = 1.4
 CACHED_SHARE = 0.5
@@ -88,11 +84,10 @@ class World84:
             "learning.discount=decisions", "learning.prioritized=true",
         ])
         shapes = blueprint()
-        self._memory = WorldMemory(self.config, shapes)
-        self.world = World(self._memory.handles)
+        self._pattern = PatternWorld(self.config, shapes)
+        self.world, self.play = self._pattern.world, self._pattern.play
         frames, ledger = self.world.frames, self.world.ledger
         self._rng = np.random.default_rng(0)
-        self._pictures = self._rng.integers(0, 256, (PICTURES, *shapes.frame_shape), np.uint8)
         self.node: Node = ForwardingNode(frames, ledger)
         source: SampledThere | Mirror = Mirror(self.config, shapes, VirtualClock())
         if slots is not None:
@@ -100,21 +95,6 @@ class World84:
             self.node = BufferNode(replay, frames, slots, np.random.default_rng(1))
             source = SampledThere(FrameStore(slots, tuple(shapes.frame_shape), shapes.frame_dtype))
         self._session = Session(1, source, BATCH, SETTINGS.learning_rate, 0.0)
-        self._tick, self._capacity = 0, capacity
-
-    def play(self, ticks: int) -> None:
-        """Generate transitions."""
-        for tick in range(self._tick, self._tick + ticks):
-            if tick % 32 == 0:
-                self._memory.maintain(tick, self._capacity)
-            self.world.ledger.write(
-                tick, observed=tick - 1, time_ns=tick, registered_ns=tick, lateness_ns=7,
-                reward=1.0, weights_version=3, episode=tick // EPISODE, worker=0,
-                source=Source.AGENT, flags=TERMINATED * (tick % EPISODE == EPISODE - 1),
-                action=tick % 3,
-            )
-            self.world.frames.publish(tick, self._pictures[tick % PICTURES], tick - tick % EPISODE)
-        self._tick += ticks
 
     def exchange(self, count: int) -> int:
         """Send a message, have it learned from with errors of which few are large, take the answer.
@@ -142,8 +122,7 @@ class World84:
 
     def close(self) -> None:
         """Give back the memory."""
-        self.world.close()
-        self._memory.close()
+        self._pattern.close()
 
 
 def per_transition(alpha: float, batches: int, capacity: int, slots: int | None) -> float:

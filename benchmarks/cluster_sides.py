@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks.cluster_plain import PLAIN_ROWS, PlainLearner, PlainReplay, begun
-from benchmarks.filled_world import FilledWorld, with_network
+from benchmarks.pattern_world import PatternWorld, with_network
 from rtagent.clock import MonotonicClock
 from rtagent.cluster import ray_session
 from rtagent.config import Config
@@ -118,8 +118,8 @@ class Daemon:
     """
 
     def __init__(self, name: str, config: Config) -> None:
-        self._filled = FilledWorld(config, with_network(config))
-        self._world = self._filled.world
+        self._pattern = PatternWorld(config, with_network(config), config.replay.capacity)
+        self._world = self._pattern.world
         self._record = self._world.metrics.record("learner", 0)
         self._desired = DesiredState(config, learner_ring=[0], go=True)
         self._pause(paused=True)
@@ -128,7 +128,7 @@ class Daemon:
         folder = config.state_dir / name
         folder.mkdir()
         self.process = multiprocessing.get_context("spawn").Process(
-            target=work, args=(self._filled.memory.handles, entry, str(folder))
+            target=work, args=(self._pattern.memory.handles, entry, str(folder))
         )
         self.process.start()
         eventually(self._is_ready, f"{name} is ready")
@@ -156,7 +156,7 @@ class Daemon:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        self._filled.close()
+        self._pattern.close()
 
     def _is_ready(self) -> bool:
         if not self.process.is_alive():
@@ -175,7 +175,7 @@ class Daemon:
         """Time passes, and the world goes on."""
         end = time.monotonic() + seconds
         while True:
-            self._filled.play_until(time.monotonic(), TICKS_PER_S)
+            self._pattern.play_until(time.monotonic(), TICKS_PER_S)
             if time.monotonic() >= end:
                 return
             time.sleep(min(BESIDE_S, end - time.monotonic()))

@@ -1,4 +1,4 @@
-"""A ring of 84x84 frames filled with a test pattern: the world of benchmarks that only learn."""
+"""A ring of frames that a test pattern fills: the world of benchmarks that only learn."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ PICTURES = 64
 MAINTAIN_EVERY = 32
 
 
-class FilledWorld:
-    """The shared memory of a run whose ring is full, without the processes of one.
+class PatternWorld:
+    """The shared memory of a run, without its processes.
 
     Args:
         config: of the run.
         shapes: of the run.
+        ticks: that it begins with.
 
     Attributes:
         memory: the arenas.
         world: as this process sees them.
+        began_at: when it had them, monotonic seconds.
     """
 
-    def __init__(self, config: Config, shapes: Blueprint) -> None:
+    def __init__(self, config: Config, shapes: Blueprint, ticks: int = 0) -> None:
         self._capacity = config.replay.capacity
         self.memory = WorldMemory(config, shapes)
         self.world = World(self.memory.handles)
         shape = self.world.frames.frames.shape[1:]
         self._pictures = np.random.default_rng(0).integers(0, 256, (PICTURES, *shape), np.uint8)
-        self._tick = 0
-        self.play(self._capacity)
-        self._filled_at = time.monotonic()
+        self._first, self._tick = ticks, 0
+        self.play(ticks)
+        self.began_at = time.monotonic()
 
     def play(self, ticks: int) -> None:
         """Generate transitions."""
@@ -58,13 +60,13 @@ class FilledWorld:
         self._tick += ticks
 
     def play_until(self, now: float, rate_hz: float) -> None:
-        """Generate what a world of this rate would have generated since it was filled.
+        """Generate what a world of this rate would have generated since it began.
 
         Args:
             now: monotonic seconds.
             rate_hz: ticks per second.
         """
-        due = self._capacity + int((now - self._filled_at) * rate_hz)
+        due = self._first + int((now - self.began_at) * rate_hz)
         self.play(max(0, due - self._tick))
 
     def close(self) -> None:

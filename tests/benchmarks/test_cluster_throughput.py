@@ -1,0 +1,68 @@
+"""What `cluster_throughput` makes of its blocks; the sides themselves need a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.cluster_plain import PlainReplay, joined
+from benchmarks.cluster_sides import Block
+from benchmarks.cluster_throughput import (
+    ALONE,
+    CLUSTER,
+    LOCAL,
+    PLAIN,
+    Rounds,
+    claims,
+    ratio,
+    report,
+)
+from benchmarks.pattern_world import PatternWorld
+from benchmarks.registration import blueprint
+from rtagent.config_sources import load_config
+
+NEAR = CLUSTER.format(0)
+
+
+def rounds(**rates: list[float]) -> Rounds:
+    names = {"alone": ALONE, "local": LOCAL, "near": NEAR, "plain": PLAIN.format("uint8")}
+    return {names[key]: [Block(rate, 0.01) for rate in each] for key, each in rates.items()}
+
+
+def test_a_ratio_is_that_of_blocks_side_by_side() -> None:
+    # The machine was busy in the second round: both sides were slow.
+    found = rounds(local=[10.0, 1.0, 10.0], near=[9.0, 0.95, 9.5])
+    assert ratio(found, NEAR, LOCAL) == pytest.approx(0.95)
+    assert ratio(found, NEAR, ALONE) is None
+
+
+def test_what_was_not_measured_is_not_claimed() -> None:
+    found = report({32: rounds(alone=[20.0], local=[10.0], near=[9.5], plain=[4.0])})
+    said = {(claim["side"], claim["beside"]): claim["holds"] for claim in found["claims"]}
+    assert said == {(NEAR, LOCAL): True, (NEAR, PLAIN.format("uint8")): False}
+    near = next(line for line in found["rates"] if line["side"] == NEAR)
+    assert near["samples_per_s"] == pytest.approx(9.5 * 32)
+    assert near["of_update_alone"] == pytest.approx(0.475)
+
+
+def test_every_claim_is_of_two_sides() -> None:
+    assert all(claim.side != claim.beside for claim in claims())
+    assert len(set(claims())) == len(claims()) == 7
+
+
+def test_a_world_goes_on_as_time_does() -> None:
+    config = load_config(overrides=["replay.capacity=256", "learning.learning_starts=9"])
+    pattern = PatternWorld(config, blueprint(), 256)
+    try:
+        assert pattern.world.frames.newest == 255
+        for seconds in (0.0, 0.5, 0.5, 2.0):
+            pattern.play_until(pattern.began_at + seconds, 60.0)
+            assert pattern.world.frames.newest == 255 + round(60 * seconds)
+    finally:
+        pattern.close()
+
+
+def test_rows_become_a_batch() -> None:
+    rows = PlainReplay(8, blueprint()).sample(5)
+    batch = joined(rows)
+    assert batch.observations.shape == (5, 4, 84, 84)
+    assert batch.actions.tolist() == [row.action for row in rows]
