@@ -264,7 +264,9 @@ class ClusterLearner:
                 now = self._clock.now()
                 if now >= end:
                     return None
-                self._changed.wait(min(end - now, PATIENCE_S / 4))
+                # Whatever comes is told; that somebody is late is not.
+                late = PATIENCE_S / 4 if self._waiting_since is not None else end - now
+                self._changed.wait(min(end - now, late))
             self._waiting_since = None
             assert self._trainer is not None
             ready = sorted(name for name, node in self._nodes.items() if node.queue)
