@@ -265,6 +265,10 @@ class LearningConfig(Section):
     """Precision of the learner's forward and backward pass, over float32 weights; the head, targets
     and losses are float32 in any case. auto: what a short measurement at the start shows to be the
     fastest. float16 scales its loss; most processors compute it hundreds of times more slowly."""
+    placement: Literal["off", "auto"] = "off"
+    """auto: each learner measures the parts of its step, and lets a second core compute some of
+    them, as AP-DRL's program says, where that is faster; in float32 the gradients stay the same to
+    the last bit. For dqn, double-dqn and c51. off: a step runs on one core."""
     gradient_clip: float = Field(10.0, ge=0.0)
     """Largest norm of the gradient, of td3, ddpg and sac that of the actor's and of the critics'
     each; 0: not clipped."""

@@ -21,6 +21,7 @@ from rtagent.learning.beginning import build_network, first_state, publish_if_no
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
 from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
 from rtagent.learning.pace import Pace, importance_exponent
+from rtagent.learning.placing import Placing
 from rtagent.learning.precision import LossScale
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.replay.batch_memory import KERNELS_BYTES, BatchMemory
@@ -32,7 +33,7 @@ from rtagent.learning.shared_update import (
     SharedUpdate,
     loss_scale_of,
 )
-from rtagent.memory.process_metrics import LearnerRecord
+from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
 from rtagent.memory.turns import TurnTaker
 from rtagent.r3.controller import HorizonKeeper
 
@@ -72,6 +73,10 @@ class Learner:
         self._update = SharedUpdate(algorithm, world.learner, world.weights, config.learning)
         self._keeper = HorizonKeeper(world.horizon, config.r3)
         self._memory = BatchMemory(self._measure_batch)
+        self._placing = Placing(
+            self._update, config, context.blueprint, context.clock, self._memory.require_twice,
+            context.beat, context.event,
+        )
         self._replay = Replay(world.frames, world.ledger, config.learning, world.priorities)
         self._turns = TurnTaker(
             world.turns, context.index, context.clock, ring=self._ring,
@@ -105,6 +110,7 @@ class Learner:
                 checkpoints.write_if_due()
         finally:
             self._prefetcher.close()
+            self._placing.close()
         checkpoints.write()
 
     # ---- before the first update
@@ -202,12 +208,15 @@ class Learner:
         try:
             # While the prefetcher is asked for no more than it has.
             self._memory.require(size)
+            self._place(size)
             batch = self._take(size)
             progress = None if batch is None else self._update.refresh()
             if batch is None or progress is None:
                 return False
+            self._placing.begin(size)
             started = clock.now()
             gradient = self._update.compute(batch, progress.updates)
+            self._placing.end(clock.now() - started)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or size == 1:
                 raise
@@ -227,6 +236,12 @@ class Learner:
         if gradient.finite:
             self._replay.update_priorities(batch, gradient.errors)
         return True
+
+    def _place(self, size: int) -> None:
+        """Plan a new batch size, if that is wanted; a plan needs more memory than none."""
+        if self._placing.prepare(size):
+            self._memory.measure(size)
+        self._record.placement = PLACEMENTS.index(self._placing.state)
 
     def _may_update(self) -> bool:
         learning, desired = self._learning, self._context.desired

@@ -25,28 +25,32 @@ LEAST_STEPS = 3
 
 
 class PlacedUpdate:
-    """A plan that is in force in an update until it is taken back.
+    """A plan that can be put in force in an update, and taken back.
 
     Args:
         update: of value learning.
         placement: its plan.
+        core: the second one.
     """
 
-    def __init__(self, update: SharedUpdate, placement: Placement) -> None:
+    def __init__(self, update: SharedUpdate, placement: Placement, core: SecondCore) -> None:
         assert isinstance(update.algorithm, ValueLearning)
         self._algorithm = update.algorithm
-        self._core = SecondCore()
-        runner = PlacedStep(placement, self._core)
-        networks = update.algorithm.network, update.algorithm.target
-        self._layers = [SplitLayers(network, runner) for network in networks]
-        update.algorithm.runner = runner
+        self._runner = PlacedStep(placement, core)
+        self._layers: list[SplitLayers] = []
+
+    def put_in_force(self) -> None:
+        """Run the steps from the next one on as planned."""
+        networks = self._algorithm.network, self._algorithm.target
+        self._layers = [SplitLayers(network, self._runner) for network in networks]
+        self._algorithm.runner = self._runner
 
     def take_back(self) -> None:
-        """Run everything on one core again."""
+        """Run everything on one core again, as without a plan."""
         self._algorithm.runner = InTurn()
         for layers in self._layers:
             layers.restore()
-        self._core.close()
+        self._layers = []
 
 
 @dataclass(frozen=True)
@@ -103,13 +107,13 @@ def measure_placement(
     planned, single = (
         SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
     )
-    placed = [
-        PlacedUpdate(planned, placement), PlacedUpdate(single, place_on_one(placement.profile)),
-    ]
+    core = SecondCore()
+    plans = {planned: placement, single: place_on_one(placement.profile)}
+    for update, plan in plans.items():
+        PlacedUpdate(update, plan, core).put_in_force()
     try:
         return measure_plan(
             planned, single, batch, seconds, clock or MonotonicClock(), on_progress
         )
     finally:
-        for each in placed:
-            each.take_back()
+        core.close()

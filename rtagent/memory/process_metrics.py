@@ -179,8 +179,13 @@ class InferenceRecord(WorkerRecord):
         return found[found["registered_ns"] >= since_ns]
 
 
+PLACEMENTS = ("off", "measuring", "one core", "two cores", "taken back", "failed")
+"""How the parts of a learner's step are placed: not at all; the plan is being made; the plan needs
+one core; two; it was slower than one core, and is not followed; there is none."""
+
+
 class LearnerRecord(WorkerRecord):
-    """Of a learner."""
+    """Of a learner; `placement` is a place in `PLACEMENTS`."""
 
     updates: int
     applied: int
@@ -202,6 +207,7 @@ class LearnerRecord(WorkerRecord):
     precision: int
     loss_scale: float
     overflows: int
+    placement: int
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)

@@ -20,6 +20,7 @@ from rtagent.config import LEARNING_PRECISIONS
 from rtagent.memory.actions import NANO
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
+from rtagent.memory.process_metrics import PLACEMENTS
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
 from rtagent.r3.controller import batch_in_force
@@ -208,6 +209,7 @@ class StatsReader:
             overflows=sum(each.overflows for each in records),
             dropped=sum(each.dropped for each in records),
             turns_expired=self._world.turns.expired,
+            placement=PLACEMENTS[newest.placement],
             evaluation=self._evaluation_figures(),
             checkpoints=sum(each.checkpoints for each in records),
             checkpoint_failures=sum(each.checkpoint_failures for each in records),

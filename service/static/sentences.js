@@ -53,6 +53,12 @@ const SENTENCES = {
   batch_size: (e) => `Batch size ${plain(e.before)} → ${plain(e.after)}: ${decisionReason(e.why, e)}`,
   evaluation: (e) => `Evaluation after ${plain(e.updates)} updates: mean return ${shown(e.mean_return, "fixed2")}, `
     + "greedy and in a paused world",
+  placement: (e) => `${e.source} plans updates of ${e.batch_size} transitions on `
+    + `${e.cores === 1 ? "one core" : "two cores"}: ${shown(e.predicted_ms, "fixed2")} ms, `
+    + `${shown(e.one_core_ms, "fixed2")} ms on one`,
+  placement_failed: (e) => `${e.source} learns without a plan of its updates: ${e.error}`,
+  placement_taken_back: (e) => `${e.source} takes its plan back: one core is faster`,
+  placement_restored: (e) => `${e.source} follows its plan again: two cores are faster`,
   update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}`,
   precision: (e) => `Learners compute in ${e.chosen}, the fastest here for ${plain(e.batch_size)} transitions: `
     + Object.entries(e.ms).map(([name, ms]) => `${name} ${plain(ms)} ms`).join(", "),
@@ -72,7 +78,7 @@ const GRAVE = new Set([
 ]);
 const NOTABLE = new Set([
   "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
-  "engine_unusable", "engine_refused", "engine_failed",
+  "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
 ]);
 
 const MARKED = {

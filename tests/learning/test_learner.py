@@ -16,7 +16,7 @@ from gymnasium import spaces
 from rtagent.clock import Clock, MonotonicClock, VirtualClock
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
-from rtagent.learning import checkpointing, learner
+from rtagent.learning import checkpointing, learner, placing
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network, publish_initial
 from rtagent.learning.pace import CREDIT_TICKS
@@ -28,7 +28,7 @@ from rtagent.memory.control import DesiredState
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState, Progress
-from rtagent.memory.process_metrics import ProcessMetrics
+from rtagent.memory.process_metrics import PLACEMENTS, ProcessMetrics
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
@@ -37,6 +37,7 @@ from rtagent.policy.actor_critic import acting_part
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry import run_record
 from tests.desired import with_changes
+from tests.placement.steps import made_profile
 
 CAPACITY = 1000
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
@@ -202,6 +203,25 @@ def test_it_learns_publishes_and_leaves_a_checkpoint(start: Start, tmp_path: Pat
     assert written.counters == checkpoints.Counters(23, 92, 6)
     assert written.run == {"config": {"run": {"seed": 5}}, "versions": {"torch": "2.6"}}
     assert [kind for kind, _ in run.events] == ["checkpoint"]
+
+
+def test_a_placed_learner_learns_the_same(
+    start: Start, make_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = ("layers.0", "layers.2", "values")
+    profile = made_profile(layers, bfloat16=3.0)
+    monkeypatch.setattr(placing, "usable_cores", lambda: 2)
+    monkeypatch.setattr(placing, "take_profile", lambda *_: profile)
+    monkeypatch.setattr(placing.ProfileCache, "write", lambda *_: None)
+    weights = {}
+    for placement in ("off", "auto"):
+        run = start(folder=placement, precision="float32", placement=placement)
+        run.learn(30)
+        weights[placement] = run.world.learner.current.weights.copy()
+        kinds = [kind for kind, _ in run.events]
+        assert ("placement" in kinds) == (placement == "auto"), run.events
+        assert PLACEMENTS[run.record.placement] in ("off", "two cores", "taken back")
+    assert (weights["off"] == weights["auto"]).all()
 
 
 def test_it_waits_for_data_and_keeps_beating(start: Start) -> None:

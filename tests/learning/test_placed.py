@@ -26,6 +26,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.layers import InTurn
 from rtagent.placement.problem import Placed, Plan
 from rtagent.placement.profile import Profile
+from rtagent.placement.second_core import SecondCore
 from rtagent.placement.step import Placement, place, step_problem
 
 SIZE = 4
@@ -74,7 +75,9 @@ def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[st
     )
     placement = _everything_beside(_profile(config, blueprint))
     assert placement.uses_second
-    placed = PlacedUpdate(planned, placement)
+    core = SecondCore()
+    placed = PlacedUpdate(planned, placement, core)
+    placed.put_in_force()
     for _ in range(3):
         expected, found = plain.step(batch), planned.step(batch)
         assert found.loss == expected.loss
@@ -83,6 +86,7 @@ def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[st
         assert not any(each.grad.requires_grad for each in planned.algorithm.network.parameters())
     assert (planned.state.current.weights == plain.state.current.weights).all()
     placed.take_back()
+    core.close()
     assert isinstance(planned.algorithm, ValueLearning)
     assert isinstance(planned.algorithm.runner, InTurn)
     assert planned.step(batch).loss == plain.step(batch).loss
@@ -122,10 +126,13 @@ def test_a_step_in_the_precision_of_its_plan_is_that_of_the_learner() -> None:
     plain, planned = (
         SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
     )
-    placed = PlacedUpdate(planned, place(_profile(config, blueprint)))
+    core = SecondCore()
+    placed = PlacedUpdate(planned, place(_profile(config, blueprint)), core)
+    placed.put_in_force()
     assert planned.step(batch).loss == plain.step(batch).loss
     assert torch.equal(planned.slope, plain.slope)
     placed.take_back()
+    core.close()
 
 
 def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +142,9 @@ def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatc
     plain, planned = (
         SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
     )
-    placed = PlacedUpdate(planned, _everything_beside(_profile(config, blueprint)))
+    core = SecondCore()
+    placed = PlacedUpdate(planned, _everything_beside(_profile(config, blueprint)), core)
+    placed.put_in_force()
     runner: Any = planned.algorithm.runner  # type: ignore[attr-defined]
     with monkeypatch.context() as patch:
         patch.setattr(type(runner), "inputs", lambda *args: 1 // 0)
@@ -145,6 +154,7 @@ def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatc
     assert planned.step(batch).loss == plain.step(batch).loss
     assert torch.equal(planned.slope, plain.slope)
     placed.take_back()
+    core.close()
 
 
 def test_a_plan_is_measured_beside_that_for_one_core() -> None:

@@ -59,6 +59,14 @@ class BatchMemory:
         self._ask(self._enough_for(size))
         self._admitted = size
 
+    def require_twice(self, size: int) -> None:
+        """Make sure that a second network can compute batches of a size, too.
+
+        Raises:
+            MemoryError: it cannot.
+        """
+        self._ask(2 * self._enough_for(size))
+
     def _known(self, size: int) -> int:
         """The largest size measured that is not above this one; 0 if there is none."""
         return max((known for known in self._measured if known <= size), default=0)

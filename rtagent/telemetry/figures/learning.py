@@ -125,6 +125,11 @@ class Learning:
     turns_expired: Annotated[int, counter(
         "Turns handed on because their learner let them lapse.", 0,
         metric="learning_turns_expired_total")]
+    placement: Annotated[str, Figure(
+        "How the parts of an update are placed, of the learner that applied the newest gradient: "
+        "off; measuring, before there is a plan; one core or two cores, as the plan says; taken "
+        "back, for the plan was slower than one core; failed, and learning goes on without.",
+        "off")]
     evaluation: Evaluation
     checkpoints: Annotated[int, counter(
         "Checkpoints written.", 0, metric="checkpoints_total", names=("Checkpoints",))]

@@ -1,0 +1,152 @@
+"""Plans the steps of a learner while it learns, and takes a plan back that does not pay.
+
+A batch size is profiled when it is first used, by the learner itself: it is the process that gives
+way to everybody else, so acting is not disturbed, and its heartbeat goes on. Whatever goes wrong
+here is told in an event, and the learner goes on without a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rtagent.clock import Clock
+from rtagent.config import Config
+from rtagent.learning.placed import PlacedUpdate
+from rtagent.learning.profiling import profile_key, take_profile, usable_cores
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.blueprint import Blueprint
+from rtagent.placement.profile import ProfileCache
+from rtagent.placement.second_core import SecondCore
+from rtagent.placement.step import Placement, place
+from rtagent.placement.trial import Trial
+
+PROFILE_S = 2.0
+"""How long the profile of a batch size takes, about."""
+MS = 1e3
+
+
+class Placing:
+    """The plans of one learner, by batch size.
+
+    Args:
+        update: whose steps are planned.
+        config: of the run; with learning.placement = "off" nothing is done.
+        blueprint: shapes of the run.
+        clock: of the process.
+        ask: raises `MemoryError` unless a second network can compute a batch of a size, too.
+        beat: called now and then while it measures.
+        event: tells the supervisor.
+    """
+
+    def __init__(
+        self, update: SharedUpdate, config: Config, blueprint: Blueprint, clock: Clock,
+        ask: Callable[[int], None], beat: Callable[[], object], event: Callable[..., Any],
+    ) -> None:
+        self._update, self._config, self._blueprint = update, config, blueprint
+        self._clock, self._ask, self._beat, self._event = clock, ask, beat, event
+        self._wanted = config.learning.placement == "auto"
+        self._core: SecondCore | None = None
+        self._plans: dict[int, tuple[PlacedUpdate, Trial] | None] = {}
+        self._in_force: PlacedUpdate | None = None
+        self._failed: set[int] = set()
+        self._size = 0
+
+    @property
+    def state(self) -> str:
+        """One of `process_metrics.PLACEMENTS`, for the newest batch size."""
+        if not self._wanted:
+            return "off"
+        if self._size in self._failed:
+            return "failed"
+        if self._size not in self._plans:
+            return "measuring"
+        plan = self._plans[self._size]
+        if plan is None:
+            return "one core"
+        return "two cores" if plan[1].planned else "taken back"
+
+    def prepare(self, size: int) -> bool:
+        """Plan a batch size that is new; whether a plan was made, which is in force then."""
+        if not self._wanted or size in self._plans or size in self._failed:
+            return False
+        self._size = size
+        self._put_in_force(None)
+        self._make(size)
+        plan = self._plans.get(size)
+        if plan is None:
+            return False
+        self._put_in_force(plan[0])
+        return True
+
+    def begin(self, size: int) -> None:
+        """Before the gradient of a batch of a size: put in force what is best for it."""
+        if self._wanted:
+            self._size = size
+            plan = self._plans.get(size)
+            self._put_in_force(plan[0] if plan is not None and plan[1].choose() else None)
+
+    def end(self, seconds: float) -> None:
+        """After that gradient: what it took."""
+        plan = self._plans.get(self._size)
+        if plan is None:
+            return
+        placed, trial = plan
+        before = trial.planned
+        trial.note(self._in_force is placed, seconds)
+        if trial.planned != before:
+            kind = "placement_restored" if trial.planned else "placement_taken_back"
+            self._event(kind, batch_size=self._size)
+
+    def close(self) -> None:
+        """Take back what is in force, and end the second thread."""
+        self._put_in_force(None)
+        if self._core is not None:
+            self._core.close()
+            self._core = None
+
+    def _put_in_force(self, placed: PlacedUpdate | None) -> None:
+        if placed is self._in_force:
+            return
+        if self._in_force is not None:
+            self._in_force.take_back()
+        self._in_force = placed
+        if placed is not None:
+            placed.put_in_force()
+
+    def _make(self, size: int) -> None:
+        if usable_cores() < 2:
+            self._plans[size] = None
+            return
+        try:
+            placement = self._plan(size)
+        except Exception as error:
+            # Whatever a network does when its parts are measured, it can learn without a plan.
+            self._failed.add(size)
+            self._event("placement_failed", batch_size=size, error=" ".join(str(error).split()))
+            return
+        self._plans[size] = None
+        if placement.uses_second:
+            self._core = self._core or SecondCore()
+            self._plans[size] = PlacedUpdate(self._update, placement, self._core), Trial()
+        self._event(
+            "placement", batch_size=size, predicted_ms=placement.plan.length_us / MS,
+            one_core_ms=placement.single_us / MS, proven=placement.plan.proven,
+            cores=2 if placement.uses_second else 1,
+        )
+
+    def _plan(self, size: int) -> Placement:
+        self._ask(size)
+        config, cache = self._config, ProfileCache(self._config.state_dir)
+        key = profile_key(config, self._blueprint, size)
+        profile = cache.read(key)
+        if profile is None:
+            profile = take_profile(
+                config, self._blueprint, size, PROFILE_S, self._note_progress, self._clock
+            )
+            cache.write(key, profile)
+        self._beat()
+        return place(profile)
+
+    def _note_progress(self, done: float) -> None:
+        self._beat()

@@ -1,0 +1,62 @@
+"""Whether a plan stays in force: decided by what both ways take, measured in turns.
+
+At first the two ways alternate. Then the faster one is used, and now and then the other one for a
+step, so that a machine that has changed is noticed. It is left only for one that is clearly faster.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+WINDOW = 9
+"""Steps of each way whose median counts."""
+FIRST_STEPS = 2
+"""Of each way, not counted: first calls are slow."""
+LOOK_EVERY = 50
+"""Steps between two of the way that is not used."""
+CLEARLY = 0.98
+"""The other way is taken if it needs less than this share of the time."""
+
+
+class Trial:
+    """Chooses between a plan and doing without, step by step.
+
+    Attributes:
+        planned: whether the plan is in force, but for a step now and then.
+    """
+
+    def __init__(self) -> None:
+        self.planned = True
+        self._steps = 0
+        self._seen = {True: 0, False: 0}
+        self._times: dict[bool, deque[float]] = {
+            way: deque(maxlen=WINDOW) for way in (True, False)
+        }
+
+    @property
+    def decided(self) -> bool:
+        """Whether both ways have been measured often enough."""
+        return all(len(times) == WINDOW for times in self._times.values())
+
+    def choose(self) -> bool:
+        """Whether the next step follows the plan."""
+        self._steps += 1
+        if not self.decided:
+            return self._steps % 2 == 0
+        return self.planned if self._steps % LOOK_EVERY else not self.planned
+
+    def note(self, planned: bool, seconds: float) -> None:
+        """What a step took."""
+        self._seen[planned] += 1
+        if self._seen[planned] <= FIRST_STEPS:
+            return
+        self._times[planned].append(seconds)
+        if not self.decided:
+            return
+        mine, other = (median(self._times[way]) for way in (self.planned, not self.planned))
+        if other < CLEARLY * mine:
+            self.planned = not self.planned
+            # Both are looked at anew before the choice changes again.
+            for times in self._times.values():
+                times.clear()

@@ -1,0 +1,146 @@
+"""Plans of a learner, made while it learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.config_sources import load_config
+from rtagent.evaluation.probe import probe
+from rtagent.learning import placing
+from rtagent.learning.algorithms.value_learning import ValueLearning
+from rtagent.learning.beginning import build_network
+from rtagent.learning.placing import Placing
+from rtagent.learning.profiling import random_batch
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.placement.layers import InTurn
+from rtagent.placement.trial import FIRST_STEPS, WINDOW
+from tests.placement.steps import made_profile
+
+SIZE = 4
+LAYERS = ("layers.0", "layers.2", "values")
+
+
+class Bench:
+    """A learner's plans, with an update that is really made.
+
+    Attributes:
+        profiles: sizes that were measured.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> None:
+        self.config = load_config(None, [
+            "env.id=CartPole-v1", f"run.state_dir={folder}", "learning.placement=auto",
+            "learning.precision=float32", *overrides,
+        ], {})
+        self.blueprint = probe(self.config)
+        self.update = SharedUpdate.private(
+            build_network(self.config, self.blueprint), self.config.learning
+        )
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.profiles: list[int] = []
+        self.beside = 1.0
+        self.error: Exception | None = None
+        monkeypatch.setattr(placing, "take_profile", self._profile)
+        monkeypatch.setattr(placing, "usable_cores", lambda: 2)
+        self.placing = Placing(
+            self.update, self.config, self.blueprint, VirtualClock(), self._ask, lambda: None,
+            lambda kind, **details: self.events.append((kind, details)),
+        )
+
+    def _ask(self, size: int) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _profile(self, config: Any, blueprint: Any, size: int, *_: Any) -> Any:
+        self.profiles.append(size)
+        return made_profile(LAYERS, bfloat16=3.0, beside=self.beside)
+
+    def learn(self, steps: int, planned_s: float, plain_s: float, size: int = SIZE) -> None:
+        """Updates that take so long, by the clock, with the plan and without."""
+        batch = random_batch(self.blueprint, size, 0)
+        for _ in range(steps):
+            self.placing.prepare(size)
+            self.placing.begin(size)
+            self.update.step(batch)
+            self.placing.end(plain_s if self.plain else planned_s)
+
+    @property
+    def plain(self) -> bool:
+        algorithm = self.update.algorithm
+        assert isinstance(algorithm, ValueLearning)
+        return isinstance(algorithm.runner, InTurn)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    made.placing.close()
+    assert made.plain
+
+
+def test_a_plan_is_made_once_for_a_batch_size_and_kept(bench: Bench) -> None:
+    assert bench.placing.state == "measuring"
+    bench.learn(5, 0.5, 1.0)
+    bench.learn(5, 0.5, 1.0, size=8)
+    bench.learn(5, 0.5, 1.0)
+    assert bench.profiles == [SIZE, 8]
+    assert [kind for kind, _ in bench.events] == ["placement", "placement"]
+    assert bench.events[0][1]["cores"] == 2
+    assert bench.placing.state == "two cores"
+    bench.placing.close()
+    again = Placing(
+        bench.update, bench.config, bench.blueprint, VirtualClock(), lambda size: None,
+        lambda: None, lambda kind, **details: None,
+    )
+    assert again.prepare(SIZE)
+    assert bench.profiles == [SIZE, 8], "a later learner finds the profile"
+    again.close()
+
+
+def test_a_plan_that_is_slower_is_taken_back(bench: Bench) -> None:
+    bench.learn(2 * (WINDOW + FIRST_STEPS) + 2, planned_s=1.2, plain_s=1.0)
+    assert bench.placing.state == "taken back"
+    assert bench.events[-1] == ("placement_taken_back", {"batch_size": SIZE})
+
+
+def test_a_plan_for_one_core_is_no_plan(bench: Bench) -> None:
+    bench.beside = 10.0
+    bench.learn(3, 1.0, 1.0)
+    assert bench.placing.state == "one core"
+    assert bench.plain
+
+
+@pytest.mark.parametrize("error", [MemoryError("refused"), RuntimeError("a network that\nfails")])
+def test_learning_goes_on_without_a_profile(bench: Bench, error: Exception) -> None:
+    bench.error = error
+    bench.learn(3, 1.0, 1.0)
+    assert bench.placing.state == "failed"
+    assert bench.events == [
+        ("placement_failed", {"batch_size": SIZE, "error": " ".join(str(error).split())})
+    ]
+    assert bench.plain
+    assert bench.update.state.progress.updates == 3
+
+
+def test_one_core_alone_is_not_measured(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "usable_cores", lambda: 1)
+    bench.learn(3, 1.0, 1.0)
+    assert not bench.profiles
+    assert bench.placing.state == "one core"
+
+
+def test_nothing_is_measured_unless_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = Bench(tmp_path, monkeypatch, "learning.placement=off")
+    off.learn(3, 1.0, 1.0)
+    assert off.placing.state == "off"
+    assert not off.events
+    off.placing.close()

@@ -1,0 +1,64 @@
+"""The choice between a plan and doing without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rtagent.placement.trial import FIRST_STEPS, LOOK_EVERY, WINDOW, Trial
+
+
+def run(trial: Trial, steps: int, seconds: Callable[[bool, int], float]) -> list[bool]:
+    """The ways that were chosen."""
+    chosen = []
+    for step in range(steps):
+        way = trial.choose()
+        trial.note(way, seconds(way, step))
+        chosen.append(way)
+    return chosen
+
+
+def test_both_ways_are_measured_in_turns_first() -> None:
+    chosen = run(Trial(), 2 * (WINDOW + FIRST_STEPS), lambda way, step: 1.0)
+    assert chosen == [False, True] * (WINDOW + FIRST_STEPS)
+
+
+def test_a_faster_plan_stays_and_is_looked_at_again() -> None:
+    trial = Trial()
+    chosen = run(trial, 1000, lambda way, step: 0.6 if way else 1.0)
+    assert trial.planned
+    later = chosen[200:]
+    assert later.count(False) == len(later) // LOOK_EVERY
+
+
+def test_a_slower_plan_is_taken_back() -> None:
+    trial = Trial()
+    chosen = run(trial, 1000, lambda way, step: 1.1 if way else 1.0)
+    assert not trial.planned
+    assert chosen[200:].count(True) <= 800 // LOOK_EVERY
+
+
+def test_first_steps_do_not_count() -> None:
+    trial = Trial()
+    run(trial, 300, lambda way, step: 100.0 if way and step < 2 * FIRST_STEPS
+        else (0.9 if way else 1.0))
+    assert trial.planned
+
+
+def test_a_plan_comes_back_when_the_machine_has_changed() -> None:
+    trial = Trial()
+    run(trial, 200, lambda way, step: 1.1 if way else 1.0)
+    assert not trial.planned
+    run(trial, 2000, lambda way, step: 0.5 if way else 1.0)
+    assert trial.planned
+
+
+def test_a_difference_within_the_noise_changes_nothing() -> None:
+    trial = Trial()
+    run(trial, 500, lambda way, step: 1.0 + 0.01 * way)
+    assert trial.planned
+
+
+def test_a_single_slow_step_changes_nothing() -> None:
+    trial = Trial()
+    run(trial, 500, lambda way, step: 50.0 if step == 300 else (0.8 if way else 1.0))
+    assert trial.planned
