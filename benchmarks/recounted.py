@@ -32,6 +32,7 @@ NOT_RECOUNTED = {
     "inference.workers[].weights_version": "the action that tells it may have been overwritten",
     "learning.workers[].update_ms": OWN,
     "learning.precision": OWN,
+    "learning.placement": OWN,
     "learning.turns_expired": "a learner that lost its turn leaves no trace",
     "replay.limit": "the supervisor decides it",
     "r3.replay_memory_bytes": "the supervisor decides it, where there is a budget",
