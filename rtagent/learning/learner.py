@@ -19,7 +19,13 @@ from rtagent.learning import state as states
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
-from rtagent.learning.out_of_memory import ask_for, is_out_of_memory, measure_peak, release
+from rtagent.learning.out_of_memory import (
+    ask_for,
+    is_out_of_memory,
+    keep_freed_memory,
+    measure_peak,
+    release,
+)
 from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.placing import Placing
 from rtagent.learning.precision import LossScale
@@ -46,6 +52,8 @@ MARK_EVERY_S = 0.25
 """Seconds between two notes of how many gradients were applied, for the rate of updates."""
 LEASE_UPDATES = 4
 """A turn's lease lasts at least as long as this many of its holder's updates."""
+SHRUNK = 4
+"""Memory is given back when batches are less than this part of what they were; R3 swings by 2."""
 STREAM = 0x74643321
 """Keeps the noise of target actions apart from the choice of transitions."""
 
@@ -54,6 +62,7 @@ def run(context: WorkerContext[LearnerRecord]) -> None:
     """The body of a learner process; returns when it is told to stop."""
     publish_if_nobody_has(context)
     context.set_idle_priority()
+    keep_freed_memory()
     Learner(context).run()
 
 
@@ -85,6 +94,7 @@ class Learner:
         )
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._bad_burst = False
+        self._largest_batch = 0
         self._marked_at = -math.inf
 
     @property
@@ -206,6 +216,7 @@ class Learner:
             return False
         size, clock = self._keeper.batch_size(self._context.desired), self._context.clock
         try:
+            self._release_after(size)
             # While the prefetcher is asked for no more than it has.
             self._memory.require(size)
             self._place(size)
@@ -294,6 +305,13 @@ class Learner:
                 "update_skipped", loss=repr(gradient.loss), gradient_norm=repr(gradient.norm),
                 updates=gradient.updates,
             )
+
+    def _release_after(self, size: int) -> None:
+        """Give back what larger batches have left, if this one is far smaller."""
+        if SHRUNK * size < self._largest_batch:
+            release()
+            self._largest_batch = size
+        self._largest_batch = max(size, self._largest_batch)
 
     def _recover_memory(self, size: int) -> None:
         """Give back what can be given, and go on with half the batch."""

@@ -175,6 +175,11 @@ def make_world(
         arena.close()
 
 
+@pytest.fixture(autouse=True)
+def _this_process_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner, "keep_freed_memory", lambda: None)
+
+
 @pytest.fixture
 def start(make_world: Any, write_row: Any, tmp_path: Path) -> Start:
     """A run after some ticks of play; keyword arguments are learning settings."""
@@ -393,6 +398,17 @@ def test_overflows_of_float16_are_counted_apart_and_the_scale_is_kept(start: Sta
     assert not run.told("update_skipped")
     later = start(ticks=0, resume=run.newest, precision="float16").learn(0)
     assert later.world.learner.progress == run.world.learner.progress
+
+
+def test_what_large_batches_leave_is_given_back_after_they_have_shrunk(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = start().begin()
+    at: list[int] = []
+    for size in (64, 32, 64, 16, 15, 32, 7, 8, 1):
+        monkeypatch.setattr(learner, "release", lambda size=size: at.append(size))
+        one._release_after(size)
+    assert at == [15, 7, 1]
 
 
 def test_a_long_pause_saves_up_few_updates(start: Start) -> None:

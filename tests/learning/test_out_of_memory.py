@@ -115,6 +115,33 @@ def test_release_gives_back_what_malloc_keeps() -> None:
     assert full - resident() > SIZE // 2
 
 
+def faults_of_large_tensors(pipe: Connection) -> None:
+    """Page faults of using 40 MiB again and again, before and after; memory that is given back."""
+
+    def faults() -> int:
+        for _ in range(3):
+            torch.ones(10 * MIB)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(4):
+            torch.ones(10 * MIB)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    before = faults()
+    out_of_memory.keep_freed_memory()
+    after, kept = faults(), resident()
+    release()
+    pipe.send((before, after, kept - resident()))
+
+
+@pytest.mark.process
+def test_memory_that_is_kept_costs_no_page_faults_and_can_be_given_back(
+    answer_of: Callable[..., Any],
+) -> None:
+    before, after, given_back = answer_of(faults_of_large_tensors)
+    assert before > 100 * max(after, 1)
+    assert given_back > 35 * MIB
+
+
 @pytest.mark.parametrize("may_reset", [True, False])
 def test_peak_of_a_call_that_gives_everything_back(
     may_reset: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
