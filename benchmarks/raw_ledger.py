@@ -23,11 +23,13 @@ ROW = np.dtype(
     [
         ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
         ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
-        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("crc", "<u4"), ("action", "<i4"),
-    ]
+        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f8"),
+        ("crc", "<u4"), ("action", "<i4"),
+    ],
+    align=True,
 )
 """A row of a world with discrete actions."""
-SUMMED = slice(56)
+SUMMED = slice(64)
 """The bytes of a row that its checksum covers, before the action."""
 WINDOW_S = 60.0
 KEPT_S = 70.0
@@ -102,7 +104,7 @@ class Ledger:
 
 def _checksum(row: np.void) -> int:
     content = row.tobytes()
-    return zlib.crc32(content[SUMMED] + content[60:64])
+    return zlib.crc32(content[SUMMED] + content[68:72])
 
 
 class Recount:

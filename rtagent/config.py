@@ -27,7 +27,9 @@ MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
 
 Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
 Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
-LearningAlgorithm = Literal["auto", "dqn", "double-dqn", "c51", "td3", "ddpg", "sac"]
+LearningAlgorithm = Literal[
+    "auto", "dqn", "double-dqn", "c51", "ppo", "a2c", "td3", "ddpg", "sac"
+]
 Precision = Literal["float32", "bfloat16", "float16"]
 LEARNING_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 LearningOrder = Literal["round-robin", "first-come"]
@@ -129,8 +131,8 @@ class PolicyConfig(Section):
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
     """Exploration rate at update 0. Discrete actions: how often a random one is taken. Continuous
     ones: at 1 they are uniformly random, below 1 the rate is the standard deviation of the noise on
-    them, in units of half their range; sac draws from its policy instead, and at 0 takes the mean.
-    """
+    them, in units of half their range. sac, ppo and a2c draw from their policies instead, and at 0
+    take the mean or the likeliest action."""
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
     """Exploration rate at the end."""
     epsilon_steps: int = Field(2000, ge=1)
@@ -174,8 +176,8 @@ class LearningConfig(Section):
     """How the policy improves from what really happened."""
 
     algorithm: LearningAlgorithm = "auto"
-    """dqn, double-dqn or c51 for discrete actions, td3, ddpg or sac for continuous ones; auto: dqn
-    or td3."""
+    """dqn, double-dqn, c51, ppo or a2c for discrete actions, td3, ddpg or sac for continuous ones;
+    auto: dqn or td3."""
     dueling: bool = False
     """Separate heads for the state's value and the actions' advantages."""
     where: Literal["here", "cluster"] = "here"
@@ -243,6 +245,17 @@ class LearningConfig(Section):
     target_entropy: float | None = None
     """sac: wanted entropy of the policy, in nats, of actions scaled to [-1, 1]. If it is not set,
     minus the number of an action's components."""
+    rollout: int = Field(512, ge=2, le=1_000_000)
+    """ppo, a2c: decisions of a stretch; each stretch is new, and learned from in order."""
+    epochs: int = Field(4, ge=1, le=1000)
+    """ppo: how many times a stretch is gone through, in batches of batch_size; a2c makes one update
+    of all its decisions."""
+    clip: float = Field(0.2, gt=0.0, lt=1.0)
+    """ppo: how far the probability of an action may move in one stretch, relatively."""
+    trace: float = Field(0.95, ge=0.0, le=1.0)
+    """ppo, a2c: lambda, per decision; 0: advantages look one decision ahead, 1: to the end."""
+    entropy: float = Field(0.01, ge=0.0)
+    """ppo, a2c: what a unit of the policy's entropy counts in the loss."""
     learning_starts: int = Field(1000, ge=1)
     """Ticks in the replay before the first update."""
     demonstrations: Path | None = None
@@ -270,8 +283,8 @@ class LearningConfig(Section):
     them, as AP-DRL's program says, where that is faster; in float32 the gradients stay the same to
     the last bit. For dqn, double-dqn and c51. off: a step runs on one core."""
     gradient_clip: float = Field(10.0, ge=0.0)
-    """Largest norm of the gradient, of td3, ddpg and sac that of the actor's and of the critics'
-    each; 0: not clipped."""
+    """Largest norm of the gradient, that of the actor's and of the critics' or values' each; 0:
+    not clipped."""
     publish_every: int = Field(10, ge=1)
     """Updates between two publications of the weights."""
     updates_per_tick: float = Field(
@@ -449,6 +462,7 @@ class Config(Section):
             raise ValueError("learning.v_min must be below learning.v_max")
         self._check_engine()
         self._check_cluster()
+        self._check_on_policy()
         r3, batch = self.r3, learning.batch_size
         for name in ("deadline_s", "data_budget"):
             if r3.mode != "off" and getattr(r3, name) is None:
@@ -490,6 +504,28 @@ class Config(Section):
             raise ValueError(
                 f"r3.mode = {self.r3.mode!r} does not fit learning.where = 'cluster', which needs "
                 "'off'"
+            )
+
+    def _check_on_policy(self) -> None:
+        learning = self.learning
+        if learning.algorithm not in ("ppo", "a2c"):
+            return
+        for name, given, needed in (
+            ("learning.where", learning.where, "here"),
+            ("learning.prioritized", learning.prioritized, False),
+            ("learning.demonstrations", learning.demonstrations, None),
+            ("r3.mode", self.r3.mode, "off"),
+        ):
+            if given != needed:
+                raise ValueError(
+                    f"{name} = {given!r} does not fit learning.algorithm = "
+                    f"{learning.algorithm!r}, which learns from what its policy has just done; "
+                    f"use {needed!r}"
+                )
+        if learning.processes > 1:
+            raise ValueError(
+                f"learning.processes = {learning.processes} does not fit learning.algorithm = "
+                f"{learning.algorithm!r}: all learners would learn from the same decisions; use 1"
             )
 
     @property

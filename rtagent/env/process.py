@@ -105,6 +105,7 @@ class TickLoop:
             weights_version=-1 if deposit is None else deposit.version, episode=episode.number,
             worker=choice.worker, source=choice.source, action=action,
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
+            log_probability=0.0 if deposit is None else deposit.log_probability,
         )
         # Whoever waits for the next frame wakes up accordingly.
         self._record.behind_ns = self._now_ns() - self._schedule.due_ns(tick)

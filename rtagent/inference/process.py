@@ -81,6 +81,7 @@ class Driver:
             head_of(config.learning, blueprint.action_space),
         )
         self._answer = np.zeros(self._explorer.outputs, np.float32)
+        self._log_probability = 0.0
         self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
@@ -219,6 +220,7 @@ class Driver:
         self._idle_s = 0.0
         self._answer = self._policy.values(self._observation)
         self._action = self._select(self._answer, number)
+        self._log_probability = self._explorer.log_probability
         self._pad(start)
         end = self._clock.now()
         self._latency = end - start
@@ -265,6 +267,7 @@ class Driver:
         return Deposited(
             worker=self._context.index, frame=frame, tick=tick, action=self._action,
             version=self._weights.version, registered_at=self._clock.now(),
+            log_probability=self._log_probability,
         )
 
     def _account(self, item: Deposited) -> None:

@@ -16,9 +16,11 @@ import torch
 
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig
 from rtagent.learning import state as states
+from rtagent.learning.algorithms.policy_gradient import PolicyGradient
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
+from rtagent.learning.on_policy import OnPolicyBatches
 from rtagent.learning.out_of_memory import (
     ask_for,
     is_out_of_memory,
@@ -33,6 +35,7 @@ from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.replay.batch_memory import KERNELS_BYTES, BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import Replay
+from rtagent.learning.replay.rollouts import Rollouts, Stretch
 from rtagent.learning.shared_update import (
     STALEST_IN_ROUNDS,
     Gradient,
@@ -138,9 +141,21 @@ class Learner:
         self._record.samples_consumed = progress.samples
         note_version(context)
 
-    def _new_prefetcher(self) -> Prefetcher:
+    def _new_prefetcher(self) -> Prefetcher | OnPolicyBatches:
         rng = np.random.default_rng(self._seeds())
+        algorithm, world = self._update.algorithm, self._context.world
+        if isinstance(algorithm, PolicyGradient):
+            rollouts = Rollouts(world.frames, world.ledger, self._learning)
+            count = self._learning.rollout
+            return OnPolicyBatches(rollouts, algorithm, self._prepare, count, rng)
         return Prefetcher(self._replay, rng, self._learning.prefetch)
+
+    def _prepare(self, stretch: Stretch) -> Batch:
+        """Advantages by the newest weights."""
+        algorithm = self._update.algorithm
+        assert isinstance(algorithm, PolicyGradient)
+        self._update.refresh()
+        return algorithm.prepare(stretch)
 
     def _generator(self) -> torch.Generator:
         """Of what the algorithm draws; learners that drew the same would learn less."""

@@ -33,7 +33,7 @@ LATE_TICKS = 64
 """How far back a late action is looked for."""
 
 _STAMP = struct.Struct("<q")
-_BODY = struct.Struct("<qqi")
+_BODY = struct.Struct("<qqif")
 VERSION_BITS = 0x7FFFFFFF
 """What slots and ledger keep of a version: a thousand publications a second take 25 days."""
 _CRC = struct.Struct("<I")
@@ -90,7 +90,10 @@ class ActionSlots:
 
     def encode(self, item: Deposited) -> bytes:
         """What a slot holds behind its stamp."""
-        body = _BODY.pack(item.frame, round(item.registered_at * NANO), item.version & VERSION_BITS)
+        body = _BODY.pack(
+            item.frame, round(item.registered_at * NANO), item.version & VERSION_BITS,
+            item.log_probability,
+        )
         action = np.asarray(item.action, self._action_dtype).tobytes()
         crc = zlib.crc32(_STAMP.pack(item.tick) + body + action)
         return body + _CRC.pack(crc) + action
@@ -142,16 +145,18 @@ class ActionSlots:
         (stamp,), (crc,) = _STAMP.unpack_from(raw), _CRC.unpack_from(raw, len(stamped))
         if stamp != tick or zlib.crc32(action, zlib.crc32(stamped)) != crc:
             return None
-        frame, registered_ns, version = _BODY.unpack_from(stamped, _STAMP.size)
+        frame, registered_ns, version, log_probability = _BODY.unpack_from(stamped, _STAMP.size)
         values: npt.NDArray[Any] = np.frombuffer(action, self._action_dtype)
         value = values.reshape(self._action_shape) if self._action_shape else int(values[0])
-        return Deposited(worker, frame, tick, value, version, registered_ns / NANO)
+        return Deposited(
+            worker, frame, tick, value, version, registered_ns / NANO, log_probability
+        )
 
 
 def _slot_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     action = (np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape)
     fields = [
         ("tick", "<i8"), ("frame", "<i8"), ("registered_ns", "<i8"), ("version", "<i4"),
-        ("crc", "<u4"), ("action", *action),
+        ("log_probability", "<f4"), ("crc", "<u4"), ("action", *action),
     ]
     return np.dtype(fields, align=True)

@@ -38,7 +38,8 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     monotonic), `registered_ns` (when the action was registered; 0 for the default behaviour),
     `lateness_ns` (against the due time), `reward`, `weights_version` (-1 where no weights made the
     action), `episode`, `worker` (-1 where no worker computed it), `source` (`Source`), `flags`
-    (`TERMINATED`, `TRUNCATED`), `crc`, `action`.
+    (`TERMINATED`, `TRUNCATED`), `log_probability` (of the action, by the policy that drew it; 0
+    where nothing was drawn), `crc`, `action`.
 
     No weights and no worker means the default behaviour if `source` says so, and a demonstration
     if `source` is `AGENT`.
@@ -47,14 +48,15 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     fields = [
         ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
         ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
-        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("crc", "<u4"), ("action", *action),
+        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f8"),
+        ("crc", "<u4"), ("action", *action),
     ]
     return np.dtype(fields, align=True)
 
 
 _OWN = frozenset({"tick", "flags", "crc", "action"})
 _STAMP = struct.Struct("<q")
-_BODY = struct.Struct("<qqqqfiihBB")
+_BODY = struct.Struct("<qqqqfiihBBd")
 _CRC = struct.Struct("<I")
 _INTEGER = struct.Struct("<i")
 
@@ -89,12 +91,12 @@ class Ledger(StampedRing):
     def write(
         self, tick: int, *, observed: int, time_ns: int, registered_ns: int, lateness_ns: int,
         reward: float, weights_version: int, episode: int, worker: int, source: Source, flags: int,
-        action: Any,
+        action: Any, log_probability: float = 0.0,
     ) -> None:
         """Write the row of one tick. Only the environment process."""
         body = _BODY.pack(
             observed, time_ns, registered_ns, lateness_ns, reward, weights_version, episode,
-            worker, source, flags,
+            worker, source, flags, log_probability,
         )
         action_bytes = self._action_bytes(action)
         crc = zlib.crc32(_STAMP.pack(tick) + body + action_bytes)

@@ -14,7 +14,14 @@ from gymnasium import spaces
 from rtagent.config import PolicyConfig
 from rtagent.memory.array_buffer import Floats
 from rtagent.policy import exploration
-from rtagent.policy.heads import LOG_STD_MAX, LOG_STD_MIN, PLAIN, GaussianHead, OutputHead
+from rtagent.policy.heads import (
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    PLAIN,
+    GaussianHead,
+    OutputHead,
+    PolicyHead,
+)
 
 
 class Explorer(ABC):
@@ -24,7 +31,14 @@ class Explorer(ABC):
         outputs: length of an answer.
         seed: of the run.
         policy: how long a draw is held.
+
+    Attributes:
+        outputs: length of an answer.
+        log_probability: logarithm of the probability with which a policy that gives its actions
+            probabilities drew the last action; 0 of other policies.
     """
+
+    log_probability = 0.0
 
     def __init__(self, outputs: int, seed: int, policy: PolicyConfig) -> None:
         self.outputs = outputs
@@ -125,6 +139,31 @@ class GaussianExplorer(ContinuousExplorer):
         return self._within(self._low + shares * (self._high - self._low))
 
 
+class CategoricalExplorer(Explorer):
+    """Actions drawn from a policy's probabilities, anew on every tick; at rate 0 the likeliest.
+
+    A draw that is held for several ticks would depend on what it has led to, and a policy that
+    learns from its own actions must know their probabilities.
+    """
+
+    _drawn: float | None = None
+
+    def decide(self, tick: int, rate: float) -> None:
+        self._drawn = exploration.uniform(self._seed, tick) if rate > 0.0 else None
+
+    def action(self, answer: Floats) -> int:
+        if self._drawn is None:
+            self.log_probability = 0.0
+            return int(answer.argmax())
+        logits = answer.astype(np.float64) - float(answer.max())
+        logarithms = logits - np.log(np.exp(logits).sum())
+        reached = np.cumsum(np.exp(logarithms))
+        # The sum of all may fall short of 1 by rounding.
+        action = min(int(np.searchsorted(reached, self._drawn, side="right")), self.outputs - 1)
+        self.log_probability = float(logarithms[action])
+        return action
+
+
 def explorer_for(
     space: spaces.Space[Any], seed: int, policy: PolicyConfig, head: OutputHead = PLAIN
 ) -> Explorer:
@@ -142,6 +181,8 @@ def explorer_for(
     if isinstance(space, spaces.Box):
         return ContinuousExplorer(space, seed, policy)
     assert isinstance(space, spaces.Discrete)
+    if isinstance(head, PolicyHead):
+        return CategoricalExplorer(int(space.n), seed, policy)
     return DiscreteExplorer(int(space.n), seed, policy)
 
 

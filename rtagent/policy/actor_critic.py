@@ -1,4 +1,4 @@
-"""What learners train: the acting network, and beside an actor its critics.
+"""What learners train: the acting network, and beside an actor its critics or its value.
 
 An actor says what to do, one critic or two say what that is worth. Only the actor is published. It
 comes first in the flat order of the whole, so that what acts is the beginning of the learners'
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.policy import networks
 from rtagent.policy.architectures import HIDDEN
-from rtagent.policy.heads import FEATURES, ActionHead, Bounds, GaussianHead
+from rtagent.policy.heads import FEATURES, ActionHead, Bounds, GaussianHead, PolicyHead
 
 MIXING_HIDDEN = 256
 """Units of a critic's hidden layers behind the features of an image."""
@@ -116,6 +116,19 @@ class ActorCritic(nn.Module):
         return self.critics.values(self.critics.features(observations), actions)
 
 
+class ActorValue(nn.Module):
+    """A policy over discrete actions, and the value that it is compared with; the policy first.
+
+    Attributes:
+        actor: from observations to logits, (B, actions).
+        value: from observations to values, (B, 1); nothing of it is shared with the actor.
+    """
+
+    def __init__(self, actor: nn.Module, value: nn.Module) -> None:
+        super().__init__()
+        self.actor, self.value = actor, value
+
+
 def build_learned(
     policy: PolicyConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
     learning: LearningConfig,
@@ -130,13 +143,17 @@ def build_learned(
         learning: algorithm and head.
 
     Returns:
-        For discrete actions the acting network itself, otherwise an `ActorCritic`.
+        For values of discrete actions the acting network itself, for a policy over them an
+        `ActorValue`, otherwise an `ActorCritic`.
 
     Raises:
         UserError: as `networks.build` and `networks.head_of`.
     """
     head = networks.head_of(learning, action_space)
     acting = networks.build(policy, observation_space, action_space, head)
+    if isinstance(head, PolicyHead):
+        named = policy.model_copy(update={"factory": None})
+        return ActorValue(acting, networks.build(named, observation_space, spaces.Discrete(1)))
     if not isinstance(head, ActionHead):
         return acting
     bounds = Bounds(head.low, head.high)
@@ -147,7 +164,7 @@ def build_learned(
 
 def acting_part(learned: nn.Module) -> nn.Module:
     """The part that acts of what learners train."""
-    return learned.actor if isinstance(learned, ActorCritic) else learned
+    return learned.actor if isinstance(learned, (ActorCritic, ActorValue)) else learned
 
 
 def _critics(

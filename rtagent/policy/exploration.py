@@ -55,6 +55,12 @@ def explores(seed: int, tick: int, hold_ticks: int, epsilon: float, actions: int
     return (_mix((first + _GOLDEN) & _MASK) * actions) >> 64
 
 
+def uniform(seed: int, tick: int) -> float:
+    """A number in [0, 1) for each tick, independent of those of other ticks."""
+    mixed = _mix((_mix(seed & _MASK) + tick * _GOLDEN) & _MASK)
+    return (mixed >> (64 - _MANTISSA)) / (1 << _MANTISSA)
+
+
 def quantile(value: float) -> float:
     """The share of a standard normal distribution that lies below a value."""
     return _NORMAL.cdf(value)

@@ -80,6 +80,27 @@ PLAIN = Head()
 
 
 @dataclass(frozen=True)
+class PolicyHead(Head):
+    """The last layer of a policy over discrete actions: the logits of their probabilities.
+
+    Attributes:
+        algorithm: that trains it.
+    """
+
+    algorithm: str = "ppo"
+
+    def layer(self, features: int, actions: int) -> nn.Module:
+        last = nn.Linear(features, actions)
+        # At first all actions are about equally probable.
+        nn.init.orthogonal_(last.weight, 0.01)
+        nn.init.zeros_(last.bias)
+        return last
+
+    def describe(self) -> str:
+        return f", {self.algorithm}"
+
+
+@dataclass(frozen=True)
 class ActionHead:
     """The last layer of an actor: the action itself, squashed into its bounds.
 

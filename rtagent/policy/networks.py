@@ -29,6 +29,7 @@ from rtagent.policy.heads import (
     GaussianHead,
     Head,
     OutputHead,
+    PolicyHead,
     SquashedMean,
     Support,
     expected_values,
@@ -48,7 +49,7 @@ def resolved_name(policy: PolicyConfig, observation_space: spaces.Space[Any]) ->
 
 def resolved_algorithm(
     learning: LearningConfig, action_space: spaces.Space[Any]
-) -> Literal["dqn", "double-dqn", "c51", "td3", "ddpg", "sac"]:
+) -> Literal["dqn", "double-dqn", "c51", "ppo", "a2c", "td3", "ddpg", "sac"]:
     """The algorithm that the configuration means for these actions.
 
     Raises:
@@ -59,11 +60,11 @@ def resolved_algorithm(
         if wanted in ("td3", "ddpg", "sac"):
             raise UserError(
                 f"learning.algorithm = {wanted!r} learns continuous actions, and these are "
-                f"{_line(action_space)}; use auto, dqn, double-dqn or c51"
+                f"{_line(action_space)}; use auto, dqn, double-dqn, c51, ppo or a2c"
             )
         return "dqn" if wanted == "auto" else wanted
     _check_box(action_space)
-    if wanted in ("dqn", "double-dqn", "c51"):
+    if wanted in ("dqn", "double-dqn", "c51", "ppo", "a2c"):
         raise UserError(
             f"learning.algorithm = {wanted!r} learns Discrete actions, and these are "
             f"{_line(action_space)}; use auto, td3, ddpg or sac"
@@ -85,7 +86,7 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
         UserError: the algorithm, the kind of head or a margin is not one for these actions.
     """
     algorithm = resolved_algorithm(learning, action_space)
-    if algorithm not in ("td3", "ddpg", "sac"):
+    if algorithm in ("dqn", "double-dqn", "c51"):
         return Head(learning.dueling, support_of(learning))
     if learning.dueling:
         raise UserError(
@@ -97,6 +98,8 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
             f"learning.demonstration_margin = {learning.demonstration_margin:g}: {algorithm} "
             "learns no value for each action; set learning.demonstration_margin = 0"
         )
+    if algorithm in ("ppo", "a2c"):
+        return PolicyHead(algorithm=algorithm)
     assert isinstance(action_space, spaces.Box)
     low, high = (tuple(map(float, side)) for side in (action_space.low, action_space.high))
     if algorithm == "sac":

@@ -43,6 +43,8 @@ class Deposited:
         action: whatever the environment executes.
         version: version of the weights it was computed with.
         registered_at: seconds on the drivers' clock.
+        log_probability: logarithm of the probability with which its policy drew it; 0 of a policy
+            that draws nothing.
     """
 
     worker: int
@@ -51,6 +53,7 @@ class Deposited:
     action: Any
     version: int
     registered_at: float
+    log_probability: float = 0.0
 
 
 class Lookup(Protocol):

@@ -125,7 +125,7 @@ class Run:
 
     def deposit(self, tick: int, action: int = 1, frame: int | None = None) -> None:
         seen = tick - 1 if frame is None else frame
-        self.memory.actions.deposit(Deposited(3, seen, tick, action, 42, tick / 8))
+        self.memory.actions.deposit(Deposited(3, seen, tick, action, 42, tick / 8, -tick / 4))
 
     def rows(self) -> Any:
         ledger = self.memory.ledger
@@ -178,6 +178,7 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     run.check_rows(
         action=run.world.received, source=[AGENT, REUSED, AGENT, REUSED, AGENT],
         observed=[-1, 0, 0, 1, 1], worker=[3] * 5, weights_version=[42] * 5,
+        log_probability=[0.0, -0.5, -0.5, -1.0, -1.0],
         registered_ns=[round(t / 8 * NANO) for t in (0, 2, 2, 4, 4)],
         reward=[0.0, 0.5, 1.0, 1.5, 2.0], crc=[checksum(row) for row in run.rows()],
     )

@@ -259,6 +259,23 @@ def test_action_is_deposited(bench: Bench) -> None:
     assert sample["latency_ns"] / NANO == pytest.approx(TAU_S, rel=0.01)
 
 
+def test_a_policy_s_probability_travels_with_its_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.context.config = Config(learning=LearningConfig(algorithm="ppo"))
+    bench.policy.answers = np.log(np.float32([0.2, 0.7, 0.1]))
+    said = {}
+    for frame in range(12):
+        bench.show(frame)
+        # A look ahead draws another action, which is not the one that is deposited.
+        bench.follow(Infer(frame), WaitFrame(frame + 1), Deposit(frame + 1, frame))
+        bench.stopping = False
+        (found,) = bench.slots.at(frame + 1)
+        said[found.action] = found.log_probability
+    assert len(said) > 1
+    for action, value in said.items():
+        assert value == pytest.approx(np.log([0.2, 0.7, 0.1][action]), abs=1e-5)
+
+
 def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     box = gymnasium.spaces.Box(np.float32([-1.0, 0.0, -9.0]), np.float32([1.0, 0.5, 9.0]))
     bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")

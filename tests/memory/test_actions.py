@@ -21,7 +21,10 @@ Shared = Callable[[int], memoryview]
 
 def deposit(tick: int, worker: int = 0, frame: int | None = None, action: int = 1) -> Deposited:
     seen = tick - 5 if frame is None else frame
-    return Deposited(worker, seen, tick, action, version=tick + 1, registered_at=tick / 8)
+    return Deposited(
+        worker, seen, tick, action, version=tick + 1, registered_at=tick / 8,
+        log_probability=-tick / 16,
+    )
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def values(tick: int, **changes: Any) -> dict[str, Any]:
         "worker": tick % 256,
         "source": Source(tick % 3),
         "flags": 0,
+        "log_probability": -tick / 8,
         "action": tick % 3,
     } | changes
 

@@ -70,7 +70,7 @@ def add(world: World, number: int) -> None:
 
 def test_bytes_of_a_tick() -> None:
     with laid_out(1000) as memory:
-        assert memory.bytes_per_tick == 84 * 84 + 2 * 8 + 64
+        assert memory.bytes_per_tick == 84 * 84 + 2 * 8 + 72
 
 
 def test_a_cluster_has_a_document_of_its_own() -> None:

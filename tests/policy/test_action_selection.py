@@ -9,7 +9,7 @@ from gymnasium import spaces
 from rtagent.config import PolicyConfig
 from rtagent.policy.action_selection import explorer_for, greedy_action
 from rtagent.policy.exploration import explores, smooth_noise
-from rtagent.policy.heads import GaussianHead
+from rtagent.policy.heads import GaussianHead, PolicyHead
 
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 POLICY = PolicyConfig(exploration_hold_ticks=4)
@@ -112,6 +112,40 @@ def test_a_random_actor_at_rate_0_and_at_rate_1() -> None:
     explorer.decide(5, 0.5)
     action = explorer.action(answer)
     assert BOX.contains(action)
+
+
+POLICY_HEAD = PolicyHead()
+
+
+def test_a_policy_s_actions_have_its_probabilities_and_say_them() -> None:
+    explorer = explorer_for(spaces.Discrete(3), 5, POLICY, POLICY_HEAD)
+    answer = np.log(np.float32([0.1, 0.6, 0.3])) + 40.0
+    drawn, said = [], []
+    for tick in range(6000):
+        explorer.decide(tick, 0.01 if tick % 2 else 1.0)
+        drawn.append(explorer.action(answer))
+        said.append(explorer.log_probability)
+    counts = np.bincount(drawn, minlength=3)
+    np.testing.assert_allclose(counts / 6000, [0.1, 0.6, 0.3], atol=0.02)
+    np.testing.assert_allclose(np.exp(said), np.array([0.1, 0.6, 0.3])[drawn], rtol=1e-4)
+    # Neighbouring ticks are independent, however long other policies hold a draw.
+    same = np.mean(np.diff(drawn) == 0)
+    assert same == pytest.approx(0.1**2 + 0.6**2 + 0.3**2, abs=0.03)
+
+
+def test_a_policy_at_rate_0_takes_the_likeliest_action() -> None:
+    explorer = explorer_for(spaces.Discrete(3), 5, POLICY, POLICY_HEAD)
+    for tick in range(20):
+        explorer.decide(tick, 0.0)
+        assert explorer.action(np.float32([1.0, 3.0, 2.9])) == 1
+        assert explorer.log_probability == 0.0
+
+
+def test_an_action_without_any_probability_is_never_drawn() -> None:
+    explorer = explorer_for(spaces.Discrete(3), 5, POLICY, POLICY_HEAD)
+    for tick in range(500):
+        explorer.decide(tick, 0.5)
+        assert explorer.action(np.float32([-900.0, 0.0, -900.0])) == 1
 
 
 def test_greedy_actions() -> None:

@@ -19,6 +19,7 @@ from rtagent.policy.heads import (
     Dueling,
     GaussianHead,
     Head,
+    PolicyHead,
     Support,
     Tanh,
     expected_values,
@@ -50,6 +51,17 @@ def test_continuous_actions_have_an_actor(algorithm: Any) -> None:
     assert describe(PolicyConfig(width=3), VECTORS, head) == "mlp k=3, td3"
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
+def test_a_policy_has_logits_that_begin_alike(algorithm: Any) -> None:
+    head = head_of(LearningConfig(algorithm=algorithm), ACTIONS)
+    assert head == PolicyHead(algorithm=algorithm)
+    assert describe(PolicyConfig(), VECTORS, head) == f"mlp k=1, {algorithm}"
+    acting = ActingPolicy(PolicyConfig(), VECTORS, ACTIONS, head)
+    answer = acting.values(np.ones((1, 5), np.float32))
+    assert answer.shape == (6,)
+    assert np.abs(answer).max() < 0.1
+
+
 def test_the_other_actors_have_heads_of_their_own() -> None:
     ddpg, sac = (head_of(LearningConfig(algorithm=each), BOX) for each in ("ddpg", "sac"))
     assert ddpg == ActionHead((-1.0, 0.0), (1.0, 8.0), "ddpg", critics=1)
@@ -77,6 +89,8 @@ def test_a_random_actor_says_means_and_deviations_and_acts_greedily_by_the_means
         ({"algorithm": "dqn"}, BOX, r"'dqn' learns Discrete actions.*Box.*td3, ddpg or sac"),
         ({"algorithm": "c51"}, BOX, "'c51' learns Discrete actions"),
         ({"algorithm": "td3"}, ACTIONS, r"'td3' learns continuous actions.*Discrete\(6\)"),
+        ({"algorithm": "ppo"}, BOX, "'ppo' learns Discrete actions"),
+        ({"algorithm": "ppo", "dueling": True}, ACTIONS, "ppo learns no value for each action"),
         ({"algorithm": "sac"}, ACTIONS, r"'sac' learns continuous actions"),
         ({"dueling": True}, BOX, "set learning.dueling = false"),
         ({"algorithm": "ddpg", "dueling": True}, BOX, "ddpg learns no value for each action"),

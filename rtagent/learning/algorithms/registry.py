@@ -6,16 +6,19 @@ import torch
 from torch import nn
 
 from rtagent.config import LearningConfig
+from rtagent.learning.algorithms.a2c import A2C
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.ddpg import DDPG
+from rtagent.learning.algorithms.ppo import PPO
 from rtagent.learning.algorithms.sac import SAC
 from rtagent.learning.algorithms.td3 import TD3
 from rtagent.learning.algorithms.value_learning import ValueLearning
-from rtagent.policy.actor_critic import ActorCritic
+from rtagent.policy.actor_critic import ActorCritic, ActorValue
 
 ACTOR_CRITICS: dict[str, type[TD3 | DDPG | SAC]] = {
     "auto": TD3, "td3": TD3, "ddpg": DDPG, "sac": SAC,
 }
+POLICY_GRADIENTS: dict[str, type[PPO | A2C]] = {"ppo": PPO, "a2c": A2C}
 
 
 def algorithm_for(
@@ -28,6 +31,8 @@ def algorithm_for(
         learning: of the run.
         generator: of what the algorithm draws. If None, torch's own.
     """
+    if isinstance(network, ActorValue):
+        return POLICY_GRADIENTS[learning.algorithm](network, learning)
     if isinstance(network, ActorCritic):
         return ACTOR_CRITICS[learning.algorithm](network, learning, generator)
     return ValueLearning(network, learning)

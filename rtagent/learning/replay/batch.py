@@ -36,6 +36,10 @@ class Batch:
         weights: (B,) float32, importance weights; 1 if all transitions are equally probable.
         frames: (B,) the newest frame of each state: which transitions these are.
         demonstrated: (B,) bool, whose actions are demonstrations; or (1,) for all.
+        log_probabilities: (B,) float32 of the actions by the policy before its updates; this and
+            what follows are for algorithms that learn from what the policy has just done.
+        advantages: (B,) float32.
+        targets: (B,) float32 of the values.
     """
 
     observations: Tensor
@@ -47,6 +51,9 @@ class Batch:
     weights: Tensor
     frames: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     demonstrated: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.bool))
+    log_probabilities: Tensor = field(default_factory=lambda: torch.zeros(1))
+    advantages: Tensor = field(default_factory=lambda: torch.zeros(1))
+    targets: Tensor = field(default_factory=lambda: torch.zeros(1))
 
 
 def empty_batch(blueprint: Blueprint, count: int) -> Batch:

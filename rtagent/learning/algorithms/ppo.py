@@ -1,0 +1,52 @@
+"""PPO (Schulman et al., Proximal Policy Optimization Algorithms, arXiv 1707.06347).
+
+Each stretch is learned from several times. How far the policy may go from the one that the learner
+had before is limited by clipping; how far that one is from the policy that acted is corrected by
+V-trace. So the age of the acting weights does not eat up the room for the update.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rtagent.learning.algorithms.policy_gradient import PolicyGradient
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.replay.look_up import Ints
+from rtagent.learning.replay.rollouts import Stretch
+
+
+class PPO(PolicyGradient):
+    """Gradients of PPO, see `PolicyGradient`."""
+
+    def prepare(self, stretch: Stretch) -> Batch:
+        batch = super().prepare(stretch)
+        advantages = batch.advantages - batch.advantages.mean()
+        spread = advantages.std(correction=0)
+        batch.advantages.copy_(advantages / (spread + 1e-8))
+        return batch
+
+    def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
+        parts = max(1, count // batch_size)
+        epochs = range(self._learning.epochs)
+        return [part for _ in epochs for part in np.array_split(rng.permutation(count), parts)]
+
+    def _policy_loss(self, log_probabilities: Tensor, batch: Batch) -> Tensor:
+        return clipped_loss(
+            log_probabilities, batch.log_probabilities, batch.advantages, self._learning.clip
+        )
+
+
+def clipped_loss(new: Tensor, old: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    """-mean(min(r A, clip(r, 1 - epsilon, 1 + epsilon) A)), r = pi/pi_old (their Eq. 7).
+
+    Args:
+        new: (B,) log pi(a|s).
+        old: (B,) log pi_old(a|s), without gradient.
+        advantages: (B,) A.
+        clip: epsilon.
+    """
+    ratios = (new - old).exp()
+    limited = ratios.clamp(1.0 - clip, 1.0 + clip)
+    return -torch.minimum(ratios * advantages, limited * advantages).mean()

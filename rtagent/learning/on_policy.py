@@ -1,0 +1,65 @@
+"""The prefetcher's place, for algorithms that learn from what the policy has just done."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+
+from rtagent.learning.algorithms.policy_gradient import PolicyGradient
+from rtagent.learning.replay.batch import Batch
+from rtagent.learning.replay.look_up import Ints
+from rtagent.learning.replay.rollouts import Rollouts, Stretch
+
+
+class OnPolicyBatches:
+    """Cuts stretches into the batches of their updates.
+
+    Args:
+        rollouts: used by nobody else.
+        algorithm: says which decisions each update is for.
+        prepare: brings the algorithm up to date, and lets it prepare a stretch.
+        count: decisions of a stretch.
+        rng: source of randomness.
+    """
+
+    def __init__(
+        self, rollouts: Rollouts, algorithm: PolicyGradient, prepare: Callable[[Stretch], Batch],
+        count: int, rng: np.random.Generator,
+    ) -> None:
+        self._rollouts, self._algorithm, self._prepare = rollouts, algorithm, prepare
+        self._count, self._rng = count, rng
+        self._whole: Batch | None = None
+        self._parts: deque[Ints] = deque()
+
+    def take(self, count: int, timeout: float, beta: float = 1.0) -> Batch | None:
+        """The next batch, of about so many transitions; None until the next stretch is there.
+
+        Time limit and importance weights are the prefetcher's; there is nothing to wait for here.
+        """
+        if not self._parts:
+            self._rollouts.refresh()
+            stretch = self._rollouts.newest(self._count)
+            if stretch is None:
+                return None
+            self._whole = self._prepare(stretch)
+            self._parts.extend(self._algorithm.updates_of(self._count, count, self._rng))
+        assert self._whole is not None
+        return part_of(self._whole, self._parts.popleft())
+
+    def close(self) -> None:
+        """Nothing runs in the background."""
+
+
+def part_of(batch: Batch, positions: Ints) -> Batch:
+    """Some transitions of a batch, copied."""
+    chosen, count = torch.from_numpy(positions), len(batch.actions)
+    parts = {
+        field.name: value[chosen]
+        for field in fields(batch)
+        if isinstance(value := getattr(batch, field.name), torch.Tensor) and len(value) == count
+    }
+    return replace(batch, frames=batch.frames[positions], **parts)

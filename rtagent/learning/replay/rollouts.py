@@ -1,0 +1,101 @@
+"""Stretches of the ledger, for algorithms that learn from what the policy has just done.
+
+A stretch is the newest `count` decisions whose successors are known, none of which was in a stretch
+before. What came between two stretches while the learner was busy is left out: it is older than
+what is there. Demonstrations are not the policy's decisions, and end a chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rtagent.config import LearningConfig
+from rtagent.learning.replay.batch import Batch, BatchBuffer
+from rtagent.learning.replay.transitions import DecisionIndex
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import Ledger, Rows
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Decisions in the order in which they were executed.
+
+    Attributes:
+        batch: the T transitions, from each decision to the next.
+        log_probabilities: (T,) float32, of the actions by the policy that acted.
+        continues: (T,) bool, whether a transition leads to the state of the next one.
+    """
+
+    batch: Batch
+    log_probabilities: Tensor
+    continues: Tensor
+
+
+class Rollouts:
+    """Reads the ledger from its newest row on.
+
+    Args:
+        frames: the shared frames.
+        ledger: the shared rows.
+        learning: discount.
+    """
+
+    def __init__(self, frames: FrameRing, ledger: Ledger, learning: LearningConfig) -> None:
+        self._ring, self._ledger = frames, ledger
+        # One decision for each transition, whatever it is that counts.
+        self._index = DecisionIndex(
+            frames.capacity, ledger.dtype["action"], learning.gamma, 1,
+            discount=learning.discount,
+        )
+        self._buffer = BatchBuffer(frames, self._index)
+        self._next_tick = max(0, ledger.newest + 1)
+        self._probabilities: dict[int, float] = {}
+        self._learned = 0
+
+    def refresh(self) -> None:
+        """Take in new rows of the ledger."""
+        start = max(self._next_tick, self._ledger.oldest)
+        stop = min(self._ledger.newest, self._ring.newest) + 1
+        if start < stop:
+            rows = self._ledger.read(start, stop)
+            self._index.feed(rows)
+            self._note(rows)
+            self._next_tick = stop
+
+    def newest(self, count: int) -> Stretch | None:
+        """The next stretch, valid until the next call; None as long as there is none."""
+        _, end = self._index.span
+        if end - self._learned < count:
+            return None
+        self._learned = end
+        serials = np.arange(end - count, end)
+        found = self._index.get(serials)
+        shift = self._buffer.choose(serials)
+        lost = self._buffer.copy(shift if shift <= self._ring.stack else 0)
+        known = [self._probabilities.get(int(frame)) for frame in found.frame]
+        self._forget(int(found.frame[-1]))
+        if len(lost) or found.demonstrated.any() or None in known:
+            return None
+        continues = np.zeros(count, np.bool_)
+        continues[:-1] = (found.next_frame[:-1] == found.frame[1:]) & ~found.terminal[:-1]
+        return Stretch(
+            self._buffer.batch(None), torch.tensor(known, dtype=torch.float32),
+            torch.from_numpy(continues),
+        )
+
+    def _note(self, rows: Rows) -> None:
+        """Keep the probabilities of the actions that were computed from each frame."""
+        acted = rows[rows["observed"] >= 0]
+        for frame, value in zip(
+            acted["observed"].tolist(), acted["log_probability"].tolist(), strict=True
+        ):
+            # A decision begins at the first row that executes it.
+            self._probabilities.setdefault(frame, value)
+
+    def _forget(self, frame: int) -> None:
+        kept = self._probabilities.items()
+        self._probabilities = {each: value for each, value in kept if each > frame}

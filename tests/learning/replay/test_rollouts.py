@@ -1,0 +1,178 @@
+"""Stretches of the ledger: the newest decisions, in order, each once, with their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.config import LearningConfig
+from rtagent.learning.on_policy import OnPolicyBatches, part_of
+from rtagent.learning.replay.rollouts import Rollouts, Stretch
+from rtagent.memory.ledger import TERMINATED, TRUNCATED
+from rtagent.staggering.arbiter import Source
+
+GAMMA = 0.9
+
+
+class Rings:
+    """A ledger and frames that are written by hand.
+
+    Attributes:
+        rollouts: what reads them.
+    """
+
+    def __init__(self, blueprint: Any, make_rings: Any, write_row: Any) -> None:
+        self.frames, self.ledger = make_rings(blueprint, 512)
+        self._write = write_row
+        self.tick, self.episode, self.start = 0, 0, 0
+        self.rollouts = self.opened()
+
+    def opened(self) -> Rollouts:
+        return Rollouts(self.frames, self.ledger, LearningConfig(gamma=GAMMA, n_step=8))
+
+    def add(self, *, flags: int = 0, acted: bool = True, **values: Any) -> None:
+        """One tick, which executes what was computed from the frame before, or nothing."""
+        tick = self.tick
+        usual = {
+            "observed": tick - 1, "action": tick % 4, "log_probability": -tick / 64.0,
+            "reward": 1.0, "source": Source.AGENT,
+        }
+        if not acted:
+            usual |= {"observed": -1, "log_probability": 0.0, "source": Source.DEFAULT}
+        self._write(self.ledger, tick, **{
+            **usual, "flags": flags, "episode": self.episode, **values
+        })
+        self.frames.publish(tick, np.full(3, tick, np.float32), self.start)
+        self.tick += 1
+        if flags:
+            self.episode += 1
+            self.start = self.tick
+
+    def stretch(self, count: int) -> Stretch | None:
+        self.rollouts.refresh()
+        return self.rollouts.newest(count)
+
+
+@pytest.fixture
+def rings(make_blueprint: Any, make_rings: Any, write_row: Callable[..., None]) -> Rings:
+    return Rings(make_blueprint(), make_rings, write_row)
+
+
+def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:
+    for _ in range(12):
+        rings.add()
+    found = rings.stretch(5)
+    assert found is not None
+    # The decision on frame 10 is not finished: its successor is not known.
+    assert found.batch.frames.tolist() == [5, 6, 7, 8, 9]
+    assert found.batch.observations[:, 0, 0].tolist() == [5, 6, 7, 8, 9]
+    assert found.batch.actions.tolist() == [2, 3, 0, 1, 2]
+    np.testing.assert_allclose(found.log_probabilities, [-k / 64 for k in range(6, 11)])
+    assert found.continues.tolist() == [True] * 4 + [False]
+    np.testing.assert_allclose(found.batch.discounts, GAMMA)
+
+
+def test_no_decision_comes_twice_and_what_is_too_old_never(rings: Rings) -> None:
+    for _ in range(12):
+        rings.add()
+    assert rings.stretch(5) is not None
+    assert rings.stretch(1) is None
+    for _ in range(20):
+        rings.add()
+    found = rings.stretch(5)
+    assert found is not None
+    assert found.batch.frames.tolist() == [25, 26, 27, 28, 29]
+    assert rings.stretch(1) is None
+
+
+def test_a_new_reader_begins_with_what_is_new(rings: Rings) -> None:
+    for _ in range(12):
+        rings.add()
+    rings.rollouts = rings.opened()
+    assert rings.stretch(1) is None
+
+
+def test_default_actions_belong_to_the_decision_before(rings: Rings) -> None:
+    for acted in (True, True, False, False, True, True, True):
+        rings.add(acted=acted)
+    found = rings.stretch(3)
+    assert found is not None
+    assert found.batch.frames.tolist() == [0, 3, 4]
+    np.testing.assert_allclose(found.batch.rewards, [1 + GAMMA + GAMMA**2, 1, 1], rtol=1e-6)
+    np.testing.assert_allclose(found.batch.discounts, [GAMMA**3, GAMMA, GAMMA], rtol=1e-6)
+    assert found.continues.tolist() == [True, True, False]
+
+
+def test_an_action_executed_twice_is_one_decision(rings: Rings) -> None:
+    rings.add()
+    rings.add(observed=1 - 1, source=Source.REUSED, log_probability=-0.25)
+    rings.add(observed=0, log_probability=-0.25)
+    rings.add()
+    rings.add()
+    found = rings.stretch(2)
+    assert found is not None
+    assert found.batch.frames.tolist() == [0, 2]
+    np.testing.assert_allclose(found.log_probabilities, [-0.25, -3 / 64])
+
+
+@pytest.mark.parametrize("flag", [TERMINATED, TRUNCATED])
+def test_a_chain_ends_with_its_episode(rings: Rings, flag: int) -> None:
+    for tick in range(10):
+        rings.add(flags=flag if tick == 4 else 0)
+    found = rings.stretch(7)
+    assert found is not None
+    # Frame 4 was seen by nobody: the next episode begins with frame 5.
+    assert found.batch.frames.tolist() == [0, 1, 2, 3, 5, 6, 7]
+    assert found.continues.tolist() == [True, True, True, False, True, True, False]
+    assert found.batch.terminals.tolist() == [False] * 3 + [flag == TERMINATED] + [False] * 3
+
+
+def test_demonstrations_are_not_the_policy_s(rings: Rings) -> None:
+    for tick in range(6):
+        rings.add(worker=-1 if tick == 3 else 0)
+    assert rings.stretch(4) is None
+
+
+class EachTwice:
+    """An algorithm that goes through a stretch twice."""
+
+    def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Any]:
+        return [np.arange(count)[k::2] for k in (0, 1, 0, 1)]
+
+
+def test_a_stretch_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
+    prepared = []
+
+    def prepare(stretch: Stretch) -> Any:
+        prepared.append(stretch)
+        return stretch.batch
+
+    algorithm: Any = EachTwice()
+    batches = OnPolicyBatches(rings.rollouts, algorithm, prepare, 4, np.random.default_rng(0))
+    assert batches.take(2, 0.0) is None
+    for _ in range(6):
+        rings.add()
+    frames = []
+    while (batch := batches.take(2, 0.0)) is not None:
+        frames.append(batch.frames.tolist())
+        assert batch.observations[:, 0, 0].tolist() == frames[-1]
+        # What is one for all stays one for all.
+        assert batch.advantages.shape == (1,)
+    assert frames == [[0, 2], [1, 3]] * 2
+    assert len(prepared) == 1
+    batches.close()
+
+
+def test_parts_are_copies(rings: Rings) -> None:
+    for _ in range(6):
+        rings.add()
+    found = rings.stretch(4)
+    assert found is not None
+    part = part_of(found.batch, np.array([2, 0]))
+    found.batch.observations.zero_()
+    assert part.observations[:, 0, 0].tolist() == [2.0, 0.0]
+    assert isinstance(part.rewards, torch.Tensor)
