@@ -1,8 +1,9 @@
 """OpenVINO: float32, bfloat16 where the processor has it, and int8 with ranges that are measured.
 
 In int8 each weight is one of 255 steps of its output channel's range, and what enters a layer one
-of 256 steps of the range that it had on recent frames. The last layer stays in float32: actions
-often differ by less than a step.
+of 256 steps of the range that it had on recent frames. The last layer is left out, for actions
+often differ by less than a step. What is left over is computed in bfloat16 where the processor has
+that; answers are float32.
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ class OpenVino:
         import openvino
 
         self._core = openvino.Core()
+        self._bfloat16 = "BF16" in self._core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
 
     def precisions(self) -> tuple[Precision, ...]:
         """int8 and float32 always; bfloat16 if the processor has instructions for it."""
-        can = self._core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
-        return ("int8", "bfloat16", "float32") if "BF16" in can else ("int8", "float32")
+        return ("int8", "bfloat16", "float32") if self._bfloat16 else ("int8", "float32")
+
+    def compile(self, model: Any, precision: Precision) -> Any:
+        """Compile a model, its int8 layers marked."""
+        return self._core.compile_model(model, DEVICE, self._settings(precision))
 
     def template(self, network: Traceable) -> OpenVinoTemplate:
         """Translate a network, see `Engine`."""
@@ -61,37 +66,50 @@ class OpenVino:
             raise Unsupported(_reason(error)) from error
         if len(model.inputs) != len(example):
             raise Unsupported("some weights have no part in the answer")
-        return OpenVinoTemplate(self._core, model, network)
+        return OpenVinoTemplate(self, model, network)
 
     def open(self, model: Bytes, precision: Precision) -> Answer:
         """Make a model ready, see `Engine`."""
         import openvino
 
         blob = openvino.Tensor(model, shared_memory=True)
-        compiled = self._core.import_model(blob, DEVICE, settings(precision))
+        compiled = self._core.import_model(blob, DEVICE, self._settings(precision))
         request = compiled.create_infer_request()
+        # Bound once: to hand arrays over anew takes longer than a small network.
+        entering, leaving = _array(compiled.input(0)), _array(compiled.output(0))
+        request.set_input_tensor(openvino.Tensor(entering, shared_memory=True))
+        request.set_output_tensor(openvino.Tensor(leaving, shared_memory=True))
 
         def answer(
             observation: npt.NDArray[Any], held: Bytes = model
         ) -> npt.NDArray[np.float32]:
             # The compiled model reads weights out of the bytes that it was made from.
-            outputs = request.infer([observation[None]], share_inputs=True, share_outputs=True)
-            return np.array(outputs[0][0], np.float32)
+            entering[0] = observation
+            request.infer()
+            return np.array(leaving[0], np.float32)
 
         return answer
+
+    def _settings(self, precision: Precision) -> dict[str, Any]:
+        """One thread, and what is not marked as int8 in the least precision that is allowed."""
+        low = self._bfloat16 and precision != "float32"
+        return {
+            "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False, "INFERENCE_PRECISION_HINT": "bf16" if low else "f32",
+        }
 
 
 class OpenVinoTemplate:
     """A network whose weights are inputs.
 
     Args:
-        core: of OpenVINO.
+        engine: compiles it.
         model: from observation and weights to the answer.
         network: that it was made from.
     """
 
-    def __init__(self, core: Any, model: Any, network: Traceable) -> None:
-        self._core, self._model, self._network = core, model, network
+    def __init__(self, engine: OpenVino, model: Any, network: Traceable) -> None:
+        self._engine, self._model, self._network = engine, model, network
 
     def convert(self, values: Floats, precision: Precision, observations: Observations) -> Bytes:
         """A compiled model, see `Template`."""
@@ -101,7 +119,7 @@ class OpenVinoTemplate:
             low, high = self._ranges(model, layers, observations[:CALIBRATION_FRAMES])
             for layer, least, most in zip(layers, low, high, strict=True):
                 quantize(layer, least, most)
-        compiled = self._core.compile_model(model, DEVICE, settings(precision))
+        compiled = self._engine.compile(model, precision)
         return np.frombuffer(compiled.export_model().getvalue(), np.uint8).copy()
 
     def _filled(self, values: Floats) -> Any:
@@ -126,7 +144,7 @@ class OpenVinoTemplate:
 
         inputs = [layer.input_value(0) for layer in layers]
         probe = openvino.Model(inputs, model.get_parameters(), "ranges")
-        request = self._core.compile_model(probe, DEVICE, settings("float32"))
+        request = self._engine.compile(probe, "float32")
         low, high = [0.0] * len(layers), [0.0] * len(layers)
         for observation in observations:
             entered = request([observation[None]])
@@ -134,15 +152,6 @@ class OpenVinoTemplate:
                 low[index] = min(low[index], float(entered[index].min()))
                 high[index] = max(high[index], float(entered[index].max()))
         return low, high
-
-
-def settings(precision: Precision) -> dict[str, Any]:
-    """How a model is compiled: one thread, and what int8 leaves over in float32."""
-    return {
-        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,
-        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32",
-    }
 
 
 def inner_layers(model: Any) -> list[Any]:
@@ -168,6 +177,11 @@ def quantize(layer: Any, low: float, high: float) -> None:
     span = np.maximum(np.abs(weights).max(axis=axes, keepdims=True), 1e-9).astype(np.float32)
     rounded = opset13.fake_quantize(constant.output(0), -span, span, -span, span, WEIGHT_LEVELS)
     layer.input(1).replace_source_output(rounded.output(0))
+
+
+def _array(port: Any) -> npt.NDArray[Any]:
+    """An array for what enters or leaves a model."""
+    return np.zeros(tuple(port.shape), port.element_type.to_dtype())
 
 
 def _is_layer(node: Any) -> bool:
