@@ -274,12 +274,15 @@ class Exchange:
         self, method: str, arguments: tuple[Any, ...], now: float, takes_s: float = 0.0
     ) -> None:
         """Make a call, unless it was made a moment ago and may yet be answered."""
+        session = None if self._welcome is None else self._welcome.session
+        if any((call.method, call.session) == (method, session) for call in self._calls.values()):
+            # Not lost, but worked on: a learner that has just been started has much to load.
+            return
         asked = self._asked.get(method)
         if asked is not None and now - asked < takes_s + self._patience_s:
             return
         # What is learned is copied only now: it is large.
         said = tuple(each() if callable(each) else each for each in arguments)
-        session = None if self._welcome is None else self._welcome.session
         self._call(_Call(method, said, session), sum(map(_size, said)) or SMALL_BYTES, now)
         # A state is large, and may take a slow link longer than anybody waits.
         self._asked[method] = self._up.free_at

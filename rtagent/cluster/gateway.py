@@ -88,7 +88,7 @@ def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
     while not context.stopping:
         context.beat()
         try:
-            ray_session.connect(settings.address)
+            ray_session.connect(settings.address, waiting=context.beat)
             return ray_session.find_learner(settings.name, folder)
         except UserError as error:
             reason = str(error)
@@ -96,7 +96,8 @@ def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
             ray_session.disconnect()
         if reason != known:
             context.event("cluster_unreached", reason=reason)
-            known = reason
+            # Something has changed, and may soon be right.
+            known, pause_s = reason, FIRST_PAUSE_S
         again = clock.now() + pause_s
         while clock.now() < again and not context.stopping:
             _note_unreached(context, reason)

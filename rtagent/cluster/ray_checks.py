@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ INSTALL = "needs Ray: pip install 'rtagent[cluster]'"
 TOKEN = "RAY_AUTH_TOKEN, or the file ~/.ray/auth_token"
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How a client of HTTP/2 begins (RFC 9113, Sec. 3.4): gRPC, and so Ray, speaks it."""
+STDERR = 2
 FRAME_TYPE, SETTINGS = 3, 4
 """The byte of a frame that says its type; the type that a server must begin with."""
 
@@ -79,11 +81,13 @@ def look(address: str) -> Cluster:
         raise UserError(f"no token for the Ray cluster at {address}: put that of its head into "
                         f"{TOKEN}")
     try:
-        client = core.GcsClient(address=address)
-        if theirs := usage.get_cluster_metadata(client):
+        with _silence():
+            client = core.GcsClient(address=address)
+            theirs = usage.get_cluster_metadata(client)
+            alive = messages.GcsNodeInfo.GcsNodeState.ALIVE
+            found = client.get_all_node_info(timeout=ANSWER_S, state_filter=alive)
+        if theirs:
             check_versions(address, theirs, utils.check_version_info)
-        alive = messages.GcsNodeInfo.GcsNodeState.ALIVE
-        found = client.get_all_node_info(timeout=ANSWER_S, state_filter=alive)
     except ray.exceptions.AuthenticationError as error:
         raise UserError(f"the Ray cluster at {address} refuses the token: put that of its head "
                         f"into {TOKEN}") from error
@@ -114,6 +118,19 @@ def check_versions(
             f"{theirs['python_version']}, this machine Ray {metadata.version('ray')} and Python "
             f"{platform.python_version()}: install the same of both on every machine"
         ) from error
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep Ray's core from writing to stderr what it raises as well."""
+    kept = os.dup(STDERR)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), STDERR)
+        yield
+    finally:
+        os.dup2(kept, STDERR)
+        os.close(kept)
 
 
 def _inner() -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,15 @@ CALLS_AT_ONCE = 1000
 OBJECT_STORE_BYTES = 256 << 20
 STATUS_S, FIRST_STATUS_S = 10.0, 120.0
 """How long the learner may take to answer, and how long at first: it has much to load."""
-NODE_S = 40.0
-"""How long a node of a cluster may take to start."""
+NODE_S, LOOK_EVERY_S = 120.0, 0.5
+"""How long a node of a cluster may take to start; time between two looks at whether it has."""
 LOOPBACK = "127.0.0.1"
 
 
-def connect(address: str | None, resources: dict[str, float] | None = None) -> None:
+def connect(
+    address: str | None, resources: dict[str, float] | None = None,
+    waiting: Callable[[], None] = lambda: None,
+) -> None:
     """Join a cluster. Where no node of it runs on this machine, one is started: Ray wants one for
     every process that joins.
 
@@ -44,6 +47,7 @@ def connect(address: str | None, resources: dict[str, float] | None = None) -> N
         address: `host:port` of its head; None: a Ray of this machine alone is started.
         resources: that this machine brings with it. With an address, a node of the cluster is
             started here for them; a Ray of this machine alone has one learner by default.
+        waiting: called now and then while a node is being started.
 
     Raises:
         UserError: there is no Ray, or nobody answers; one line that says what to do.
@@ -52,7 +56,7 @@ def connect(address: str | None, resources: dict[str, float] | None = None) -> N
     if ray.is_initialized():
         return
     if address is not None and (not look(address).here or resources):
-        _start_node(address, resources or {})
+        _start_node(address, resources or {}, waiting)
     handlers = _handlers()
     options: dict[str, Any] = {
         "namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR",
@@ -157,16 +161,17 @@ class LearnerHandle(Remote):
         """What the learner says of itself.
 
         Raises:
-            LostError: nor will it answer, as what was joined is gone.
+            LostError: what was joined is gone. The learner may answer for a while; Ray ends this
+                process when it has been without the head of the cluster for a minute.
             UserError: it does not answer.
         """
+        self._watch.check()
         try:
             asked = self._actor.status.remote()
             found: dict[str, Any] = self._ray.get(asked, timeout=self._patience_s)
             self._patience_s = STATUS_S
             return found
         except self._ray.exceptions.RayError as error:
-            self._watch.check()
             raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
 
     def _result(self, reference: Any) -> Any:
@@ -221,7 +226,9 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _start_node(address: str, resources: dict[str, float]) -> None:
+def _start_node(
+    address: str, resources: dict[str, float], waiting: Callable[[], None]
+) -> None:
     """Start a node of the cluster on this machine, which ends with this process.
 
     Raises:
@@ -235,14 +242,21 @@ def _start_node(address: str, resources: dict[str, float]) -> None:
     if not resources:
         # It only carries calls.
         command += ["--num-cpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=NODE_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UserError(f"no node is there for {address} after {NODE_S:.0f} s") from error
-    if done.returncode:
-        said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    ) as starting:
+        end = time.monotonic() + NODE_S
+        while True:
+            try:
+                output, _ = starting.communicate(timeout=LOOK_EVERY_S)
+                break
+            except subprocess.TimeoutExpired:
+                waiting()
+            if time.monotonic() > end:
+                starting.kill()
+    if starting.returncode:
+        said = [line.strip() for line in output.splitlines() if line.strip()]
         why = said[-1] if said else "for no reason that it tells"
         raise UserError(f"no node can be started for {address}: {why}")
 

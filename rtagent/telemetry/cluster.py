@@ -31,7 +31,9 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
     if not document:
         reason = "the gateway has not begun"
     elif now - document["at"] > SILENT_S:
-        connected, since, reason = False, document["at"], "the gateway does not answer"
+        if connected:
+            # One that is cut already may be busy with joining anew.
+            connected, since, reason = False, document["at"], "the gateway does not answer"
         document = {**document, **dict.fromkeys(OF_A_MOMENT)}
     emulated = document.get("emulated")
     in_flight = document.get("batches_in_flight")

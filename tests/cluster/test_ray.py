@@ -1,181 +1,201 @@
-"""A real daemon that learns through a real Ray on this machine; its processes are killed.
+"""Real daemons that learn through a real Ray on this machine; its processes are killed.
 
 Ray needs some seconds and many processes for each cluster: few tests, and each asks for much.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
+from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
-from rtagent import Runtime
+from benchmarks.ray_cluster import ENVIRON, Head
 from rtagent.storage import checkpoint as checkpoints
-from tests.conftest import eventually, role, started
+from tests.conftest import eventually, started
 
 pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=120", "learning.where=cluster", "learning.processes=1",
     "learning.learning_starts=100", "learning.batch_size=16", "learning.prioritized=true",
-    "cluster.weights_every=4",
+    "cluster.weights_every=4", "replay.capacity=20000", "run.tensorboard=false",
 )
-# A local Ray starts within some ten seconds where two cores have other things to do.
-SOON_S = 90.0
+# Ray starts within some ten seconds where two cores have little else to do.
+SOON_S = 150.0
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Runtime]:
-    """A daemon with a local Ray, which has learned something."""
-    with started(tmp_path / "state", *SETTINGS) as runtime:
-        eventually(lambda: updates(runtime) > 10, SOON_S, "it learns")
-        yield runtime
-        family = descendants(os.getpid())
-    eventually(lambda: all(map(gone, family)), 60, "no process of Ray is left")
+class Daemon(Protocol):
+    """A daemon, in this process or not."""
+
+    def stats(self) -> dict[str, Any]:
+        """Its figures."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Its processes."""
+        ...
 
 
-def updates(runtime: Runtime) -> int:
-    found: int = runtime.stats()["learning"]["updates"]
+def updates(daemon: Daemon) -> int:
+    found: int = daemon.stats()["learning"]["updates"]
     return found
 
 
-def link(runtime: Runtime) -> dict[str, Any]:
-    found: dict[str, Any] = runtime.stats()["cluster"]
+def link(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.stats()["cluster"]
     return found
 
 
-def named(title: str) -> list[int]:
-    """The processes below this one with such a title."""
-    found = []
-    for pid in descendants(os.getpid()):
-        try:
-            if title in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append(pid)
-        except OSError:
-            continue
-    return found
+def gateway(daemon: Daemon) -> dict[str, Any]:
+    roles = daemon.status().get("roles", [])
+    return next((each for each in roles if each["name"] == "learner 0"), {})
 
 
-def goes_on(runtime: Runtime, what: str) -> None:
+def told(daemon: Daemon, reason: str) -> None:
+    """The status says why the link is cut."""
+    eventually(lambda: reason in (link(daemon)["reason"] or ""), SOON_S, reason)
+    assert not link(daemon)["connected"]
+
+
+def goes_on(daemon: Daemon, what: str) -> None:
     """It learns again, and newer weights act."""
-    version = runtime.stats()["learning"]["weights_version"]
-    count = updates(runtime)
+    version = daemon.stats()["learning"]["weights_version"]
+    count = updates(daemon)
 
     def again() -> bool:
-        learning = runtime.stats()["learning"]
+        learning = daemon.stats()["learning"]
         more = learning["updates"] != count and learning["weights_version"] > version
-        return more and link(runtime)["connected"]
+        return more and link(daemon)["connected"]
 
     eventually(again, SOON_S, what)
 
 
-def test_it_learns_acts_on_what_was_learned_and_survives_everybody(cluster: Runtime) -> None:
-    eventually(lambda: link(cluster)["connected"], 10, "the status says so")
-    first = link(cluster)
-    assert (first["connected"], first["reason"], first["emulated"]) == (True, None, None)
-    eventually(lambda: cluster.stats()["learning"]["weights_version"] > 2, 60, "weights come")
-    eventually(lambda: (link(cluster)["cache_hits"] or 0) > 0.3, 60, "frames travel once")
-    assert link(cluster)["priority_sampled"] is not None
-    assert 0.0 < cluster.stats()["learning"]["workers"][0]["update_ms"] < 1000.0
-    saved = checkpoints.load(cluster.checkpoint()["path"])
-    assert saved.counters.updates > 0
-    assert any(name.startswith("exp_avg.") for name in saved.tensors)
-
-    (actor,) = named("ray::LearnerActor")
-    os.kill(actor, signal.SIGKILL)
-    eventually(lambda: actor not in named("ray::LearnerActor"), 30, "the learner is gone")
-    goes_on(cluster, "the learner was started again")
-
-    gateway = role(cluster, "learner 0")["pid"]
-    os.kill(gateway, signal.SIGKILL)
-    eventually(lambda: role(cluster, "learner 0").get("pid") not in (gateway, None), 60, "again")
-    goes_on(cluster, "the gateway was started again")
-    assert cluster.stats()["clock"]["ticks"] > 0
-
-
-def test_where_nobody_answers_acting_goes_on_and_the_status_says_why(tmp_path: Path) -> None:
-    nowhere = ("cluster.address=127.0.0.1:1", "cluster.emulated_rtt_ms=20")
-    with started(tmp_path / "state", *SETTINGS, *nowhere) as runtime:
-        told = "no Ray cluster at 127.0.0.1:1: [Errno 111] Connection refused"
-        eventually(lambda: link(runtime)["reason"] == told, 30, "the reason is told")
-        assert not link(runtime)["connected"]
-        before = runtime.stats()["actions"]["agent"]
-        eventually(lambda: runtime.stats()["actions"]["agent"] > before + 60, 30, "it acts")
-        assert runtime.stats()["learning"]["updates"] == 0
-        assert role(runtime, "learner 0")["restarts"] == 0
-
-
-def test_two_worlds_feed_the_learner_of_one_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray_start = [sys.executable, "-m", "ray.scripts.scripts"]
-    port = free_port()
-    head = subprocess.Popen(
-        [*ray_start, "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}",
-         "--num-cpus=1", '--resources={"learner": 1}', "--include-dashboard=false",
-         "--disable-usage-stats"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+@contextlib.contextmanager
+def learner_command(port: int, *options: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """`rtagent learner` as a shell with job control runs it: it leads a process group."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rtagent", "learner", f"--address=127.0.0.1:{port}", *options],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0,
+        env=os.environ | environ,
     )
     try:
-        eventually(lambda: answers(port), SOON_S, "the head of the cluster is there")
-        address = f"cluster.address=127.0.0.1:{port}"
-        first = started(tmp_path / "first", *SETTINGS, address)
-        # Half as many ticks, and so half as many transitions; and its replay is at the learner.
-        slower = ("env.rate_hz=60", "cluster.replay=learner")
-        second = started(tmp_path / "second", *SETTINGS, address, *slower)
-        with first as quick, second as slow:
-            for each in (quick, slow):
-                eventually(lambda each=each: link(each)["connected"], SOON_S, "it has joined")
-                goes_on(each, "it learns")
-            eventually(
-                lambda: link(quick)["nodes"][0]["share"] + link(slow)["nodes"][0]["share"] == 16
-                and link(quick)["nodes"][0]["share"] > link(slow)["nodes"][0]["share"],
-                60, "shares follow what each generates",
-            )
+        yield process
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
-        head.wait(60)
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+def named(title: str, family: set[int]) -> list[int]:
+    """The processes of a family with such a title."""
+    found = []
+    for pid in family:
+        with contextlib.suppress(OSError):
+            if title in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(pid)
+    return found
 
 
-def answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
-def test_nothing_is_left_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody() -> None:
     options = [word for each in SETTINGS for word in ("--set", each)]
-    daemon = subprocess.Popen(
-        [sys.executable, "-m", "rtagent", "serve", *options,
-         "--set", f"run.state_dir={tmp_path}", "--set", "service.port=0"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )
-    try:
-        eventually(lambda: named("ray::LearnerActor"), SOON_S, "the learner is there")
-        family = descendants(daemon.pid)
-        daemon.kill()
-        daemon.wait()
-        eventually(lambda: all(map(gone, family)), 10, "no process of Ray is left")
-    finally:
-        daemon.kill()
-        daemon.wait()
+    with RunningDaemon(*options) as daemon:
+        eventually(lambda: updates(daemon) > 10, SOON_S, "it learns")
+        eventually(lambda: link(daemon)["connected"], 10, "the status says so")
+        first = link(daemon)
+        assert (first["connected"], first["reason"], first["emulated"]) == (True, None, None)
+        eventually(lambda: daemon.stats()["learning"]["weights_version"] > 2, 60, "weights come")
+        eventually(lambda: (link(daemon)["cache_hits"] or 0) > 0.3, 60, "frames travel once")
+        assert link(daemon)["priority_sampled"] is not None
+        assert 0.0 < link(daemon)["round_trip_ms"] < 1000.0
+        assert 0.0 < daemon.stats()["learning"]["workers"][0]["update_ms"] < 1000.0
+        written = daemon.post("/v1/checkpoints")["file"]
+        saved = checkpoints.load(daemon.state_dir / "checkpoints" / written)
+        assert saved.counters.updates > 0
+        assert any(name.startswith("exp_avg.") for name in saved.tensors)
+
+        def learners() -> list[int]:
+            return named("ray::LearnerActor", descendants(daemon.process.pid))
+
+        (actor,) = learners()
+        os.kill(actor, signal.SIGKILL)
+        eventually(lambda: actor not in learners(), 30, "the learner is gone")
+        goes_on(daemon, "the learner was started again")
+
+        killed = gateway(daemon)["pid"]
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: gateway(daemon).get("pid") not in (killed, None), 60, "again")
+        goes_on(daemon, "the gateway was started again")
+        assert daemon.stats()["clock"]["ticks"] > 0
+
+        family = descendants(daemon.process.pid)
+        assert named("ray::LearnerActor", family)
+        daemon.process.kill()
+        eventually(lambda: all(map(gone, family)), 30, "no process of Ray is left")
+
+
+def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    head = Head()
+    address = f"cluster.address=127.0.0.1:{head.port}"
+    with contextlib.ExitStack() as ends:
+        ends.callback(head.kill)
+        quick = ends.enter_context(started(tmp_path / "quick", *SETTINGS, address))
+        told(quick, f"no Ray cluster at 127.0.0.1:{head.port}: [Errno 111] Connection refused")
+        head.start()
+        told(quick, "no node of the cluster has the resource learner")
+        assert gateway(quick)["restarts"] == 0
+        assert updates(quick) == 0
+        with learner_command(head.port, "--resources=learner=1") as learner:
+            eventually(lambda: link(quick)["connected"], SOON_S, "it has joined")
+            refusals(head.port, tmp_path)
+            # Half as many ticks, and so half as many transitions; and its replay is at the learner.
+            slower = ("env.rate_hz=60", "cluster.replay=learner")
+            with started(tmp_path / "slow", *SETTINGS, address, *slower) as slow:
+                for each in (quick, slow):
+                    goes_on(each, "it learns")
+                eventually(lambda: _shared(quick, slow), 60, "shares follow what each generates")
+            family = descendants(learner.pid)
+            node = named("raylet", family)
+            learner.kill()
+            eventually(lambda: not link(quick)["connected"], SOON_S, "it is cut")
+        eventually(lambda: all(map(gone, node)), 30, "its node ends with it")
+        with learner_command(head.port, "--resources=learner=1") as learner:
+            goes_on(quick, "a node of the learner was killed, another came")
+            head.kill()
+            told(quick, "Connection refused")
+            head.start()
+            goes_on(quick, "the head came back")
+            assert learner.poll() is None
+        acted = quick.stats()["actions"]
+        assert acted["agent"] > 100
+
+
+def refusals(port: int, folder: Path) -> None:
+    """A token that is wrong, none, and a learner for whom there is no room, each in one line."""
+    wrong = learner_command(port, RAY_AUTH_TOKEN="0" * 64)
+    missing = learner_command(port, RAY_AUTH_TOKEN="", HOME=str(folder))
+    taken = learner_command(port, "--name=another")
+    with wrong as first, missing as second, taken as third:
+        for process, why in (
+            (first, "refuses the token"), (second, "no token"), (third, "takes its resource"),
+        ):
+            _, said = process.communicate(timeout=SOON_S)
+            assert process.returncode == 2
+            assert why in said
+            assert said.count("\n") == 1, said
+
+
+def _shared(quick: Daemon, slow: Daemon) -> bool:
+    mine, others = (link(each)["nodes"][0]["share"] for each in (quick, slow))
+    return mine + others == 16 and mine > others

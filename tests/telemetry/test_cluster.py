@@ -66,6 +66,14 @@ def test_a_gateway_that_is_silent_does_not_answer() -> None:
     assert found.stale_priorities == 17
 
 
+def test_a_gateway_that_joins_anew_for_long_is_cut_since_it_was_cut() -> None:
+    document = example_document(NOW, connected=False, reason="no Ray cluster at 10.0.0.1:6379")
+    found = cluster_figures(document, NOW + 20.0)
+    assert (found.connected, found.reason) == (False, "no Ray cluster at 10.0.0.1:6379")
+    assert found.since_s == pytest.approx(32.0)
+    assert {getattr(found, name) for name in OF_A_MOMENT} == {None}
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [

@@ -1,0 +1,345 @@
+"""Faults of a cluster: what acting notices, when learning goes on, and what is counted twice.
+
+First part: two daemons run side by side, one that learns in a Ray cluster and one that learns here.
+The cluster is hurt in one way after the other. Shown are the inaction of both daemons meanwhile,
+when the link was told to be cut and what the status said, and the longest pause of learning. Second
+part: several daemons feed one learner; one of them is killed, and another is started. Shown is how
+long the shares of a batch took to follow, and what was sent, learned from and answered by those
+that lived to the end. Everything is seen from outside: HTTP, and what `rtagent learner` says. Ray's
+patience with a head that is gone is 8 s here, not 60.
+
+    python -m benchmarks.cluster_faults [--seconds 30] [--daemons 4] [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.daemon import RunningDaemon
+from benchmarks.process_figures import descendants
+from benchmarks.ray_cluster import ENVIRON, Head, LearnerNode, send
+
+BATCH = 32
+LIMIT_S = 150.0
+FOLLOW_S = 5.0
+"""So long the shares of a batch may take to follow."""
+LOOK_EVERY_S = 0.1
+TOLD_EVERY_S = 4.0
+"""Within so long `rtagent learner` has told of everything."""
+MORE_INACTION = 0.01
+"""So much more of all ticks may be inaction than without a cluster meanwhile."""
+SETTINGS = (
+    "env.id=CartPole-v1", "env.rate_hz=30", "inference.processes=1", "learning.processes=1",
+    "learning.learning_starts=100", f"learning.batch_size={BATCH}", "learning.prioritized=true",
+    "learning.updates_per_tick=0.3", "replay.capacity=20000", "run.tensorboard=false",
+)
+
+
+class Phase(NamedTuple):
+    """What happened while the cluster was hurt in one way.
+
+    Attributes:
+        fault: its name.
+        inaction: of the daemon with the cluster, share of the ticks meanwhile.
+        without: of the one that learns here, in the same time.
+        cut_after_s: until the link was told to be cut; None: it was not.
+        said: the line of the status then.
+        pause_s: longest time without an update.
+        in_flight: batches on their way, at most.
+        doubled: transitions that were learned from more often than they were sent.
+    """
+
+    fault: str
+    inaction: float
+    without: float
+    cut_after_s: float | None
+    said: str
+    pause_s: float
+    in_flight: int
+    doubled: int
+
+
+class Sharing(NamedTuple):
+    """What several daemons saw of one learner.
+
+    Attributes:
+        after_kill_s: from the kill until the others shared the whole batch.
+        after_start_s: from the joining of a new one until all shared the batch evenly.
+        sent: transitions of the daemons that lived to the end.
+        learned: of these, what the learner has learned from.
+        answered: of these, what came back.
+    """
+
+    after_kill_s: float
+    after_start_s: float
+    sent: int
+    learned: int
+    answered: int
+
+
+class Cluster:
+    """A head, and a learner on a node of its own."""
+
+    def __init__(self) -> None:
+        self.head = Head()
+        self.learner = LearnerNode(self.head.port)
+
+    def __enter__(self) -> Cluster:
+        self.head.start()
+        self.learner.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.learner.kill()
+        self.head.kill()
+
+    @contextlib.contextmanager
+    def daemon(self, *settings: str) -> Iterator[RunningDaemon]:
+        """A daemon that learns in this cluster, and has begun to."""
+        address = f"cluster.address=127.0.0.1:{self.head.port}"
+        with daemon("learning.where=cluster", address, *settings) as running:
+            until(lambda: link(running)["connected"], "it has joined")
+            yield running
+
+
+@contextlib.contextmanager
+def daemon(*settings: str) -> Iterator[RunningDaemon]:
+    """A daemon of a small world."""
+    words = [word for each in (*SETTINGS, *settings) for word in ("--set", each)]
+    with RunningDaemon(*words) as running:
+        yield running
+
+
+def faults(
+    cluster: Cluster, joined: RunningDaemon, seconds: float
+) -> dict[str, Callable[[], None]]:
+    """What is done to the cluster, by name."""
+
+    def kill_gateway() -> None:
+        roles = joined.status()["roles"]
+        send([each["pid"] for each in roles if each["name"] == "learner 0"], signal.SIGKILL)
+
+    def stop_node() -> None:
+        stopped = cluster.learner.processes()
+        send(stopped, signal.SIGSTOP)
+        time.sleep(seconds)
+        send(stopped, signal.SIGCONT)
+
+    def kill_node() -> None:
+        cluster.learner.kill()
+        cluster.learner.start()
+
+    def kill_head() -> None:
+        cluster.head.kill()
+        time.sleep(min(seconds, 10.0))
+        cluster.head.start()
+
+    return {
+        "none": lambda: None,
+        "gateway killed": kill_gateway,
+        "learner killed": lambda: send([cluster.learner.actor()], signal.SIGKILL),
+        f"nobody answers for {seconds:.0f} s": stop_node,
+        "learner's node killed": kill_node,
+        "head killed, comes back": kill_head,
+    }
+
+
+def hurt(cluster: Cluster, seconds: float) -> Iterator[Phase]:
+    """All phases, one after the other."""
+    with daemon() as here:
+        with cluster.daemon() as joined:
+            until(lambda: learned(joined), "it learns")
+            for name, fault in faults(cluster, joined, seconds).items():
+                yield phase(name, fault, cluster, joined, here, seconds)
+        for name, setting in (("200 ms of delay", "cluster.emulated_rtt_ms=200"),
+                              ("1 % of calls lost", "cluster.emulated_loss=0.01")):
+            with cluster.daemon(setting) as joined:
+                until(lambda joined=joined: learned(joined), "it learns")
+                yield phase(name, lambda: None, cluster, joined, here, seconds)
+
+
+def phase(
+    name: str, fault: Callable[[], None], cluster: Cluster, joined: RunningDaemon,
+    here: RunningDaemon, seconds: float,
+) -> Phase:
+    """Do something to the cluster, and watch until it is over and learning goes on."""
+    before = [joined.stats()["actions"], here.stats()["actions"]]
+    doing = threading.Thread(target=fault, name=name)
+    begun = grown_at = time.monotonic()
+    doing.start()
+    cut_after_s: float | None = None
+    said, pause_s, in_flight, count, calm_since = "", 0.0, 0, -1, begun
+    while True:
+        stats, now = joined.stats(), time.monotonic()
+        figures = stats["cluster"]
+        in_flight = max(in_flight, figures["batches_in_flight"] or 0)
+        pause_s = max(pause_s, now - grown_at)
+        if not figures["connected"] and cut_after_s is None:
+            cut_after_s, said = now - begun, stats["verdicts"]["cluster"]["detail"]
+        if doing.is_alive() or not figures["connected"]:
+            calm_since = now
+        if stats["learning"]["updates"] != count:
+            count, grown_at = stats["learning"]["updates"], now
+            # It was connected all the time, or is again.
+            if now - calm_since > 1.0 and now - begun > seconds:
+                break
+        if now - begun > seconds + LIMIT_S:
+            raise TimeoutError(f"no learning after: {name}")
+        time.sleep(LOOK_EVERY_S)
+    doing.join()
+    both = zip(before, (joined.stats(), here.stats()), strict=True)
+    inaction, without = (_inaction(old, new["actions"]) for old, new in both)
+    doubled = max(0, _learned_of(cluster, [joined]) - shipped(joined))
+    return Phase(name, inaction, without, cut_after_s, said, pause_s, in_flight, doubled)
+
+
+def share(cluster: Cluster, count: int, seconds: float) -> Sharing:
+    """Have so many daemons feed the learner, kill one of them, and start another."""
+    with contextlib.ExitStack() as ends:
+        everybody = [ends.enter_context(cluster.daemon()) for _ in range(count - 1)]
+        with cluster.daemon() as other:
+            until(lambda: evenly([*everybody, other]), "all share the batch")
+            time.sleep(seconds)
+            killed = time.monotonic()
+            send([other.process.pid, *descendants(other.process.pid)], signal.SIGKILL)
+            until(lambda: sum(map(_share, everybody)) == BATCH, "the others share the batch")
+            after_kill_s = time.monotonic() - killed
+        everybody.append(ends.enter_context(cluster.daemon()))
+        joined = time.monotonic()
+        until(lambda: evenly(everybody), "all share the batch again")
+        after_start_s = time.monotonic() - joined
+        time.sleep(seconds)
+        for each in everybody:
+            each.patch("/v1/config", learning={"paused": True})
+        until(lambda: not any(link(each)["batches_in_flight"] for each in everybody), "it is over")
+        time.sleep(TOLD_EVERY_S)
+        return Sharing(
+            after_kill_s, after_start_s, sum(map(shipped, everybody)),
+            _learned_of(cluster, everybody), sum(map(learned, everybody)),
+        )
+
+
+def verdict(phases: list[Phase], sharing: Sharing) -> list[tuple[str, bool]]:
+    """What must hold."""
+    follows = max(sharing.after_kill_s, sharing.after_start_s)
+    return [
+        ("acting notices nothing",
+         all(each.inaction <= each.without + MORE_INACTION for each in phases)),
+        ("nothing is learned twice", not any(each.doubled for each in phases)),
+        (f"shares follow within {FOLLOW_S:g} s", follows <= FOLLOW_S),
+        ("no batch is lost or doubled", sharing.sent == sharing.learned == sharing.answered),
+    ]
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until it holds.
+
+    Raises:
+        TimeoutError: it does not.
+    """
+    limit = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > limit:
+            raise TimeoutError(f"not within {LIMIT_S:g} s: {what}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def link(running: RunningDaemon) -> dict[str, Any]:
+    """The figures of a daemon's link."""
+    found: dict[str, Any] = running.stats()["cluster"]
+    return found
+
+
+def learned(running: RunningDaemon) -> int:
+    """Transitions whose answers have come."""
+    return int(running.stats()["learning"]["samples_consumed"])
+
+
+def shipped(running: RunningDaemon) -> int:
+    """Transitions that a daemon has sent."""
+    return sum(int(node["shipped"]) for node in link(running)["nodes"])
+
+
+def evenly(everybody: list[RunningDaemon]) -> bool:
+    """Whether the shares are those of daemons that generate the same: within a quarter."""
+    found, even = [_share(each) for each in everybody], BATCH / len(everybody)
+    return sum(found) == BATCH and all(abs(each - even) <= even / 4 for each in found)
+
+
+def _share(running: RunningDaemon) -> int:
+    nodes = link(running)["nodes"]
+    return int(nodes[0]["share"]) if nodes else 0
+
+
+def _learned_of(cluster: Cluster, everybody: list[RunningDaemon]) -> int:
+    """Transitions of these daemons that the learner says it has learned from."""
+    names = {node["id"] for each in everybody for node in link(each)["nodes"]}
+    nodes = cluster.learner.newest().get("nodes", [])
+    return sum(int(node["learned"]) for node in nodes if node["id"] in names)
+
+
+def _inaction(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Share of the ticks in between that executed the default action."""
+    made = {name: after[name] - before[name] for name in ("agent", "reused", "default")}
+    return float(made["default"] / max(1, sum(made.values())))
+
+
+def main() -> int:
+    """Parse the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each phase, at least")
+    parser.add_argument("--daemons", type=int, default=4)
+    parser.add_argument("--quick", action="store_true", help="8 s for each phase")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    seconds = 8.0 if args.quick else args.seconds
+    os.environ.update(ENVIRON)
+    with Cluster() as cluster:
+        phases = []
+        for each in hurt(cluster, seconds):
+            print(each, file=sys.stderr, flush=True)
+            phases.append(each)
+        sharing = share(cluster, args.daemons, seconds)
+    claims = verdict(phases, sharing)
+    if args.json:
+        print(json.dumps({
+            "phases": [each._asdict() for each in phases], "sharing": sharing._asdict(),
+            "claims": claims,
+        }))
+    else:
+        show(phases, sharing, claims)
+    return 0 if all(holds for _, holds in claims) else 1
+
+
+def show(phases: list[Phase], sharing: Sharing, claims: list[tuple[str, bool]]) -> None:
+    """Print tables for people."""
+    table = Table("fault", "inaction", "without a cluster", "told after", "longest pause",
+                  "in flight", "learned twice", "status")
+    for each in phases:
+        told = "never" if each.cut_after_s is None else f"{each.cut_after_s:.1f} s"
+        table.add_row(
+            each.fault, f"{each.inaction:.2%}", f"{each.without:.2%}", told,
+            f"{each.pause_s:.1f} s", str(each.in_flight), str(each.doubled), each.said,
+        )
+    Console().print(table)
+    print(f"shares follow a killed daemon after {sharing.after_kill_s:.1f} s, a new one after "
+          f"{sharing.after_start_s:.1f} s; {sharing.sent:,} transitions sent, {sharing.learned:,} "
+          f"learned from, {sharing.answered:,} answered")
+    for claim, holds in claims:
+        print(f"{claim}: {'holds' if holds else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""A real Ray cluster on this machine: its head, and a learner's node, both of which can be hurt."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ENVIRON = {
+    "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's processes end after so long without the head of their cluster: 60 s by default.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "8",
+}
+"""For every process of the cluster."""
+START_LIMIT_S = 90.0
+
+
+class Head:
+    """The head of a cluster, which brings nothing with it.
+
+    Attributes:
+        port: where it listens, also when it is started again.
+    """
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.port: int = server.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens.
+
+        Raises:
+            TimeoutError: it does not.
+        """
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
+             "--node-ip-address=127.0.0.1", f"--port={self.port}", "--num-cpus=0",
+             "--include-dashboard=false", "--disable-usage-stats"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )
+        limit = time.monotonic() + START_LIMIT_S
+        while not self._answers():
+            if time.monotonic() > limit:
+                raise TimeoutError("the head of the cluster does not answer")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kill all of its processes."""
+        if self._process is not None:
+            send(members(self._process.pid), signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+
+class LearnerNode:
+    """`rtagent learner` in a session of its own, with the node that it starts.
+
+    Args:
+        port: of the head.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._command = [
+            sys.executable, "-m", "rtagent", "learner", f"--address=127.0.0.1:{port}",
+            "--resources=learner=1", "--json",
+        ]
+        self._said = Path(tempfile.mkdtemp()) / "said"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        with self._said.open("ab") as said:
+            self._process = subprocess.Popen(
+                self._command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """Kill it; its node ends with it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def processes(self) -> list[int]:
+        """All that belong to it."""
+        return [] if self._process is None else members(self._process.pid)
+
+    def actor(self) -> int:
+        """The process that learns.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        return next(pid for pid in self.processes() if _title(pid).startswith("ray::LearnerActor"))
+
+    def newest(self) -> dict[str, Any]:
+        """What it has said last of the learner; empty: nothing yet."""
+        lines = self._said.read_text().splitlines()
+        told = [line for line in lines if line.startswith("{") and '"nodes"' in line]
+        found: dict[str, Any] = json.loads(told[-1]) if told else {}
+        return found
+
+
+def members(session: int) -> list[int]:
+    """The processes of a session."""
+    found = []
+    for each in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            words = (each / "stat").read_text().rpartition(")")[2].split()
+            if int(words[3]) == session:
+                found.append(int(each.name))
+    return found
+
+
+def send(pids: list[int], number: int) -> None:
+    """Send a signal to those that are there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
