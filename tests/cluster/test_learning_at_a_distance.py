@@ -412,6 +412,14 @@ def test_another_network_is_refused(edge: Callable[..., Edge]) -> None:
     scene.run(0.5)
     with pytest.raises(UserError, match="another"):
         scene.learner.join(edge(name="b", actions=2).joining)
+    other = Scene(edge(name="c", actions=2))
+    other.remotes[0].learner = scene.learner
+    other.run(5.0)
+    # Told in a line, and tried again: the others may go.
+    assert not other.exchanges[0].connected
+    assert (other.exchanges[0].reason or "").startswith("the learner has another ")
+    assert other.remotes[0].calls.count("join") > 1
+    assert not other.exchanges[0].lost(other.clock.now())
 
 
 def test_a_session_of_before_is_refused(edge: Callable[..., Edge]) -> None:
