@@ -82,10 +82,8 @@ class InFlight:
         """
         if held_s is not None:
             self._note_delay(sent, max(SHORTEST_S, now - sent - held_s), now)
+            self._note_answer(now - sent, now)
         self._note_rate(now)
-        took, old = now - sent, now - self._answer_at > MEMORY_S
-        if took <= self.answer_s or not self.answer_s or old:
-            self.answer_s, self._answer_at = took, now
         if self._drained_at is not None or not self._rates:
             self.limit = LEAST
         else:
@@ -99,6 +97,10 @@ class InFlight:
         elif self._drained_at is None and now - self._delay_at > MEMORY_S:
             # What is on its way now is answered within the time that this batch took.
             self._drained_at = 2 * now - sent
+
+    def _note_answer(self, took: float, now: float) -> None:
+        if took <= self.answer_s or not self.answer_s or now - self._answer_at > MEMORY_S:
+            self.answer_s, self._answer_at = took, now
 
     def _note_rate(self, now: float) -> None:
         # Over less than some delays it would be chance how many answers fall into it.

@@ -167,7 +167,7 @@ def test_round_trip_and_age_are_those_of_the_link_alone(
         scene.run(1.0)
     link = scene.exchanges[0].in_flight
     assert link.delay_s == pytest.approx(0.1, abs=2 * STEP_S)
-    assert link.answer_s >= link.delay_s
+    assert link.answer_s > 0.1 - 2 * STEP_S
     # Weights are fetched as soon as they are there, and half of a round trip on their way.
     assert min(each.age_s for each in scene.weights[2:]) == pytest.approx(0.05, abs=3 * STEP_S)
 
