@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -55,11 +56,27 @@ class PlacedUpdate:
 
 @dataclass(frozen=True)
 class Measured:
-    """Median milliseconds of a step by the plan and by that for one core, and of how many each."""
+    """Milliseconds of steps.
 
-    planned_ms: float
-    single_ms: float
-    steps: int
+    Attributes:
+        planned: by the plan.
+        single: by that for one core.
+        busy: by the plan, of the first core's processor time alone.
+    """
+
+    planned: tuple[float, ...]
+    single: tuple[float, ...]
+    busy: tuple[float, ...]
+
+    @property
+    def planned_ms(self) -> float:
+        """The median with the plan."""
+        return median(self.planned)
+
+    @property
+    def single_ms(self) -> float:
+        """The median on one core."""
+        return median(self.single)
 
 
 def measure_plan(
@@ -77,24 +94,25 @@ def measure_plan(
         on_progress: called with the fraction that is done.
     """
     times: dict[SharedUpdate, list[float]] = {planned: [], single: []}
+    busy: list[float] = []
     start = clock.now()
     warm = 0
     while True:
         for update, taken in times.items():
-            before = clock.now()
+            before, computed = clock.now(), time.thread_time()
             update.step(batch)
-            taken.append(clock.now() - before)
+            taken.append(MS * (clock.now() - before))
+            if update is planned:
+                busy.append(MS * (time.thread_time() - computed))
         warm += 1
         if warm == WARM_UPS:
-            for taken in times.values():
+            for taken in (*times.values(), busy):
                 taken.clear()
             start = clock.now()
         done = (clock.now() - start) / seconds
         on_progress(min(1.0, done))
         if warm >= WARM_UPS + LEAST_STEPS and done >= 1.0:
-            return Measured(
-                MS * median(times[planned]), MS * median(times[single]), len(times[planned])
-            )
+            return Measured(tuple(times[planned]), tuple(times[single]), tuple(busy))
 
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rtagent.placement.step import SECOND, Placement, place, place_on_one
@@ -22,6 +24,8 @@ def test_the_target_runs_beside_the_online_network_and_weights_beside_inputs() -
     # 7 of 11 parts of a layer: two forward, three backward; and 100 us of the head and the others.
     assert placement.plan.length_us < 0.65 * placement.single_us
     assert placement.uses_second
+    # One of the layers' passes, and the weights' gradients, are on the other core.
+    assert placement.first_busy_us < placement.plan.length_us + 1.0
 
 
 def test_what_hangs_on_the_tape_stays_on_the_first_core() -> None:
@@ -60,3 +64,9 @@ def test_the_critical_path_leads_from_the_beginning_to_the_end() -> None:
     names = [placement.profile.parts[n].name for n in placement.critical()]
     assert names[0] == "takeover"
     assert names[-2:] == ["gradient", "apply"]
+
+
+def test_a_plan_that_gains_next_to_nothing_stays_on_one_core() -> None:
+    profile = made_profile(bfloat16=2.0)
+    slow = replace(profile, handover_us=0.35 * place_on_one(profile).single_us)
+    assert not place(slow).uses_second
