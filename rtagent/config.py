@@ -275,9 +275,12 @@ class LearningConfig(Section):
     """decision: from the frame a decision saw to the frame the next one saw; executed: from the
     frame before its execution, for comparison."""
     precision: Literal["auto", Precision] = "auto"
-    """Precision of the learner's forward and backward pass, over float32 weights; the head, targets
-    and losses are float32 in any case. auto: what a short measurement at the start shows to be the
-    fastest. float16 scales its loss; most processors compute it hundreds of times more slowly."""
+    """Precision of the learner's forward and backward pass, over float32 weights; targets, losses
+    and the head of a built-in network are float32 in any case. auto: what a short measurement
+    before the first update shows to be the fastest. float16 scales its loss; most processors
+    compute it hundreds of times more slowly."""
+    device: Literal["auto", "cpu"] = "auto"
+    """Where learners compute. There is no other choice than the processor so far."""
     placement: Literal["off", "auto"] = "off"
     """auto: each learner measures the parts of its step, and lets a second core compute some of
     them, as AP-DRL's program says, where that is faster; in float32 the gradients stay the same to

@@ -35,7 +35,7 @@ def _refusal(*overrides: str) -> str:
         "learning.demonstrations=3", "replay.capacity=1", "learning.where='elsewhere'",
         "cluster.name='a b'", "cluster.name=''", "cluster.weights_every=0", "cluster.cache_mb=-1",
         "cluster.emulated_rtt_ms=-1", "cluster.emulated_rtt_ms=10001",
-        "cluster.emulated_bandwidth_mbps=0", "cluster.emulated_loss=1", "cluster.replay='learner'",
+        "cluster.emulated_bandwidth_mbps=0", "cluster.emulated_loss=1", "cluster.replay='cloud'",
         "service.port=70000", "run.seed=-1",
         "run.checkpoint_every_s=0", "run.realtime='maybe'", "env.max_catch_up_ticks=-1",
         "env.rate_hz=0", "env.rate_hz=-60", "env.rate_hz=1000000000.0", "env.frame_stack=0",

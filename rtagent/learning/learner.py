@@ -22,7 +22,6 @@ from rtagent.learning.beginning import build_network, first_state, publish_if_no
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
 from rtagent.learning.on_policy import OnPolicyBatches
 from rtagent.learning.out_of_memory import (
-    ask_for,
     is_out_of_memory,
     keep_freed_memory,
     measure_peak,
@@ -32,7 +31,7 @@ from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.placing import Placing
 from rtagent.learning.precision import LossScale
 from rtagent.learning.replay.batch import Batch, empty_batch
-from rtagent.learning.replay.batch_memory import KERNELS_BYTES, BatchMemory
+from rtagent.learning.replay.batch_memory import BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.rollouts import Rollouts, Stretch
@@ -98,6 +97,7 @@ class Learner:
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._bad_burst = False
         self._largest_batch = 0
+        self._agreed = False
         self._marked_at = -math.inf
 
     @property
@@ -180,10 +180,7 @@ class Learner:
                 self._note_out_of_memory(size)
                 size //= 2
         with self._turns.hold():
-            if self._learning.precision == "auto" and not self._update.state.precision.chosen:
-                self._choose_precision(size, needed)
             self._keeper.note_base(needed, size)
-        self._set_precision()
         self._context.beat()
 
     def _set_precision(self) -> None:
@@ -194,12 +191,18 @@ class Learner:
         self._record.precision = 1 + LEARNING_PRECISIONS.index(algorithm.precision)
         self._note_scale(loss_scale_of(self._update.state.progress))
 
-    def _choose_precision(self, size: int, needed: int) -> None:
-        """Measure which precision is the fastest, for all learners. Under the apply lock."""
-        try:
-            ask_for(needed + KERNELS_BYTES)
-        except MemoryError:
+    def _agree_on_precision(self, size: int) -> None:
+        """Before its first update, a learner measures what is fastest, if no other one has."""
+        if self._agreed:
             return
+        with self._turns.hold():
+            if self._learning.precision == "auto" and not self._update.state.precision.chosen:
+                self._choose_precision(size)
+        self._set_precision()
+        self._agreed = True
+
+    def _choose_precision(self, size: int) -> None:
+        """Measure which precision is the fastest, for all learners. Under the apply lock."""
         measured = self._update.measure_precisions(
             lambda count: empty_batch(self._context.blueprint, count), size, self._context.beat
         )
@@ -234,6 +237,7 @@ class Learner:
             self._release_after(size)
             # While the prefetcher is asked for no more than it has.
             self._memory.require(size)
+            self._agree_on_precision(size)
             self._place(size)
             batch = self._take(size)
             progress = None if batch is None else self._update.refresh()

@@ -260,7 +260,7 @@ def test_where_an_update_is_short_nothing_else_is_tried() -> None:
 def test_where_an_update_is_long_a_smaller_batch_is_measured() -> None:
     machine = Machine(float32=100.0, bfloat16=50.0, float16=500.0)
     found = machine.measure(64)
-    assert found.batch_size == 4
+    assert found.batch_size == 8
     assert found.seconds["float32"] > LONG_S
     assert found.chosen == "bfloat16"
 
