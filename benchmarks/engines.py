@@ -34,6 +34,8 @@ APART = 4
 """Ticks between two frames."""
 WARM = 5
 SETTLE_S, MEASURE_S, MODEL_S = 20.0, 30.0, 240.0
+MOST = 16
+"""Processes that are tried; a machine that wants more has no room for the network."""
 WANTED = {1: 6.0, 7: 3.0}
 AGREEMENT, PROCESSES, INACTION = 0.99, 0.5, 0.01
 
@@ -162,10 +164,10 @@ def live(network: str, width: int, settings: list[str]) -> dict[str, Any]:
             # Setting anything of the inference begins the window of the figures anew.
             needed = 0
             for _ in range(3):
-                runtime.set_inference(processes=max(1, needed) if needed else 2, fill=1)
+                runtime.set_inference(processes=needed or 2, fill=1)
                 runtime.set_inference(fill=2)
                 time.sleep(SETTLE_S)
-                found = runtime.stats()["inference"]["recommended_processes"] or 1
+                found = min(runtime.stats()["inference"]["recommended_processes"] or 1, MOST)
                 if found == needed:
                     break
                 needed = found
