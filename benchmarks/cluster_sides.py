@@ -44,11 +44,16 @@ class Block(NamedTuple):
 
     Attributes:
         batches: per second.
-        update_s: of these, the median time that an update took; None: not measured.
+        update_s: mean time that an update of these took.
     """
 
     batches: float
-    update_s: float | None
+    update_s: float
+
+    @property
+    def busy(self) -> float:
+        """Share of the time in which the learner was at an update, and did not wait for a batch."""
+        return self.batches * self.update_s
 
 
 class Side(Protocol):
@@ -146,7 +151,7 @@ class Daemon:
             if now - began >= seconds:
                 break
         self._pause(paused=True)
-        return Block((last - first) / (now - began), float(np.median(updates)))
+        return Block((last - first) / (now - began), float(np.mean(updates)))
 
     def close(self) -> None:
         """As `Side` says."""

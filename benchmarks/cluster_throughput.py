@@ -10,6 +10,9 @@ The update alone is measured, too: on a processor it is most of the time, whoeve
 batches. So the lines "no update" leave it out: they say how fast batches come to a learner that
 needs no time.
 
+"busy" is the share of the time in which a learner was at an update: where it is as high as in the
+daemon, it did not wait for batches. Other programs slow down the updates, but hardly change it.
+
 Short blocks of all sides take turns; a ratio is the median of the ratios of the rounds. All
 processes have the priority that the benchmark is started with.
 
@@ -47,7 +50,7 @@ from benchmarks.cluster_sides import (
 CAPACITY = 65_536
 SIZES = (32, 512)
 SETTLE_S = 2.0
-LONG_SETTLE_S = 8.0
+LONG_SETTLE_S = 5.0
 """...behind a long link, whose rate and delay have to be measured first."""
 DELAYS_MS = (0, 20, 200)
 LEAST_OF_LOCAL = LEAST_OF_NO_DELAY = 0.9
@@ -147,7 +150,8 @@ def report(found: dict[int, Rounds]) -> dict[str, Any]:
             "batch_size": size, "side": name,
             "batches_per_s": statistics.median(block.batches for block in blocks),
             "samples_per_s": size * statistics.median(block.batches for block in blocks),
-            "update_ms": 1e3 * statistics.median(block.update_s or 0.0 for block in blocks),
+            "update_ms": 1e3 * statistics.median(block.update_s for block in blocks),
+            "busy": statistics.median(block.busy for block in blocks),
             "of_update_alone": ratio(rounds, name, ALONE),
         }
         for size, rounds in found.items() for name, blocks in rounds.items()
@@ -164,13 +168,13 @@ def report(found: dict[int, Rounds]) -> dict[str, Any]:
 
 def show(found: dict[str, Any]) -> None:
     """Print the report."""
-    table = Table("B", "side", "batches/s", "samples/s", "update, ms", "of the update alone")
+    table = Table("B", "side", "batches/s", "samples/s", "update, ms", "busy", "of alone")
     for line in found["rates"]:
         share = line["of_update_alone"]
         table.add_row(
             f"{line['batch_size']}", line["side"], f"{line['batches_per_s']:.2f}",
             f"{line['samples_per_s']:,.0f}", f"{line['update_ms']:.1f}",
-            "" if share is None else f"{share:.2f}",
+            f"{line['busy']:.0%}", "" if share is None else f"{share:.2f}",
         )
     Console().print(table)
     for claim in found["claims"]:

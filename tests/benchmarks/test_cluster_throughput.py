@@ -41,6 +41,7 @@ def test_what_was_not_measured_is_not_claimed() -> None:
     assert said == {(NEAR, LOCAL): True, (NEAR, PLAIN.format("uint8")): False}
     near = next(line for line in found["rates"] if line["side"] == NEAR)
     assert near["samples_per_s"] == pytest.approx(9.5 * 32)
+    assert near["busy"] == pytest.approx(0.095)
     assert near["of_update_alone"] == pytest.approx(0.475)
 
 
