@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+from typing import cast
 
 from rtagent.clock import Clock, MonotonicClock
-from rtagent.config import Config
+from rtagent.config import Config, Precision
 from rtagent.learning.algorithms.value_learning import ValueLearning
 from rtagent.learning.beginning import build_network
 from rtagent.learning.profiling import random_batch
@@ -39,16 +40,22 @@ class PlacedUpdate:
         self._algorithm = update.algorithm
         self._runner = PlacedStep(placement, core)
         self._layers: list[SplitLayers] = []
+        self._before = self._algorithm.precision
 
     def put_in_force(self) -> None:
         """Run the steps from the next one on as planned."""
         networks = self._algorithm.network, self._algorithm.target
         self._layers = [SplitLayers(network, self._runner) for network in networks]
         self._algorithm.runner = self._runner
+        self._before = self._algorithm.precision
+        if self._runner.inputs_in is not None:
+            # What lies between the layers follows them; what lies before the first does not.
+            self._algorithm.precision = cast(Precision, self._runner.inputs_in)
 
     def take_back(self) -> None:
         """Run everything on one core again, as without a plan."""
         self._algorithm.runner = InTurn()
+        self._algorithm.precision = self._before
         for layers in self._layers:
             layers.restore()
         self._layers = []

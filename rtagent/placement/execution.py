@@ -30,6 +30,9 @@ class PlacedStep:
     Args:
         placement: the plan.
         core: the second one.
+
+    Attributes:
+        inputs_in: precision of the first layer, if the plan chooses it.
     """
 
     def __init__(self, placement: Placement, core: SecondCore) -> None:
@@ -43,6 +46,9 @@ class PlacedStep:
         self._precisions: dict[tuple[str, str], torch.dtype] = {
             key: getattr(torch, unit.precision) for key, unit in units.items() if mixed and key[0]
         }
+        layers = (unit for (layer, _), unit in units.items() if mixed and layer)
+        first = next(layers, None)
+        self.inputs_in = None if first is None else first.precision
         self._second = {key for key, unit in units.items() if unit.processor == SECOND}
         self._passes = {kind for _, kind in self._second}
         self._after = _after_the_tape(placement)

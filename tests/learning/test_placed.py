@@ -28,6 +28,7 @@ from rtagent.placement.problem import Placed, Plan
 from rtagent.placement.profile import Profile
 from rtagent.placement.second_core import SecondCore
 from rtagent.placement.step import Placement, place, step_problem
+from tests.placement.steps import made_profile
 
 SIZE = 4
 
@@ -133,6 +134,25 @@ def test_a_step_in_the_precision_of_its_plan_is_that_of_the_learner() -> None:
     assert torch.equal(planned.slope, plain.slope)
     placed.take_back()
     core.close()
+
+
+def test_a_plan_in_float32_is_float32_from_the_first_layer_on() -> None:
+    config = _config("learning.precision=float32")
+    blueprint = _shapes(config)
+    batch = random_batch(blueprint, SIZE, 0)
+    plain, planned = (
+        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
+    )
+    planned.algorithm.precision = "bfloat16"
+    slow = made_profile(("layers.0", "layers.2", "values"), bfloat16=3.0)
+    core = SecondCore()
+    placed = PlacedUpdate(planned, place(slow), core)
+    placed.put_in_force()
+    assert planned.step(batch).loss == plain.step(batch).loss
+    assert torch.equal(planned.slope, plain.slope)
+    placed.take_back()
+    core.close()
+    assert planned.algorithm.precision == "bfloat16"
 
 
 def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
