@@ -201,7 +201,7 @@ class Rows(Case):
         self.ledger.write(
             tick, observed=number, time_ns=number, registered_ns=number, lateness_ns=number,
             reward=number, weights_version=number, episode=number, worker=number,
-            source=Source.AGENT, flags=0, action=number,
+            source=Source.AGENT, flags=0, log_probability=number, action=number,
         )
 
     @staticmethod
@@ -256,7 +256,7 @@ class Slots(Case):
 
     @staticmethod
     def expected(tick: int) -> Deposited:
-        return Deposited(0, 2 * tick, tick, tick, tick, float(tick))
+        return Deposited(0, 2 * tick, tick, tick, tick, float(tick), float(tick))
 
 
 class Deposits(Slots):

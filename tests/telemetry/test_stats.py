@@ -398,7 +398,7 @@ def test_acting_only() -> None:
 def test_replay(run: Run, ticks: int, size: int) -> None:
     for tick in (*range(min(ticks, 10)), ticks - 1):
         run.tick(tick)
-    replay, per_tick = run.figures().replay, 6 * 5 + 16 + 64
+    replay, per_tick = run.figures().replay, 6 * 5 + 16 + 72
     assert (replay["capacity"], replay["size"]) == (CAPACITY, size)
     assert (replay["bytes"], replay["bytes_per_transition"]) == (size * per_tick, per_tick)
 
