@@ -62,8 +62,7 @@ class ForwardingNode(Node):
         first = max(self._next, self._oldest)
         self.counts.lost += first - self._next
         self._next = first
-        newest = min(self._ring.newest, self._ledger.newest)
-        stop = max(first, min(newest + 1, first + self._most))
+        stop = max(first, min(self._newest + 1, first + self._most))
         if not count and stop - first < min(TICKS_PER_CALL, self._most):
             return None
         rows, numbers = self._ledger.read(first, stop), np.arange(first, stop)
@@ -89,3 +88,7 @@ class ForwardingNode(Node):
     @property
     def _oldest(self) -> int:
         return max(0, self._ring.oldest, self._ledger.oldest)
+
+    @property
+    def _newest(self) -> int:
+        return min(self._ring.newest, self._ledger.newest)

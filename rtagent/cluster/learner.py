@@ -24,19 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from rtagent.clock import Clock
 from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.joining import Joining, Welcome, check_same
 from rtagent.cluster.message import Bytes, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
-from rtagent.cluster.sampled import Columns, Floats, SampledThere
+from rtagent.cluster.sampled import Floats, SampledThere, joined
 from rtagent.cluster.session import Session, Share
 from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.errors import UserError
-from rtagent.learning.replay.batch import Batch
 from rtagent.storage import checkpoint as checkpoints
 
 PATIENCE_S = 0.25
@@ -199,7 +197,7 @@ class ClusterLearner:
         if not columns:
             self._answer(parts, counts, {}, NO_ERRORS)
             return False
-        batch = _batch(columns)
+        batch = joined(columns)
         with self._training:
             started, before = self._clock.now(), trainer.version
             loss, errors = trainer.learn(batch, learning_rate)
@@ -332,18 +330,3 @@ class ClusterLearner:
                 at += count
         for answer, block in answers:
             answer.set_result(block)
-
-
-def _batch(shares_of_it: list[Columns]) -> Batch:
-    """One batch out of several shares."""
-    joined = {
-        name: shares_of_it[0][name] if len(shares_of_it) == 1
-        else np.concatenate([each[name] for each in shares_of_it])
-        for name in shares_of_it[0]
-    }
-    # Read-only memory would make torch complain; these few values are copied.
-    tensors: dict[str, Any] = {
-        name: torch.from_numpy(each if each.flags.writeable else each.copy())
-        for name, each in joined.items()
-    }
-    return Batch(**tensors)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import Message, MessageError
+from rtagent.learning.replay.batch import Batch
 
 Columns = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float32]
@@ -59,3 +61,18 @@ class SampledThere:
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
         """What the node is told of a share: its errors, which become priorities there."""
         return {}, {"errors": errors}
+
+
+def joined(shares: list[Columns]) -> Batch:
+    """One batch out of several shares."""
+    columns = {
+        name: shares[0][name] if len(shares) == 1
+        else np.concatenate([each[name] for each in shares])
+        for name in shares[0]
+    }
+    # Read-only memory would make torch complain; these few values are copied.
+    tensors: dict[str, Any] = {
+        name: torch.from_numpy(each if each.flags.writeable else each.copy())
+        for name, each in columns.items()
+    }
+    return Batch(**tensors)

@@ -1,0 +1,341 @@
+"""One trial of the long-haul paper's comparison: replay at the edge, or at the learner.
+
+The actors play in lockstep and learning follows at a fixed ratio, without clock, processes or
+network; an actor gives its episodes to the buffer node when they end, which puts them into one
+ring, one after the other. Everything between the world and the gradient is the program's own: ring,
+ledger, node, message, session, replay, trainer and weights; the link is a function call, so nothing
+is in flight.
+
+A transition's first priority is the error that it has when it arrives in the replay, as the paper's
+actors compute it (Algorithm 1, line 8; here by the newest weights); or the largest so far, as
+rtagent has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+
+from benchmarks.bricks import ACTIONS, SIZE, Bricks
+from benchmarks.registration import blueprint as image_blueprint
+from rtagent.clock import VirtualClock
+from rtagent.cluster.buffer_node import BufferNode
+from rtagent.cluster.forwarding_node import ForwardingNode
+from rtagent.cluster.frame_cache import FrameStore
+from rtagent.cluster.message import pack, unpack
+from rtagent.cluster.mirror import Mirror
+from rtagent.cluster.node import Node, Settings
+from rtagent.cluster.sampled import Floats, SampledThere, joined
+from rtagent.cluster.session import Session, Share
+from rtagent.cluster.trainer import Trainer
+from rtagent.config import Config
+from rtagent.config_sources import load_config
+from rtagent.learning import state as states
+from rtagent.learning.beginning import build_network
+from rtagent.learning.pace import importance_exponent
+from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.memory.arena import private_memory
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.priorities import Priorities
+from rtagent.policy import networks
+from rtagent.staggering.arbiter import Source
+
+Doubles = npt.NDArray[np.float64]
+Architecture = Literal["edge", "learner", "whole"]
+"""Replay at the edge; at the learner, sent as it happens; at the learner, replaced at once."""
+First = Literal["error", "largest"]
+
+ALPHA_OF_AN_ACTOR = 1.52 / 8
+"""Transitions generated for each learned from, for each of the paper's eight actors (Sec. VI-A)."""
+BATCHES = 128
+"""Of an epoch (Sec. V-A and V-C-3)."""
+WEIGHTS_EVERY = 16
+"""Batches between two deliveries of weights: N_update (Sec. V-A)."""
+MOST_ACTORS = 8
+
+
+class Setup(NamedTuple):
+    """What is run.
+
+    Attributes:
+        architecture: where the replay is.
+        actors: how many generate; alpha is in proportion.
+        capacity: of the replay.
+        epochs: of `BATCHES` batches.
+        batch_size: transitions of a batch.
+        transfer_every: batches between two replacements of the whole replay (N_replay).
+        seed: of everything that is random.
+        first: what the first priority of a transition is.
+    """
+
+    architecture: Architecture
+    actors: int
+    capacity: int
+    epochs: int
+    batch_size: int
+    transfer_every: int
+    seed: int
+    first: First = "error"
+
+
+class Course(NamedTuple):
+    """How a trial went.
+
+    Attributes:
+        loss: (epochs, batches), L_t.
+        sampled: (epochs, batches), p_s: mean absolute error of what was learned from, before it.
+        transferred: (epochs,), p_t: the same of what was sent, when it was; of a replay at the
+            learner, all that arrived there.
+        episode_return: (epochs,) of the episodes that ended; of none: not a number.
+        alpha: transitions generated for each that was learned from.
+    """
+
+    loss: Doubles
+    sampled: Doubles
+    transferred: Doubles
+    episode_return: Doubles
+    alpha: float
+
+
+@dataclass
+class _Actor:
+    """One world, and what has happened in it since its episode began (Algorithm 1's LocalBuffer).
+
+    Attributes:
+        epsilon: its exploration rate.
+        rows: frame, reward, flags and action (None: the episode begins) of every tick.
+    """
+
+    world: Bricks
+    epsilon: float
+    rows: list[tuple[Floats, float, int, int | None]] = field(default_factory=list)
+
+
+class _AllAtOnce(ForwardingNode):
+    """Sends nothing until told, and then all that its ring holds."""
+
+    held: int | None = None
+
+    @property
+    def _newest(self) -> int:
+        return super()._newest if self.held is None else self.held
+
+
+class Trial:
+    """One run.
+
+    Args:
+        setup: what is run.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.config = _config(setup)
+        shapes = _blueprint(self.config)
+        torch.manual_seed(setup.seed)
+        self._rng = np.random.default_rng(setup.seed)
+        # As Horgan et al., 2018, choose the rates of their actors.
+        rates = 0.4 ** (1.0 + 7.0 * np.arange(setup.actors) / (MOST_ACTORS - 1))
+        self._actors = [_Actor(Bricks(self._rng), float(rate)) for rate in rates]
+        frames = private_memory(FrameRing.size(shapes, setup.capacity))
+        ledger = private_memory(Ledger.size(shapes, setup.capacity))
+        FrameRing.format(frames)
+        Ledger.format(ledger)
+        self._frames = FrameRing(frames, shapes, setup.capacity)
+        self._ledger = Ledger(ledger, shapes, setup.capacity)
+        self._node, self._source, self._replay = self._ends(shapes)
+        self._rated = 0
+        learning = self.config.learning
+        self._session = Session(
+            1, self._source, setup.batch_size, learning.learning_rate, 0.0
+        )
+        self._trainer = Trainer(self.config, shapes, WEIGHTS_EVERY)
+        self._acting = build_network(self.config, shapes)
+        self._trainer.begin(states.begin(networks.flattened(self._acting), 0))
+        self._version = self._tick = self._episode = 0
+        self._returns = list[float]()
+        for actor in self._actors:
+            actor.rows.append((actor.world.reset(), 0.0, 0, None))
+
+    def run(self) -> Course:
+        """Fill the replay, learn, and say how it went."""
+        setup = self.setup
+        self._play(setup.capacity)
+        self._transfer()
+        filled = self._rate()
+        loss, sampled = np.empty((2, setup.epochs, BATCHES))
+        transferred, returned = np.empty((2, setup.epochs))
+        owed, played = 0.0, 0
+        for epoch in range(setup.epochs):
+            sent = [] if epoch or setup.architecture == "edge" else [filled]
+            self._returns.clear()
+            for batch in range(BATCHES):
+                owed += ALPHA_OF_AN_ACTOR * setup.actors * setup.batch_size
+                now = self._play(int(owed))
+                owed, played = owed - now, played + now
+                if setup.architecture == "whole" and batch % setup.transfer_every == 0:
+                    self._transfer()
+                arrived, loss[epoch, batch], errors = self._learn()
+                sampled[epoch, batch] = errors.mean()
+                sent.append(errors if setup.architecture == "edge" else arrived)
+            transferred[epoch] = np.concatenate(sent).mean()
+            returned[epoch] = np.mean(self._returns) if self._returns else np.nan
+        alpha = played / (setup.epochs * BATCHES * setup.batch_size)
+        return Course(loss, sampled, transferred, returned, alpha)
+
+    # ---- the world
+
+    def _play(self, ticks: int) -> int:
+        """Let the actors play so many ticks, or a few more; how many."""
+        self._take_over_weights()
+        played = 0
+        while played < ticks:
+            for actor, action in zip(self._actors, self._choose(), strict=True):
+                frame, reward, lost, late = actor.world.step(action)
+                flags = TERMINATED * lost | TRUNCATED * (late and not lost)
+                actor.rows.append((frame, reward, flags, action))
+                if flags:
+                    self._push(actor)
+            played += len(self._actors)
+        return played
+
+    def _choose(self) -> list[int]:
+        """An action of every actor."""
+        count = len(self._actors)
+        random = self._rng.integers(ACTIONS, size=count)
+        if self._version == 0:
+            return [int(each) for each in random]
+        frames = np.stack([actor.rows[-1][0] for actor in self._actors])
+        with torch.inference_mode():
+            best = self._acting(torch.from_numpy(frames[:, None])).argmax(dim=1).numpy()
+        explores = self._rng.random(count) < [actor.epsilon for actor in self._actors]
+        return [int(each) for each in np.where(explores, random, best)]
+
+    def _push(self, actor: _Actor) -> None:
+        """Give the buffer node an episode, and begin the next one."""
+        start = self._tick
+        for frame, reward, flags, action in actor.rows:
+            tick = self._tick
+            self._ledger.write(
+                tick, observed=-1 if action is None else tick - 1, time_ns=tick, registered_ns=0,
+                lateness_ns=0, reward=reward, weights_version=self._version,
+                episode=self._episode, worker=0, flags=flags, action=action or 0,
+                source=Source.DEFAULT if action is None else Source.AGENT,
+            )
+            self._frames.publish(tick, frame, start)
+            self._tick += 1
+        self._episode += 1
+        self._returns.append(sum(reward for _, reward, _, _ in actor.rows))
+        actor.rows = [(actor.world.reset(), 0.0, 0, None)]
+
+    def _take_over_weights(self) -> None:
+        version, updates, values = self._trainer.published()
+        if updates and version != self._version:
+            networks.load_flat(self._acting, values)
+            self._version = version
+
+    # ---- the link
+
+    def _ends(self, shapes: Blueprint) -> tuple[Node, SampledThere | Mirror, Replay]:
+        """The edge's end of the link, the learner's, and the replay of one of them."""
+        capacity = self.setup.capacity
+        if self.setup.architecture == "edge":
+            priorities = Priorities.private(capacity, VirtualClock())
+            replay = Replay(self._frames, self._ledger, self.config.learning, priorities)
+            node = BufferNode(replay, self._frames, capacity, self._rng)
+            store = FrameStore(capacity, tuple(shapes.frame_shape), shapes.frame_dtype)
+            return node, SampledThere(store), replay
+        kind = ForwardingNode if self.setup.architecture == "learner" else _AllAtOnce
+        mirror = Mirror(self.config, shapes, VirtualClock())
+        return kind(self._frames, self._ledger), mirror, mirror.replay
+
+    @property
+    def _settings(self) -> Settings:
+        learning = self.config.learning
+        beta = importance_exponent(learning, self._trainer.progress.updates)
+        return Settings(learning.batch_size, learning.learning_rate, beta)
+
+    def _transfer(self) -> None:
+        """Send all that waits, and nothing more before the next time."""
+        if isinstance(self._node, _AllAtOnce):
+            self._node.held = None
+        while self._exchange(0) is not None:
+            pass
+        if isinstance(self._node, _AllAtOnce):
+            self._node.held = self._tick - 1
+
+    def _exchange(self, count: int) -> Share | None:
+        """Send a message; the share that is to be learned from, if there was anything to send."""
+        sent = self._node.make(count, self._settings)
+        if sent is None:
+            return None
+        answer = self._session.offer(sent.block, 0.0)
+        share = self._session.queue.popleft() if self._session.queue else None
+        if answer.done():
+            self._node.answered(unpack(answer.result(0)))
+        return share or Share(sent.seq, 0.0, lambda: None, answer)
+
+    def _learn(self) -> tuple[Floats, float, Floats]:
+        """One batch: errors of what has arrived for it, its loss, errors that it had."""
+        before = self._rate()
+        share = self._exchange(self.setup.batch_size)
+        assert share is not None, "the replay is full"
+        arrived = np.concatenate([before, self._rate()])
+        columns = share.draw()
+        assert columns is not None, "the replay is full"
+        learning_rate = self.config.learning.learning_rate
+        loss, errors = self._trainer.learn(joined([columns]), learning_rate)
+        errors = errors.copy()
+        more, arrays = self._source.learned(errors)
+        values = {"seq": share.seq, "learned": len(errors), "generated": 0, **more}
+        self._node.answered(unpack(pack(values, arrays)))
+        return arrived, loss, errors
+
+    def _rate(self) -> Floats:
+        """Give the transitions that are new in the replay their first priority; their errors."""
+        replay = self._replay
+        while replay.refresh() >= ROWS_PER_REFRESH:
+            pass
+        first, stop = replay.index.span
+        serials = np.arange(max(first, self._rated), stop)
+        self._rated = stop
+        if not len(serials):
+            return np.empty(0, np.float32)
+        buffer = replay.new_buffer()
+        buffer.choose(serials)
+        lost = buffer.copy(0)
+        batch = buffer.batch(None)
+        errors = self._trainer.errors(batch).copy()
+        if self.setup.first == "error":
+            replay.update_errors(batch.frames, errors)
+        return np.delete(errors, lost)
+
+
+def _config(setup: Setup) -> Config:
+    return load_config(overrides=[
+        f"replay.capacity={setup.capacity}", f"run.seed={setup.seed}",
+        f"learning.batch_size={setup.batch_size}", "learning.algorithm=double-dqn",
+        "learning.dueling=true", "learning.n_step=3", "learning.discount=decisions",
+        "learning.prioritized=true", "learning.learning_starts=1", "learning.target_period=128",
+        "learning.learning_rate=1e-3", "policy.network=mlp", "policy.width=2",
+    ])
+
+
+def _blueprint(config: Config) -> Blueprint:
+    frame = (4 * SIZE * SIZE,)
+    shapes = replace(
+        image_blueprint(), frame_shape=frame, frame_dtype="float32", frame_stack=1,
+        observation_space=spaces.Box(0.0, 1.0, (1, *frame), np.float32), network="mlp k=2",
+        action_space=spaces.Discrete(ACTIONS), action_meanings=(), screen=False,
+    )
+    made_for = shapes.observation_space, shapes.action_space
+    head = networks.head_of(config.learning, shapes.action_space)
+    network = networks.build(config.policy, *made_for, head)
+    return replace(shapes, tensors=networks.tensor_specs(network))

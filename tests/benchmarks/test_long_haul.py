@@ -1,0 +1,87 @@
+"""The long-haul paper's comparison in small: the game, a trial of each architecture, the ratios."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.bricks import BALL, BRICK, LONGEST, PADDLE, SIZE, Bricks
+from benchmarks.long_haul import STANDARD, figures, ratios, write
+from benchmarks.long_haul_trial import BATCHES, Course, Trial
+
+SHORT = STANDARD._replace(epochs=1, batch_size=4, capacity=256)
+
+
+@pytest.fixture(scope="module")
+def courses() -> dict[str, list[Course]]:
+    torch.set_num_threads(1)
+    return {
+        name: [Trial(SHORT._replace(architecture=name)).run()]  # type: ignore[arg-type]
+        for name in ("edge", "learner", "whole")
+    }
+
+
+def test_who_follows_the_ball_keeps_it_and_clears_bricks() -> None:
+    world = Bricks(np.random.default_rng(0))
+    frame, total = world.reset(), 0.0
+    for tick in range(1, LONGEST + 1):
+        planes = frame.reshape(4, SIZE, SIZE)
+        assert [int(planes[each].sum()) for each in (PADDLE, BALL)] == [1, 1]
+        ball, paddle = (int(np.argwhere(planes[each])[0][1]) for each in (BALL, PADDLE))
+        # It is where the ball will come down at the next tick.
+        goal = world._column + world._columns
+        goal = goal if 0 <= goal < SIZE else ball - world._columns
+        frame, reward, lost, late = world.step(0 if goal == paddle else 1 + (goal > paddle))
+        bricks = int(frame.reshape(4, SIZE, SIZE)[BRICK].sum())
+        total += reward
+        assert not lost
+        assert bricks == 3 * SIZE - total % (3 * SIZE)
+        assert late == (tick == LONGEST)
+    assert total > 20
+
+
+def test_who_stands_still_loses_it() -> None:
+    world = Bricks(np.random.default_rng(0))
+    assert any(world.step(0)[2] for _ in range(20))
+
+
+def test_each_architecture_learns_from_what_its_actors_generate(
+    courses: dict[str, list[Course]],
+) -> None:
+    for (each,) in courses.values():
+        assert each.alpha == pytest.approx(1.52, rel=0.02)
+        assert np.isfinite([each.loss, each.sampled]).all()
+        assert (each.sampled > 0).all()
+    (edge,) = courses["edge"]
+    # What is sent from a replay at the edge is what is learned from.
+    assert edge.transferred[0] == pytest.approx(edge.sampled.mean(), rel=1e-5)
+    assert courses["whole"][0].transferred[0] != courses["whole"][0].sampled.mean()
+
+
+def test_a_replay_that_is_replaced_at_once_stays_as_it_is_in_between() -> None:
+    trial = Trial(SHORT._replace(architecture="whole"))
+    trial._play(256)
+    trial._transfer()
+    trial._rate()
+    before = trial._replay.index.span
+    for _ in range(4):
+        trial._play(100)
+        trial._learn()
+        assert trial._replay.index.span == before
+    trial._transfer()
+    trial._rate()
+    assert trial._replay.index.span[1] > before[1] + 100
+
+
+def test_ratios_and_lines(courses: dict[str, list[Course]], tmp_path: Path) -> None:
+    edge = figures(courses["edge"])
+    assert set(ratios(edge, edge).values()) == {1.0}
+    write(courses, tmp_path / "lines.csv")
+    lines = list(csv.DictReader((tmp_path / "lines.csv").open()))
+    assert [line["variant"] for line in lines] == ["edge", "learner", "whole"]
+    assert float(lines[0]["L_t"]) == pytest.approx(courses["edge"][0].loss.mean(), rel=1e-3)
+    assert BATCHES == 128
