@@ -177,6 +177,8 @@ class LearnerHandle(Remote):
     def _result(self, reference: Any) -> Any:
         try:
             return self._ray.get(reference)
+        except self._ray.exceptions.RayActorError:
+            return ConnectionError("the learner died, or cannot be reached; Ray starts it again")
         except Exception as error:
             # What the learner itself has raised; around it is a traceback.
             return getattr(error, "cause", None) or error

@@ -6,6 +6,7 @@ import copy
 import random
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,30 @@ def test_a_learner_that_was_started_again_is_joined_anew(edge: Callable[..., Edg
     assert scene.remotes[0].calls.count("join") == 2
     assert scene.exchanges[0].connected
     assert len(scene.updates) > count + 50
+
+
+def test_a_learner_that_died_learns_on_from_its_own_checkpoint(
+    edge: Callable[..., Edge], tmp_path: Path
+) -> None:
+    world = edge()
+    scene = Scene(world)
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path)
+    scene.run(1.0)
+    assert scene.learner.save_if_due(0.0) is not None
+    saved = scene.updates[-1]
+    scene.run(1.0)
+    before = len(scene.updates)
+    again = ClusterLearner(scene.clock, tmp_path, resume=True)
+    scene.remotes[0].learner = scene.learner = again
+    scene.run(2.0)
+    # What the first had answered may come, and then what the second learns, from the checkpoint on.
+    rest = scene.updates[before:]
+    start = next(index for index, each in enumerate(rest) if each < scene.updates[before - 1])
+    assert rest[start] in (saved + 1, saved + 2)
+    assert rest[start:] == list(range(rest[start], rest[-1] + 1))
+    assert scene.remotes[0].calls.count("begin") == 1
+    learned = again.status()
+    assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
 
 
 @pytest.mark.parametrize("seed", range(6))
