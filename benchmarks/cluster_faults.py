@@ -42,7 +42,7 @@ MORE_INACTION = 0.01
 """So much more of all ticks may be inaction than without a cluster meanwhile."""
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=30", "inference.processes=1", "learning.processes=1",
-    "learning.learning_starts=100", f"learning.batch_size={BATCH}", "learning.prioritized=true",
+    "learning.learning_starts=30", f"learning.batch_size={BATCH}", "learning.prioritized=true",
     "learning.updates_per_tick=0.3", "replay.capacity=20000", "run.tensorboard=false",
 )
 

@@ -18,8 +18,9 @@ from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.sampled import Columns, SampledThere
 from rtagent.errors import UserError
 
-RATE_S = 2.0
-"""Over which the rate of a node's transitions is averaged."""
+RATE_S, FIRST_RATE_S = 2.0, 0.5
+"""Over which the rate of a node's transitions is averaged; and the first time, so that the shares
+follow soon."""
 KEPT_ANSWERS = 256
 """Answers that are kept for a node that asks again."""
 MOST_EARLY = 256
@@ -132,6 +133,6 @@ class Session:
         generated = self.source.generated
         if self._mark is None:
             self._mark = now, generated
-        elif now - self._mark[0] >= RATE_S:
+        elif now - self._mark[0] >= (RATE_S if self.rate else FIRST_RATE_S):
             self.rate = (generated - self._mark[1]) / (now - self._mark[0])
             self._mark = now, generated

@@ -195,6 +195,19 @@ def test_two_nodes_share_a_batch_by_what_they_generate(edge: Callable[..., Edge]
     assert scene.losses[0] == scene.losses[1]
 
 
+def test_the_shares_follow_a_node_that_comes(edge: Callable[..., Edge]) -> None:
+    first, second = edge(name="first"), edge(name="second")
+    scene = Scene(first)
+    scene.run(4.0)
+    assert scene.exchanges[0].share == 8
+    later = Scene(second)
+    later.remotes[0].learner, later.clock = scene.learner, scene.clock
+    scene.edges, scene.losses = (first, second), [[], []]
+    scene.exchanges.append(later.exchanges[0])
+    scene.run(2.0)
+    assert [each.share for each in scene.exchanges] == [4, 4]
+
+
 def test_a_node_that_falls_silent_costs_one_wait(edge: Callable[..., Edge]) -> None:
     both = Scene(edge(name="a"), edge(name="b"))
     both.run(2.0)
