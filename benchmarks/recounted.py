@@ -23,6 +23,7 @@ from benchmarks.recounted_learning import learning, r3, replay
 from benchmarks.witness import NANO, View, Witness
 
 OWN = "only the process itself has measured it"
+ENGINE = "the process that converts networks, where there is one, alone knows"
 NOT_RECOUNTED = {
     "clock.reset_ms": OWN,
     "clock.step_us.p50": OWN,
@@ -30,6 +31,12 @@ NOT_RECOUNTED = {
     "clock.step_us.max": OWN,
     "episodes.faults": "the environment's adapter counts them",
     "inference.workers[].weights_version": "the action that tells it may have been overwritten",
+    "inference.engine": ENGINE,
+    "inference.engine_precision": ENGINE,
+    "inference.engine_agreement": ENGINE,
+    "inference.engine_conversions": ENGINE,
+    "inference.engine_refused": ENGINE,
+    "inference.conversion_ms": ENGINE,
     "learning.workers[].update_ms": OWN,
     "learning.precision": OWN,
     "learning.placement": OWN,
@@ -78,6 +85,7 @@ def of_moment(view: View, witness: Witness, config: Mapping[str, Any], rate_hz: 
         "clock.realtime": os.sched_getscheduler(pid) == os.SCHED_FIFO,
         "actions.overwritten": overwritten(view),
         **inference(view, witness, config, rate_hz),
+        **engine(config),
         **learning(view, witness, config),
         **replay(view, witness, config),
         **r3(view, witness, config),
@@ -194,6 +202,17 @@ def inference(
             **spread(f"{path}.latency_ms", tau.tolist(), 50, 99),
         }
     return found
+
+
+def engine(config: Mapping[str, Any]) -> Found:
+    """Where torch runs the network there is nobody who converts it."""
+    if config["policy"]["engine"] != "torch":
+        return {}
+    return {
+        "inference.engine": "torch", "inference.engine_precision": None,
+        "inference.engine_agreement": None, "inference.engine_conversions": 0,
+        "inference.engine_refused": 0, "inference.conversion_ms": None,
+    }
 
 
 def recommended(tau_ms: list[float], wanted: Mapping[str, Any], rate_hz: float) -> int | None:
