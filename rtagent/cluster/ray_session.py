@@ -165,14 +165,21 @@ class LearnerHandle(Remote):
                 process when it has been without the head of the cluster for a minute.
             UserError: it does not answer.
         """
-        self._watch.check()
-        try:
-            asked = self._actor.status.remote()
-            found: dict[str, Any] = self._ray.get(asked, timeout=self._patience_s)
-            self._patience_s = STATUS_S
-            return found
-        except self._ray.exceptions.RayError as error:
-            raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
+        end = time.monotonic() + self._patience_s
+        while True:
+            self._watch.check()
+            try:
+                asked, left = self._actor.status.remote(), end - time.monotonic()
+                found: dict[str, Any] = self._ray.get(asked, timeout=max(0.0, left))
+            except self._ray.exceptions.RayError as error:
+                # One that is being started again fails at once.
+                again = isinstance(error, self._ray.exceptions.RayActorError)
+                if not again or time.monotonic() >= end:
+                    raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
+                time.sleep(LOOK_EVERY_S)
+            else:
+                self._patience_s = STATUS_S
+                return found
 
     def _result(self, reference: Any) -> Any:
         try:
