@@ -122,7 +122,6 @@ def measure_plan(
             return Measured(tuple(times[planned]), tuple(times[single]), tuple(busy))
 
 
-
 def measure_placement(
     config: Config, blueprint: Blueprint, placement: Placement, seconds: float,
     on_progress: Callable[[float], None], clock: Clock | None = None,
