@@ -1,0 +1,49 @@
+"""The world: which environment, how fast it ticks, what it does when nobody acts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rtagent.config.section import MOST_INDEX, ActionValue, Section, live
+
+
+class EnvConfig(Section):
+    """The world: which environment, how fast it ticks, and what it does when nobody acts."""
+
+    id: str = Field("rtagent/Starfall-v0", min_length=1)
+    """A registered Gymnasium id, or `package.module:EnvId-v0`."""
+    rate_hz: Annotated[float, Field(gt=0.0, le=1000.0)] | Literal["auto"] = "auto"
+    """Ticks per second of wall-clock time; auto: the environment's own rate (59.7275 for a Game
+    Boy, `metadata['render_fps']` of a Gymnasium environment)."""
+    default_action: (
+        Annotated[str, Field(max_length=256)]
+        | Annotated[int, Field(ge=-MOST_INDEX, le=MOST_INDEX)]
+        | Annotated[list[ActionValue], Field(max_length=256)]
+    ) = Field("noop", json_schema_extra=live("at the next tick"))
+    """Default behaviour when no action is ready: `noop`, `repeat`, an action, or
+    `package.module:callable`, called with the newest frame, which can be set before the start only.
+    An action that the environment does not have is reported as an event while the daemon runs, and
+    the default behaviour stays as it was."""
+    frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
+    """Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."""
+    max_catch_up_ticks: int = Field(5, ge=0, le=100)
+    """Ticks caught up with the default behaviour after a hold-up; beyond that the clock re-anchors
+    and counts a slip."""
+    step_limit_s: float = Field(30.0, gt=0.0, le=3600.0)
+    """Seconds after which a step that has not come back counts as hung, and the environment is
+    started anew; a shorter one is a slip of the clock."""
+    reset_limit_s: float = Field(60.0, gt=0.0, le=3600.0)
+    """The same for a reset."""
+    image_size: Annotated[int, Field(ge=16, le=512)] | tuple[
+        Annotated[int, Field(ge=16, le=512)], Annotated[int, Field(ge=16, le=512)]
+    ] = 84
+    """Size to which pictures are shrunk: one side of a square, or [height, width]."""
+    grayscale: bool = True
+    """Whether pictures become grey levels; false keeps their colours, in three times the memory."""
+    observation_key: str = Field("auto", min_length=1)
+    """Entry of a Dict observation that the agent sees; auto: its picture (among several one named
+    pixels, image, rgb, screen or camera), else all entries as one vector."""
+    kwargs: dict[str, Any] = Field(default_factory=dict, examples=[{"encounter": 33}])
+    """Passed on to the environment's constructor."""

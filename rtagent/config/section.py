@@ -1,0 +1,53 @@
+"""What every section of the configuration has in common: its base, marks, bounds and names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+GAME_BOY_HZ = 59.7275
+MAX_INFERENCE_PROCESSES = 256
+MAX_LEARNERS = 64
+MOST_PROCESSES = MAX_INFERENCE_PROCESSES + MAX_LEARNERS
+LONGEST_DEADLINE_S = 366 * 86_400.0
+MOST_SAMPLES = 10**15
+MOST_INDEX = 2**53
+"""Of a discrete action: JSON numbers are exact so far."""
+MOST_ACTION = 3.4e38
+"""Of a continuous action: the largest float32."""
+MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
+
+Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
+Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
+LearningAlgorithm = Literal[
+    "auto", "dqn", "double-dqn", "c51", "ppo", "a2c", "td3", "ddpg", "sac"
+]
+Precision = Literal["float32", "bfloat16", "float16"]
+LEARNING_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+LearningOrder = Literal["round-robin", "first-come"]
+R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
+Host = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")]
+LearnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+ActionValue = Annotated[float, Field(ge=-MOST_ACTION, le=MOST_ACTION)]
+Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
+
+
+def live(in_force: str) -> dict[str, Any]:
+    """Marks a field that can change while the daemon runs; `in_force` says when a change acts."""
+    return {"live": in_force}
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, and strict about names; docstrings describe the fields."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        # A description is one line, however its docstring is broken.
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split()) or None
+        cls.model_rebuild(force=True)
