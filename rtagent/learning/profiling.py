@@ -129,16 +129,7 @@ def take_profile(
     measured: dict[tuple[str, bool], _Times] = {}
     for number, (precision, beside) in enumerate(rounds):
         recorder = Recorder()
-        learning = config.learning.model_copy(update={"precision": precision})
-        update = SharedUpdate.private(build_network(config, blueprint), learning)
-        if not isinstance(update.algorithm, ValueLearning):
-            raise NoProfile(
-                f"a step of {networks.resolved_algorithm(learning, blueprint.action_space)} cannot "
-                "be placed so far: DQN, Double DQN and C51 can"
-            )
-        update.algorithm.runner = recorder
-        for network in (update.algorithm.network, update.algorithm.target):
-            SplitLayers(network, recorder)
+        update = _recorded(config, blueprint, precision, recorder)
         told = partial(_tell, on_progress, number, len(rounds))
         measured[precision, beside] = _measure(
             update, batch, recorder, seconds / len(rounds), clock, beside, told
@@ -156,6 +147,27 @@ def take_profile(
         handover_us=_handover_us(clock) if cores > 1 else 0.0,
         cast_us_per_mb=_cast_us_per_mb(clock),
     )
+
+
+def _recorded(
+    config: Config, blueprint: Blueprint, precision: str, recorder: Recorder
+) -> SharedUpdate:
+    """A learner's update, in memory of its own, whose parts are timed.
+
+    Raises:
+        NoProfile: its algorithm cannot be placed.
+    """
+    learning = config.learning.model_copy(update={"precision": precision})
+    update = SharedUpdate.private(build_network(config, blueprint), learning)
+    if not isinstance(update.algorithm, ValueLearning):
+        raise NoProfile(
+            f"a step of {networks.resolved_algorithm(learning, blueprint.action_space)} cannot "
+            "be placed so far: DQN, Double DQN and C51 can"
+        )
+    update.algorithm.runner = recorder
+    for network in (update.algorithm.network, update.algorithm.target):
+        SplitLayers(network, recorder)
+    return update
 
 
 def _tell(on_progress: Callable[[float], None], number: int, rounds: int, done: float) -> None:

@@ -80,26 +80,7 @@ class WorldMemory:
         self.bytes_per_tick = sum(size for arrays in self._slots.values() for _, size in arrays)
         most = config.r3.memory_budget_mb
         limit = capacity if most is None else max(1, self.ticks_in(most << 20))
-        fixed = {
-            "weights": WeightBuffers.size(blueprint.parameters),
-            "actions": ActionSlots.size(blueprint),
-            "metrics": ProcessMetrics.size(),
-            "control": Control.size(),
-            "stagger": StaggerState.nbytes(),
-            "status": JsonDoubleBuffer.size(STATUS_CAPACITY),
-            "claims": 1,
-            "turns": Turns.size(),
-            "apply": 1,
-            "horizon": HorizonRecord.size(),
-        }
-        if config.learning.prioritized:
-            fixed |= {"priorities": Priorities.size(capacity), "priorities-lock": 1}
-        if config.policy.engine != "torch":
-            fixed["engine"] = EngineModels.size(blueprint.parameters)
-        if config.learning.where == "cluster":
-            fixed["cluster"] = JsonDoubleBuffer.size(CLUSTER_CAPACITY)
-        if config.learning.processes:
-            fixed["learner"] = LearnerState.size(blueprint.learned_parameters)
+        fixed = _fixed_sizes(config, blueprint)
         check_memory({**fixed, **_ring_sizes(blueprint, limit)})
         self._arenas: dict[str, Arena] = {}
         try:
@@ -187,6 +168,31 @@ class WorldMemory:
         ActionSlots.format(memoryview(arenas["actions"].map()), blueprint)
         if "priorities" in arenas:
             Priorities.format(memoryview(arenas["priorities"].map()))
+
+
+def _fixed_sizes(config: Config, blueprint: Blueprint) -> dict[str, int]:
+    """Bytes of all arenas but the rings, which grow."""
+    fixed = {
+        "weights": WeightBuffers.size(blueprint.parameters),
+        "actions": ActionSlots.size(blueprint),
+        "metrics": ProcessMetrics.size(),
+        "control": Control.size(),
+        "stagger": StaggerState.nbytes(),
+        "status": JsonDoubleBuffer.size(STATUS_CAPACITY),
+        "claims": 1,
+        "turns": Turns.size(),
+        "apply": 1,
+        "horizon": HorizonRecord.size(),
+    }
+    if config.learning.prioritized:
+        fixed |= {"priorities": Priorities.size(config.replay.capacity), "priorities-lock": 1}
+    if config.policy.engine != "torch":
+        fixed["engine"] = EngineModels.size(blueprint.parameters)
+    if config.learning.where == "cluster":
+        fixed["cluster"] = JsonDoubleBuffer.size(CLUSTER_CAPACITY)
+    if config.learning.processes:
+        fixed["learner"] = LearnerState.size(blueprint.learned_parameters)
+    return fixed
 
 
 def _ring_sizes(blueprint: Blueprint, capacity: int) -> dict[str, int]:
