@@ -35,7 +35,9 @@ OPTIONS = [word for each in SETTINGS for word in ("--set", each)]
 def test_sent_to_the_whole_group_it_is_an_orderly_end(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state", under=("setsid",)) as daemon:
+    # Under nohup a daemon goes on at SIGHUP, and whoever runs this test may be.
+    under = ("setsid", "env", "--default-signal=HUP")
+    with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state", under=under) as daemon:
         eventually(lambda: updates(daemon) > 0, 120, "it learns")
         learned = updates(daemon)
         family = descendants(daemon.process.pid)
