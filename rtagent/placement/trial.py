@@ -1,7 +1,8 @@
 """Whether a plan stays in force: decided by what both ways take, measured in turns.
 
 At first the two ways alternate. Then the faster one is used, and now and then the other one for a
-step, so that a machine that has changed is noticed. It is left only for one that is clearly faster.
+step, so that a machine that has changed is noticed. It is left only for one that is clearly faster,
+and each change holds twice as long as the one before: noise alone would go on changing it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ LOOK_EVERY = 50
 """Steps between two of the way that is not used."""
 CLEARLY = 0.98
 """The other way is taken if it needs less than this share of the time."""
+FIRST_HOLD, LONGEST_HOLD = 100, 100_000
+"""Steps for which the first change holds, and at most any."""
 
 
 class Trial:
@@ -29,6 +32,7 @@ class Trial:
     def __init__(self) -> None:
         self.planned = True
         self._steps = 0
+        self._hold, self._held_until = FIRST_HOLD, 0
         self._seen = {True: 0, False: 0}
         self._times: dict[bool, deque[float]] = {
             way: deque(maxlen=WINDOW) for way in (True, False)
@@ -42,6 +46,8 @@ class Trial:
     def choose(self) -> bool:
         """Whether the next step follows the plan."""
         self._steps += 1
+        if self._steps < self._held_until:
+            return self.planned
         if not self.decided:
             return self._steps % 2 == 0
         return self.planned if self._steps % LOOK_EVERY else not self.planned
@@ -49,7 +55,7 @@ class Trial:
     def note(self, planned: bool, seconds: float) -> None:
         """What a step took."""
         self._seen[planned] += 1
-        if self._seen[planned] <= FIRST_STEPS:
+        if self._seen[planned] <= FIRST_STEPS or self._steps < self._held_until:
             return
         self._times[planned].append(seconds)
         if not self.decided:
@@ -57,6 +63,8 @@ class Trial:
         mine, other = (median(self._times[way]) for way in (self.planned, not self.planned))
         if other < CLEARLY * mine:
             self.planned = not self.planned
+            self._held_until = self._steps + self._hold
+            self._hold = min(2 * self._hold, LONGEST_HOLD)
             # Both are looked at anew before the choice changes again.
             for times in self._times.values():
                 times.clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
+from random import Random
 
 from rtagent.placement.trial import FIRST_STEPS, LOOK_EVERY, WINDOW, Trial
 
@@ -62,3 +64,13 @@ def test_a_single_slow_step_changes_nothing() -> None:
     trial = Trial()
     run(trial, 500, lambda way, step: 50.0 if step == 300 else (0.8 if way else 1.0))
     assert trial.planned
+
+
+def test_noise_changes_it_ever_more_rarely() -> None:
+    trial, random = Trial(), Random(0)
+    states = []
+    for _ in range(20_000):
+        trial.note(trial.choose(), random.uniform(0.5, 1.5))
+        states.append(trial.planned)
+    changes = sum(before != after for before, after in pairwise(states))
+    assert 1 <= changes <= 8
