@@ -44,10 +44,10 @@ from benchmarks.offline_learning import Offline, Update
 from rtagent.clock import MonotonicClock
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig, PolicyConfig
 from rtagent.config_sources import load_config
-from rtagent.learning.out_of_memory import keep_freed_memory
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy import networks
+from rtagent.processes.freed_memory import keep_freed_memory
 
 UPDATES_PER_ROUND = 8
 LAST_EPISODES = 20

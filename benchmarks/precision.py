@@ -26,13 +26,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig, PolicyConfig, Precision
-from rtagent.learning.out_of_memory import keep_freed_memory
 from rtagent.learning.precision import has_convolutions, is_usable
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy import networks
 from rtagent.policy.architectures import PolicyModule
 from rtagent.policy.heads import PLAIN
+from rtagent.processes.freed_memory import keep_freed_memory
 
 ACTIONS, FEATURES = 6, 4
 IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)

@@ -21,12 +21,7 @@ from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
 from rtagent.learning.on_policy import OnPolicyBatches
-from rtagent.learning.out_of_memory import (
-    is_out_of_memory,
-    keep_freed_memory,
-    measure_peak,
-    release,
-)
+from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
 from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.placing import Placing
 from rtagent.learning.precision import LossScale
@@ -43,6 +38,7 @@ from rtagent.learning.shared_update import (
 )
 from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
 from rtagent.memory.turns import TurnTaker
+from rtagent.processes.freed_memory import keep_freed_memory
 from rtagent.r3.controller import HorizonKeeper
 
 if TYPE_CHECKING:

@@ -19,8 +19,6 @@ import torch
 SAMPLING_S = 0.0005
 _RESET_PEAK = "5"
 """What `clear_refs` takes for: the peak begins anew (man 5 proc)."""
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-"""Of mallopt(3)."""
 _TEXTS = (
     "can't allocate memory", "not enough memory", "cannot allocate memory",
     "could not create a memory object", "out of memory", "bad_alloc",
@@ -44,18 +42,6 @@ def release() -> None:
         trim(0)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
-
-
-def keep_freed_memory() -> None:
-    """Have malloc keep what this process frees, for its next use, until `release`.
-
-    By default large blocks go back to the system at once, and each update then pays for its memory
-    with thousands of page faults: 5 to 20 % of its time. Without glibc nothing changes.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def ask_for(count: int) -> None:

@@ -18,6 +18,7 @@ from multiprocess.connection import Connection
 from rtagent.learning import out_of_memory
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
 from rtagent.processes import launch
+from rtagent.processes.freed_memory import keep_freed_memory
 
 MIB = 1 << 20
 SIZE = 48 * MIB
@@ -127,7 +128,7 @@ def faults_of_large_tensors(pipe: Connection) -> None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
     before = faults()
-    out_of_memory.keep_freed_memory()
+    keep_freed_memory()
     after, kept = faults(), resident()
     release()
     pipe.send((before, after, kept - resident()))
