@@ -13,9 +13,7 @@ first lap, when each page is touched for the first time; with a process asleep o
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import multiprocessing
 import os
 import sys
@@ -25,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command import Result, command_line, report
 from benchmarks.registration import STACK, blueprint
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
@@ -41,8 +40,6 @@ PICTURES = 64
 EPISODE = 1000
 WAITED_HZ = 1000.0
 WAITED_COUNT = 2000
-
-Add = Callable[[int], None]
 
 
 class Ours:
@@ -221,10 +218,9 @@ def _waited_for(ours: Ours, newest: int, core: int, seconds: float) -> dict[str,
 
 def main() -> int:
     """Print p50 and p99; exit code 1 if ours is above the limit, 2 if a peer is missing."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="of the paced measurement")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     floor = measure_jitter(3.0)
     try:
@@ -242,14 +238,15 @@ def main() -> int:
         "figures": figures,
         "passed": figures["ours"]["p50_us"] <= LIMIT_US,
     }
-    if args.json:
-        print(json.dumps(result, indent=2))
-    else:
-        print(f"{'':18} {'p50 us':>8} {'p99 us':>8}")
-        for name, each in figures.items():
-            print(f"{name:18} {each['p50_us']:8.2f} {each['p99_us']:8.2f}")
-        print(f"machine's floor (wake-ups, us): {floor}")
-    return int(not result["passed"])
+    return report(result, args.json, show)
+
+
+def show(result: Result) -> None:
+    """Print a table."""
+    print(f"{'':18} {'p50 us':>8} {'p99 us':>8}")
+    for name, each in result["figures"].items():
+        print(f"{name:18} {each['p50_us']:8.2f} {each['p99_us']:8.2f}")
+    print(f"machine's floor (wake-ups, us): {result['machine_floor_us']}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -14,6 +12,7 @@ import time
 import numpy as np
 
 import rtagent
+from benchmarks.command import command_line, report
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
 
@@ -22,9 +21,8 @@ MOST_DEVIATION = 0.0002
 
 def main() -> int:
     """Print rate, drift and lateness; exit code 1 if the rate is off by more than 0.02 %."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     floor = measure_jitter(3.0)
     with tempfile.TemporaryDirectory() as folder:
@@ -54,12 +52,7 @@ def main() -> int:
         "inaction_percent": 100.0 * float((rows["source"] == Source.DEFAULT).mean()),
         "passed": abs(deviation) <= MOST_DEVIATION and clock["slips"] == 0,
     }
-    if args.json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            print(f"{name:18} {value}")
-    return int(not result["passed"])
+    return report(result, args.json)
 
 
 if __name__ == "__main__":

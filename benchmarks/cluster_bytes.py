@@ -16,7 +16,6 @@ a function call between the two ends. Bytes are of both directions, without weig
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import sys
@@ -28,6 +27,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.command import command_line
 from benchmarks.pattern_world import PatternWorld
 from benchmarks.registration import blueprint
 from rtagent.clock import VirtualClock
@@ -75,7 +75,7 @@ class World84:
 
     Args:
         capacity: of the ring.
-        slots: frames that the learner keeps; None: the replay is at the learner.
+        slots: frames that the learner keeps. If None, the replay is at the learner.
     """
 
     def __init__(self, capacity: int, slots: int | None) -> None:
@@ -215,13 +215,12 @@ def frames_once(lines: list[Line]) -> str:
 
 def main() -> int:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.2, 0.5, 1, 1.52, 2, 5, 10])
     parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--capacity", type=int, default=8192)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--csv", type=Path)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     lines = measure(sorted(args.alpha), args.batches, args.capacity)
     claims = verdict(lines)

@@ -5,15 +5,13 @@ The cluster is hurt in one way after the other. Shown are the inaction of both d
 when the link was told to be cut and what the status said, and the longest pause of learning. Second
 part: several daemons feed one learner; one of them is killed, and another is started. Shown is how
 long the shares of a batch took to follow, and what was sent, learned from and answered by those
-that lived to the end. Everything is seen from outside: HTTP, and what `rtagent learner` says. Ray's
-patience with a head that is gone is 8 s here, not 60.
+that lived to the end. Everything is seen from outside: HTTP, and what `rtagent learner` says.
 
     python -m benchmarks.cluster_faults [--seconds 30] [--daemons 4] [--quick] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,6 +25,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants
 from benchmarks.ray_cluster import ENVIRON, Head, LearnerNode, send
@@ -54,7 +53,7 @@ class Phase(NamedTuple):
         fault: its name.
         inaction: of the daemon with the cluster, share of the ticks meanwhile.
         without: of the one that learns here, in the same time.
-        cut_after_s: until the link was told to be cut; None: it was not.
+        cut_after_s: until the link was told to be cut. If None, it was not.
         said: the line of the status then.
         pause_s: longest time without an update.
         in_flight: batches on their way, at most.
@@ -298,11 +297,10 @@ def _inaction(before: dict[str, Any], after: dict[str, Any]) -> float:
 
 def main() -> int:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each phase, at least")
     parser.add_argument("--daemons", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="8 s for each phase")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     seconds = 8.0 if args.quick else args.seconds
     os.environ.update(ENVIRON)

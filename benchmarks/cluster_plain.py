@@ -44,12 +44,7 @@ class Row(NamedTuple):
 
 
 class PlainReplay:
-    """A list of rows, of which each call gives some at random.
-
-    Args:
-        rows: how many.
-        shapes: of the run.
-    """
+    """A list of rows, of which each call gives some at random."""
 
     def __init__(self, rows: int, shapes: Blueprint) -> None:
         self._rng = np.random.default_rng(0)

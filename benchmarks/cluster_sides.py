@@ -115,12 +115,7 @@ def work(handles: WorldHandles, entry: str, folder: str) -> None:
 
 
 class Daemon:
-    """The learner of a daemon, or its gateway, on a filled replay.
-
-    Args:
-        name: of the side.
-        config: says where it learns.
-    """
+    """The learner of a daemon, or its gateway, on a filled replay."""
 
     def __init__(self, name: str, config: Config) -> None:
         self._pattern = PatternWorld(config, with_network(config), config.replay.capacity)
@@ -199,11 +194,7 @@ class Daemon:
 
 
 class Alone:
-    """The learner's update, on one batch again and again, in this process.
-
-    Args:
-        config: names the network.
-    """
+    """The learner's update, on one batch again and again, in this process."""
 
     def __init__(self, config: Config) -> None:
         torch.set_num_threads(1)

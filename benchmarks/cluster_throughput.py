@@ -10,6 +10,9 @@ The update alone is measured, too: on a processor it is most of the time, whoeve
 batches. So the lines "no update" leave it out: they say how fast batches come to a learner that
 needs no time.
 
+Frames that the learner keeps (`cluster.cache_mb`) need not travel: `--cache-mb` says how many those
+are. By its default here they are all of the replay; by rtagent's own, a seventh.
+
 "busy" is the share of the time in which a learner was at an update: where it is as high as in the
 daemon, it did not wait for batches. Other programs slow down the updates, but hardly change it.
 
@@ -17,12 +20,11 @@ Short blocks of all sides take turns; a ratio is the median of the ratios of the
 processes have the priority that the benchmark is started with.
 
     python -m benchmarks.cluster_throughput [--quick] [--rounds N] [--seconds S] [--sizes 32 512]
-        [--only NAME ...] [--json]
+        [--cache-mb MB] [--only NAME ...] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -46,8 +48,9 @@ from benchmarks.cluster_sides import (
     settings,
     start_idle_learner,
 )
+from benchmarks.command import command_line
 
-CAPACITY = 65_536
+CAPACITY, CACHE_MB = 65_536, 512
 SIZES = (32, 512)
 SETTLE_S = 2.0
 LONG_SETTLE_S = 5.0
@@ -87,11 +90,11 @@ def claims() -> list[Claim]:
 
 
 @contextmanager
-def sides(wanted: list[str], folder: Path) -> Iterator[dict[str, Side]]:
+def sides(wanted: list[str], folder: Path, cache_mb: int = CACHE_MB) -> Iterator[dict[str, Side]]:
     """Those sides, ready to run, by name."""
     with ExitStack() as stack:
         address = f"cluster.address={stack.enter_context(cluster())}"
-        remote = ["learning.where=cluster", address]
+        remote = ["learning.where=cluster", address, f"cluster.cache_mb={cache_mb}"]
         config = settings(folder, CAPACITY)
 
         def near_and_far(ms: int) -> Daemon:
@@ -123,11 +126,13 @@ Rounds = dict[str, list[Block]]
 
 
 def measure(
-    wanted: list[str], sizes: list[int], rounds: int, seconds: float
+    wanted: list[str], sizes: list[int], rounds: int, seconds: float, cache_mb: int = CACHE_MB
 ) -> dict[int, Rounds]:
     """Blocks of every side, in turns, by batch size."""
     console = Console(stderr=True)
-    with tempfile.TemporaryDirectory() as folder, sides(wanted, Path(folder)) as found:
+    with ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+        found = ends.enter_context(sides(wanted, folder, cache_mb))
         turns = [(size, name) for size in sizes for _ in range(rounds) for name in found]
         blocks: dict[int, Rounds] = {size: {name: [] for name in found} for size in sizes}
         for size, name in track(turns, "measuring", console=console, transient=True):
@@ -138,7 +143,7 @@ def measure(
 
 
 def ratio(rounds: Rounds, side: str, beside: str) -> float | None:
-    """Median over the rounds of how many times as fast a side is; None: one was not measured."""
+    """Median over the rounds of how many times as fast a side is; None if one was not measured."""
     pairs = list(zip(rounds.get(side, []), rounds.get(beside, []), strict=False))
     return statistics.median(a.batches / b.batches for a, b in pairs) if pairs else None
 
@@ -187,18 +192,19 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> int:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of a block")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--cache-mb", type=int, default=CACHE_MB, help="that the learner keeps")
     parser.add_argument("--only", nargs="+", help="these sides only", metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="two rounds, blocks of two seconds")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.quick:
         args.rounds, args.seconds = 2, 2.0
     everybody = dict.fromkeys([ALONE, *(name for each in claims() for name in each[:2])])
-    blocks = measure(args.only or list(everybody), args.sizes, args.rounds, args.seconds)
+    blocks = measure(args.only or list(everybody), args.sizes, args.rounds, args.seconds,
+                     args.cache_mb)
     found = report(blocks)
     print(json.dumps(found)) if args.json else show(found)
     return 0 if all(claim["holds"] for claim in found["claims"]) else 1

@@ -17,7 +17,6 @@ pendulum of Gymnasium's own takes its place.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from benchmarks.command import command_line
 from benchmarks.dqn_update import DaemonUpdate
 from benchmarks.offline_learning import Offline
 from rtagent.clock import Clock, MonotonicClock
@@ -211,7 +211,7 @@ def moving_mean(values: list[float]) -> npt.NDArray[np.float64]:
 
 def main() -> int:
     """Run what was asked for; exit code 1 if an error is too large."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--games", nargs="+", choices=list(GAMES), default=["cartpole", "pendulum"])
     parser.add_argument(
         "--precisions", nargs="+", choices=LEARNING_PRECISIONS, default=list(LEARNING_PRECISIONS)
@@ -219,7 +219,6 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--ticks", type=int, help="per run; default: as the game has it")
     parser.add_argument("--picture", type=Path, metavar="FILE")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="cartpole, 2 seeds, 3000 ticks")
     options = parser.parse_args()
     if options.quick:

@@ -11,12 +11,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
 
-READY_LIMIT_S = 60.0
+READY_LIMIT_S = 180.0
 STOP_LIMIT_S = 20.0
 
 
@@ -68,12 +67,7 @@ class RunningDaemon:
             self._wait_ready()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
         self.process.send_signal(signal.SIGTERM)
         try:

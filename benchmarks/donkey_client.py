@@ -9,8 +9,6 @@ and started again, at random moments, under a client that goes on stepping.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import socket
 import subprocess
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command import command_line, report
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.environment import DonkeyCar
@@ -143,11 +142,10 @@ def kills(count: int, seed: int) -> dict[str, Any]:
 
 def main() -> int:
     """Print the figures; exit code 1 if one is not what it should be."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     result: dict[str, Any] = {"machine_floor_us": measure_jitter(3.0)}
     for rate_hz in RATES:
@@ -157,12 +155,7 @@ def main() -> int:
     result["passed"] = result["restarts"]["survived"] == options.kills and all(
         abs(each["deviation"]) <= MOST_DEVIATION and each["share_used"] == 1.0 for each in rates
     )
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            print(f"{name:18} {value}")
-    return 0 if result["passed"] else 1
+    return report(result, options.json)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,9 @@ from rtagent.env.donkey.track import HALF_WIDTH, Track
 from rtagent.errors import UserError
 from rtagent.evaluation.process import Evaluator, Values, seed_of
 from rtagent.learning.state import restore_network
+from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.actor_critic import acting_part, build_learned
-from rtagent.policy.networks import ActingPolicy, flattened, head_of
+from rtagent.policy.networks import flattened, head_of
 from rtagent.storage import checkpoint
 from rtagent.telemetry.learning_curve import moving_mean
 

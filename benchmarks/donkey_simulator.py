@@ -9,8 +9,6 @@ floor, how late a bare sleep ends, stands beside it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import socket
 import sys
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from benchmarks.command import command_line, report
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.camera import Camera, CameraConfig
@@ -105,10 +104,9 @@ def stream(fps: float, seconds: float) -> dict[str, Any]:
 
 def main() -> int:
     """Print the figures; exit code 1 if one is not what it should be."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--fps", type=float, default=60.0)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cv2.setNumThreads(1)
     floor = measure_jitter(3.0)
@@ -120,12 +118,7 @@ def main() -> int:
         and result["fps"] >= LEAST_RATE * options.fps
         and result["frame_ms"]["p99"] <= MOST_P99_MS
     )
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            print(f"{name:18} {value}")
-    return 0 if result["passed"] else 1
+    return report(result, options.json)
 
 
 if __name__ == "__main__":

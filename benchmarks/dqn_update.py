@@ -18,7 +18,6 @@ The second call compares learning curves instead, game by game, in virtual time:
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import sys
@@ -39,6 +38,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.command import command_line
 from benchmarks.local_update import UpdateResult
 from benchmarks.offline_learning import Offline, Update
 from rtagent.clock import MonotonicClock
@@ -70,16 +70,19 @@ class NaiveUpdate:
     Args:
         network: one of the built-in networks; its own treatment of observations is taken out.
         learning: step size, clipping, period of the target network.
+        foreach: whether Adam and clipping take many parameters at once. If None, torch chooses.
     """
 
-    def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+    def __init__(
+        self, network: nn.Module, learning: LearningConfig, foreach: bool | None = False
+    ) -> None:
         self.network = network.to(memory_format=torch.contiguous_format)
         self.network._prepare = lambda observations, weight: observations
         self.target = copy.deepcopy(self.network).requires_grad_(False)
         self.updates = 0
-        self._learning = learning
+        self._learning, self._foreach = learning, foreach
         self._optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=learning.learning_rate, foreach=False, fused=False
+            self.network.parameters(), lr=learning.learning_rate, foreach=foreach, fused=foreach
         )
 
     def step(self, batch: Batch) -> UpdateResult:
@@ -93,7 +96,7 @@ class NaiveUpdate:
         self._optimizer.zero_grad()
         loss.backward()
         limit = self._learning.gradient_clip or float("inf")
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), limit, foreach=False)
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), limit, foreach=self._foreach)
         self._optimizer.step()
         self.updates += 1
         if self.updates % self._learning.target_period == 0:
@@ -420,7 +423,7 @@ def draw(games: dict[str, Curves], path: Path) -> None:
 
 def main() -> int:
     """Run what was asked for; exit code 1 if it is not as it should be."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--precision", choices=["auto", *LEARNING_PRECISIONS], default="auto")
     parser.add_argument("--learning", action="store_true", help="compare learning curves instead")
@@ -428,7 +431,6 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--ticks", type=int, help="per seed; default: as the game has it")
     parser.add_argument("--picture", type=Path, metavar="FILE")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if not options.learning:

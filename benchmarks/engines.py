@@ -66,7 +66,9 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
     from rtagent.inference.engines.choice import Choice
     from rtagent.inference.engines.registry import candidates, make, wanted_engines
     from rtagent.inference.engines.traceable import Traceable
-    from rtagent.policy.networks import ActingPolicy, build, flattened, load_flat
+    from rtagent.policy.acting import ActingPolicy
+    from rtagent.policy.networks import build, flattened, load_flat
+    from rtagent.policy.precision import acting_precision
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -74,8 +76,7 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
         f"policy.network={network}", f"policy.width={width}", "policy.engine=auto",
     ])
     frames, adapter = recorded(config, FRAMES)
-    shape = frames[0].shape
-    space = spaces.Box(0, 255, shape, np.uint8)
+    space = spaces.Box(0, 255, frames[0].shape, np.uint8)
     module = build(config.policy, space, adapter.action_space).eval().requires_grad_(False)
     weights = flattened(module)
 
@@ -83,7 +84,8 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
         with torch.inference_mode():
             return module(torch.from_numpy(observation[None]))[0].numpy()
 
-    acting = ActingPolicy(config.policy, space, adapter.action_space)
+    precision = acting_precision(config.policy, module, (torch.from_numpy(frames[0][None]),))
+    acting = ActingPolicy(config.policy, space, adapter.action_space, precision=precision)
     load_flat(acting.module, weights)
     calls: dict[str, Call] = {"torch eager float32": eager, "torch as configured": acting.values}
     seen = frames[::SEEN_SHARE]
@@ -96,32 +98,44 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
         lambda: None,
     )
     choice.must_beat = choice.timed(acting.values, seen)
-    before = time.process_time()
-    first = choice.convert(weights, seen, [expected[id(each)] for each in seen])
-    between = time.process_time()
-    taken = choice.convert(weights, seen, [expected[id(each)] for each in seen])
-    after = time.process_time()
-    name = "torch"
-    if taken is not None and first is not None:
+    first_s, taken_s, taken = _converted_twice(
+        lambda: choice.convert(weights, seen, [expected[id(each)] for each in seen])
+    )
+    if taken is not None:
         name = f"auto: {taken.candidate.engine} {taken.candidate.precision}"
         calls[name] = engines[taken.candidate.engine].open(taken.model, taken.candidate.precision)
     times = in_turns(calls, unseen, rounds)
-    found = {
-        kind: {
-            "cpu_ms": float(np.median(lengths[:, 0])), "p50_ms": float(np.median(lengths[:, 1])),
-            "p99_ms": float(np.percentile(lengths[:, 1], 99)),
-            "times_eager": float(
-                np.median(times["torch eager float32"][:, 0]) / np.median(lengths[:, 0])
-            ),
-            "agreement": float(np.mean([
-                expected[id(each)].argmax() == calls[kind](each).argmax() for each in unseen
-            ])),
-        }
-        for kind, lengths in times.items()
-    }
     return {
-        "parameters": len(weights), "calls": found,
-        "first_conversion_cpu_s": between - before, "conversion_cpu_s": after - between,
+        "parameters": len(weights),
+        "calls": {
+            kind: _figures(lengths, times["torch eager float32"], [
+                expected[id(each)].argmax() == calls[kind](each).argmax() for each in unseen
+            ])
+            for kind, lengths in times.items()
+        },
+        "first_conversion_cpu_s": first_s, "conversion_cpu_s": taken_s,
+    }
+
+
+def _converted_twice(convert: Callable[[], Any]) -> tuple[float, float, Any]:
+    """CPU seconds of the first conversion and of the next, and its model; None if one failed."""
+    before = time.process_time()
+    first = convert()
+    between = time.process_time()
+    taken = convert()
+    after = time.process_time()
+    return between - before, after - between, taken if first is not None else None
+
+
+def _figures(
+    lengths: np.ndarray, eager: np.ndarray, same_actions: list[bool]
+) -> dict[str, float]:
+    """Of one kind of call, beside those of eager torch: (rounds, 2) milliseconds of each."""
+    return {
+        "cpu_ms": float(np.median(lengths[:, 0])), "p50_ms": float(np.median(lengths[:, 1])),
+        "p99_ms": float(np.percentile(lengths[:, 1], 99)),
+        "times_eager": float(np.median(eager[:, 0]) / np.median(lengths[:, 0])),
+        "agreement": float(np.mean(same_actions)),
     }
 
 

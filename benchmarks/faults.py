@@ -29,8 +29,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.command import long_run, print_lines
 from benchmarks.daemon import RunningDaemon
-from benchmarks.long_run import main, print_lines
 from benchmarks.process_figures import descendants, gone
 from benchmarks.raw_ledger import Ledger, Recount
 from rtagent.storage import checkpoint as checkpoints
@@ -396,4 +396,4 @@ def passed(found: dict[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, run, print_lines))
+    sys.exit(long_run(__doc__, run, print_lines))

@@ -12,7 +12,6 @@ promises. An example is named by seed, target and number, and `--first` begins w
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import socket
@@ -29,6 +28,7 @@ from random import Random
 from rich.progress import Progress
 
 from benchmarks import hostile
+from benchmarks.command import command_line
 from benchmarks.fuzz_targets import FILES, SHAPE, Target, messages_of
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.connection import Connection
@@ -256,13 +256,12 @@ def resident_mib(pid: int | str = "self") -> float:
 def main() -> int:
     """Run the targets; exit code 1 if one crashes or stalls."""
     names = ["simulator", "client", *FILES]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--messages", type=int, default=20_000, help="each way (20000)")
     parser.add_argument("--files", type=int, default=2_000, help="of each kind (2000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first example")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results: dict[str, Result] = {}
     with Progress(transient=True, disable=not sys.stderr.isatty()) as progress:

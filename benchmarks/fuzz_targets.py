@@ -24,6 +24,9 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.ring import RingBounds
+from rtagent.remote import protocol as remote
+from rtagent.remote.answers import Terms, timing_of
+from rtagent.remote.protocol import decode, encode
 from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import Checkpoint, CheckpointError, Counters, Signature, load
 from rtagent.storage.checkpoint import save as save_checkpoint
@@ -175,6 +178,21 @@ def _configurations(folder: Path) -> Iterator[tuple[Make, Use]]:
     yield lambda random: hostile.configuration(random, random.choice(whole)), use
 
 
+@contextmanager
+def _answers(folder: Path) -> Iterator[tuple[Make, Use]]:
+    terms = Terms(2, discrete=False)
+    whole = encode({
+        "actions": np.ones((10, 2), np.float32), "server_timing": {"infer_ms": np.float32(2.5)},
+    })
+
+    def use(message: bytes) -> None:
+        found = decode(message)
+        timing_of(found)
+        terms.agreed(found).read(found)
+
+    yield lambda random: hostile.mutated(random, whole), use
+
+
 def _rings() -> tuple[FrameRing, Ledger]:
     """Empty ones."""
     about = Blueprint(
@@ -197,5 +215,6 @@ FILES = {
         Target("checkpoints", _checkpoints, CheckpointError),
         Target("replays", _replays, UserError),
         Target("configurations", _configurations, UserError),
+        Target("answers", _answers, remote.ProtocolError),
     )
 }

@@ -19,8 +19,6 @@ call comes within a second, and the log grows by less than 100 kB.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -32,6 +30,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import command_line, report
 from benchmarks.daemon import RunningDaemon
 from benchmarks.http_client import Client, Polls, request_text
 from benchmarks.process_figures import cpu_s
@@ -228,10 +227,9 @@ def crowd_answers(result: dict[str, Any]) -> dict[str, float]:
 
 def main() -> int:
     """Measure; exit code 1 if a bar is missed or a request was refused."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     floor = measure_jitter(3.0)
     result = {"floor": floor, **measure(args.rounds, args.seconds)}
@@ -249,11 +247,7 @@ def main() -> int:
         and found["crowd"]["log_bytes"] < MOST_LOG_BYTES
         and not result["refused"]
     )
-    if args.json:
-        print(json.dumps(result, indent=2))
-    else:
-        show(result)
-    return int(not result["passed"])
+    return report(result, args.json, show)
 
 
 if __name__ == "__main__":

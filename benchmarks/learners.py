@@ -10,7 +10,6 @@ program, so that both see the same machine.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import command_line
 from rtagent import Runtime, load_config
 
 TARGET_RATIO = 1.7
@@ -66,10 +66,9 @@ def median(rounds: list[dict[str, Any]], name: str) -> float:
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=8.0, help="per round")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     common = ["learning.learning_starts=256", "replay.capacity=20000", "run.tensorboard=false"]
     alone = [*common, "env.rate_hz=60", "inference.processes=1", "policy.network=resnet",

@@ -1,16 +1,16 @@
 """Staggering in the running system: inaction, gap CV and delay with a padded inference time.
 
 Each case runs the whole daemon (supervisor, environment, inference processes) on the wall clock,
-with the built-in game and without a learner; the figures are recounted from the tick ledger over
-the seconds after the warm-up. The inference time is injected: it is padded to the value shown.
-The machine's own floor, the lateness of a bare loop at the same rate, is printed beside them.
+with the built-in game, and without a learner but for the sequential cases; the figures are
+recounted from the tick ledger over the seconds after the warm-up. The inference time is injected:
+it is padded to the value shown. The machine's own floor, the lateness of a bare loop at the same
+rate, is printed beside them.
 
     python -m benchmarks.live_staggering [--quick] [--json] [CASE ...]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import rtagent
+from benchmarks.command import command_line
 from rtagent.cli.jitter import measure_jitter
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
@@ -59,6 +60,10 @@ def _padded(ms: float, processes: int, algorithm: str, *more: str) -> tuple[str,
     )
 
 
+def _learning(algorithm: str) -> tuple[str, ...]:
+    return _padded(82, 1, algorithm, "learning.processes=1", "learning.learning_starts=64")
+
+
 OUTLIERS = (
     "inference.injected_latency_distribution=outliers",
     "inference.injected_latency_spread=0.01",
@@ -68,7 +73,11 @@ CASES = (
     Case("maximum", "x 4.9, N 5", _padded(82, 5, "maximum-time"), high=1.0, low=0.0, most_cv=0.10),
     Case("expected", "x 4.9, N 5", _padded(82, 5, "expected-time")),
     Case("unstaggered", "x 4.9, N 5", _padded(82, 5, "unstaggered")),
+    Case("published-maximum", "x 4.9, N 5", _padded(82, 5, "published-maximum-time")),
+    Case("published-expected", "x 4.9, N 5", _padded(82, 5, "published-expected-time")),
     Case("one", "x 4.9, N 1", _padded(82, 1, "maximum-time"), low=78.0, high=82.0),
+    Case("sequential", "x 4.9, learns between", _learning("sequential-infer-learn")),
+    Case("sequential-late", "x 4.9, learns before", _learning("sequential-learn-infer")),
     Case("one-adaptive", "x 4.9, N 1, re-uses", _padded(82, 1, "adaptive")),
     Case("thirty", "x 30, N 34", _padded(502, 34, "adaptive"), low=0.0, high=2.0),
     Case(
@@ -130,10 +139,9 @@ def passed(case: Case, result: dict[str, Any]) -> bool | None:
 
 def main() -> int:
     """Run the cases; exit code 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="names; default: all")
     parser.add_argument("--quick", action="store_true", help="a third of the time")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     chosen = [case for case in CASES if not args.cases or case.name in args.cases]
     floor = measure_jitter(3.0)

@@ -129,11 +129,7 @@ class _AllAtOnce(ForwardingNode):
 
 
 class Trial:
-    """One run.
-
-    Args:
-        setup: what is run.
-    """
+    """One run."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup

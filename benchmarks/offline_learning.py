@@ -42,6 +42,7 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.policy import exploration, networks
+from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import explorer_for
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.staggering.arbiter import Source
@@ -115,7 +116,7 @@ class Offline:
         head = networks.head_of(config.learning, shapes.action_space)
         network = build_learned(config.policy, *made_for, config.learning)
         self.update = self.learner(network, config.learning)
-        self.acting = networks.ActingPolicy(config.policy, *made_for, head)
+        self.acting = ActingPolicy(config.policy, *made_for, head)
         self.explorer = explorer_for(shapes.action_space, config.run.seed, config.policy, head)
         self.published = acting_part(self.update.network)
         self.replay = Replay(self.frames, self.ledger, config.learning)

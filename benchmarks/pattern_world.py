@@ -60,12 +60,7 @@ class PatternWorld:
         self._tick += ticks
 
     def play_until(self, now: float, rate_hz: float) -> None:
-        """Generate what a world of this rate would have generated since it began.
-
-        Args:
-            now: monotonic seconds.
-            rate_hz: ticks per second.
-        """
+        """Generate what a world of this rate would have generated since it began."""
         due = self._first + int((now - self.began_at) * rate_hz)
         self.play(max(0, due - self._tick))
 

@@ -12,7 +12,6 @@ prediction does not. `machine` says how much that is: the step on one core, meas
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.command import command_line
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
@@ -97,11 +97,10 @@ def _print(report: dict[str, dict[str, Any]]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each case (default 4)")
     parser.add_argument("--cases", type=int, default=len(CASES), help="only the first so many")
     parser.add_argument("--picture", type=Path, help="draw the plan of the newest case as a PNG")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     clock = MonotonicClock()

@@ -13,7 +13,6 @@ float32 is left out, as `learning.precision = "auto"` does.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -25,6 +24,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from benchmarks.command import command_line
 from rtagent.config import LEARNING_PRECISIONS, LearningConfig, PolicyConfig, Precision
 from rtagent.learning.precision import has_convolutions, is_usable
 from rtagent.learning.replay.batch import Batch
@@ -124,7 +124,7 @@ def measure(name: str, batches: list[int], rounds: int) -> list[Row]:
 
 
 def break_even(rows: list[Row], precision: Precision) -> int | None:
-    """The smallest batch from which on a precision is faster than float32; None: there is none."""
+    """The smallest batch from which on a precision beats float32; None if there is none."""
     found = None
     for row in sorted(rows, key=lambda each: each.batch_size, reverse=True):
         if (row.speedup(precision) or 0.0) <= 1.0:
@@ -163,11 +163,10 @@ def report(rows: list[Row], *, as_json: bool) -> None:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="two batch sizes, two rounds")
     options = parser.parse_args()
     if options.quick:

@@ -23,8 +23,8 @@ ROW = np.dtype(
     [
         ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
         ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
-        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f8"),
-        ("crc", "<u4"), ("action", "<i4"),
+        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f4"),
+        ("position", "<i4"), ("crc", "<u4"), ("action", "<i4"),
     ],
     align=True,
 )

@@ -18,8 +18,6 @@ from typing import Any
 ENVIRON = {
     "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's processes end after so long without the head of their cluster: 60 s by default.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "8",
 }
 """For every process of the cluster."""
 START_LIMIT_S = 90.0
@@ -71,11 +69,7 @@ class Head:
 
 
 class LearnerNode:
-    """`rtagent learner` in a session of its own, with the node that it starts.
-
-    Args:
-        port: of the head.
-    """
+    """`rtagent learner` in a session of its own, with the node that it starts."""
 
     def __init__(self, port: int) -> None:
         self._command = [

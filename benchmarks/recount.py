@@ -12,7 +12,6 @@ and actions. So the world need not be stopped to be counted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -27,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.agreement import Found, OneOf, agrees, merged
+from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
 from benchmarks.recounted import NOT_RECOUNTED, of_moment, of_rows
 from benchmarks.recounted_episodes import against_windows
@@ -72,13 +72,7 @@ class Line:
 
 
 class Run:
-    """A daemon and who watches it.
-
-    Args:
-        daemon: running.
-        witness: of it.
-        rate_hz: ticks per second.
-    """
+    """A daemon and who watches it."""
 
     def __init__(self, daemon: RunningDaemon, witness: Witness, rate_hz: float) -> None:
         self.daemon = daemon
@@ -314,9 +308,8 @@ def _shown(value: Any) -> str:
 
 def main() -> int:
     """Recount; exit code 1 if a figure differs."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help="all if none is named")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     unknown = set(args.names) - set(CONFIGURATIONS)
     if unknown:

@@ -30,6 +30,7 @@ NOT_RECOUNTED = {
     "clock.step_us.p99": OWN,
     "clock.step_us.max": OWN,
     "episodes.faults": "the environment's adapter counts them",
+    "inference.workers[].takeover_us": OWN,
     "inference.workers[].weights_version": "the action that tells it may have been overwritten",
     "inference.engine": ENGINE,
     "inference.engine_precision": ENGINE,
@@ -138,6 +139,9 @@ def actions(view: View) -> Found:
         ),
         **spread("actions.delay_ticks", delays, 50, 99),
         "actions.delay_ticks.mean": statistics.fmean(delays) if delays else None,
+        "actions.from_chunk": sum(int(row["position"]) > 0 for row in late) / len(late),
+        # The rows that are read here are those of policies that carry no state.
+        "actions.state_lag": None,
         "actions.disagreement": disagreement(late),
     }
 
@@ -150,7 +154,7 @@ def overwritten(view: View) -> int:
     }
     newest = int(view.rows["tick"][-1])
     return sum(
-        int(each["tick"]) <= newest
+        int(each["tick"] + each["ticks"]) - 1 <= newest
         and (int(each["worker"]), int(each["registered_ns"])) not in used
         for each in view.registered
     )
@@ -217,15 +221,16 @@ def engine(config: Mapping[str, Any]) -> Found:
 
 def recommended(tau_ms: list[float], wanted: Mapping[str, Any], rate_hz: float) -> int | None:
     """Processes for one action per deadline, one in ten to spare where the longest need more."""
-    if not tau_ms or wanted["algorithm"] == "unstaggered":
+    if not tau_ms or wanted["algorithm"] not in ("adaptive", "maximum-time", "expected-time"):
         return None
     deadline_ms = max(wanted["action_deadline_ms"] or 0.0, 1e3 / rate_hz)
     longest = float(np.percentile(tau_ms, 99))
     mean = min(statistics.fmean(tau_ms), longest)
-    most, least = math.ceil(longest / deadline_ms), math.ceil(mean / deadline_ms)
+    least = math.ceil(mean / deadline_ms)
     if wanted["algorithm"] == "maximum-time":
-        return most
-    spare = math.ceil(least / 10) if most > least else 0
+        return math.ceil(longest / deadline_ms)
+    varies = math.ceil((mean + 4.0 / 3.0 * (longest - mean)) / deadline_ms) > least
+    spare = math.ceil(least / 10) if varies else 0
     return least + (spare if wanted["algorithm"] == "adaptive" else 0)
 
 

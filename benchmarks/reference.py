@@ -4,8 +4,10 @@ No wall clock: the world waits for the agent, on both sides. `cartpole` compares
 family with their DQN on CartPole-v1; `pendulum`, `pendulum-ddpg` and `pendulum-sac` ours of that
 name, TD3 the first, with theirs on Pendulum-v1. Both sides have the same network (two hidden
 layers), Adam, replay, discount, exploration and as many updates; n_step is 1, and the target
-networks follow alike. All sides of a seed run one after the other. `--quick` runs two seeds, on
-Pendulum of half as many steps.
+networks follow alike. `cartpole-ppo` and `cartpole-a2c` compare ours with theirs on CartPole-v1 by
+the default settings of ours, ledger, acting process and learner included, in virtual time
+(`rtagent.virtual`), where inference and updates are over before the next tick. All sides of a seed
+run one after the other. `--quick` runs two seeds, on Pendulum of half as many steps.
 
     python -m benchmarks.reference [--world NAME] [--seeds 5] [--steps N] [--quick] [--json]
 
@@ -28,6 +30,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+import rtagent.virtual
 from benchmarks.offline_learning import Offline
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -45,6 +48,8 @@ WIDTH = 2
 """Of the mlp: 128 units per layer."""
 NOISE = 0.1
 """TD3, DDPG: standard deviation of the exploration, in units of half an action's range."""
+INFERENCE_S = UPDATE_S = 1e-4
+"""In virtual time: a stretch is learned from before the next tick."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class World:
         steps_per_update: for both sides.
         config: ours, from an algorithm and a seed.
         agent: theirs, from a world, the steps and a seed.
+        run: ours, from the world, an algorithm, the steps and a seed.
     """
 
     theirs: str
@@ -85,6 +91,7 @@ class World:
     steps_per_update: int
     config: Callable[[str, int], Config]
     agent: Callable[[gym.Env[Any, Any], int, int], Any]
+    run: Callable[[World, str, int, int], Outcome]
 
 
 def outcome(
@@ -138,6 +145,19 @@ def pendulum_config(algorithm: str, seed: int) -> Config:
     )
 
 
+def on_policy_config(algorithm: str, seed: int) -> Config:
+    """The default settings on CartPole, as ours are called."""
+    return parse_config(
+        {
+            "env": {"id": "CartPole-v1", "rate_hz": 50.0},
+            "policy": {"network": "mlp"},
+            "inference": {"processes": 1},
+            "learning": {"algorithm": algorithm, "learning_starts": 1},
+            "run": {"seed": seed},
+        }
+    )
+
+
 def run_ours(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
     """One seed of one of our algorithms."""
     clock = MonotonicClock()
@@ -145,6 +165,19 @@ def run_ours(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
     offline = Offline(world.config(algorithm, seed), 0, 1.0 / world.steps_per_update)
     offline.run(steps, 0, clock)
     return outcome(offline.returns, offline.lengths, clock.now() - began, world.solved)
+
+
+def run_virtual(world: World, algorithm: str, steps: int, seed: int) -> Outcome:
+    """One seed of ours that learns from what its policy has just done."""
+    clock = MonotonicClock()
+    began = clock.now()
+    config = world.config(algorithm, seed)
+    found = rtagent.virtual.run(
+        config, seconds=steps / config.env.rate_hz, inference_s=INFERENCE_S, update_s=UPDATE_S
+    )
+    ends = np.flatnonzero(found.rows["flags"]) + 1
+    lengths = np.diff(ends, prepend=0).tolist()
+    return outcome(found.returns.tolist(), lengths, clock.now() - began, world.solved)
 
 
 def run_theirs(world: World, steps: int, seed: int) -> Outcome:
@@ -204,19 +237,54 @@ def their_actor_critic(name: str) -> Callable[[gym.Env[Any, Any], int, int], Any
     return agent
 
 
+def their_on_policy(name: str) -> Callable[[gym.Env[Any, Any], int, int], Any]:
+    """Stable-Baselines3's PPO or A2C with the settings of `on_policy_config`."""
+
+    def agent(world: gym.Env[Any, Any], steps: int, seed: int) -> Any:
+        import stable_baselines3
+
+        config = on_policy_config(name, seed)
+        learning, units = config.learning, [64 * config.policy.width] * 2
+        settings: dict[str, Any] = {"use_rms_prop": False}
+        if name == "ppo":
+            settings = {
+                "batch_size": learning.batch_size, "n_epochs": learning.epochs,
+                "clip_range": learning.clip,
+            }
+        return getattr(stable_baselines3, name.upper())(
+            "MlpPolicy", world, device="cpu", seed=seed, n_steps=learning.rollout,
+            learning_rate=learning.learning_rate, gamma=learning.gamma,
+            gae_lambda=learning.trace, ent_coef=learning.entropy,
+            max_grad_norm=learning.gradient_clip,
+            policy_kwargs={"net_arch": units, "activation_fn": torch.nn.ReLU}, **settings,
+        )
+
+    return agent
+
+
 def pendulum(name: str) -> World:
     """Ours of a name and theirs on Pendulum."""
     return World(
         f"sb3-{name}", (name,), -250.0, 15_000, 7_500, 1, pendulum_config,
-        their_actor_critic(name),
+        their_actor_critic(name), run_ours,
+    )
+
+
+def on_policy(name: str) -> World:
+    """Ours of a name and theirs on CartPole, by our defaults."""
+    return World(
+        f"sb3-{name}", (name,), 195.0, 30_000, 30_000, 1, on_policy_config,
+        their_on_policy(name), run_virtual,
     )
 
 
 WORLDS = {
     "cartpole": World(
         "sb3-dqn", ("dqn", "double-dqn", "c51"), 195.0, 30_000, 30_000, STEPS_PER_UPDATE,
-        cartpole_config, their_dqn,
+        cartpole_config, their_dqn, run_ours,
     ),
+    "cartpole-ppo": on_policy("ppo"),
+    "cartpole-a2c": on_policy("a2c"),
     "pendulum": pendulum("td3"),
     "pendulum-ddpg": pendulum("ddpg"),
     "pendulum-sac": pendulum("sac"),
@@ -262,7 +330,7 @@ def main() -> None:
     for seed in range(seeds):
         for name, side in outcomes.items():
             theirs = name == world.theirs
-            run = run_theirs(world, steps, seed) if theirs else run_ours(world, name, steps, seed)
+            run = run_theirs(world, steps, seed) if theirs else world.run(world, name, steps, seed)
             side.append(run)
             print(
                 f"seed {seed} {name}: {run.final:.1f}, {world.solved:g} at {run.solved_at}, "

@@ -16,8 +16,6 @@ a frame the inference process chose to wake up for it, and what share of a core 
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import queue
 import sys
@@ -30,9 +28,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from benchmarks.command import Result, command_line, report
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
-from rtagent.inference.process import Driver
+from rtagent.inference.driver import Driver
 from rtagent.inference.weights import Weights
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.control import DesiredState
@@ -156,6 +155,15 @@ def bare_sleeps() -> list[float]:
     return late
 
 
+def _begun(memory: WorldMemory) -> World:
+    """A world in which inference may go."""
+    world = World(memory.handles)
+    world.control.write(DesiredState(memory.handles.config, go=True))
+    world.weights.publish(np.zeros(1, np.float32), WeightsInfo(1, 0))
+    world.stagger.reset("adaptive", time.monotonic(), 1)
+    return world
+
+
 def measure(count: int, realtime: str = "auto") -> Measured:
     """Run both, in turns.
 
@@ -166,24 +174,20 @@ def measure(count: int, realtime: str = "auto") -> Measured:
     context = multiprocessing.get_context("spawn")
     sharpen_timers()
     found = Measured([], [], [])
-    awake_ns = waited = 0
+    awake_ns = waited = number = 0
     with tempfile.TemporaryDirectory() as folder:
         memory = WorldMemory(load_config(overrides=["replay.capacity=4096"]), blueprint())
-        world = World(memory.handles)
-        world.control.write(DesiredState(memory.handles.config, go=True))
-        world.weights.publish(np.zeros(1, np.float32), WeightsInfo(1, 0))
-        world.stagger.reset("adaptive", time.monotonic(), 1)
+        world = _begun(memory)
         frames, actions = context.Queue(), context.Queue()
         written = context.RawArray("d", 2 * count + BLOCKS * SKIPPED)
         driver = context.Process(
             target=drive, args=(memory.handles, folder, written, realtime), daemon=True
         )
         peer = context.Process(target=answer, args=(frames, actions), daemon=True)
-        driver.start()
-        peer.start()
+        for process in (driver, peer):
+            process.start()
         frames.put((-1, np.zeros(STACK, np.uint8)))
         actions.get(timeout=60)
-        number = 0
         record = world.metrics.inference[0]
         for _ in range(BLOCKS):
             found.sleeps_us += bare_sleeps()
@@ -259,10 +263,9 @@ def _over_queues(frames: Any, actions: Any, number: int, ticks: Ticks) -> Span |
 
 def main() -> int:
     """Print both distributions and their ratio; exit code 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--frames", type=int, default=600)
     parser.add_argument("--realtime", choices=("auto", "off"), default="auto")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     measured = measure(args.frames, args.realtime)
     ours, theirs = np.array(measured.ours), np.array(measured.theirs)
@@ -280,22 +283,23 @@ def main() -> int:
         }
     found = result["from_return"]
     result["passed"] = found["ours_us"][0] <= LIMIT_US and found["ratio"] >= LEAST_RATIO
-    if args.json:
-        print(json.dumps(result, indent=2))
-    else:
-        p50, p99 = result["sleep_late_us"]
+    return report(result, args.json, show)
+
+
+def show(result: Result) -> None:
+    """Print both distributions for people."""
+    p50, p99 = result["sleep_late_us"]
+    print(
+        f"a bare sleep of one tick ends p50 {p50:.0f}, p99 {p99:.0f} us late; awake "
+        f"{result['ahead_us']:.0f} us ahead of a frame, {result['awake_share']:.1%} of a core"
+    )
+    for name in ("from_return", "from_call"):
+        (p50, p99), (queue_p50, queue_p99) = result[name]["ours_us"], result[name]["queue_us"]
         print(
-            f"a bare sleep of one tick ends p50 {p50:.0f}, p99 {p99:.0f} us late; awake "
-            f"{measured.ahead_us:.0f} us ahead of a frame, {measured.share:.1%} of a core"
+            f"{name:12} ours p50 {p50:6.1f} p99 {p99:7.1f} us   queue p50 {queue_p50:6.1f} "
+            f"p99 {queue_p99:7.1f} us   ratio {result[name]['ratio']:.1f}"
         )
-        for name in ("from_return", "from_call"):
-            (p50, p99), (queue_p50, queue_p99) = result[name]["ours_us"], result[name]["queue_us"]
-            print(
-                f"{name:12} ours p50 {p50:6.1f} p99 {p99:7.1f} us   queue p50 {queue_p50:6.1f} "
-                f"p99 {queue_p99:7.1f} us   ratio {result[name]['ratio']:.1f}"
-            )
-        print("ok" if result["passed"] else "MISSED")
-    return int(not result["passed"])
+    print("ok" if result["passed"] else "MISSED")
 
 
 if __name__ == "__main__":

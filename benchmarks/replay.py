@@ -1,4 +1,4 @@
-"""The replay beside Stable-Baselines3 and cpprb: bytes per transition, ready batches per second.
+"""The replay beside Stable-Baselines3, cpprb and TorchRL: memory, and batches per second.
 
 Transitions are stacks of four 84x84 uint8 frames; a batch is ready when states, actions, rewards,
 successors and ends lie in memory of their own, as tensors, the frames as uint8. "small" is a
@@ -22,7 +22,6 @@ priorities).
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import multiprocessing
@@ -30,7 +29,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,6 +37,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from benchmarks.command import command_line
 from benchmarks.registration import STACK
 from benchmarks.replay_contenders import (
     BothStacks,
@@ -45,6 +45,7 @@ from benchmarks.replay_contenders import (
     Draw,
     Ours,
     StableBaselines,
+    TorchRL,
     peer,
     pictures,
 )
@@ -58,8 +59,10 @@ SMALL = 5_000
 WARM_UP = 10
 CONTENDERS = (
     "memcpy", "ours", "ours, both stacks", "SB3", "SB3 small", "cpprb", "cpprb small",
-    "ours, 8 steps", "ours, prioritized", "cpprb small, prioritized", "ours, without C",
+    "ours, 8 steps", "ours, prioritized", "cpprb small, prioritized", "ours, without C", "TorchRL",
 )
+OPTIONAL = {"TorchRL": ("torchrl.data", "torchrl")}
+"""Contenders that are named as missing where their package is."""
 LIMITS = {
     "bytes per transition": 7200.0,
     "uniform / SB3": 2.5,
@@ -70,6 +73,8 @@ LIMITS = {
 SHOWN = (
     ("both stacks / SB3", "ours, both stacks", ("SB3", "SB3 small")),
     ("both stacks / cpprb", "ours, both stacks", ("cpprb", "cpprb small")),
+    ("uniform / TorchRL", "ours", ("TorchRL",)),
+    ("both stacks / TorchRL", "ours, both stacks", ("TorchRL",)),
     ("overlap saves", "ours", ("ours, both stacks",)),
 )
 """Without a target: the same bytes on both sides, and what copying fewer is worth."""
@@ -102,6 +107,8 @@ def _contender(name: str, count: int) -> Draw:
             "ours, 8 steps": lambda: ours.draw(ours.steps8),
             "ours, prioritized": lambda: ours.filled().draw_and_update,
         }.get(name, lambda: ours.draw(ours.uniform))()
+    if name == "TorchRL":
+        return TorchRL(pictures(), count).draw
     small = "small" in name
     if name.startswith("SB3"):
         return StableBaselines(pictures(), count, small=small).draw
@@ -131,11 +138,24 @@ def _seconds(draw: Draw, size: int, batches: int) -> float:
     return time.process_time() - started
 
 
-def measure_speed(count: int, rounds: int) -> dict[str, dict[int, list[float]]]:
+def missing() -> dict[str, str]:
+    """Contenders that cannot take part, and why."""
+    found = {}
+    for name, (module, package) in OPTIONAL.items():
+        try:
+            peer(module, package)
+        except UserError as error:
+            found[name] = str(error)
+    return found
+
+
+def measure_speed(
+    count: int, rounds: int, contenders: Sequence[str] = CONTENDERS
+) -> dict[str, dict[int, list[float]]]:
     """Transitions per second of each round, by contender and size of the batch."""
     context = multiprocessing.get_context("spawn")
     pipes = {}
-    for name in CONTENDERS:
+    for name in contenders:
         pipes[name], theirs = context.Pipe()
         context.Process(target=_serve, args=(name, count, theirs), daemon=True).start()
         theirs.close()
@@ -145,14 +165,14 @@ def measure_speed(count: int, rounds: int) -> dict[str, dict[int, list[float]]]:
         pipes[name].send((size, batches))
         return float(pipes[name].recv())
 
-    found: dict[str, dict[int, list[float]]] = {name: {} for name in CONTENDERS}
+    found: dict[str, dict[int, list[float]]] = {name: {} for name in contenders}
     for size in SIZES:
         batches = {}
-        for name in CONTENDERS:
+        for name in contenders:
             seconds(name, size, WARM_UP)
             batches[name] = max(3, round(BLOCK_S * WARM_UP / seconds(name, size, WARM_UP)))
         for _ in range(rounds):
-            for name in CONTENDERS:
+            for name in contenders:
                 took = seconds(name, size, batches[name])
                 found[name].setdefault(size, []).append(size * batches[name] / took)
     for pipe in pipes.values():
@@ -261,17 +281,17 @@ def compare(speeds: dict[str, dict[int, list[float]]]) -> dict[str, float]:
     return {
         f"{name}, B={size}": min(_ratio(speeds, one, other, size) for other in others)
         for name, one, others in SHOWN
+        if speeds.keys() >= {one, *others}
         for size in SIZES
     }
 
 
 def main() -> int:
-    """Print every figure beside its target; exit code 1 if one is missed, 2 without the peers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Print every figure beside its target; exit code 1 if one is missed, 2 without a peer."""
+    parser = command_line(__doc__)
     parser.add_argument("--transitions", type=int, default=50_000, help="held, for the speed")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     count, rounds, held = args.transitions, args.rounds, MEMORY_AT
     if args.quick:
@@ -281,7 +301,10 @@ def main() -> int:
             peer(module, package)
         torch.set_num_threads(1)
         memory = measure_memory(held)
-        speeds = measure_speed(count, rounds)
+        absent = missing()
+        for name, reason in absent.items():
+            print(f"{name} is missing: {reason}", file=sys.stderr)
+        speeds = measure_speed(count, rounds, [each for each in CONTENDERS if each not in absent])
         waits = np.percentile(measure_taking(count), (50, 99)).tolist()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -291,7 +314,7 @@ def main() -> int:
     if args.json:
         print(json.dumps(
             {"held": count, "memory_at": held, "bytes_per_transition": memory, "speeds": speeds,
-             "prefetched_us": waits, "rows": rows, "compared": compare(speeds),
+             "prefetched_us": waits, "missing": absent, "rows": rows, "compared": compare(speeds),
              "passed": passed}, indent=2
         ))
         return int(not passed)

@@ -1,4 +1,4 @@
-"""What `benchmarks.replay` compares: our replay, and those of Stable-Baselines3 and cpprb.
+"""What `benchmarks.replay` compares: our replay, those of Stable-Baselines3, cpprb and TorchRL.
 
 Each is filled with stacks of four 84x84 uint8 frames, of which the pictures repeat; each hands out
 tensors.
@@ -165,6 +165,34 @@ class Cpprb:
         batch = self._buffer.sample(size, beta=BETA)
         _tensors(batch)
         self._buffer.update_priorities(batch["indexes"], self._rng.random(size) + 1e-6)
+
+
+class TorchRL:
+    """`TensorDictReplayBuffer` of TorchRL, in memory, with both stacks of each transition."""
+
+    def __init__(self, pictures: np.ndarray, count: int) -> None:
+        data, tensordict = peer("torchrl.data", "torchrl"), peer("tensordict", "tensordict")
+        storage = data.LazyTensorStorage(count)
+        self._buffer = data.TensorDictReplayBuffer(storage=storage, batch_size=1)
+        for first in range(0, count, EPISODE):
+            ticks = range(first, min(first + EPISODE, count))
+            self._buffer.extend(tensordict.TensorDict({
+                "observation": _stacks(pictures, ticks),
+                "action": torch.tensor([tick % 3 for tick in ticks]),
+                "next": {
+                    "observation": _stacks(pictures, range(ticks.start + 1, ticks.stop + 1)),
+                    "reward": torch.ones(len(ticks)),
+                    "done": torch.tensor([tick % EPISODE == EPISODE - 1 for tick in ticks]),
+                },
+            }, [len(ticks)]))
+
+    def draw(self, size: int) -> object:
+        """A batch of tensors."""
+        return self._buffer.sample(size)
+
+
+def _stacks(pictures: np.ndarray, ticks: range) -> torch.Tensor:
+    return torch.from_numpy(np.stack([_stack(pictures, tick) for tick in ticks]))
 
 
 def _tensors(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:

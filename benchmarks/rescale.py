@@ -8,7 +8,6 @@ meanwhile (its longest lateness must stay below one tick, and no tick may be ski
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
 
 LIMIT_S = 1.0
@@ -56,8 +56,7 @@ def shrink(daemon: RunningDaemon, processes: int) -> dict[str, Any]:
 
 def main() -> int:
     """Print both figures; exit code 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true")
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     grown, shrunk = [], []

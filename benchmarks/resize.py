@@ -13,7 +13,6 @@ pause is also given without the time that the process, ready to run, waited for 
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.command import command_line
 from benchmarks.registration import STACK, blueprint
 from rtagent.clock import MonotonicClock
 from rtagent.config import LearningConfig
@@ -276,10 +276,9 @@ def measure(mib: int, hz: float) -> dict[str, Any]:
 
 def main() -> int:
     """Print a table; exit code 1 if a batch was torn."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--hz", type=float, default=6000.0, help="ticks added per second")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     result = measure(args.mib, args.hz)
     if args.json:

@@ -7,7 +7,6 @@ import resource
 import selectors
 import socket
 import threading
-from types import TracebackType
 
 DESCRIPTORS = 4096
 EVERY_S = 0.05
@@ -15,10 +14,6 @@ EVERY_S = 0.05
 
 class SilentConnections:
     """So many connections, as long as the block runs.
-
-    Args:
-        port: on 127.0.0.1.
-        count: how many.
 
     Attributes:
         ended: how often the other side has hung up.
@@ -38,12 +33,7 @@ class SilentConnections:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

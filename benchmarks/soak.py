@@ -30,8 +30,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from benchmarks.command import long_run
 from benchmarks.daemon import RunningDaemon
-from benchmarks.long_run import main
 from benchmarks.process_figures import (
     descendants,
     descriptors,
@@ -333,4 +333,4 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, run, show))
+    sys.exit(long_run(__doc__, run, show))

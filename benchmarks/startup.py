@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 
 import numpy as np
 
+from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
 
 LIMIT_S = 6.0
@@ -19,9 +19,8 @@ LIMIT_S = 6.0
 
 def main() -> int:
     """Print the seconds of each round and their median; exit code 1 if the bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     seconds = []
     for _ in range(args.rounds):

@@ -27,13 +27,14 @@ from benchmarks.registration import Deaf, Ticks, blueprint
 from rtagent.cli.forward_time import takeover_times
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
-from rtagent.inference.process import Driver
+from rtagent.inference.driver import Driver
 from rtagent.inference.standby import Standby
 from rtagent.inference.weights import Weights
 from rtagent.memory.control import DesiredState
 from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World, WorldHandles, WorldMemory
-from rtagent.policy.networks import ActingPolicy, flattened, tensor_specs
+from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.networks import flattened, tensor_specs
 from rtagent.processes.scheduling import sharpen_timers
 from rtagent.processes.worker import Assignment, WorkerContext
 
@@ -74,7 +75,8 @@ def drive(handles: WorldHandles, folder: str, kind: type[Weights]) -> None:
 
 def acting(config: Any, shapes: Any) -> ActingPolicy:
     """The policy as an inference process holds it."""
-    return ActingPolicy(config.policy, shapes.observation_space, shapes.action_space)
+    spaces = shapes.observation_space, shapes.action_space
+    return ActingPolicy(config.policy, *spaces, precision=shapes.precision)
 
 
 def measure(config: Any, frames: int) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.process_metrics import ProcessMetrics
 
 REGISTERED = np.dtype(
-    [("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8"), ("worker", "<i8")]
+    [("registered_ns", "<i8"), ("latency_ns", "<i8"), ("tick", "<i8"), ("ticks", "<i8"),
+     ("worker", "<i8")]
 )
 EVERY_S = 0.05
 MEMORY_EVERY_S = 0.5
@@ -152,7 +153,7 @@ class Witness:
 
     @contextmanager
     def losses(self) -> Iterator[list[float | None]]:
-        """Every loss that was the newest one meanwhile; None: nothing has been learned."""
+        """Every loss that was the newest one meanwhile; None if nothing has been learned."""
         records, seen = self._metrics.learners, list[float | None]()
         done = threading.Event()
 
@@ -214,7 +215,7 @@ class Witness:
                 new = registrations.newest(count - seen)
             self.missed += count - seen - len(new)
             found = np.zeros(len(new), REGISTERED)
-            for name in ("registered_ns", "latency_ns", "tick"):
+            for name in ("registered_ns", "latency_ns", "tick", "ticks"):
                 found[name] = new[name]
             found["worker"] = worker
             self._registered.append(found)

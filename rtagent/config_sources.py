@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -124,7 +125,7 @@ def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if not isinstance(source, Mapping):
         try:
-            return read_toml(Path(source))
+            return read_toml(_found(Path(source)))
         except OSError as error:
             raise UserError(f"cannot read the configuration {source}: {error.strerror}") from None
         except ValueError as error:
@@ -134,6 +135,14 @@ def _values_of(source: str | Path | Mapping[str, Any] | None) -> dict[str, Any]:
         if isinstance(settings, Mapping) else settings
         for section, settings in deepcopy(dict(source)).items()
     }
+
+
+def _found(path: Path) -> Path:
+    """The file; what is not there and is called `examples/NAME` is the installed one, if any."""
+    if path.parent == Path("examples") and not path.exists():
+        installed = Path(sys.prefix, "share", "rtagent", path)
+        return installed if installed.exists() else path
+    return path
 
 
 def _by_name(key: str, value: Any) -> Any:

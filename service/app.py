@@ -101,7 +101,9 @@ async def livez() -> Response:
     responses=openapi.problems(503),
 )
 async def readyz(here: Here) -> Response:
-    """200 from the first tick on; 503 with the reason before it or when a role has failed."""
+    """200 from the first tick on; 503 with the reason before it, when a role has failed, or when
+    the policy server that acts does not answer.
+    """
     ready, reason = await to_thread.run_sync(here.backend.ready)
     if not ready:
         raise Problem(503, reason, kind="not-ready")

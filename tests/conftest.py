@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def started(folder: Path, *settings: str, wait: bool = True) -> Iterator[Runtime
     )
     with Runtime(config) as runtime:
         if wait:
-            runtime.wait_ready(60)
+            runtime.wait_ready(180)
         yield runtime
         # The supervisor survives its own mistakes; the tests must not.
         known = {} if runtime._error else runtime.status()
@@ -100,6 +100,19 @@ def eventually(condition: Callable[[], object], timeout: float, what: str) -> fl
             raise AssertionError(f"not within {timeout} s: {what}")
         time.sleep(0.01)
     return time.monotonic() - start
+
+
+def open_descriptors() -> dict[str, str]:
+    """What each descriptor of this process is.
+
+    What other tests left to the garbage collector may be closed at any moment, so a test asks that
+    there is nothing new, `open_descriptors().items() <= before.items()`, and does not count.
+    """
+    found = {}
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # The one that lists them.
+            found[link.name] = str(link.readlink())
+    return found
 
 
 def role(runtime: Runtime, name: str) -> dict[str, Any]:

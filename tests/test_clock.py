@@ -36,7 +36,7 @@ def test_never_returns_early(spin: bool, wait_s: float) -> None:
     began = clock.now()
     clock.sleep_until(began + wait_s)
     assert clock.now() - began >= wait_s
-    assert clock.now() - began < 5.0
+    assert clock.now() - began < 30.0
 
 
 class Machine:

@@ -14,8 +14,9 @@ import pytest
 
 from rtagent.config_sources import load_config
 from rtagent.env.adapter import open_environment
+from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import greedy_action
-from rtagent.policy.networks import ActingPolicy, head_of
+from rtagent.policy.networks import head_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rtagent import Runtime, UserError, load_config
-from rtagent.memory.ledger import checksum
+from rtagent.memory.ledger import Rows, checksum
 from rtagent.processes import restart_policy
 from rtagent.processes.restart_policy import MOST_RESTARTS
 from rtagent.staggering.arbiter import Source
@@ -38,14 +38,19 @@ def acted(runtime: Runtime, index: int) -> int:
 
 
 def test_it_acts_on_a_game_boy_while_processes_come_and_go(run: Runtimes) -> None:
-    with run("inference.processes=3") as runtime:
+    # What holds a busy machine up for a third of a second is no slip here.
+    with run("inference.processes=3", "env.max_catch_up_ticks=20") as runtime:
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 120, 10, "120 ticks")
-        rows = runtime.world.ledger.read(start, start + 120)
-        stats = runtime.stats()
-        assert len(rows) == 120
+        eventually(lambda: ticks(runtime) > start + 120, 30, "120 ticks")
+
+        def newest() -> Rows:
+            return runtime.world.ledger.read(ticks(runtime) - 119, ticks(runtime) + 1)
+
+        # Not for every two seconds of a machine with other things to do.
+        eventually(lambda: (newest()["source"] != Source.DEFAULT).mean() > 0.9, 30, "it acts")
+        rows, stats = newest(), runtime.stats()
+        assert len(rows) >= 120
         assert all(checksum(row) == row["crc"] for row in rows)
-        assert (rows["source"] != Source.DEFAULT).mean() > 0.9
         agent = rows[rows["source"] == Source.AGENT]
         assert set(agent["worker"]) <= {0, 1, 2}
         assert (agent["observed"] < agent["tick"]).all()
@@ -53,14 +58,14 @@ def test_it_acts_on_a_game_boy_while_processes_come_and_go(run: Runtimes) -> Non
         assert stats["inference"]["ready"] == 3
 
         assert runtime.set_inference(processes=5)["processes"] == 5
-        eventually(lambda: all(acted(runtime, i) for i in range(5)), 5, "all five act")
+        eventually(lambda: all(acted(runtime, i) for i in range(5)), 30, "all five act")
         slips = runtime.stats()["clock"]["slips"]
         runtime.set_inference(processes=2)
         names = [each["name"] for each in runtime.status()["roles"]]
         assert names.count("inference 1") == 1
         assert "inference 2" not in names
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 60, 10, "the world goes on")
+        eventually(lambda: ticks(runtime) > start + 60, 30, "the world goes on")
         rows = runtime.world.ledger.read(start + 20, start + 60)
         assert set(rows["worker"]) <= {-1, 0, 1}
         assert runtime.stats()["clock"]["slips"] == slips
@@ -98,7 +103,7 @@ def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
     settings = ("env.id=CartPole-v1", "policy.factory=faulty:RaisesWhenTold")
     with run(*settings, "inference.processes=1") as runtime:
         (tmp_path / "switch").touch()
-        eventually(lambda: role(runtime, "inference 0")["restarts"] >= 1, 5, "restarted")
+        eventually(lambda: role(runtime, "inference 0")["restarts"] >= 1, 30, "restarted")
         error = role(runtime, "inference 0")["last_error"]
         assert "Traceback" in error
         assert "the policy was told to fail" in error
@@ -106,13 +111,13 @@ def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
         assert runtime.status()["state"] == "failed"
         assert role(runtime, "inference 0")["restarts"] == MOST_RESTARTS
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 20, 5, "the world goes on")
+        eventually(lambda: ticks(runtime) > start + 20, 30, "the world goes on")
         rows = runtime.world.ledger.read(start + 5, ticks(runtime))
         assert (rows["source"] == Source.DEFAULT).all()
         (tmp_path / "switch").unlink()
         eventually(lambda: role(runtime, "inference 0")["state"] == "running", 30, "tried again")
         before = acted(runtime, 0)
-        eventually(lambda: acted(runtime, 0) > before, 10, "acts again")
+        eventually(lambda: acted(runtime, 0) > before, 30, "acts again")
 
 
 def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_path: Path) -> None:
@@ -120,31 +125,33 @@ def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_pat
     settings = ("env.id=faulty:Faulty-v0", "inference.processes=1", "env.step_limit_s=2")
     with run(*settings) as runtime:
         switch.write_text("raise")
-        eventually(lambda: role(runtime, "environment")["restarts"] >= 1, 5, "restarted")
+        eventually(lambda: role(runtime, "environment")["restarts"] >= 1, 30, "restarted")
         assert "the world was told to fail" in role(runtime, "environment")["last_error"]
         switch.unlink()
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 20, 10, "ticks again")
+        eventually(lambda: ticks(runtime) > start + 20, 30, "ticks again")
         restarts = role(runtime, "environment")["restarts"]
         switch.write_text("hang")
-        eventually(lambda: role(runtime, "environment")["restarts"] > restarts, 10, "replaced")
+        eventually(lambda: role(runtime, "environment")["restarts"] > restarts, 30, "replaced")
         assert "step has not come back for 2 s" in role(runtime, "environment")["last_error"]
         switch.unlink()
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 20, 10, "ticks again")
+        eventually(lambda: ticks(runtime) > start + 20, 30, "ticks again")
 
 
 def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path) -> None:
     switch = tmp_path / "switch"
-    with run("env.id=faulty:Faulty-v0", "inference.processes=1") as runtime:
+    # Nothing but the pauses lasts so long.
+    settings = ("env.id=faulty:Faulty-v0", "inference.processes=1", "env.max_catch_up_ticks=100")
+    with run(*settings) as runtime:
         for call, busy in (("step", "stepping"), ("reset", "resetting")):
             slips = runtime.stats()["clock"]["slips"]
             switch.write_text(f"pause {call}")
-            eventually(lambda told=busy: role(runtime, "environment")["busy"] == told, 10, "seen")
+            eventually(lambda told=busy: role(runtime, "environment")["busy"] == told, 30, "seen")
             assert runtime.status()["state"] == "running"
-            eventually(lambda: role(runtime, "environment")["busy"] is None, 10, "it is over")
+            eventually(lambda: role(runtime, "environment")["busy"] is None, 30, "it is over")
             start = ticks(runtime)
-            eventually(lambda since=start: ticks(runtime) > since + 20, 5, "the world goes on")
+            eventually(lambda since=start: ticks(runtime) > since + 20, 30, "the world goes on")
             assert role(runtime, "environment")["restarts"] == 0
             assert runtime.stats()["clock"]["slips"] == slips + 1
 
@@ -152,7 +159,7 @@ def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path) -> 
 def test_what_cannot_be_built_is_refused_in_one_line(run: Runtimes) -> None:
     refused = pytest.raises(UserError, match="no such layers here")
     with run("policy.factory=faulty:raises", wait=False) as runtime, refused as refusal:
-        runtime.wait_ready(60)
+        runtime.wait_ready(180)
     assert "Traceback" not in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 1
 
@@ -161,7 +168,7 @@ def test_what_only_fails_in_its_own_process_is_refused_too(run: Runtimes) -> Non
     settings = ("env.id=faulty:OnceOnly-v0", "inference.processes=1")
     refused = pytest.raises(UserError, match=r"environment: .*there is only one such world")
     with run(*settings, wait=False) as runtime, refused:
-        runtime.wait_ready(60)
+        runtime.wait_ready(180)
 
 
 LEARNING = (
@@ -177,12 +184,12 @@ def test_a_corrupt_checkpoint_is_refused_and_kept(run: Runtimes, tmp_path: Path)
     broken.write_bytes(b"not a checkpoint")
     refused = pytest.raises(UserError, match="corrupt")
     with run("env.id=CartPole-v1", wait=False) as runtime, refused as refusal:
-        runtime.wait_ready(60)
+        runtime.wait_ready(180)
     assert "run.resume=false" in str(refusal.value)
     assert broken.read_bytes() == b"not a checkpoint"
     with run(*LEARNING, "run.resume=false") as runtime:
         assert ticks(runtime) >= 0
-        eventually(lambda: role(runtime, "learner 0").get("state") == "running", 60, "it learns")
+        eventually(lambda: role(runtime, "learner 0").get("state") == "running", 120, "it learns")
         assert runtime.wait(updates=3)["learning"]["updates"] >= 3
         assert runtime.wait(seconds=0.1)["clock"]["ticks"] > 0
         with pytest.raises(UserError, match="how many updates, or how many seconds"):
@@ -216,7 +223,7 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(run: Runtimes) -> 
     for _ in range(2):
         with run("env.id=CartPole-v1", "inference.processes=3") as runtime:
             pids = [each["pid"] for each in runtime.status()["roles"]]
-        eventually(lambda pids=pids: not any(map(_exists, pids)), 3, "every process is gone")
+        eventually(lambda pids=pids: not any(map(_exists, pids)), 30, "every process is gone")
         for ask in ASKED:
             with pytest.raises(UserError, match="the run has ended"):
                 ask(runtime)
@@ -226,7 +233,8 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(run: Runtimes) -> 
         del runtime
         gc.collect()
         descriptors.append(len(os.listdir("/proc/self/fd")))
-    assert set(os.listdir("/dev/shm")) <= segments
+    # Other programs' have a name for a moment.
+    eventually(lambda: set(os.listdir("/dev/shm")) <= segments, 30, "nothing with a name is left")
     assert descriptors[1] == descriptors[0]
 
 
@@ -244,11 +252,11 @@ def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
         "print('once')\n"
         f"settings = ['env.id=CartPole-v1', 'run.state_dir={tmp_path}', 'replay.capacity=5000']\n"
         "with rtagent.Runtime(rtagent.load_config(overrides=settings)) as rt:\n"
-        "    rt.wait_ready(timeout=60)\n"
+        "    rt.wait_ready(timeout=180)\n"
         "    print(rt.stats()['inference']['processes'])\n"
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=90, check=False
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout.split() == ["once", "2"], done.stderr
     assert done.returncode == 0
@@ -274,7 +282,7 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
     with pytest.raises(UserError, match="held by another daemon"), Runtime(config):
         pass
     may_end.set()
-    eventually(lambda: not runtime._run()[1].is_alive(), 10, "it has ended")
+    eventually(lambda: not runtime._run()[1].is_alive(), 30, "it has ended")
     with Runtime(config):
         pass
 
@@ -344,7 +352,7 @@ def test_two_runs_in_one_program_do_not_end_each_other(pole: Runtime, run: Runti
     with run("env.id=CartPole-v1", "inference.processes=1"):
         pass
     before = ticks(pole)
-    eventually(lambda: ticks(pole) > before + 30, 10, "the first one goes on")
+    eventually(lambda: ticks(pole) > before + 30, 30, "the first one goes on")
     assert {each["pid"] for each in pole.status()["roles"]} == pids
     assert sum(each["restarts"] for each in pole.status()["roles"]) == 0
 
@@ -354,5 +362,5 @@ def test_every_algorithm_acts_and_can_be_changed_to(pole: Runtime, algorithm: st
     answer = pole.set_inference(algorithm=algorithm)
     assert answer["algorithm"] == algorithm
     before = [acted(pole, index) for index in range(2)]
-    eventually(lambda: all(acted(pole, i) > before[i] + 5 for i in range(2)), 10, "both act")
+    eventually(lambda: all(acted(pole, i) > before[i] + 5 for i in range(2)), 30, "both act")
     assert pole.stats()["inference"]["algorithm"] == algorithm

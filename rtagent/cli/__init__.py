@@ -36,12 +36,19 @@ COMMANDS = {
     "train": Command("rtagent.cli.train", "learn for a while, and draw the learning curve", True),
     "play": Command("rtagent.cli.play", "watch a checkpoint's policy play, live", True),
     "evaluate": Command("rtagent.cli.evaluate", "how well a checkpoint's policy plays", True),
-    "export": Command("rtagent.cli.export", "a checkpoint's policy as a file: torch, ONNX", True),
+    "regret": Command(
+        "rtagent.cli.regret", "what delay and inaction cost a checkpoint's policy", True
+    ),
+    "export": Command("rtagent.cli.export", "a policy, or a run, for other programs", True),
     "status": Command("rtagent.cli.status", "how the running daemon is"),
     "login": Command("rtagent.cli.login", "print an address that opens the dashboard once"),
     "watch": Command("rtagent.cli.watch", "the running daemon, live in the terminal"),
+    "rerun": Command("rtagent.cli.rerun_stream", "the running daemon as a Rerun stream"),
     "set": Command("rtagent.cli.set_value", "change a setting of the running daemon"),
     "events": Command("rtagent.cli.events", "what happened in the run of the running daemon"),
+    "policy-server": Command(
+        "rtagent.cli.policy_server", "answer for the agents of others, over the network", True
+    ),
     "learner": Command(
         "rtagent.cli.learner", "start or find the learner of a Ray cluster, and follow it", True
     ),
@@ -51,6 +58,9 @@ COMMANDS = {
     ),
     "simulate": Command("rtagent.cli.simulate", "staggering in virtual time"),
     "bench": Command("rtagent.cli.bench", "list the benchmarks, or run one"),
+    "experiment": Command(
+        "rtagent.cli.experiment", "list the experiments, or run one and draw it", True
+    ),
     "doctor": Command("rtagent.cli.doctor", "what this machine can do, and what to mend", True),
     "check-env": Command(
         "rtagent.cli.check_env", "whether an environment is fit for realtime use", True
@@ -88,19 +98,39 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     name = next((item for item in arguments if not item.startswith("-")), None)
+    parsers, module = _parsers(name)
+    parsed = parsers[""].parse_args(arguments)
+    raise_at_ctrl_c()
+    return int(module.run(parsed))
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """What a command would be told by its arguments; it is not run."""
+    return _parsers(arguments[0])[0][""].parse_args(arguments)
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """The parser of one command, with all its options."""
+    return _parsers(name)[0][name]
+
+
+def _parsers(name: str | None) -> tuple[dict[str, argparse.ArgumentParser], Any]:
+    """The whole parser (""), that of each command, and the module of the one with a name.
+
+    The options of the others are not known, for their modules are not loaded.
+    """
     module: Any = None
     parser = _Parser(prog="rtagent", description="Realtime reinforcement learning.")
     parser.add_argument("--version", action="version", version=f"rtagent {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    parsers: dict[str, argparse.ArgumentParser] = {"": parser}
     for each, command in COMMANDS.items():
-        subparser = subparsers.add_parser(each, help=command.help, description=command.help)
+        parsers[each] = subparsers.add_parser(each, help=command.help, description=command.help)
         if each == name:
             _check_platform(command)
             module = _imported(command)
-            module.add_arguments(subparser)
-    parsed = parser.parse_args(arguments)
-    raise_at_ctrl_c()
-    return int(module.run(parsed))
+            module.add_arguments(parsers[each])
+    return parsers, module
 
 
 def _imported(command: Command) -> Any:

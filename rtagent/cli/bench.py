@@ -8,16 +8,25 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+from rtagent.cli import ratchet
 from rtagent.cli.options import add_json_option
 from rtagent.cli.output import plain_table, report, stdout
 from rtagent.errors import UserError
 
+RATCHET = Path("benchmarks", "ratchet.json")
 CHECKOUT = Path(__file__).resolve().parents[2]
+Scripts = dict[str, Path]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add("--check", action="store_true",
+        help="compare the figures that matter, or those of one benchmark, with "
+        f"{RATCHET}; 1: one has fallen by more than its noise")
+    add("--write", action="store_true",
+        help="with --check: write what was measured, the medians of three runs, into that file")
     add("name", nargs="?", help="the benchmark to run; default: list them")
     add_json_option(parser)
     add("rest", nargs=argparse.REMAINDER, help="arguments of the benchmark")
@@ -25,30 +34,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the benchmarks or run one."""
-    scripts = _scripts(CHECKOUT / "benchmarks")
+    scripts = find_scripts()
+    if args.write and not args.check:
+        raise UserError("bench --write: goes with --check")
+    if args.check:
+        return ratchet.check(CHECKOUT / RATCHET, args.name, _measure, args)
     if args.name is None:
-        summaries = {name: _summary(path) for name, path in scripts.items()}
-        table = plain_table("benchmark", "what it measures", rows=summaries.items())
-        listed = [{"name": name, "summary": text} for name, text in summaries.items()]
-        report(args, listed, lambda _: stdout().print(table))
+        list_scripts(args, scripts, "benchmark", "what it measures")
         return 0
-    if args.name not in scripts:
-        raise UserError(f"no benchmark {args.name!r}; there are: {', '.join(scripts)}")
+    path = chosen(args.name, scripts, "benchmark")
     options = ["--json"] if args.json and "--json" not in args.rest else []
-    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(scripts[args.name]), *options, *args.rest]
-    return subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=False).returncode
+    command = [sys.executable, str(path), *options, *args.rest]
+    return subprocess.run(command, env=_environ(), check=False).returncode
 
 
-def _scripts(folder: Path) -> dict[str, Path]:
-    scripts = {path.stem: path for path in sorted(folder.glob("*.py"))
-               if '__name__ == "__main__"' in path.read_text(encoding="utf-8")}
-    if not scripts:
+def _measure(name: str, arguments: tuple[str, ...]) -> Any:
+    path = chosen(name, find_scripts(), "benchmark")
+    return ratchet.run_benchmark([sys.executable, str(path), "--json", *arguments], _environ())
+
+
+def _environ() -> dict[str, str]:
+    paths = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": paths}
+
+
+def find_scripts(folder: str = "benchmarks", mark: str = '__name__ == "__main__"') -> Scripts:
+    """The modules of a folder of the checkout that hold the mark, by name.
+
+    Raises:
+        UserError: there is no checkout.
+    """
+    found = {path.stem: path for path in sorted((CHECKOUT / folder).glob("*.py"))
+             if mark in path.read_text(encoding="utf-8")}
+    if not found:
         raise UserError(
-            "benchmarks come with a source checkout only: clone the repository and run "
-            "`rtagent bench` from its virtual environment"
+            "benchmarks and experiments come with a source checkout only: clone the repository "
+            "and run rtagent from its virtual environment"
         )
-    return scripts
+    return found
+
+
+def list_scripts(args: argparse.Namespace, scripts: Scripts, kind: str, what: str) -> None:
+    """Print each with the first line of its docstring."""
+    summaries = {name: _summary(path) for name, path in scripts.items()}
+    table = plain_table(kind, what, rows=summaries.items())
+    listed = [{"name": name, "summary": text} for name, text in summaries.items()]
+    report(args, listed, lambda _: stdout().print(table))
+
+
+def chosen(name: str, scripts: Scripts, kind: str) -> Path:
+    """The one of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in scripts:
+        raise UserError(f"no {kind} {name!r}; there are: {', '.join(scripts)}")
+    return scripts[name]
 
 
 def _summary(path: Path) -> str:

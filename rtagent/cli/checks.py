@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 from rtagent.cli.jitter import Jitter
@@ -60,6 +61,21 @@ def cores() -> Check:
     count = len(os.sched_getaffinity(0))
     advice = "acting and learning share one core; learning will be slow"
     return judged("cores", count >= 2, str(count), advice)
+
+
+def gpus(proc: Path = Path("/proc"), torch: str | None = None) -> Check:
+    """Which GPUs there are, and whether torch, of the installed version, is built for them."""
+    files = sorted(proc.glob("driver/nvidia/gpus/*/information"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    if not names:
+        return Check("GPUs", "ok", "none that NVIDIA's driver shows")
+    release = torch or version("torch")
+    return judged(
+        "GPUs", not release.endswith("+cpu"), ", ".join(names),
+        f"torch {release} is built without CUDA; to use them: pip install --force-reinstall "
+        f"--index-url https://pypi.org/simple torch=={release.partition('+')[0]}",
+    )
 
 
 def cpu_quota(cgroups: Path = CGROUPS, proc: Path = Path("/proc")) -> Check:
@@ -152,8 +168,8 @@ def state_directory(config: Config) -> Check:
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
-    operating_system, python, compiled_code, cores, cpu_quota, realtime_priority, locked_memory,
-    memory, shared_memory, overcommit, swap, cpu_governor, descriptor_access,
+    operating_system, python, compiled_code, cores, gpus, cpu_quota, realtime_priority,
+    locked_memory, memory, shared_memory, overcommit, swap, cpu_governor, descriptor_access,
 )
 """All but those of the state directory and of the jitter."""
 
@@ -183,7 +199,7 @@ def _cpu_groups(cgroups: Path, proc: Path) -> list[Path]:
 
 
 def _quota(group: Path) -> float | None:
-    """Cores that a control group (version 2 or 1) may use; None: no limit."""
+    """Cores that a control group (version 2 or 1) may use; None if there is no limit."""
     try:
         if (group / "cpu.max").exists():
             quota, period = (group / "cpu.max").read_text().split()

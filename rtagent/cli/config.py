@@ -73,7 +73,7 @@ def _show_schema(form: str) -> None:
     if form == "json":
         print_json(schema)
     elif form == "markdown":
-        print("\n".join(_markdown(keys_of(schema))))
+        print("\n".join(markdown_lines()))
     else:
         table = plain_table("key", "values", "default", "meaning", rows=(
             (f"{section}.{name}", *rest) for section, name, *rest in keys_of(schema)
@@ -84,9 +84,10 @@ def _show_schema(form: str) -> None:
         console.print(table)
 
 
-def _markdown(keys: Iterator[Key]) -> Iterator[str]:
+def markdown_lines() -> Iterator[str]:
+    """The schema in Markdown: a table for each section."""
     section = ""
-    for key in keys:
+    for key in keys_of(Config.model_json_schema()):
         if key.section != section:
             yield from ["", f"## {key.section}", ""] if section else [f"## {key.section}", ""]
             yield from ["| Key | Values | Default | Meaning |", "| --- | --- | --- | --- |"]

@@ -61,6 +61,15 @@ class Daemon:
         response = self._request("GET", path)
         return None if response.status_code == httpx.codes.NOT_FOUND else _document(response)
 
+    def get_bytes_if_known(self, path: str) -> bytes | None:
+        """What is at a path; None if the daemon has nothing there."""
+        response = self._request("GET", path)
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        if not response.is_success:
+            _document(response)
+        return response.content
+
     def post(self, path: str) -> dict[str, Any]:
         """Have something done or made; returns the answer."""
         return _document(self._request("POST", path))

@@ -17,6 +17,7 @@ from rtagent.cli.options import (
     config_of,
 )
 from rtagent.cli.output import progress_bar, report
+from rtagent.cli.remote_checks import remote_policy
 from rtagent.cli.verdicts import show
 from rtagent.cli.wake_up_checks import cpu_sleep, wake_ups
 
@@ -25,7 +26,7 @@ EXIT_BAD = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seconds_option(parser, 10.0, "how long to measure the jitter")
-    add_config_options(parser, "the default limits of the state directory")
+    add_config_options(parser, "the default limits of the state directory, no remote policy")
     add_json_option(parser)
 
 
@@ -33,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     """Look at everything; 0 unless something is bad."""
     seconds: float = args.seconds
     check_seconds(seconds)
-    checks = [*(check() for check in CHECKS), state_directory(config_of(args))]
+    config = config_of(args)
+    checks = [*(check() for check in CHECKS), state_directory(config), *remote_policy(config)]
     columns = (TextColumn("measuring the jitter"), BarColumn(), TimeRemainingColumn())
     with progress_bar(*columns) as bar:
         task = bar.add_task("", total=seconds)

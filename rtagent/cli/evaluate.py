@@ -55,6 +55,11 @@ def run(args: argparse.Namespace) -> int:
     if args.live and args.video is not None:
         raise UserError("--video: the live world is not filmed; leave --live out")
     path, saved, config = checkpoint_of(args)
+    if config.env.pending_actions and not args.live:
+        raise UserError(
+            f"env.pending_actions = {config.env.pending_actions}: in a world that waits nothing is "
+            "pending, and this policy has never seen that; evaluate it with --live"
+        )
     columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with wish_to_end() as wish, progress_bar(*columns) as progress:
         task = progress.add_task("", total=args.episodes)
@@ -80,7 +85,7 @@ def play_paused(
     adapter = open_environment(config.env)
     try:
         acting = policy.acting()
-        evaluator = Evaluator(adapter, acting.greedy, lambda: not wish.expressed)
+        evaluator = Evaluator(adapter, acting.greedy, lambda: not wish.expressed, acting.forget)
         episodes: list[Played] = []
         for index in range(count):
             film = Film(video, adapter.rate_hz) if video is not None and index == 0 else None
@@ -100,27 +105,34 @@ def play_live(
 ) -> tuple[list[Played], dict[str, Any]]:
     """Play on the wall clock: the episodes, and the live world's inaction and delay."""
     clock = MonotonicClock()
-    with state_dir_with(path, saved) as folder:
-        run = {**config.model_dump()["run"], "state_dir": folder}
-        config = playing(Config.model_validate({**config.model_dump(), "run": run}))
-        with Runtime(config) as runtime:
-            runtime.wait_ready(BOOT_S)
-            played, shown = runtime.world.metrics.environment.episodes, 0
-            while shown < count and not wish.expressed:
-                clock.sleep_until(clock.now() + POLL_S)
-                # Raises what has gone wrong.
-                runtime.status()
-                done = min(count, played.count)
-                for _ in range(done - shown):
-                    tick()
-                shown = done
-            found = played.newest(EPISODES)[:count]
-            actions = runtime.stats()["actions"]
+    with live_run(config, saved, path) as runtime:
+        played, shown = runtime.world.metrics.environment.episodes, 0
+        while shown < count and not wish.expressed:
+            clock.sleep_until(clock.now() + POLL_S)
+            # Raises what has gone wrong.
+            runtime.status()
+            done = min(count, played.count)
+            for _ in range(done - shown):
+                tick()
+            shown = done
+        found = played.newest(EPISODES)[:count]
+        actions = runtime.stats()["actions"]
     episodes = [Played(float(each["return"]), int(each["length"]), ended=True) for each in found]
     return episodes, {
         "inaction_fraction": actions["inaction_fraction"],
         "delay_ticks": actions["delay_ticks"]["mean"],
     }
+
+
+@contextlib.contextmanager
+def live_run(config: Config, saved: Checkpoint, path: Path) -> Iterator[Runtime]:
+    """A run that acts greedily by a checkpoint, and learns nothing; it has begun to act."""
+    with state_dir_with(path, saved) as folder:
+        run = {**config.model_dump()["run"], "state_dir": folder}
+        config = playing(Config.model_validate({**config.model_dump(), "run": run}))
+        with Runtime(config) as runtime:
+            runtime.wait_ready(BOOT_S)
+            yield runtime
 
 
 @contextlib.contextmanager

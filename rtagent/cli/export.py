@@ -1,30 +1,87 @@
-"""`rtagent export`: the policy of a checkpoint as a file for other programs."""
+"""`rtagent export`: the policy of a checkpoint, or what a run saved, for other programs."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
-from rtagent.cli.options import add_json_option
-from rtagent.cli.output import print_json, stderr, stdout
+from rtagent.cli.options import add_json_option, config_of
+from rtagent.cli.output import plain_table, print_json, progress_bar, report, stderr, stdout
+from rtagent.errors import UserError
 from rtagent.evaluation.export import FORMATS, export
+from rtagent.evaluation.run_export import to_lerobot, to_mcap
 from rtagent.evaluation.trained_policy import TrainedPolicy
+from rtagent.storage.replay_reading import SavedReplay
+
+ENDINGS = {"torch": ".pt2", "onnx": ".onnx", "mcap": ".mcap", "lerobot": ""}
+"""What a format's file ends in; a dataset is a folder."""
+DEFAULT_OUT = {
+    "torch": "policy.pt2", "onnx": "policy.onnx", "mcap": "run.mcap", "lerobot": "dataset",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser)
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, default=Path("policy.pt2"),
-        help=f"its ending says the format: {', '.join(f'{a} {b}' for a, b in FORMATS.items())} "
-        "(policy.pt2)",
+        "--format", choices=list(ENDINGS),
+        help="the policy as torch.export or ONNX; or, of a state directory, the saved replay "
+        "(run.checkpoint_replay = true) as an MCAP file or a LeRobot dataset; default: by the "
+        "ending of --out",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path,
+        help=f"where to ({', '.join(DEFAULT_OUT.values())}); --format lerobot makes a folder",
     )
     add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the file, and say what goes in and what comes out."""
+    chosen = _format(args)
+    out = args.out or Path(DEFAULT_OUT[chosen])
+    if chosen in ("torch", "onnx"):
+        return _export_policy(args, out)
+    return _export_run(args, chosen, out)
+
+
+def _format(args: argparse.Namespace) -> str:
+    """The format that is asked for.
+
+    Raises:
+        UserError: `--format` and `--out` name two.
+    """
+    if args.out is None:
+        return args.format or "torch"
+    named = {ending: name for name, ending in ENDINGS.items() if ending}.get(args.out.suffix)
+    chosen: str = args.format or named or "torch"
+    if ENDINGS[chosen] and named != chosen:
+        wanted = ENDINGS[chosen] if args.format else " or ".join([*FORMATS, ENDINGS["mcap"]])
+        raise UserError(f"--out {args.out}: the name must end in {wanted}")
+    return chosen
+
+
+def _export_run(args: argparse.Namespace, chosen: str, out: Path) -> int:
+    replay = SavedReplay(args.checkpoint or config_of(args).state_dir)
+    manifest = replay.manifest
+    columns = (TextColumn("ticks"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with progress_bar(*columns) as progress:
+        task = progress.add_task("", total=manifest.newest + 1 - manifest.oldest)
+        write = to_lerobot if chosen == "lerobot" else to_mcap
+        written = write(replay, out, lambda ticks: progress.advance(task, ticks))
+    result: dict[str, Any] = {
+        "file": str(out.absolute()), "format": chosen, "environment": replay.environment, **written,
+    }
+    rows = [(name, str(value)) for name, value in result.items()]
+    report(args, result, lambda _: stdout().print(plain_table("", "", rows=rows)))
+    return 0
+
+
+def _export_policy(args: argparse.Namespace, out: Path) -> int:
     path, saved, config = checkpoint_of(args)
     policy = TrainedPolicy(config, saved, path)
     signature = saved.signature
@@ -33,10 +90,10 @@ def run(args: argparse.Namespace) -> int:
         "network": signature.network, "updates": str(saved.counters.updates),
         "observation": signature.observation, "action": signature.action,
     }
-    with stderr().status(f"exporting to {args.out}"):
-        difference = export(policy.answering(), policy.blueprint.observation_space, args.out, about)
+    with stderr().status(f"exporting to {out}"):
+        difference = export(policy.answering(), policy.blueprint.observation_space, out, about)
     result = {
-        "file": str(args.out.absolute()), "format": FORMATS[args.out.suffix],
+        "file": str(out.absolute()), "format": FORMATS[out.suffix],
         "checkpoint": str(path.absolute()), "largest_difference": difference, **about,
     }
     if args.json:

@@ -83,10 +83,12 @@ def measure_acting(
     """Time inferences in this process, as `measure` has it, for so long."""
     from rtagent.inference.latency import draw
     from rtagent.policy import networks
+    from rtagent.policy.acting import ActingPolicy
+    from rtagent.policy.inputs import input_space
 
-    space, policy, inference = blueprint.observation_space, config.policy, config.inference
+    space, policy, inference = input_space(blueprint), config.policy, config.inference
     head = networks.head_of(config.learning, blueprint.action_space)
-    acting = networks.ActingPolicy(policy, space, blueprint.action_space, head)
+    acting = ActingPolicy(policy, space, blueprint.action_space, head, blueprint.precision)
     acting.warm_up()
     passes, whole = _time_passes(acting, _AroundTheNetwork(config, blueprint), seconds, on_progress)
     injected = (
@@ -94,10 +96,9 @@ def measure_acting(
         inference.injected_latency_spread, np.random.default_rng(config.run.seed),
     )
     padding = [draw(*injected) for _ in passes]
-    precision = networks.inference_precision(policy, networks.resolved_name(policy, space))
     return ForwardTimes(
         rate_hz=blueprint.rate_hz, network=networks.describe(policy, space, head),
-        precision=str(precision).rpartition(".")[2], parameters=blueprint.parameters,
+        precision=blueprint.precision, parameters=blueprint.parameters,
         forward_s=np.array(passes), inference_s=np.maximum(whole, padding),
         takeover_s=takeover_times(acting, blueprint.parameters, seconds),
     )

@@ -116,10 +116,6 @@ def reports(status: Callable[[], Mapping[str, Any]], clock: Clock) -> Iterator[d
 
     A learner that does not answer is told of, but for the first time, and asked again.
 
-    Args:
-        status: asks the learner.
-        clock: time.
-
     Raises:
         LostError: nor will it.
         UserError: it does not answer at first.

@@ -19,6 +19,11 @@ def add_config_options(parser: argparse.ArgumentParser, none: str = "the built-i
         help="one setting, stronger than the file and the environment; may be repeated")
 
 
+def option(name: str) -> str:
+    """What an argument is called on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")

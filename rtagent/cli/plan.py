@@ -51,6 +51,12 @@ def run(args: argparse.Namespace) -> int:
         return run_placement(args, config)
     if args.picture is not None:
         raise UserError("--picture draws the plan of a learning step: give --placement, too")
+    if not config.policy.learns:
+        name = "pretrained" if config.policy.remote is None else "remote"
+        raise UserError(
+            f"policy.{name} = {getattr(config.policy, name)!r}: no network here is measured; "
+            "inference.processes = 'auto' finds how many are needed while the daemon runs"
+        )
     with Progress(console=stderr(), transient=True) as progress:
         task = progress.add_task("building, then measuring", total=1.0)
         forward, update = measure(

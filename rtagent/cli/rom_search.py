@@ -85,7 +85,7 @@ def parse_looks(
 
 
 def cartridge_file(game: str) -> Path | None:
-    """The file that is meant; None: it is the name of something."""
+    """The file that is meant; None if it is the name of something."""
     path = Path(game).expanduser()
     return path if path.suffix in CARTRIDGES or path.is_file() else None
 
@@ -94,7 +94,8 @@ def _memories(rom: Path, backend: str, states: dict[str, bytes]) -> dict[str, An
     """The memory in each state."""
     from rich.progress import Progress
 
-    from rtagent.env.gameboy.machine import Snapshot, switch_on
+    from rtagent.env.gameboy.emulators import switch_on
+    from rtagent.env.gameboy.machine import Snapshot
     from rtagent.env.gameboy.ram_search import memory_of
     from rtagent.env.gameboy.rom_file import read_rom
     from rtagent.env.gameboy.state_trial import check_states

@@ -1,4 +1,4 @@
-"""`rtagent simulate`: the staggering algorithms in virtual time."""
+"""`rtagent simulate`: the staggering algorithms in virtual time; with `--env`, a whole run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rtagent.cli.options import add_json_option
+from rtagent.cli import simulate_run
+from rtagent.cli.options import add_json_option, option
 from rtagent.cli.output import known, plain_table, print_json, stderr, stdout
 from rtagent.errors import UserError
 from rtagent.staggering.inference_times import DISTRIBUTIONS, USUAL_SPREAD
@@ -16,6 +17,9 @@ from rtagent.staggering.simulator import SimulationConfig, simulate
 
 LARGEST = {"seconds": 86_400.0, "inference_ticks": 100_000.0, "spread": 100.0}
 """The simulator would accept more, and then never finish."""
+
+SCHEDULE = ("algorithm", "inference_ticks", "distribution", "spread", "processes", "chunk")
+"""Options of a simulated schedule that a whole run has in its configuration."""
 
 _EXPLAINED = {
     "inaction_fraction":
@@ -30,6 +34,8 @@ _EXPLAINED = {
     "delay_p99": ("delay, p99", "{:.2f} ticks", "99 of 100 actions have at most this delay"),
     "overwritten_fraction":
         ("overwritten", "{:.2%}", "actions replaced before any tick used them"),
+    "from_chunk_fraction":
+        ("from chunks", "{:.2%}", "ticks that executed a later action of a chunk"),
     "converged_s":
         ("converged", "{:.2f} s", "seconds from the start until a second without inaction"),
 }
@@ -39,36 +45,56 @@ _EXPLAINED = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     defaults = SimulationConfig()
-    add("--algorithm", default=defaults.algorithm, help=f"one of {', '.join(ALGORITHMS)}")
-    add("--inference-ticks", type=float, default=defaults.inference_ticks, metavar="X",
-        help="mean inference time, in ticks of a Game Boy")
-    add("--distribution", default=defaults.distribution, help=f"one of {', '.join(DISTRIBUTIONS)}")
+    add("--algorithm", help=f"one of {', '.join(ALGORITHMS)}; default: {defaults.algorithm}")
+    add("--inference-ticks", type=float, metavar="X",
+        help=f"mean inference time, in ticks of a Game Boy ({defaults.inference_ticks:g})")
+    add("--distribution", help=f"one of {', '.join(DISTRIBUTIONS)}; default: constant")
     add("--spread", type=float, metavar="S",
         help="gauss: standard deviation per mean (0.02); lognormal: sigma (0.5); outliers: share "
         "of those 10 times as long, or, from 1 on, the factor of 1 %% (0.01); drift, step: growth "
         "of the mean (0.5, 2)")
-    add("--processes", type=int, default=defaults.processes, metavar="N",
-        help="inference processes")
+    add("--processes", type=int, metavar="N", help=f"inference processes ({defaults.processes})")
+    add("--chunk", type=int, metavar="H",
+        help=f"actions of consecutive ticks that each inference answers with ({defaults.chunk})")
     add("--seconds", type=float, default=defaults.seconds, metavar="T", help="length of the run")
     add("--seed", type=int, default=0, metavar="K", help="of all chance")
     add_json_option(parser)
+    simulate_run.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate and print the figures of the second half."""
+    """Simulate and print the figures of the second half, or those of a whole run."""
+    if not args.seconds <= LARGEST["seconds"]:  # so that NaN is refused, too
+        raise UserError(f"--seconds {args.seconds:g}: must be at most {LARGEST['seconds']:g}")
+    if args.seed < 0:
+        raise UserError(f"--seed {args.seed}: must not be negative")
+    given = [each for each in SCHEDULE if getattr(args, each) is not None]
+    if args.env is not None:
+        if given:
+            setting = "say it as --set inference...=VALUE"
+            advice = "the network says it" if given[0] == "chunk" else setting
+            raise UserError(f"{option(given[0])}: with --env, {advice}")
+        return simulate_run.run(args)
+    simulate_run.check_absent(args)
+    return _run_schedule(args)
+
+
+def _run_schedule(args: argparse.Namespace) -> int:
+    defaults = SimulationConfig()
+    for name in SCHEDULE:
+        if name != "spread" and getattr(args, name) is None:
+            setattr(args, name, getattr(defaults, name))
     if args.spread is None:
         args.spread = USUAL_SPREAD.get(args.distribution, 0.0)
     for name, most in LARGEST.items():
         value = getattr(args, name)
-        if not value <= most:  # so that NaN is refused, too
-            raise UserError(f"--{name.replace('_', '-')} {value:g}: must be at most {most:g}")
-    if args.seed < 0:
-        raise UserError(f"--seed {args.seed}: must not be negative")
+        if not value <= most:
+            raise UserError(f"{option(name)} {value:g}: must be at most {most:g}")
     try:
         config = SimulationConfig(
             algorithm=args.algorithm, processes=args.processes,
             inference_ticks=args.inference_ticks, distribution=args.distribution,
-            spread=args.spread, seconds=args.seconds,
+            spread=args.spread, seconds=args.seconds, chunk=args.chunk,
         )
         with stderr().status("simulating ..."):
             figures = simulate(config, np.random.default_rng(args.seed)).figures()

@@ -14,6 +14,7 @@ from rtagent.telemetry.cluster import in_a_line
 from rtagent.telemetry.figures.declaration import from_json
 from rtagent.telemetry.figures.document import Answer
 from rtagent.telemetry.figures.learning import R3
+from rtagent.telemetry.remote import in_a_line as remote_line
 
 QUESTIONS = {
     "acting": "in time?", "lateness": "cost of late", "learning": "learning?", "health": "broken?",
@@ -90,10 +91,13 @@ def figure_rows(
         ("inaction", f"{known(actions.inaction_fraction_60s, '{:.2%}')} of the last 60 s, "
          f"{known(actions.inaction_fraction, '{:.2%}')} of the run"),
         ("delay", f"{known(actions.delay_ticks.mean, '{:.2f} ticks')}, "
-         f"p99 {known(actions.delay_ticks.p99, '{:.0f} ticks')}"),
+         f"p99 {known(actions.delay_ticks.p99, '{:.0f} ticks')}"
+         + (f"; {actions.from_chunk:.0%} of ticks by later actions of chunks"
+            if actions.from_chunk else "")),
         ("inference", f"{known(inference.ready)} of {processes} processes act, "
          f"{known(inference.algorithm)}; recommended: {known(inference.recommended_processes)}"),
         ("inference time", latency),
+        *([] if inference.remote is None else [("policy server", remote_line(inference.remote))]),
         ("learning", f"{known(learning.updates, '{} updates')}, "
          f"{known(learning.updates_per_s, '{:.1f} per second')}, "
          f"epsilon {known(learning.epsilon, '{:.3f}')}"),

@@ -24,7 +24,8 @@ from rtagent.runtime import Runtime
 from rtagent.storage import checkpoint
 from rtagent.telemetry import learning_curve
 from rtagent.telemetry.event_log import EVENTS_FILE, read_events
-from rtagent.telemetry.process import EPISODES_FILE, TENSORBOARD_DIR
+from rtagent.telemetry.process import EPISODES_FILE
+from rtagent.telemetry.sinks import TENSORBOARD_DIR
 
 LONGEST_S = 366 * 86_400.0
 MOST_UPDATES = 10**12
@@ -232,7 +233,7 @@ def live_figures(stats: Mapping[str, Any]) -> str:
 
 
 def updates_written(run_dir: Path) -> int | None:
-    """Updates behind the newest checkpoint that a run has written; None: unknown, or none."""
+    """Updates behind the newest checkpoint that a run has written; None if unknown, or none."""
     try:
         events = read_events(run_dir / EVENTS_FILE, 1, kinds=("checkpoint",))
     except UserError:

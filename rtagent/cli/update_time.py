@@ -57,12 +57,20 @@ def measure_updates(
     except UserError:
         return None
     from rtagent.learning.beginning import build_network
+    from rtagent.learning.device import Device
     from rtagent.learning.profiling import random_batch
+    from rtagent.learning.replay.sequences import blank
     from rtagent.learning.shared_update import SharedUpdate
     from rtagent.policy.networks import resolved_algorithm
 
-    update = SharedUpdate.private(build_network(config, blueprint), config.learning)
-    batch = random_batch(blueprint, config.learning.batch_size, config.run.seed)
+    learning = config.learning
+    update = SharedUpdate.private(
+        build_network(config, blueprint), learning, device=Device.of(learning)
+    )
+    if blueprint.state_size:
+        batch = blank(blueprint, learning, learning.batch_size)
+    else:
+        batch = random_batch(blueprint, learning.batch_size, config.run.seed)
     gradients, applies = _time_updates(update, batch, seconds, on_progress)
     algorithm = resolved_algorithm(config.learning, blueprint.action_space)
     return UpdateTimes(algorithm, len(batch.actions), np.array(gradients), np.array(applies))

@@ -78,7 +78,7 @@ def _states(cpus: Path) -> list[tuple[str, int]]:
 
 
 def _bound_us(limit: Path) -> int | None:
-    """The exit latency that somebody holds the kernel to; None: unknown here."""
+    """The exit latency that somebody holds the kernel to; None if unknown here."""
     try:
         return int.from_bytes(limit.read_bytes()[:4], "little", signed=True)
     except OSError:

@@ -21,6 +21,7 @@ from rtagent.telemetry.figures.acting import Inference
 from rtagent.telemetry.figures.declaration import from_json
 from rtagent.telemetry.figures.document import Answer
 from rtagent.telemetry.figures.learning import R3, Learning, Replay
+from rtagent.telemetry.remote import in_a_line as remote_line
 
 SPARKS = "▁▂▃▄▅▆▇█"
 FULL, EMPTY = "█", "░"
@@ -34,7 +35,7 @@ _ASCII = str.maketrans(f"{SPARKS}{EMPTY}━●·", "_.,-=+*#.=o.")
 
 @dataclass
 class Snapshot:
-    """What the daemon has answered; None: it has no timeline, or keeps no events.
+    """What the daemon has answered; None if it has no timeline, or keeps no events.
 
     The newest event is the first. `returns` are of the episodes that ended while it was watched,
     oldest first.
@@ -67,7 +68,7 @@ class Frame:
 
 
 def frame_lines(snapshot: Snapshot, lost: str | None, width: int, height: int | None) -> list[Text]:
-    """The picture in so many columns and rows; None: as many rows as it takes."""
+    """The picture in so many columns and rows. If None, as many rows as it takes."""
     stats = from_json(Answer, snapshot.stats)
     lines = [
         _headline(snapshot, stats, lost), _verdict_line(stats, lost),
@@ -146,6 +147,8 @@ def _figures(snapshot: Snapshot, stats: Answer, width: int) -> list[Text]:
             f"gap CV {known(actions.interaction_ms.cv, '{:.2f}')}",
         ]),
         ("inference", _inference(snapshot, stats.inference)),
+        *([] if stats.inference.remote is None else
+          [("policy server", [remote_line(stats.inference.remote)])]),
         ("learning", _learning(stats.learning)),
         ("replay", [_replay(stats.replay)]),
         *_deadlines(stats.r3, stats.learning),

@@ -96,12 +96,13 @@ class Learned(NamedTuple):
 
 @dataclass
 class _Call:
-    """A call on its way, or begun; `session` is the one in which it was made."""
+    """A call on its way, or begun; `session` is the one in which it was made, `seqs` are
+    the numbers of the shares in it."""
 
     method: str
     arguments: tuple[Any, ...]
     session: int | None
-    seq: int | None = None
+    seqs: tuple[int, ...] = ()
 
 
 class Exchange:
@@ -145,6 +146,7 @@ class Exchange:
         self._calls: dict[Hashable, _Call] = {}
         self._welcome: Welcome | None = None
         self._begun = False
+        self._made: list[Sent] = []
         self._repeated: set[int] = set()
         self._sent_at: dict[int, float] = {}
         self._version = 0
@@ -173,23 +175,32 @@ class Exchange:
         return self.connected and self._begun
 
     @property
-    def has_room(self) -> bool:
-        """Whether another share may be sent."""
-        return self.learns and len(self._node.under_way) < self.in_flight.limit
+    def room(self) -> int:
+        """Shares that may be sent now, in one call; 0 while it would not be a whole one."""
+        if not self.learns:
+            return 0
+        link = self.in_flight
+        free = link.limit - len(self._node.under_way)
+        return link.together if free >= link.together else 0
 
-    def send(self, settings: Settings, now: float, *, learn: bool = True) -> bool:
-        """Make and send a message; whether there was one to make.
+    def make(self, settings: Settings, *, learn: bool = True) -> bool:
+        """Make a message, which `send` will send; whether there was one to make.
 
         Args:
             settings: in force.
-            now: seconds.
             learn: whether the node's share of a batch shall be learned from.
         """
         sent = self._node.make(self.share if learn else 0, settings)
-        if sent is None:
-            return False
-        self._send(sent, now)
-        return True
+        if sent is not None:
+            self._made.append(sent)
+        return sent is not None
+
+    def send(self, now: float) -> bool:
+        """Send what was made, in one call; whether anything was."""
+        made, self._made = self._made, []
+        if made:
+            self._send(made, now)
+        return bool(made)
 
     def advance(self, now: float) -> None:
         """Do all that is due: join, deliver, collect, repeat."""
@@ -255,12 +266,13 @@ class Exchange:
         self._node.counts.bytes_up += size
         self._up.send(now, size, call)
 
-    def _send(self, sent: Sent, now: float) -> None:
+    def _send(self, shares: list[Sent], now: float) -> None:
         assert self._welcome is not None
-        self._sent_at[sent.seq] = now
+        seqs, blocks = tuple(each.seq for each in shares), [each.block for each in shares]
+        self._sent_at.update(dict.fromkeys(seqs, now))
         session = self._welcome.session
-        call = _Call("offer", (self._joining.node, session, sent.block), session, sent.seq)
-        self._call(call, len(sent.block), now)
+        call = _Call("offer", (self._joining.node, session, blocks), session, seqs)
+        self._call(call, _size(blocks), now)
 
     def _ask_what_is_due(self, now: float) -> None:
         if not self._begun:
@@ -291,15 +303,19 @@ class Exchange:
         """Send again what is neither being worked on nor answered in time."""
         assert self._welcome is not None
         session = self._welcome.session
-        busy = {call.seq for call in self._calls.values() if call.session == session}
+        calls = [call for call in self._calls.values() if call.session == session]
+        busy = {seq for call in calls for seq in call.seqs}
         answer_s = self.in_flight.answer_s
         after = max(LEAST_REPEAT_S, REPEAT_DELAYS * answer_s) if answer_s else FIRST_REPEAT_S
         if not self.connected:
             after = max(after, CUT_S)
-        for sent in list(self._node.under_way.values()):
-            if sent.seq not in busy and now - self._sent_at[sent.seq] > after:
-                self._repeated.add(sent.seq)
-                self._send(sent, now)
+        late = [
+            sent for sent in self._node.under_way.values()
+            if sent.seq not in busy and now - self._sent_at[sent.seq] > after
+        ]
+        self._repeated.update(sent.seq for sent in late)
+        if late:
+            self._send(late, now)
 
     # ---- what comes back
 
@@ -319,7 +335,8 @@ class Exchange:
         if call.method == "join":
             self._take_welcome(result)
         elif call.method == "offer":
-            self._take_answer(result, now)
+            for block in result:
+                self._take_answer(block, now, last=block is result[-1])
         elif call.method == "weights":
             self._take_weights(result)
         elif call.method == "snapshot":
@@ -339,15 +356,17 @@ class Exchange:
         self.in_flight.forget()
         self.share, self._begun, self._version = welcome.share, welcome.begun, 0
 
-    def _take_answer(self, block: Bytes, now: float) -> None:
+    def _take_answer(self, block: Bytes, now: float, *, last: bool) -> None:
+        """Take the answer to a share; those of a call have come when the last was there."""
         answer = unpack(block)
         sent = self._node.answered(answer)
         if sent is None:
             return
         values = answer.values
-        held_s = None if sent.seq in self._repeated else float(values["held_s"])
+        timed = last and sent.seq not in self._repeated
+        held_s = float(values["held_s"]) if timed else None
         self._repeated.discard(sent.seq)
-        self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now)
+        self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now, values.get("seconds"))
         self.share = int(values.get("share", self.share))
         if count := int(values["learned"]):
             self._learned.append(Learned(
@@ -386,4 +405,6 @@ class Exchange:
 
 
 def _size(result: Any) -> int:
+    if isinstance(result, list):
+        return sum(map(_size, result))
     return len(result) if isinstance(result, np.ndarray) else SMALL_BYTES

@@ -194,15 +194,15 @@ class Gateway:
 
     def _send(self, now: float) -> bool:
         learning, world = self._context.desired.learning, self._context.world
-        due = self._pace.due(world.ledger.newest + 1, learning.updates_per_tick)
-        learn = due and not learning.paused and self._node.ticks >= learning.learning_starts
-        if not self._exchange.has_room:
-            return False
-        if not self._exchange.send(self._settings, now, learn=learn):
-            return False
-        if learn:
-            self._pace.spend()
-        return True
+        ready = not learning.paused and self._node.ticks >= learning.learning_starts
+        for _ in range(max(1, room := self._exchange.room)):
+            due = self._pace.due(world.ledger.newest + 1, learning.updates_per_tick)
+            learn = due and ready
+            if not room or not self._exchange.make(self._settings, learn=learn):
+                break
+            if learn:
+                self._pace.spend()
+        return self._exchange.send(now)
 
     @property
     def _longest_wait_s(self) -> float:

@@ -7,6 +7,10 @@ N. Cardwell et al., BBR: Congestion-Based Congestion Control, Communications of 
 doi:10.1145/3009824, estimate a path). A quarter more than that is allowed, so that a link that has
 become faster shows it; and, as the learner is no part of the link, what it works on and what waits
 there for its turn.
+
+A call of Ray costs some milliseconds, whatever it carries. So batches that the learner needs less
+time for travel several in a call, unless the link is slow: what it works on, and what waits there,
+is a call each.
 """
 
 from __future__ import annotations
@@ -20,20 +24,38 @@ MEMORY_S = 10.0
 RATE_DELAYS, LEAST_RATE_S, LEAST_ANSWERS = 4.0, 1.0, 3
 """A rate is that of the answers over so many delays, over so long, and of so many, at least."""
 LEAST = 2
-"""At the learner: one batch that is learned from, and one that waits."""
+"""Calls at the learner: one whose batches are learned from, and one that waits."""
+CALL_S, CALL_LINK_S = 0.01, 0.1
+"""A call carries what the learner needs so long for, and what comes over the link in so long, and
+one batch at least."""
+AVERAGED = 8
+"""Updates over which their time is averaged."""
 SHORTEST_S = 1e-6
 """A round trip that is measured as less: the two ends' clocks do not go quite alike."""
 
 
-def allowed(rate: float, delay_s: float, most: int) -> int:
+def allowed(rate: float, delay_s: float, most: int, in_a_call: int = 1) -> int:
     """Batches that may be on their way.
 
     Args:
         rate: largest measured rate of answers, per second.
         delay_s: smallest measured round trip.
         most: bound of memory.
+        in_a_call: batches that travel in one call.
     """
-    return min(most, LEAST + math.ceil(GAIN * rate * delay_s))
+    return min(most, LEAST * in_a_call + math.ceil(GAIN * rate * delay_s))
+
+
+def together(rate: float, update_s: float, most: int) -> int:
+    """Batches that travel in one call.
+
+    Args:
+        rate: as of `allowed`.
+        update_s: that the learner needs for one of them.
+        most: as of `allowed`.
+    """
+    worked_on = CALL_S / max(update_s, SHORTEST_S)
+    return max(1, min(most // (2 * LEAST), int(min(worked_on, rate * CALL_LINK_S))))
 
 
 class InFlight:
@@ -48,6 +70,7 @@ class InFlight:
 
     Attributes:
         limit: batches that may be on their way now.
+        together: of these, how many travel in one call.
         delay_s: smallest round trip of late, seconds; 0 before the first answer.
         answer_s: smallest time from a batch to its answer of late, with what the learner held it
             for, seconds; 0 before the first answer.
@@ -63,13 +86,16 @@ class InFlight:
         """Begin anew: the link was cut."""
         self._answers.clear()
         self._rates.clear()
-        self.limit = LEAST
+        self.limit, self.together = LEAST, 1
         self.delay_s = self.answer_s = 0.0
         self._answer_at = -math.inf
         self._delay_at = -math.inf
+        self._update_s: float | None = None
         self._drained_at: float | None = None
 
-    def answered(self, sent: float, held_s: float | None, now: float) -> None:
+    def answered(
+        self, sent: float, held_s: float | None, now: float, update_s: float | None = None
+    ) -> None:
         """Take an answer into account.
 
         Args:
@@ -77,18 +103,24 @@ class InFlight:
             held_s: from its arrival at the learner to the beginning of the answer's way; None: the
                 batch was sent more than once, so nobody knows how long which of them travelled (P.
                 Karn and C. Partridge, Improving Round-Trip Time Estimates in Reliable Transport
-                Protocols, SIGCOMM 1987, doi:10.1145/55482.55484).
+                Protocols, SIGCOMM 1987, doi:10.1145/55482.55484), or its answer waited for others.
             now: when the answer came.
+            update_s: that its update took. If None, nothing was learned.
         """
+        if update_s is not None:
+            before = update_s if self._update_s is None else self._update_s
+            self._update_s = before + (update_s - before) / AVERAGED
         if held_s is not None:
             self._note_delay(sent, max(SHORTEST_S, now - sent - held_s), now)
             self._note_answer(now - sent, now)
         self._note_rate(now)
         if self._drained_at is not None or not self._rates:
-            self.limit = LEAST
+            self.limit, self.together = LEAST, 1
         else:
-            rate = max(rate for _, rate in self._rates)
-            self.limit = allowed(rate, self.delay_s, self._most)
+            rate = self._rates[0][1]
+            update_s = math.inf if self._update_s is None else self._update_s
+            self.together = together(rate, update_s, self._most)
+            self.limit = allowed(rate, self.delay_s, self._most, self.together)
 
     def _note_delay(self, sent: float, delay: float, now: float) -> None:
         drained = self._drained_at is not None and sent >= self._drained_at
@@ -110,6 +142,10 @@ class InFlight:
             self._answers.popleft()
         span = now - self._answers[0]
         if len(self._answers) >= LEAST_ANSWERS and span > 0.0:
-            self._rates.append((now, (len(self._answers) - 1) / span))
+            rate = (len(self._answers) - 1) / span
+            # The first is always the largest: what is older than a larger one counts no more.
+            while self._rates and self._rates[-1][1] <= rate:
+                self._rates.pop()
+            self._rates.append((now, rate))
         while self._rates and self._rates[0][0] < now - MEMORY_S:
             self._rates.popleft()

@@ -119,28 +119,29 @@ class ClusterLearner:
             self._trainer.begin(snapshot)
             self._changed.notify_all()
 
-    def offer(self, node: str, session: int, block: Bytes) -> Future[Bytes]:
-        """Take in a node's share of a batch.
+    def offer(self, node: str, session: int, blocks: list[Bytes]) -> list[Future[Bytes]]:
+        """Take in a node's shares of some batches.
 
         Args:
             node: its name.
             session: as its `Welcome` said.
-            block: a message of `buffer_node.py`.
+            blocks: messages of `buffer_node.py`.
 
         Returns:
-            The answer, when it has been learned from.
+            The answer to each, when it has been learned from.
 
         Raises:
             UserError: there is no such session: the node must join anew.
-            MessageError: these bytes are no share.
+            MessageError: these bytes are no share; those before them have been taken in.
         """
         with self._changed:
             known = self._nodes.get(node)
             if known is None or known.number != session:
                 raise UserError(f"{node} has no session {session}: join anew")
-            answer = known.offer(block, self._clock.now())
+            now = self._clock.now()
+            answers = [known.offer(block, now) for block in blocks]
             self._changed.notify_all()
-            return answer
+            return answers
 
     def weights(self, known: int) -> Bytes | None:
         """The published weights as a message; None if they are not newer than version `known`."""

@@ -11,8 +11,6 @@ import heapq
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-BITS_PER_MEGABIT = 1e6
-
 
 class Emulation(NamedTuple):
     """What is emulated.

@@ -2,16 +2,18 @@
 
 Ray itself waits for minutes where nobody answers, ends the process where a token is missing, and
 says little of why a token or a version does not fit. So it is asked in small steps, each of which
-answers at once or within `ANSWER_S`. What asks are parts of Ray that are not its public interface:
-`tests/cluster/test_ray_checks.py` and `test_ray.py` show whether a new version still has them.
+answers at once or within `ANSWER_S`. Ray has no public interface for a process that has not joined:
+`_asked` and `_check_token` use two classes of its core and the function by which it finds its own
+processes, and nothing else here does; `test_ray.py` shows whether a new version still has them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
@@ -20,12 +22,17 @@ from rtagent.errors import UserError
 
 ANSWER_S = 3.0
 """How long the head of a cluster may take to answer."""
+HEAD_GONE_S = 15
+"""Those of Ray's processes that are started here end so long after the head of their cluster (by
+Ray's default after 60 s). Until then learning goes on."""
 LONGEST_REASON = 200
 INSTALL = "needs Ray: pip install 'rtagent[cluster]'"
 TOKEN = "RAY_AUTH_TOKEN, or the file ~/.ray/auth_token"
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How a client of HTTP/2 begins (RFC 9113, Sec. 3.4): gRPC, and so Ray, speaks it."""
 STDERR = 2
+ALIVE = 0
+"""The state of a node that is."""
 FRAME_TYPE, SETTINGS = 3, 4
 """The byte of a frame that says its type; the type that a server must begin with."""
 
@@ -39,12 +46,10 @@ class Cluster(NamedTuple):
 
     Attributes:
         id: other than that of any other, and of itself after its head was started again.
-        nodes: ids of those that are alive.
-        here: of these, those of this machine.
+        here: ids of the nodes of this machine that are alive.
     """
 
     id: str
-    nodes: frozenset[str]
     here: frozenset[str]
 
 
@@ -56,6 +61,7 @@ def imported_ray() -> Any:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(HEAD_GONE_S))
     try:
         import ray
     except ImportError as error:
@@ -74,50 +80,36 @@ def look(address: str) -> Cluster:
     """
     ray = imported_ray()
     _knock(address)
-    core, messages, services, usage, utils = _inner()
-    loader = core.AuthenticationTokenLoader.instance()
-    loader.reset_cache()
-    if os.environ["RAY_AUTH_MODE"] == "token" and not loader.has_token(ignore_auth_mode=True):
-        raise UserError(f"no token for the Ray cluster at {address}: put that of its head into "
-                        f"{TOKEN}")
+    _check_token(address)
     try:
         with _silence():
-            client = core.GcsClient(address=address)
-            theirs = usage.get_cluster_metadata(client)
-            alive = messages.GcsNodeInfo.GcsNodeState.ALIVE
-            found = client.get_all_node_info(timeout=ANSWER_S, state_filter=alive)
-        if theirs:
-            check_versions(address, theirs, utils.check_version_info)
+            found, versions = _asked(address)
+        if versions:
+            check_versions(address, json.loads(versions))
+        return found
     except ray.exceptions.AuthenticationError as error:
         raise UserError(f"the Ray cluster at {address} refuses the token: put that of its head "
                         f"into {TOKEN}") from error
     except (ray.exceptions.RayError, RuntimeError, OSError, ValueError) as error:
         raise UserError(f"no Ray cluster at {address}: {in_a_line(error)}") from error
-    nodes = frozenset(each.hex() for each in found)
-    return Cluster(client.cluster_id.hex(), nodes, nodes & frozenset(services.find_node_ids()))
 
 
-def check_versions(
-    address: str, theirs: dict[str, Any], check: Callable[[dict[str, Any], str], None]
-) -> None:
-    """Check that Ray and Python are those of the cluster, as far as Ray asks for it.
+def check_versions(address: str, theirs: dict[str, Any]) -> None:
+    """Check that Ray and Python are those of the cluster, as Ray itself does when a node joins.
 
     Args:
         address: of the cluster.
         theirs: `ray_version` and `python_version`.
-        check: Ray's own; raises RuntimeError.
 
     Raises:
         UserError: they are not.
     """
-    try:
-        check(theirs, "this machine")
-    except RuntimeError as error:
+    others = theirs["ray_version"], theirs["python_version"]
+    if others != (own := (metadata.version("ray"), platform.python_version())):
         raise UserError(
-            f"the cluster at {address} has Ray {theirs['ray_version']} and Python "
-            f"{theirs['python_version']}, this machine Ray {metadata.version('ray')} and Python "
-            f"{platform.python_version()}: install the same of both on every machine"
-        ) from error
+            f"the cluster at {address} has Ray {others[0]} and Python {others[1]}, this machine "
+            f"Ray {own[0]} and Python {own[1]}: install the same of both on every machine"
+        )
 
 
 @contextmanager
@@ -133,12 +125,24 @@ def _silence() -> Iterator[None]:
         os.close(kept)
 
 
-def _inner() -> tuple[Any, ...]:
-    """The parts of Ray that are not its public interface; they are not typed."""
-    return tuple(import_module(f"ray.{name}") for name in (
-        "_raylet", "core.generated.gcs_pb2", "_private.services", "_common.usage.usage_lib",
-        "_private.utils",
-    ))
+def _check_token(address: str) -> None:
+    """Raises UserError if there is none, for which Ray would end the process."""
+    loader: Any = import_module("ray._raylet").AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    if os.environ["RAY_AUTH_MODE"] == "token" and not loader.has_token(ignore_auth_mode=True):
+        raise UserError(f"no token for the Ray cluster at {address}: put that of its head into "
+                        f"{TOKEN}")
+
+
+def _asked(address: str) -> tuple[Cluster, bytes]:
+    """What the head of a cluster answers: who is there, and its versions as JSON."""
+    client: Any = import_module("ray._raylet").GcsClient(address=address)
+    versions = client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster", timeout=ANSWER_S)
+    nodes = client.get_all_node_info(timeout=ANSWER_S)
+    alive = {number.hex() for number, info in nodes.items() if info.state == ALIVE}
+    # As Ray itself looks for the node that a process of this machine joins by.
+    here: Any = import_module("ray._private.services").find_node_ids()
+    return Cluster(client.cluster_id.hex(), frozenset(alive.intersection(here))), versions
 
 
 def in_a_line(error: BaseException) -> str:

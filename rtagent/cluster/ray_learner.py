@@ -56,10 +56,14 @@ class LearnerActor:
         """See `ClusterLearner.begin`."""
         await self._beside(self._learner.begin, block)
 
-    async def offer(self, node: str, session: int, block: Bytes) -> Bytes:
-        """See `ClusterLearner.offer`; comes back when the share has been learned from."""
-        answer = await self._beside(self._learner.offer, node, session, block)
-        return await asyncio.wrap_future(answer)
+    async def offer(self, node: str, session: int, blocks: list[Bytes]) -> list[Bytes]:
+        """See `ClusterLearner.offer`; comes back when all shares have been learned from."""
+        answers = await self._beside(self._learner.offer, node, session, blocks)
+        # The last is learned from last: nearly always, that is the only wait.
+        for answer in reversed(answers):
+            if not answer.done():
+                await asyncio.wrap_future(answer)
+        return [answer.result() for answer in answers]
 
     async def weights(self, known: int, wait_s: float) -> Bytes | None:
         """See `ClusterLearner.weights`; waits for newer ones."""

@@ -162,7 +162,7 @@ class LearnerHandle(Remote):
 
         Raises:
             LostError: what was joined is gone. The learner may answer for a while; Ray ends this
-                process when it has been without the head of the cluster for a minute.
+                process when it has been without the head of the cluster for `HEAD_GONE_S`.
             UserError: it does not answer.
         """
         end = time.monotonic() + self._patience_s

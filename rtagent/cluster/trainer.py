@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from rtagent.config import Config
 from rtagent.learning.beginning import build_network
+from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
@@ -36,6 +36,9 @@ class Trainer:
         blueprint: shapes.
         weights_every: updates between two publications of the weights.
 
+    Raises:
+        UserError: `learning.device` is not there.
+
     Attributes:
         parameters: number of values that are learned.
         signature: what the weights fit.
@@ -43,9 +46,9 @@ class Trainer:
 
     def __init__(self, config: Config, blueprint: Blueprint, weights_every: int) -> None:
         learning = config.learning.model_copy(update={"publish_every": weights_every})
-        generator = torch.Generator().manual_seed(config.run.seed)
+        device = Device.of(learning)
         self._update = SharedUpdate.private(
-            build_network(config, blueprint), learning, generator
+            build_network(config, blueprint), learning, device.generator(config.run.seed), device
         )
         self._begun = False
         self._measured = learning.precision != "auto"

@@ -17,6 +17,7 @@ from rtagent.config.section import (
     LEARNING_PRECISIONS,
     MAX_INFERENCE_PROCESSES,
     MAX_LEARNERS,
+    Merging,
     Precision,
     R3Mode,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "MAX_INFERENCE_PROCESSES",
     "MAX_LEARNERS",
     "PolicyConfig",
+    "Merging",
     "Precision",
     "R3Config",
     "R3Mode",

@@ -6,19 +6,50 @@ from typing import Literal
 
 from pydantic import Field
 
-from rtagent.config.section import Algorithm, Distribution, Processes, Section, live
+from rtagent.config.section import Algorithm, Distribution, Merging, Processes, Section, live
 
 
 class PolicyConfig(Section):
     """The network that maps an observation to action values or an action, and how it explores."""
 
-    network: Literal["auto", "resnet", "nature", "mlp"] = "auto"
-    """Network by name; auto: mlp for vectors, nature for images."""
+    network: Literal["auto", "resnet", "nature", "mlp", "lstm", "transformer"] = "auto"
+    """Network by name; auto: mlp for vectors, nature for images. lstm carries a state along from
+    one inference to the next, and is learned by dqn, double-dqn and c51; transformer attends to the
+    last env.frame_stack frames."""
     width: int = Field(1, ge=1, le=128)
-    """Width factor k of the resnet; hidden units of the mlp are 64 k."""
+    """Width factor k of the resnet; hidden units of mlp and lstm and features of the transformer
+    are 64 k."""
     factory: str | None = Field(None, pattern=r"^[\w.]+:[\w.]+$")
     """`package.module:callable`, called with (observation_space, action_space), returns a
-    torch.nn.Module. Overrides `network`."""
+    torch.nn.Module. Overrides `network`. With env.pending_actions the space is a Dict of
+    `observation` and `pending`, and the module takes both. With `pretrained` it is
+    called with (observation_space, action_space, pretrained, device), and returns what answers one
+    observation."""
+    pretrained: str | None = Field(None, min_length=1)
+    """A finished policy, which acts and does not learn: a torch.export program (.pt2) or an ONNX
+    file; or, by policy.factory = 'rtagent.policy.lerobot:load' (extra `lerobot`), the folder or hub
+    id of a LeRobot policy. Needs learning.processes = 0."""
+    task: str | None = Field(None, min_length=1, examples=["fold the towel"])
+    """What a finished policy is told to do, in words; its factory is called with `task`, too. A
+    policy server is told by remote_inputs."""
+    remote: str | None = Field(None, pattern=r"^wss?://[^\s/?#@]+(/[^\s?#]*)?$")
+    """Address of a policy server, `ws://host:port` or `wss://host:port`, as `rtagent policy-server`
+    or openpi run it: inference processes ask it instead of a network of their own. Its token is
+    taken from RTAGENT_REMOTE_TOKEN. Needs learning.processes = 0."""
+    remote_inputs: dict[str, str | float | int | bool] = Field(
+        default_factory=dict, examples=[{"prompt": "fold the towel"}]
+    )
+    """What each question to the policy server says beside the observation, such as a prompt."""
+    chunk: Merging = "newest"
+    """Where several inferences promise an action for one tick, as with chunks of actions: newest
+    takes the one of the newest observation; ensemble takes their weighted mean (continuous
+    actions); prefix takes the newest, too, and wants a policy that is given the actions already
+    promised, so it needs env.pending_actions."""
+    chunk_start: Literal["auto", "promised", "observation"] = "auto"
+    """The tick that the first action of a chunk is for: promised, the tick for which the answer was
+    promised; observation, the one after the observation, so that actions for ticks that are over
+    by the promised one are left out; auto: observation for policy.pretrained and policy.remote,
+    which have learned so, promised for a network here."""
     engine: Literal["torch", "openvino", "onnxruntime", "auto"] = "torch"
     """What runs the network to act: torch; OpenVINO (extra `openvino`) or ONNX Runtime (extra
     `onnx`), for which a process of its own converts published weights; auto: the fastest of those
@@ -32,9 +63,9 @@ class PolicyConfig(Section):
     """Largest share of a core that conversion may take. Where weights are published more often than
     they can be converted, the newest ones are, when their turn comes."""
     precision: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
-    """Precision of inference on the CPU; auto: bfloat16 for the resnet, float32 otherwise, and with
-    an engine the fastest that agrees. int8 needs an engine. float16 is refused: it is 30 to 100
-    times slower there."""
+    """Precision of inference on the CPU; auto: the resnet in bfloat16 where that is measured to be
+    faster, float32 otherwise, and with an engine the fastest that agrees. int8 needs an engine.
+    float16 is refused: it is 30 to 100 times slower there."""
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where inference runs: cpu or cuda:N."""
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
@@ -53,15 +84,29 @@ class PolicyConfig(Section):
     goes somewhere; 1 draws anew on every tick. Continuous actions: ticks from one draw of the noise
     to the next, between which it moves smoothly."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether the network is one of this run's own, with weights that it can learn."""
+        return self.remote is None and self.pretrained is None
+
+    @property
+    def starts_at_observation(self) -> bool:
+        """Whether chunks begin with the tick after their observation."""
+        if self.chunk_start == "auto":
+            return not self.learns
+        return self.chunk_start == "observation"
+
 
 class InferenceConfig(Section):
     """How many processes act, and how they are staggered."""
 
     processes: Processes = Field(2, json_schema_extra=live("once the processes run"))
     """Inference processes, 1 to 256; auto: as many as keep the interaction time within the action
-    deadline, and no more than there are cores unless latency is injected."""
+    deadline, and no more than there are cores, unless they wait: for a remote policy, or because
+    latency is injected."""
     algorithm: Algorithm = Field("adaptive", json_schema_extra=live("at the next inference"))
-    """How the processes are staggered; unstaggered is there for comparison only."""
+    """How the processes are staggered. For comparison only: unstaggered; sequential, one process
+    that waits for an update after each action, or before it; and the algorithms as published."""
     action_deadline_ms: float | None = Field(
         None, gt=0.0, le=60_000.0, json_schema_extra=live("within a second")
     )
@@ -79,3 +124,8 @@ class InferenceConfig(Section):
     injected_latency_spread: float = Field(0.0, ge=0.0, le=100.0)
     """gauss: relative standard deviation; lognormal: sigma; outliers: below 1 their share, each 10
     times as long, from 1 on the factor of the 1 % that they are; 0: 1 %, 10 times as long."""
+
+    @property
+    def sequential(self) -> bool:
+        """Whether acting and learning wait for each other."""
+        return self.algorithm.startswith("sequential")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -47,8 +48,16 @@ class Config(Section):
         if learning.v_min >= learning.v_max:
             raise ValueError("learning.v_min must be below learning.v_max")
         self._check_engine()
+        self._check_remote()
+        self._check_pretrained()
         self._check_cluster()
         self._check_on_policy()
+        self._check_sequential()
+        self._check_pending()
+        if learning.placement == "auto":
+            self._require("learning.placement = 'auto', which plans for processor cores", {
+                "learning.device": ["cpu"],
+            })
         r3, batch = self.r3, learning.batch_size
         for name in ("deadline_s", "data_budget"):
             if r3.mode != "off" and getattr(r3, name) is None:
@@ -78,41 +87,81 @@ class Config(Section):
                 f"{policy.device!r}; set policy.engine = torch, or policy.device = cpu"
             )
 
-    def _check_cluster(self) -> None:
-        if self.learning.where == "here":
-            return
-        if self.learning.processes != 1:
+    def _check_remote(self) -> None:
+        if self.policy.remote is not None:
+            whom = f"policy.remote = {self.policy.remote!r}, whose server has network and weights"
+            self._require(whom, {
+                "learning.processes": [0], "policy.factory": [None], "policy.engine": ["torch"],
+            })
+            self._check_answers("policy.remote")
+
+    def _check_pretrained(self) -> None:
+        if self.policy.pretrained is not None:
+            self._require("policy.pretrained, which only acts, and by itself", {
+                "learning.processes": [0], "policy.remote": [None], "policy.engine": ["torch"],
+                "env.pending_actions": [0],
+            })
+            self._check_answers("policy.pretrained")
+        elif self.policy.task is not None:
             raise ValueError(
-                f"learning.processes = {self.learning.processes} does not fit learning.where = "
-                "'cluster', which needs 1: the gateway is the one process"
-            )
-        if self.r3.mode != "off":
-            raise ValueError(
-                f"r3.mode = {self.r3.mode!r} does not fit learning.where = 'cluster', which needs "
-                "'off'"
+                f"policy.task = {self.policy.task!r} is for policy.pretrained; a policy server is "
+                "told by policy.remote_inputs"
             )
 
-    def _check_on_policy(self) -> None:
-        learning = self.learning
-        if learning.algorithm not in ("ppo", "a2c"):
-            return
-        for name, given, needed in (
-            ("learning.where", learning.where, "here"),
-            ("learning.prioritized", learning.prioritized, False),
-            ("learning.demonstrations", learning.demonstrations, None),
-            ("r3.mode", self.r3.mode, "off"),
-        ):
-            if given != needed:
-                raise ValueError(
-                    f"{name} = {given!r} does not fit learning.algorithm = "
-                    f"{learning.algorithm!r}, which learns from what its policy has just done; "
-                    f"use {needed!r}"
-                )
-        if learning.processes > 1:
+    def _check_answers(self, whom: str) -> None:
+        if self.learning.algorithm == "sac":
             raise ValueError(
-                f"learning.processes = {learning.processes} does not fit learning.algorithm = "
-                f"{learning.algorithm!r}: all learners would learn from the same decisions; use 1"
+                f"learning.algorithm = 'sac' does not fit {whom}, which answers with actions, not "
+                "with what sac draws them from; use 'auto'"
             )
+
+    def _check_cluster(self) -> None:
+        if self.learning.where == "cluster":
+            self._require("learning.where = 'cluster', whose gateway is the one process", {
+                "learning.processes": [1], "r3.mode": ["off"],
+            })
+
+    def _check_on_policy(self) -> None:
+        if self.learning.algorithm not in ("ppo", "a2c"):
+            return
+        algorithm = f"learning.algorithm = {self.learning.algorithm!r}"
+        self._require(f"{algorithm}, which learns from what its policy has just done", {
+            "learning.where": ["here"], "learning.prioritized": [False],
+            "learning.demonstrations": [None], "r3.mode": ["off"], "policy.chunk": ["newest"],
+        })
+        self._require(f"{algorithm}, of which all learners would learn from the same decisions", {
+            "learning.processes": [0, 1],
+        })
+
+    def _check_sequential(self) -> None:
+        if self.inference.sequential:
+            algorithm = f"inference.algorithm = {self.inference.algorithm!r}"
+            self._require(f"{algorithm}, in which one process acts and one learns by turns", {
+                "inference.processes": [1], "learning.processes": [0, 1],
+                "learning.where": ["here"],
+            })
+
+    def _check_pending(self) -> None:
+        if self.env.pending_actions:
+            self._require(f"env.pending_actions = {self.env.pending_actions}", {
+                "policy.engine": ["torch"], "policy.remote": [None], "learning.where": ["here"],
+                "learning.transitions": ["decision"], "learning.placement": ["off"],
+                "learning.evaluation_every_s": [0.0],
+            })
+        elif self.policy.chunk == "prefix":
+            raise ValueError(
+                "policy.chunk = 'prefix' needs env.pending_actions, the actions that the policy is "
+                "given; set it to the delay in ticks"
+            )
+
+    def _require(self, whom: str, needed: dict[str, list[Any]]) -> None:
+        """Refuse the first setting that has none of the values which go with another setting."""
+        for name, values in needed.items():
+            section, key = name.split(".")
+            given = getattr(getattr(self, section), key)
+            if given not in values:
+                use = " or ".join(repr(value) for value in values)
+                raise ValueError(f"{name} = {given!r} does not fit {whom}; use {use}")
 
     @property
     def state_dir(self) -> Path:

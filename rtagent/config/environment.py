@@ -28,6 +28,10 @@ class EnvConfig(Section):
     the default behaviour stays as it was."""
     frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."""
+    pending_actions: int = Field(0, ge=0, le=64)
+    """Actions of the ticks after its frame that the policy is given beside an observation: those
+    executed meanwhile and those promised, as far as they are known; so many ticks as an action
+    comes late make a delayed world Markov again. 0: none."""
     max_catch_up_ticks: int = Field(5, ge=0, le=100)
     """Ticks caught up with the default behaviour after a hold-up; beyond that the clock re-anchors
     and counts a slip."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rtagent.config.section import (
     LONGEST_DEADLINE_S,
@@ -20,6 +20,10 @@ from rtagent.config.section import (
     Section,
     live,
 )
+
+A2C_DEFAULTS = {"rollout": 32, "publish_every": 1}
+"""A stretch gives a2c one update, so it needs many: with 512 decisions in each, and every tenth
+published, it would act for 5,120 decisions by the same weights."""
 
 
 class LearningConfig(Section):
@@ -57,6 +61,12 @@ class LearningConfig(Section):
     n_step: int = Field(8, ge=1, le=1000)
     """Ticks summed before bootstrapping: as many decisions as fit into them, at least one; who
     decides seldom needs more ticks. Decisions, if discount says so."""
+    sequence: int = Field(16, ge=1, le=1024)
+    """Recurrent networks: consecutive decisions of a sequence that are learned from. A batch has as
+    many sequences as batch_size needs."""
+    burn_in: int = Field(16, ge=0, le=1024)
+    """Recurrent networks: decisions before these, which only bring the stored state up to date with
+    the newest weights (R2D2)."""
     discount: Literal["ticks", "decisions"] = "ticks"
     """What gamma and n_step count. ticks: the agent looks equally far ahead in time with any number
     of inference processes; decisions: it looks the further ahead, the more seldom it decides, for
@@ -96,7 +106,8 @@ class LearningConfig(Section):
     """sac: wanted entropy of the policy, in nats, of actions scaled to [-1, 1]. If it is not set,
     minus the number of an action's components."""
     rollout: int = Field(512, ge=2, le=1_000_000)
-    """ppo, a2c: decisions of a stretch; each stretch is new, and learned from in order."""
+    """ppo, a2c: decisions of a stretch; each stretch is new, and learned from in order. If it is
+    not set, 32 for a2c."""
     epochs: int = Field(4, ge=1, le=1000)
     """ppo: how many times a stretch is gone through, in batches of batch_size; a2c makes one update
     of all its decisions."""
@@ -129,8 +140,10 @@ class LearningConfig(Section):
     and the head of a built-in network are float32 in any case. auto: what a short measurement
     before the first update shows to be the fastest. float16 scales its loss; most processors
     compute it hundreds of times more slowly."""
-    device: Literal["auto", "cpu"] = "auto"
-    """Where learners compute. There is no other choice than the processor so far."""
+    device: str = Field("cpu", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """Where learners compute: cpu, cuda:N, or auto, the first GPU if torch can use one. Weights and
+    optimizer stay in the host's memory, where learners meet: a GPU computes gradients. What is for
+    GPUs has not been run on one yet."""
     placement: Literal["off", "auto"] = "off"
     """auto: each learner measures the parts of its step, and lets a second core compute some of
     them, as AP-DRL's program says, where that is faster; in float32 the gradients stay the same to
@@ -139,7 +152,7 @@ class LearningConfig(Section):
     """Largest norm of the gradient, that of the actor's and of the critics' or values' each; 0:
     not clipped."""
     publish_every: int = Field(10, ge=1)
-    """Updates between two publications of the weights."""
+    """Updates between two publications of the weights. If it is not set, 1 for a2c."""
     updates_per_tick: float = Field(
         0.0, ge=0.0, le=10_000.0, json_schema_extra=live("at the next update")
     )
@@ -150,6 +163,14 @@ class LearningConfig(Section):
     its own with an environment of its own; with 0 there are none."""
     evaluation_episodes: int = Field(5, ge=1, le=1000)
     """Episodes per evaluation."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_algorithm(cls, values: Any) -> Any:
+        """What is not set, where the algorithm decides it."""
+        if isinstance(values, dict) and values.get("algorithm") == "a2c":
+            return {**A2C_DEFAULTS, **values}
+        return values
 
 
 class ReplayConfig(Section):
@@ -177,8 +198,8 @@ class R3Config(Section):
     memory_budget_mb: int | None = Field(
         None, gt=0, le=MOST_MEMORY_MB, json_schema_extra=live("within a second")
     )
-    """MiB for all processes, batches and replay together, in every mode. If it is not set, the
-    replay grows to replay.capacity."""
+    """MiB for all processes, batches and replay together, in every mode: of the host's memory, that
+    of a GPU does not count. If it is not set, the replay grows to replay.capacity."""
     factor: float = Field(2.0, gt=1.0, le=16.0)
     """c: the batch size is multiplied or divided by it."""
     margin: float = Field(0.15, ge=0.0, lt=1.0)

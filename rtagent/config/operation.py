@@ -59,6 +59,12 @@ class RunConfig(Section):
     """Save the replay with the checkpoint on stop, and restore it at start."""
     tensorboard: bool = True
     """Write the figures of the run for TensorBoard into the state dir."""
+    wandb: bool = False
+    """Give them to Weights & Biases too (extra `wandb`), offline into the run's folder unless
+    WANDB_MODE says otherwise."""
+    mlflow: bool = False
+    """Give them to MLflow too (extra `mlflow`), into the run's folder unless MLFLOW_TRACKING_URI
+    says otherwise."""
     resume: bool = True
     """Start from the newest checkpoint of the state dir."""
     max_processes: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | Literal["auto"] = "auto"

@@ -18,11 +18,15 @@ MOST_ACTION = 3.4e38
 """Of a continuous action: the largest float32."""
 MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
 
-Algorithm = Literal["adaptive", "maximum-time", "expected-time", "unstaggered"]
+Algorithm = Literal[
+    "adaptive", "maximum-time", "expected-time", "unstaggered", "sequential-infer-learn",
+    "sequential-learn-infer", "published-maximum-time", "published-expected-time",
+]
 Distribution = Literal["constant", "gauss", "lognormal", "outliers"]
 LearningAlgorithm = Literal[
     "auto", "dqn", "double-dqn", "c51", "ppo", "a2c", "td3", "ddpg", "sac"
 ]
+Merging = Literal["newest", "ensemble", "prefix"]
 Precision = Literal["float32", "bfloat16", "float16"]
 LEARNING_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 LearningOrder = Literal["round-robin", "first-come"]

@@ -6,6 +6,7 @@ it, how fast it ticks and what doing nothing means; after that each tick is one 
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 from collections.abc import Callable
@@ -66,6 +67,8 @@ class Adapter:
         rate_hz: ticks per second.
         reward_range: least and largest reward of a tick, widened to include 0, as the environment
             declares them by an attribute `reward_range` or in its metadata. If None, it does not.
+        picture_lag: ticks from a change of the world until a frame shows it, as the environment
+            declares them by an attribute of this name; else 0.
         screen: whether a frame can be shown as a picture.
         sight: what the agent sees, in words.
         faults: how often a reward or an observation was not finite. Such a tick ends its episode
@@ -97,6 +100,7 @@ class Adapter:
         self.noop_action = self._noop()
         self.rate_hz = _rate(env, config)
         self.reward_range = _reward_range(env)
+        self.picture_lag = int(getattr(env.unwrapped, "picture_lag", 0))
         self.faults = 0
         self.last_fault = ""
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
@@ -147,6 +151,38 @@ class Adapter:
             return Step(self._frame, 0.0, terminated=False, truncated=True)
         self._frame = frame
         return Step(frame, value, bool(terminated), bool(truncated))
+
+    def save(self) -> Any:
+        """The world as it is now, for `restore`.
+
+        An environment may have `clone_state()` and `restore_state(state)`, as those of ALE; any
+        other is copied as a whole, wrappers included. Whoever uses it must check that it works.
+        """
+        own: Any = self._env.unwrapped
+        return own.clone_state() if _saves_itself(own) else copy.deepcopy(self._env)
+
+    def restore(self, saved: Any) -> None:
+        """Go back to what `save` gave; it may be used again."""
+        own: Any = self._env.unwrapped
+        if _saves_itself(own):
+            own.restore_state(saved)
+        else:
+            self._env = copy.deepcopy(saved)
+
+    def perturb(self, rng: np.random.Generator) -> bool:
+        """Make the chance of the coming ticks another one; False if nobody knows how.
+
+        An environment may have `perturb(rng)`; of one that is copied, Gymnasium's own generator is
+        replaced.
+        """
+        own: Any = self._env.unwrapped
+        if hasattr(own, "perturb"):
+            own.perturb(rng)
+        elif _saves_itself(own):
+            return False
+        else:
+            own.np_random = np.random.default_rng(rng.integers(1 << 62))
+        return True
 
     def accept(self, value: Any, *, strict: bool = False) -> Action:
         """The action that a user gave in the environment's own terms; see `Actions.accept`."""
@@ -277,6 +313,10 @@ def _registered_by(module: str) -> list[str]:
         if place is not None and f"{place}.".startswith(f"{module}."):
             found.append(name)
     return sorted(found)[:MOST_LISTED]
+
+
+def _saves_itself(env: gym.Env[Any, Any]) -> bool:
+    return hasattr(env, "clone_state") and hasattr(env, "restore_state")
 
 
 def _meanings(env: gym.Env[Any, Any], space: gym.Space[Any]) -> tuple[str, ...]:

@@ -290,7 +290,7 @@ class EntryObserver(Observer):
 
 
 def _entry(space: gym.spaces.Dict, key: str) -> str | None:
-    """The entry that the agent sees; None: all of them, flattened."""
+    """The entry that the agent sees; None if it is all of them, flattened."""
     if key != "auto":
         if key not in space.spaces:
             known = ", ".join(map(str, space.spaces))
@@ -312,7 +312,7 @@ def _entry(space: gym.spaces.Dict, key: str) -> str | None:
 
 
 def _layout(space: gym.spaces.Box) -> Layout | None:
-    """How the pictures of a space are laid out; None: it holds no pictures."""
+    """How the pictures of a space are laid out; None if it holds no pictures."""
     shape = space.shape
     last = len(shape) == 3 and shape[2] in (1, 3, 4)
     first = len(shape) == 3 and not last and shape[0] in (1, 3)

@@ -25,10 +25,12 @@ from rtagent.errors import UserError
 from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.policy_states import Beginning, PolicyStates
 from rtagent.memory.process_metrics import Doing, EnvironmentRecord, FinishedEpisode
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.worker import WorkerContext
-from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Source
+from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Deposited, Source
+from rtagent.staggering.merging import MERGES
 
 START_POLL_S = 0.005
 FAULTS_TOLD_EVERY_S = 10.0
@@ -51,6 +53,7 @@ class TickLoop:
         adapter: the world.
         default: what it does when nobody acts.
         frames, ledger, actions, record: shared memory.
+        states: of a recurrent policy; None: it is none.
         schedule: when ticks are due.
         arbiter: chooses among the deposited actions.
         clock: time.
@@ -60,8 +63,9 @@ class TickLoop:
     def __init__(
         self, adapter: Adapter, default: DefaultBehaviour, *, frames: FrameRing, ledger: Ledger,
         actions: ActionSlots, record: EnvironmentRecord, schedule: TickSchedule, arbiter: Arbiter,
-        clock: Clock, seed: int,
+        clock: Clock, seed: int, states: PolicyStates | None = None,
     ) -> None:
+        self._states = states
         self._adapter, self.default = adapter, default
         self._frames, self._ledger, self._actions = frames, ledger, actions
         self._record, self._schedule, self._clock = record, schedule, clock
@@ -73,6 +77,7 @@ class TickLoop:
         self._frame = self._reset(seed)
         self._action = default.noop
         self._faults = 0
+        self._acted: dict[int, float] = {}
 
     def run_next(self) -> None:
         """Wait for the next tick and run it, and those that were missed before it."""
@@ -106,6 +111,9 @@ class TickLoop:
             worker=choice.worker, source=choice.source, action=action,
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
             log_probability=0.0 if deposit is None else deposit.log_probability,
+            pending=None if deposit is None else deposit.pending,
+            position=0 if deposit is None else deposit.position,
+            beginning=self._beginning(deposit),
         )
         # Whoever waits for the next frame wakes up accordingly.
         self._record.behind_ns = self._now_ns() - self._schedule.due_ns(tick)
@@ -129,6 +137,12 @@ class TickLoop:
         self._record.reset_ns = self._note(Doing.WAITING) - began_ns
         return frame
 
+    def _beginning(self, deposit: Deposited | None) -> Beginning | None:
+        """What the inference behind an action began with, where that matters and is known."""
+        if self._states is None or deposit is None:
+            return None
+        return self._states.behind(deposit.worker, deposit.frame)
+
     def _note(self, doing: Doing) -> int:
         """Say what is done from now on; the time, nanoseconds."""
         now_ns = self._now_ns()
@@ -139,6 +153,7 @@ class TickLoop:
         record = self._record
         if choice.source == Source.AGENT:
             record.agent += 1
+            self._count_decision(choice)
         elif choice.source == Source.REUSED:
             record.reused += 1
         else:
@@ -148,6 +163,14 @@ class TickLoop:
         record.reward_high = max(reward, record.reward_high)
         record.faults += self._adapter.faults - self._faults
         self._faults = self._adapter.faults
+
+    def _count_decision(self, choice: Choice) -> None:
+        """Count an inference once, of however many ticks the actions are executed."""
+        assert choice.payload is not None
+        registered_at = choice.payload.registered_at
+        if self._acted.get(choice.worker) != registered_at:
+            self._acted[choice.worker] = registered_at
+            self._record.decisions += 1
 
     def _now_ns(self) -> int:
         return round(self._clock.now() * NANO)
@@ -172,7 +195,10 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     loop = TickLoop(
         adapter, default, frames=world.frames, ledger=ledger, actions=world.actions,
         record=context.record, schedule=schedule, clock=clock, seed=config.run.seed + first,
-        arbiter=Arbiter(last_frame=_last_frame(ledger)),
+        states=world.states,
+        arbiter=Arbiter(
+            last_frame=_last_frame(ledger), merge=MERGES[context.config.policy.chunk]
+        ),
     )
     gc.collect()
     gc.freeze()

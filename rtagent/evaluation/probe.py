@@ -6,8 +6,10 @@ it can lay out the shared memory. What cannot be built at all is found here, bef
 
 from __future__ import annotations
 
+import importlib
 import os
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +17,26 @@ import gymnasium
 import numpy as np
 import torch
 from multiprocess.connection import Connection
+from torch import nn
 
-from rtagent.config import Config
+from rtagent.config import Config, PolicyConfig
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
 from rtagent.files.pruning import MIB, prune, run_folders
 from rtagent.inference.engines import registry
+from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
-from rtagent.policy.networks import describe, head_of, tensor_specs
+from rtagent.policy.device import usable_device
+from rtagent.policy.inputs import input_space, zeros
+from rtagent.policy.networks import chunk_length, describe, head_of, tensor_specs
+from rtagent.policy.precision import acting_precision
+from rtagent.policy.pretrained import PretrainedPolicy
+from rtagent.policy.recurrent import state_size_of
 from rtagent.processes.worker import start_life
 from rtagent.storage import checkpoint
-from rtagent.telemetry import run_record
+from rtagent.telemetry import run_record, sinks
 
 
 def probe(config: Config) -> Blueprint:
@@ -39,24 +48,42 @@ def probe(config: Config) -> Blueprint:
     adapter = open_environment(config.env)
     try:
         DefaultBehaviour(config.env, adapter)
-        observation_space, learning = _stacked(adapter), config.learning
+        learning = config.learning
         try:
             head = head_of(learning, adapter.action_space)
         except UserError as error:
             raise UserError(f"env.id = {config.env.id!r}: {error}") from None
-        learned = build_learned(config.policy, observation_space, adapter.action_space, learning)
-        # What acts comes first, see `policy/actor_critic.py`.
-        tensors, acting = tensor_specs(learned), len(tensor_specs(acting_part(learned)))
-        return Blueprint(
+        world = Blueprint(
             rate_hz=adapter.rate_hz, frame_shape=adapter.frame_shape,
             frame_dtype=adapter.frame_dtype, frame_stack=adapter.frame_stack,
-            observation_space=observation_space, action_space=adapter.action_space,
+            observation_space=_stacked(adapter), action_space=adapter.action_space,
             action_shape=adapter.action_shape, action_dtype=adapter.action_dtype,
             action_meanings=adapter.action_meanings,
             noop_action=np.asarray(adapter.noop_action).tolist(),
-            network=describe(config.policy, observation_space, head), tensors=tensors[:acting],
-            screen=adapter.screen, critics=tensors[acting:], reward_range=adapter.reward_range,
-            sight=adapter.sight,
+            network=_finished(config.policy, adapter), tensors=(), screen=adapter.screen,
+            reward_range=adapter.reward_range, sight=adapter.sight,
+            pending_actions=config.env.pending_actions,
+        )
+        if config.policy.chunk == "ensemble" and not world.action_shape:
+            raise UserError(
+                "policy.chunk = 'ensemble': discrete actions have no mean, and those of env.id = "
+                f"{config.env.id!r} are discrete; use 'newest'"
+            )
+        if not config.policy.learns:
+            return world
+        inputs = input_space(world)
+        learned = build_learned(config.policy, inputs, world.action_space, learning)
+        # What acts comes first, see `policy/actor_critic.py`.
+        actor = acting_part(learned)
+        chunk = chunk_length(actor, config.policy, inputs, world.action_space, head)
+        _check_chunk(config, chunk)
+        _check_recurrent(config, actor)
+        tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
+        blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
+        return replace(
+            world, network=describe(config.policy, inputs, head), tensors=tensors[:acting],
+            critics=tensors[acting:], precision=acting_precision(config.policy, actor, blank),
+            chunk=chunk, state_size=state_size_of(actor),
         )
     finally:
         adapter.close()
@@ -69,10 +96,16 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
     answer: tuple[Any, ...]
     try:
         registry.check(config.policy)
+        if config.policy.remote is not None:
+            # Says so where its packages are missing.
+            importlib.import_module("rtagent.remote.protocol")
+        sinks.check(config.run)
+        if config.learning.where == "here" and config.learning.processes:
+            usable_device(config.learning.device, "learning.device")
         blueprint = probe(config)
         resume: Path | None = None
         events: list[tuple[str, dict[str, Any]]] = []
-        if config.run.resume:
+        if config.run.resume and config.policy.learns:
             wanted = checkpoint.signature(config, blueprint)
             resume, passed = checkpoint.newest_usable(checkpoint_dir, wanted)
             events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
@@ -97,6 +130,63 @@ def prune_runs(config: Config, run_dir: Path) -> int:
     """Remove the folders of the oldest runs, never that of this one; returns how many."""
     earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
     return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
+
+
+def _check_chunk(config: Config, chunk: int) -> None:
+    """Refuse what cannot be done with chunks of actions."""
+    if chunk == 1:
+        return
+    network = f"policy.factory = {config.policy.factory!r} answers with chunks of {chunk} actions"
+    if not 1 < chunk <= LONGEST_CHUNK:
+        raise UserError(f"{network}: 1 to {LONGEST_CHUNK} are possible")
+    if config.learning.processes:
+        raise UserError(
+            f"learning.processes = {config.learning.processes}: {network}, and learners learn "
+            "single ones; set learning.processes = 0"
+        )
+    if config.policy.engine != "torch":
+        raise UserError(
+            f"policy.engine = {config.policy.engine!r}: {network}, which engines do not; set "
+            "policy.engine = 'torch'"
+        )
+
+
+def _check_recurrent(config: Config, actor: nn.Module) -> None:
+    """Refuse what a network that carries a state along does not go with."""
+    if not state_size_of(actor):
+        return
+    policy, learning = config.policy, config.learning
+    network = "policy.network = 'lstm'"
+    if policy.factory is not None:
+        network = f"policy.factory = {policy.factory!r}"
+    checked: list[tuple[str, Any, Any]] = [("policy.engine", policy.engine, "torch")]
+    if learning.processes:
+        checked += [
+            ("learning.where", learning.where, "here"),
+            ("learning.prioritized", learning.prioritized, False),
+            ("learning.demonstrations", learning.demonstrations, None),
+            ("learning.transitions", learning.transitions, "decision"),
+            ("learning.placement", learning.placement, "off"),
+            ("r3.mode", config.r3.mode, "off"),
+        ]
+    for name, given, needed in checked:
+        if given != needed:
+            raise UserError(
+                f"{name} = {given!r} does not fit {network}, which carries a state from one "
+                f"inference to the next; use {needed!r}"
+            )
+
+
+def _finished(policy: PolicyConfig, adapter: Adapter) -> str:
+    """A finished policy in words, after it was tried once; empty if the run has its own network.
+
+    Raises:
+        UserError: it cannot be loaded, or does not fit the environment.
+    """
+    if policy.pretrained is not None:
+        PretrainedPolicy(policy, _stacked(adapter), adapter.action_space)
+        return f"pretrained {policy.pretrained}"
+    return "" if policy.remote is None else f"policy server {policy.remote}"
 
 
 def _stacked(adapter: Adapter) -> gymnasium.spaces.Box:

@@ -20,8 +20,10 @@ import numpy.typing as npt
 
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.memory.process_metrics import EvaluationRecord
+from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import greedy_action
-from rtagent.policy.networks import ActingPolicy, head_of
+from rtagent.policy.inputs import input_space
+from rtagent.policy.networks import head_of
 from rtagent.processes.worker import WorkerContext
 
 LONGEST_EPISODE_S = 600.0
@@ -51,9 +53,14 @@ class Evaluator:
         values: the network's answer to an observation, (stack, *frame_shape): the action values,
             or the action itself.
         go_on: asked before every tick; False ends the episode.
+        forget: called before every episode: a recurrent policy begins anew.
     """
 
-    def __init__(self, adapter: Adapter, values: Values, go_on: Callable[[], bool]) -> None:
+    def __init__(
+        self, adapter: Adapter, values: Values, go_on: Callable[[], bool],
+        forget: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._forget = forget
         self._adapter = adapter
         self._values = values
         self._go_on = go_on
@@ -68,6 +75,7 @@ class Evaluator:
 
         `film` is given what the environment shows, before each tick.
         """
+        self._forget()
         observation, total = self._observation, 0.0
         # As the frame ring shows the start of an episode: its first frame, repeated.
         observation[:] = self._adapter.reset(seed)
@@ -100,7 +108,7 @@ class Evaluation:
     ) -> None:
         self._context = context
         self._policy = policy
-        self._evaluator = Evaluator(adapter, policy.greedy, self._go_on)
+        self._evaluator = Evaluator(adapter, policy.greedy, self._go_on, policy.forget)
         self._flat = np.zeros(context.blueprint.parameters, np.float32)
 
     def run(self) -> None:
@@ -154,7 +162,9 @@ def run(context: WorkerContext[EvaluationRecord]) -> None:
     config, blueprint = context.config, context.blueprint
     adapter = open_environment(config.env)
     head = head_of(config.learning, blueprint.action_space)
-    policy = ActingPolicy(config.policy, blueprint.observation_space, blueprint.action_space, head)
+    policy = ActingPolicy(
+        config.policy, input_space(blueprint), blueprint.action_space, head, blueprint.precision
+    )
     context.beat()
     policy.warm_up()
     context.ready()

@@ -15,9 +15,11 @@ from rtagent.evaluation.probe import probe
 from rtagent.learning.state import restore_network
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy import networks
+from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.policy.heads import Head, expected_values
-from rtagent.policy.networks import ActingPolicy, head_of
+from rtagent.policy.inputs import input_space
+from rtagent.policy.networks import head_of
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import BEST, Checkpoint
 
@@ -26,7 +28,10 @@ GREEDY: dict[str, dict[str, Any]] = {
     "policy": {"epsilon_start": 0.0, "epsilon_end": 0.0, "epsilon_schedule": "linear"},
     "learning": {"processes": 0, "evaluation_every_s": 0.0, "demonstrations": None},
     "r3": {"mode": "off", "memory_budget_mb": None},
-    "run": {"resume": True, "checkpoint_replay": False, "tensorboard": False},
+    "run": {
+        "resume": True, "checkpoint_replay": False,
+        "tensorboard": False, "wandb": False, "mlflow": False,
+    },
 }
 """Settings of a run that plays what a checkpoint has learned, and learns nothing."""
 
@@ -98,7 +103,7 @@ class TrainedPolicy:
         self._config = config
         self.blueprint: Blueprint = probe(config)
         checkpoints.match(saved, checkpoints.signature(config, self.blueprint), path)
-        spaces = self.blueprint.observation_space, self.blueprint.action_space
+        spaces = input_space(self.blueprint), self.blueprint.action_space
         learned = build_learned(config.policy, *spaces, config.learning)
         restore_network(learned, saved)
         self.network: nn.Module = acting_part(learned).eval().requires_grad_(False)
@@ -106,13 +111,29 @@ class TrainedPolicy:
 
     def acting(self) -> ActingPolicy:
         """As an inference process has it, in its precision."""
-        spaces = self.blueprint.observation_space, self.blueprint.action_space
-        policy = ActingPolicy(self._config.policy, *spaces, self._head)
+        spaces = input_space(self.blueprint), self.blueprint.action_space
+        policy = ActingPolicy(
+            self._config.policy, *spaces, self._head, self.blueprint.precision
+        )
         policy.load(networks.flattened(self.network))
         return policy
 
     def answering(self) -> nn.Module:
-        """A module from observations to action values, or to actions where they are continuous."""
+        """A module from observations to action values, or to actions where they are continuous.
+
+        Raises:
+            UserError: it needs more than observations.
+        """
+        if self.blueprint.pending_actions:
+            raise UserError(
+                f"env.pending_actions = {self.blueprint.pending_actions}: this policy takes them "
+                "beside an observation, and an exported one takes observations alone"
+            )
+        if self.blueprint.state_size:
+            raise UserError(
+                "this policy carries a state from one inference to the next, and an exported or "
+                "served one takes observations alone"
+            )
         support = self._head.support if isinstance(self._head, Head) else None
         mean = networks.mean_of(self._head)
         network = self.network if mean is None else nn.Sequential(self.network, mean)

@@ -23,7 +23,7 @@ from rtagent.inference.engines.interface import Answer
 from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import Bytes, EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord
-from rtagent.policy.networks import ActingPolicy
+from rtagent.policy.acting import ActingPolicy
 from rtagent.processes.scheduling import step_back
 
 Open = Callable[[ModelInfo, Bytes], Answer]
@@ -113,8 +113,16 @@ class EnginePolicy:
         self._policy = policy
         self.answer: Answer | None = None
 
-    def values(self, observation: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """The answer to one observation, (stack, ...), see `ActingPolicy.values`."""
+    def values(
+        self, observation: npt.NDArray[Any],
+        pending: Callable[[], npt.NDArray[np.float32]] | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """The answer to one observation, (stack, ...), see `ActingPolicy.values`.
+
+        Pending actions, which no engine is given, are torch's.
+        """
+        if pending is not None:
+            return self._policy.values(observation, pending)
         return self._policy.values(observation) if self.answer is None else self.answer(observation)
 
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
-from rtagent.policy.networks import ActingPolicy, float_state
+from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.networks import float_state
 
 PIECE_VALUES = 65_536
 """Of one piece at most, unless a row of a tensor is longer: 0.1 ms or less of a core."""

@@ -129,3 +129,18 @@ class Weights:
             self._reading, self._ready, self._torn = None, reading.header, 0
             self._publication = reading.number
         return True
+
+
+class NoWeights:
+    """In the place of weights where the policy is on another machine."""
+
+    version = updates = 0
+
+    def prepare(self, until: float) -> None:
+        """There is nothing to prepare."""
+
+    def adopt(self) -> None:
+        """Nor to adopt."""
+
+    def hurry(self, seconds: float) -> None:
+        """Nor to hurry with."""

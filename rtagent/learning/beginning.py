@@ -15,6 +15,7 @@ from rtagent.memory.weights import WeightsInfo
 from rtagent.memory.world import World
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import build_learned
+from rtagent.policy.inputs import input_space
 from rtagent.storage import checkpoint as checkpoints
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def build_network(config: Config, blueprint: Blueprint) -> nn.Module:
     """What is learned in a run: the same random weights in every process."""
     torch.manual_seed(config.run.seed)
     return build_learned(
-        config.policy, blueprint.observation_space, blueprint.action_space, config.learning
+        config.policy, input_space(blueprint), blueprint.action_space, config.learning
     )
 
 

@@ -9,27 +9,30 @@ newest ones.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from rtagent.config import LEARNING_PRECISIONS, LearningConfig
+from rtagent.config import LearningConfig
 from rtagent.learning import state as states
+from rtagent.learning.agreed_precision import AgreedPrecision
 from rtagent.learning.algorithms.policy_gradient import PolicyGradient
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
 from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
+from rtagent.learning.device import Device
 from rtagent.learning.on_policy import OnPolicyBatches
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release
 from rtagent.learning.pace import Pace, importance_exponent
 from rtagent.learning.placing import Placing
-from rtagent.learning.precision import LossScale
-from rtagent.learning.replay.batch import Batch, empty_batch
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.batch_memory import BatchMemory
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.rollouts import Rollouts, Stretch
+from rtagent.learning.replay.sequences import SequenceReplay, blank
 from rtagent.learning.shared_update import (
     STALEST_IN_ROUNDS,
     Gradient,
@@ -37,7 +40,7 @@ from rtagent.learning.shared_update import (
     loss_scale_of,
 )
 from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
-from rtagent.memory.turns import TurnTaker
+from rtagent.memory.turns import LEASE_UPDATES, TurnTaker
 from rtagent.processes.freed_memory import keep_freed_memory
 from rtagent.r3.controller import HorizonKeeper
 
@@ -48,8 +51,6 @@ IDLE_S = 0.02
 """Longest wait between two looks at the world."""
 MARK_EVERY_S = 0.25
 """Seconds between two notes of how many gradients were applied, for the rate of updates."""
-LEASE_UPDATES = 4
-"""A turn's lease lasts at least as long as this many of its holder's updates."""
 SHRUNK = 4
 """Memory is given back when batches are less than this part of what they were; R3 swings by 2."""
 STREAM = 0x74643321
@@ -64,36 +65,54 @@ def run(context: WorkerContext[LearnerRecord]) -> None:
     Learner(context).run()
 
 
-class Learner:
-    """The loop of one learner.
+@dataclass(frozen=True)
+class Computed:
+    """A gradient that is ready to be applied, and its batch, valid until the next one.
 
-    Args:
-        context: of the worker process.
+    Attributes:
+        taken_s: seconds that it took.
     """
+
+    batch: Batch
+    gradient: Gradient
+    taken_s: float
+
+    @property
+    def size(self) -> int:
+        """Transitions."""
+        return self.gradient.samples
+
+
+class Learner:
+    """The loop of one learner."""
 
     def __init__(self, context: WorkerContext[LearnerRecord]) -> None:
         world, config = context.world, context.config
         self._context = context
         self._record = context.record
-        network = build_network(config, context.blueprint)
+        self._device = device = Device.of(config.learning)
+        network = build_network(config, context.blueprint).to(device.device)
         algorithm = algorithm_for(network, config.learning, self._generator())
-        self._update = SharedUpdate(algorithm, world.learner, world.weights, config.learning)
+        self._update = SharedUpdate(
+            algorithm, world.learner, world.weights, config.learning, device
+        )
         self._keeper = HorizonKeeper(world.horizon, config.r3)
         self._memory = BatchMemory(self._measure_batch)
         self._placing = Placing(
             self._update, config, context.blueprint, context.clock, self._memory.require_twice,
             context.beat, context.event,
         )
-        self._replay = Replay(world.frames, world.ledger, config.learning, world.priorities)
+        kind = SequenceReplay if context.blueprint.state_size else Replay
+        self._replay = kind(world.frames, world.ledger, config.learning, world.priorities)
         self._turns = TurnTaker(
             world.turns, context.index, context.clock, ring=self._ring,
             order=lambda: context.desired.learning.order, lease_s=self._lease_s,
             progress_ns=lambda index: world.metrics.learners[index].heartbeat_ns, beat=self._beat,
         )
+        self._precision = AgreedPrecision(context, self._update, self._turns)
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._bad_burst = False
         self._largest_batch = 0
-        self._agreed = False
         self._marked_at = -math.inf
 
     @property
@@ -104,17 +123,13 @@ class Learner:
     def run(self) -> None:
         """Take over the shared state, then learn until told to stop."""
         context, clock = self._context, self._context.clock
-        # A predecessor may have been killed while it wrote.
-        self._record.writing = 0
-        self._take_over()
-        self._warm_up()
-        self._prefetcher = self._new_prefetcher()
+        self.begin()
         context.ready()
-        checkpoints = CheckpointWriter(context, self._update, self._turns)
+        checkpoints = self.new_checkpoint_writer()
         try:
             while self._beat():
                 self._note_rate()
-                if not self._learn():
+                if not self._learn_in_turn():
                     clock.sleep_until(clock.now() + IDLE_S)
                 checkpoints.write_if_due()
         finally:
@@ -122,7 +137,19 @@ class Learner:
             self._placing.close()
         checkpoints.write()
 
+    def new_checkpoint_writer(self) -> CheckpointWriter:
+        """Writes what this learner and the others have learned."""
+        return CheckpointWriter(self._context, self._update, self._turns)
+
     # ---- before the first update
+
+    def begin(self) -> None:
+        """Take over the shared state, and make ready to learn."""
+        # A predecessor may have been killed while it wrote.
+        self._record.writing = 0
+        self._take_over()
+        self._warm_up()
+        self._prefetcher = self._new_prefetcher()
 
     def _take_over(self) -> None:
         """Make the shared state out of what is published, if nobody has yet."""
@@ -144,7 +171,7 @@ class Learner:
             rollouts = Rollouts(world.frames, world.ledger, self._learning)
             count = self._learning.rollout
             return OnPolicyBatches(rollouts, algorithm, self._prepare, count, rng)
-        return Prefetcher(self._replay, rng, self._learning.prefetch)
+        return Prefetcher(self._replay, rng, self._learning.prefetch, self._device)
 
     def _prepare(self, stretch: Stretch) -> Batch:
         """Advantages by the newest weights."""
@@ -156,7 +183,7 @@ class Learner:
     def _generator(self) -> torch.Generator:
         """Of what the algorithm draws; learners that drew the same would learn less."""
         drawn = np.random.SeedSequence([*self._seeds(), STREAM]).generate_state(1)
-        return torch.Generator().manual_seed(int(drawn[0]))
+        return self._device.generator(int(drawn[0]))
 
     def _seeds(self) -> list[int]:
         return [self._context.config.run.seed, self._context.index, self._record.updates]
@@ -164,7 +191,7 @@ class Learner:
     def _warm_up(self) -> None:
         """Compute a gradient without applying it: first calls are slow, and memory is measured."""
         self._update.refresh()
-        self._set_precision()
+        self._precision.follow()
         size = self._learning.batch_size
         while True:
             try:
@@ -179,88 +206,79 @@ class Learner:
             self._keeper.note_base(needed, size)
         self._context.beat()
 
-    def _set_precision(self) -> None:
-        """Compute in the precision that has been chosen, if one has."""
-        chosen, algorithm = self._update.state.precision.chosen, self._update.algorithm
-        if chosen and self._learning.precision == "auto":
-            algorithm.precision = LEARNING_PRECISIONS[chosen - 1]
-        self._record.precision = 1 + LEARNING_PRECISIONS.index(algorithm.precision)
-        self._note_scale(loss_scale_of(self._update.state.progress))
-
-    def _agree_on_precision(self, size: int) -> None:
-        """Before its first update, a learner measures what is fastest, if no other one has."""
-        if self._agreed:
-            return
-        with self._turns.hold():
-            if self._learning.precision == "auto" and not self._update.state.precision.chosen:
-                self._choose_precision(size)
-        self._set_precision()
-        self._agreed = True
-
-    def _choose_precision(self, size: int) -> None:
-        """Measure which precision is the fastest, for all learners. Under the apply lock."""
-        measured = self._update.measure_precisions(
-            lambda count: empty_batch(self._context.blueprint, count), size, self._context.beat
-        )
-        self._update.state.precision.chosen = 1 + LEARNING_PRECISIONS.index(measured.chosen)
-        milliseconds = {each: round(1e3 * s, 3) for each, s in measured.seconds.items()}
-        self._context.event(
-            "precision", chosen=measured.chosen, batch_size=measured.batch_size, ms=milliseconds
-        )
-
-    def _note_scale(self, scale: LossScale) -> None:
-        scaled = self._update.algorithm.precision == "float16"
-        self._record.loss_scale = scale.value if scaled else 0.0
-
     def _measure_batch(self, size: int) -> int:
         """Bytes that learning from batches of a size needs, beyond what the process has anyway."""
-        batch = empty_batch(self._context.blueprint, size)
+        batch = blank(self._context.blueprint, self._learning, size)
         self._context.beat()
         self._update.compute(batch, 0, whole=True)
         peak = measure_peak(lambda: self._update.compute(batch, 0, whole=True))
         # Beside the batch in use there are those that are ready, and one that is being made.
         batches = self._learning.prefetch + 2
-        return peak + batches * (batch.observations.nbytes + batch.next_observations.nbytes)
+        return peak + batches * sum(each.nbytes for each in (*batch.inputs, *batch.next_inputs))
 
     # ---- one update
 
+    def _learn_in_turn(self) -> bool:
+        """An attempt at an update; where acting waits for it, one for each action.
+
+        Returns:
+            Whether to go on at once.
+        """
+        if not self._context.desired.inference.sequential:
+            return self._learn()
+        alternation = self._context.world.alternation
+        permit = alternation.wait_for_permit(self._context.clock, IDLE_S)
+        if permit is not None:
+            self._learn()
+            alternation.answer(permit)
+        return True
+
     def _learn(self) -> bool:
         """One update if it is time for one; whether it was."""
+        computed = self.compute()
+        return computed is not None and self.apply(computed)
+
+    def compute(self) -> Computed | None:
+        """The gradient of a batch, if it is time for an update and there is one."""
         if not self._may_update():
-            return False
+            return None
         size, clock = self._keeper.batch_size(self._context.desired), self._context.clock
         try:
             self._release_after(size)
             # While the prefetcher is asked for no more than it has.
             self._memory.require(size)
-            self._agree_on_precision(size)
+            self._precision.agree(size)
             self._place(size)
             batch = self._take(size)
             progress = None if batch is None else self._update.refresh()
             if batch is None or progress is None:
-                return False
+                return None
             self._placing.begin(size)
             started = clock.now()
             gradient = self._update.compute(batch, progress.updates)
-            self._placing.end(clock.now() - started)
+            taken_s = clock.now() - started
+            self._placing.end(taken_s)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or size == 1:
                 raise
             self._recover_memory(size)
-            return True
+            return None
+        return Computed(batch, gradient, taken_s)
+
+    def apply(self, computed: Computed) -> bool:
+        """Apply a gradient when its turn has come; False if it never does."""
         self._beat()
-        computed = clock.now()
         if not self._turns.enter():
             return False
-        entered = clock.now()
+        entered, clock = self._context.clock.now(), self._context.clock
         try:
-            self._finish(gradient)
+            self._finish(computed.gradient)
         finally:
             self._turns.leave()
-        self._record.update_ns = int((computed - started + clock.now() - entered) * NANO)
+        self._record.update_ns = int((computed.taken_s + clock.now() - entered) * NANO)
         self._pace.spend()
-        if gradient.finite:
-            self._replay.update_priorities(batch, gradient.errors)
+        if computed.gradient.finite:
+            self._replay.update_priorities(computed.batch, computed.gradient.errors)
         return True
 
     def _place(self, size: int) -> None:
@@ -287,7 +305,7 @@ class Learner:
         stale = update.staleness(gradient)
         if gradient.overflowed:
             record.overflows += 1
-            self._note_scale(update.lower_scale(gradient))
+            self._precision.note_scale(update.lower_scale(gradient))
             return
         if not gradient.finite:
             self._count_skipped(gradient)
@@ -305,7 +323,7 @@ class Learner:
         record.applied_ns = int(context.clock.now() * NANO)
         record.updates = after.updates
         record.samples_consumed = after.samples
-        self._note_scale(loss_scale_of(after))
+        self._precision.note_scale(loss_scale_of(after))
         note_version(context)
         metrics = context.world.metrics.environment
         started_ns = int(context.clock.now() * NANO)

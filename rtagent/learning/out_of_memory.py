@@ -22,8 +22,9 @@ _RESET_PEAK = "5"
 _TEXTS = (
     "can't allocate memory", "not enough memory", "cannot allocate memory",
     "could not create a memory object", "out of memory", "bad_alloc",
+    "alloc_failed",
 )
-"""In errors of torch, oneDNN and the C++ library."""
+"""In errors of torch, oneDNN, the C++ library, cuBLAS and cuDNN."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

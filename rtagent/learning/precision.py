@@ -33,13 +33,16 @@ WORTH = 0.9
 SLOW = 8.0
 """A precision that takes so many times as long for a small layer is not tried on the network."""
 ROUNDS = 3
+PROCESSOR = torch.device("cpu")
 
 
-def computing(precision: Precision) -> AbstractContextManager[object]:
+def computing(
+    precision: Precision, device: torch.device = PROCESSOR
+) -> AbstractContextManager[object]:
     """Within it, passes through networks with float32 weights run in a precision."""
     low = precision != "float32"
     dtype = getattr(torch, precision) if low else None
-    return torch.autocast("cpu", dtype, enabled=low)
+    return torch.autocast(device.type, dtype, enabled=low)
 
 
 def has_convolutions(network: nn.Module) -> bool:
@@ -136,21 +139,24 @@ def fastest(
 
 
 def is_usable(
-    precision: Precision, *, convolves: bool, now: Callable[[], float] = time.thread_time
+    precision: Precision, *, convolves: bool, now: Callable[[], float] = time.thread_time,
+    device: torch.device = PROCESSOR,
 ) -> bool:
     """Whether this machine computes a small layer in a precision in anything like the usual time.
 
     Where torch has no kernel of a precision, it takes hundreds of times as long, and measuring a
     whole network would take minutes.
     """
-    inputs = torch.ones(1, 4096)
+    inputs = torch.ones(1, 4096, device=device)
     layer: nn.Module = nn.Linear(4096, 64)
     if convolves:
         layer = nn.Sequential(nn.Unflatten(1, (16, 16, 16)), nn.Conv2d(16, 16, 3, padding=1))
 
+    layer = layer.to(device)
+
     def spent(each: Precision) -> float:
         began = now()
-        with computing(each):
+        with computing(each, device):
             outputs = layer(inputs)
         outputs.float().sum().backward()
         return now() - began

@@ -35,6 +35,7 @@ from rtagent.placement.profile import Part, Profile, cache_key, processor_name
 from rtagent.placement.recorder import US, Key, Recorder
 from rtagent.placement.second_core import SecondCore
 from rtagent.policy import networks
+from rtagent.policy.inputs import input_space
 
 WARM_UPS = 2
 LEAST_STEPS = 3
@@ -78,14 +79,14 @@ def profile_key(config: Config, blueprint: Blueprint, batch_size: int) -> str:
     return cache_key(
         processor_name(), usable_cores(), torch.__version__, describe(config, blueprint),
         networks.resolved_algorithm(learning, blueprint.action_space), learning.precision,
-        str(blueprint.observation_space), batch_size,
+        str(input_space(blueprint)), batch_size,
     )
 
 
 def describe(config: Config, blueprint: Blueprint) -> str:
     """The network that learns, in words."""
     head = networks.head_of(config.learning, blueprint.action_space)
-    return networks.describe(config.policy, blueprint.observation_space, head)
+    return networks.describe(config.policy, input_space(blueprint), head)
 
 
 def usable_cores() -> int:
@@ -213,7 +214,7 @@ def _busy_core(update: SharedUpdate, batch: Batch, wanted: bool) -> Iterator[Non
     def run() -> None:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             while not stop.is_set():
-                network(batch.next_observations)
+                network(*batch.next_inputs)
 
     thread = threading.Thread(target=run, name="busy core", daemon=True)
     thread.start()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from rtagent.learning import state as states
 from rtagent.learning.adam import FlatAdam, clip_
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.device import HOST, Device
 from rtagent.learning.flat import FlatNetwork
 from rtagent.learning.precision import (
     LEAST_EXPONENT,
@@ -33,6 +34,7 @@ from rtagent.learning.precision import (
     Measured,
     fastest,
     has_convolutions,
+    is_usable,
 )
 from rtagent.learning.replay.batch import Batch
 from rtagent.memory.array_buffer import Floats
@@ -55,8 +57,8 @@ class Gradient:
         updates: applied to the weights that it was computed on.
         samples: transitions behind it.
         acting: whether it has a part for what acts.
-        scale: what the loss was multiplied by; the gradient is divided by it again. None: by
-            nothing.
+        scale: what the loss was multiplied by; the gradient is divided by it again. If None,
+            by nothing.
     """
 
     loss: float
@@ -87,6 +89,7 @@ class SharedUpdate:
         state: shared by all learners.
         weights: where inference finds what is published.
         learning: step size, clipping, target network, how often to publish.
+        device: where the algorithm's networks are.
 
     Attributes:
         learning: may be replaced by settings that have changed.
@@ -95,14 +98,17 @@ class SharedUpdate:
 
     def __init__(
         self, algorithm: Algorithm, state: LearnerState, weights: WeightBuffers,
-        learning: LearningConfig,
+        learning: LearningConfig, device: Device = HOST,
     ) -> None:
         self.algorithm, self.state, self.weights = algorithm, state, weights
-        self.learning = learning
+        self.learning, self._device = learning, device
         self._network = FlatNetwork(algorithm.network)
         self._target = FlatNetwork(algorithm.target)
-        self._copy = np.empty(self._network.size, np.float32)
-        self.slope = torch.zeros(self._network.size)
+        self._copy, slope = (
+            device.host_memory((self._network.size,), np.float32) for _ in range(2)
+        )
+        self.slope = torch.from_numpy(slope).zero_()
+        self._computed = device.beside(self.slope)
         self._target_number = 0
         self._read = Progress()
         self._parts = list(_slices(algorithm.parts))
@@ -111,7 +117,8 @@ class SharedUpdate:
 
     @classmethod
     def private(
-        cls, network: nn.Module, learning: LearningConfig, generator: torch.Generator | None = None
+        cls, network: nn.Module, learning: LearningConfig,
+        generator: torch.Generator | None = None, device: Device = HOST,
     ) -> SharedUpdate:
         """An update of weights that nobody shares, which begins with those of a network.
 
@@ -119,14 +126,15 @@ class SharedUpdate:
             network: as `beginning.build_network` gives it; for other weights, `load_flat` first.
             learning: as above.
             generator: as `algorithm_for` takes it.
+            device: where the gradients are computed; the network is moved there.
         """
-        algorithm = algorithm_for(network, learning, generator)
+        algorithm = algorithm_for(network.to(device.device), learning, generator)
         flat, acting = flattened(network), FlatNetwork(algorithm.parts[0]).size
         sizes = LearnerState.size(len(flat)), WeightBuffers.size(acting)
         memory, published = (memoryview(bytearray(size)) for size in sizes)
         state = LearnerState(memory, len(flat))
         states.put(states.begin(flat, 0), state)
-        return cls(algorithm, state, WeightBuffers(published, acting), learning)
+        return cls(algorithm, state, WeightBuffers(published, acting), learning, device)
 
     def step(self, batch: Batch) -> Gradient:
         """One whole update where no other learner can come between.
@@ -150,12 +158,12 @@ class SharedUpdate:
         progress = self.state.read_weights(self._copy)
         if progress is None:
             return None
-        self._network.load(torch.from_numpy(self._copy))
+        self._network.load(self._device.upload(self._copy))
         if self.state.target_number != self._target_number:
             number = self.state.read_target(self._copy)
             if number is None:
                 return None
-            self._target.load(torch.from_numpy(self._copy))
+            self._target.load(self._device.upload(self._copy))
             self._target_number = number
         self._read = progress
         return progress
@@ -171,8 +179,10 @@ class SharedUpdate:
         acting, algorithm = whole or self._due(self._read), self.algorithm
         scale = loss_scale_of(self._read) if algorithm.precision == "float16" else None
         algorithm.loss_scale = 1.0 if scale is None else scale.value
+        batch = self._device.send(batch)
         loss, errors = algorithm.compute_gradient(batch, acting=acting)
-        self._network.gradient_into(self.slope, 1.0 / algorithm.loss_scale)
+        self._network.gradient_into(self._computed, 1.0 / algorithm.loss_scale)
+        self._device.fetch(self._computed, self.slope)
         norms = [clip_(self.slope[part], self.learning.gradient_clip) for part in self._parts]
         norm = math.hypot(*norms)
         return Gradient(loss, norm, errors, updates, len(batch.actions), acting, scale)
@@ -187,7 +197,8 @@ class SharedUpdate:
             batch_size: of the updates to come.
             beat: called before each gradient.
         """
-        algorithm, batch_of = self.algorithm, lru_cache(1)(batch_of)
+        algorithm, device = self.algorithm, self._device
+        batch_of = lru_cache(1)(lambda size, made=batch_of: device.send(made(size)))
         before = algorithm.precision
 
         def run(precision: Precision, size: int) -> None:
@@ -196,7 +207,10 @@ class SharedUpdate:
             self.compute(batch_of(size), 0, whole=True)
 
         try:
-            return fastest(run, batch_size, convolves=has_convolutions(algorithm.network))
+            return fastest(
+                run, batch_size, convolves=has_convolutions(algorithm.network),
+                now=device.now, usable=partial(is_usable, now=device.now, device=device.device),
+            )
         finally:
             algorithm.precision = before
 

@@ -5,7 +5,9 @@ them. The slot for tick k is slot k mod `SLOTS` of the row. The writer sets the 
 fills it with its CRC32, and then sets the stamp to k, with a fence between each two of these steps
 (`ordering.py`): a writer killed inside leaves a slot that the environment skips. A reader that has
 seen the stamp checks stamp and CRC of its copy, so it never executes half an action. Slots are
-never cleared: the stamp alone says for which tick a slot is.
+never cleared: the stamp alone says for which tick a slot is. A chunk of actions is as many slots,
+each whole by itself; a newer one of the same process takes the slots of those ticks that both are
+for.
 
 It is no `StampedRing`: there is no newest action that could announce the others, since a process
 may deposit for a tick before the last one; and the environment looks at one column of all rows.
@@ -24,16 +26,19 @@ import numpy.typing as npt
 from rtagent.config import MAX_INFERENCE_PROCESSES
 from rtagent.memory import ordering
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.pending import PendingActions, pending_field
 from rtagent.staggering.arbiter import Deposited
 
 SLOTS = 1024
 """Slots of one process: the longest delay, in ticks, between an observation and its execution."""
+LONGEST_CHUNK = SLOTS // 4
+"""Actions of one inference that are kept."""
 NANO = 1_000_000_000
 LATE_TICKS = 64
 """How far back a late action is looked for."""
 
 _STAMP = struct.Struct("<q")
-_BODY = struct.Struct("<qqif")
+_BODY = struct.Struct("<qqifi")
 VERSION_BITS = 0x7FFFFFFF
 """What slots and ledger keep of a version: a thousand publications a second take 25 days."""
 _CRC = struct.Struct("<I")
@@ -52,9 +57,13 @@ class ActionSlots:
         self._buffer = buffer
         self._action_dtype = np.dtype(blueprint.action_dtype).newbyteorder("<")
         self._action_shape = blueprint.action_shape
+        self._pending = PendingActions.of(blueprint)
         dtype = _slot_dtype(blueprint)
         self._slot_bytes = dtype.itemsize
-        self._end = _ACTION_AT + dtype["action"].itemsize
+        self._pending_at = _ACTION_AT + dtype["action"].itemsize
+        self._end = self._pending_at
+        if self._pending is not None:
+            self._end += self._pending.dtype.itemsize
         slots = np.frombuffer(buffer, dtype, MAX_INFERENCE_PROCESSES * SLOTS)
         self._slots = slots.reshape(MAX_INFERENCE_PROCESSES, SLOTS)
         # Stored through numpy: `struct.pack_into` zeroes a word before it writes it.
@@ -92,9 +101,11 @@ class ActionSlots:
         """What a slot holds behind its stamp."""
         body = _BODY.pack(
             item.frame, round(item.registered_at * NANO), item.version & VERSION_BITS,
-            item.log_probability,
+            item.log_probability, item.position,
         )
         action = np.asarray(item.action, self._action_dtype).tobytes()
+        if self._pending is not None:
+            action += self._pending.encoded(item.pending)
         crc = zlib.crc32(_STAMP.pack(item.tick) + body + action)
         return body + _CRC.pack(crc) + action
 
@@ -112,7 +123,7 @@ class ActionSlots:
         frames = self._frames[: self.rows, columns]
         recent = (ticks < tick) & (ticks >= tick - LATE_TICKS) & (frames > newer_than_frame)
         workers, found = np.nonzero(recent)
-        order = np.argsort(frames[workers, found])[::-1]
+        order = np.lexsort((ticks[workers, found], frames[workers, found]))[::-1]
         for worker, column in zip(workers[order], found[order], strict=True):
             item = self._read(int(worker), int(ticks[worker, column]))
             if item is not None and item.frame > newer_than_frame:
@@ -145,11 +156,16 @@ class ActionSlots:
         (stamp,), (crc,) = _STAMP.unpack_from(raw), _CRC.unpack_from(raw, len(stamped))
         if stamp != tick or zlib.crc32(action, zlib.crc32(stamped)) != crc:
             return None
-        frame, registered_ns, version, log_probability = _BODY.unpack_from(stamped, _STAMP.size)
-        values: npt.NDArray[Any] = np.frombuffer(action, self._action_dtype)
+        frame, registered_ns, version, log_probability, position = _BODY.unpack_from(
+            stamped, _STAMP.size
+        )
+        pending = None if self._pending is None else self._pending.decoded(raw[self._pending_at :])
+        taken = raw[_ACTION_AT : self._pending_at]
+        values: npt.NDArray[Any] = np.frombuffer(taken, self._action_dtype)
         value = values.reshape(self._action_shape) if self._action_shape else int(values[0])
         return Deposited(
-            worker, frame, tick, value, version, registered_ns / NANO, log_probability
+            worker, frame, tick, value, version, registered_ns / NANO, log_probability,
+            pending, position,
         )
 
 
@@ -157,6 +173,7 @@ def _slot_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     action = (np.dtype(blueprint.action_dtype).newbyteorder("<"), blueprint.action_shape)
     fields = [
         ("tick", "<i8"), ("frame", "<i8"), ("registered_ns", "<i8"), ("version", "<i4"),
-        ("log_probability", "<f4"), ("crc", "<u4"), ("action", *action),
+        ("log_probability", "<f4"), ("position", "<i4"), ("crc", "<u4"), ("action", *action),
+        *pending_field(blueprint),
     ]
     return np.dtype(fields, align=True)

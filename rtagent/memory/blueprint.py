@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,8 +45,13 @@ class Blueprint:
         tensors: the acting network's state in buffer order.
         screen: whether a frame can be shown as a picture.
         critics: what learners train beside it, behind it in their arrays; empty if nothing.
-        reward_range: least and largest reward of a tick, 0 among them; None: not declared.
+        reward_range: least and largest reward of a tick, 0 among them. If None, not declared.
         sight: what the agent sees of the environment, in words.
+        chunk: actions of consecutive ticks that the network answers with.
+        pending_actions: that a policy is given beside an observation, see `memory/pending.py`.
+        precision: of the network that acts, where torch runs it: float32 or bfloat16.
+        state_size: numbers that a recurrent network carries along, see `memory/policy_states.py`;
+            0: it carries none.
     """
 
     rate_hz: float
@@ -65,6 +70,10 @@ class Blueprint:
     critics: tuple[TensorSpec, ...] = ()
     reward_range: tuple[float, float] | None = None
     sight: str = ""
+    chunk: int = 1
+    pending_actions: int = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
+    state_size: int = 0
 
     @property
     def frame_bytes(self) -> int:

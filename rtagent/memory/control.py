@@ -28,7 +28,7 @@ class DesiredState:
         processes: inference processes 0..processes-1 act; the others leave.
         rows: rows of action slots that may hold an action, at least `processes`.
         learner_ring: the learners that take turns now, in this order.
-        batch_bytes: memory reserved for batches; None: unlimited.
+        batch_bytes: memory reserved for batches. If None, unlimited.
         checkpoint: number of checkpoints asked for so far.
         inference_since: when the inference settings last came into force after a change, monotonic
             seconds; 0: they have not changed.

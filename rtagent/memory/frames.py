@@ -99,6 +99,10 @@ class FrameRing(StampedRing):
             out[index] = self.frames[each % self.capacity]
         return self.holds(*wanted)
 
+    def episode_start(self, number: int) -> int:
+        """The first frame of the episode of frame `number`, which has just been read."""
+        return int(self.episode_starts[number % self.capacity])
+
     def frame(self, number: int) -> Frames | None:
         """A copy of one frame; none if it is gone."""
         if not self.floor <= number <= self.newest:

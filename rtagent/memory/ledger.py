@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.compiled import compiled
+from rtagent.memory.pending import PendingActions, pending_field
+from rtagent.memory.policy_states import UNKNOWN_LAG, Beginning, state_field
 from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 from rtagent.staggering.arbiter import Source
 
@@ -39,7 +41,11 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     `lateness_ns` (against the due time), `reward`, `weights_version` (-1 where no weights made the
     action), `episode`, `worker` (-1 where no worker computed it), `source` (`Source`), `flags`
     (`TERMINATED`, `TRUNCATED`), `log_probability` (of the action, by the policy that drew it; 0
-    where nothing was drawn), `crc`, `action`.
+    where nothing was drawn), `position` (of the action in the chunk that its inference answered; 0
+    of a single one), `crc`, `action`; `pending` in a run that has it (`memory/pending.py`): what
+    the decision was told of the actions before its own; with a recurrent policy
+    (`memory/policy_states.py`) `state_lag` (0: its inference began with zeros, -1: it is unknown)
+    and `state`: what its inference began with.
 
     No weights and no worker means the default behaviour if `source` says so, and a demonstration
     if `source` is `AGENT`.
@@ -48,15 +54,16 @@ def row_dtype(blueprint: Blueprint) -> np.dtype[Any]:
     fields = [
         ("tick", "<i8"), ("observed", "<i8"), ("time_ns", "<i8"), ("registered_ns", "<i8"),
         ("lateness_ns", "<i8"), ("reward", "<f4"), ("weights_version", "<i4"), ("episode", "<i4"),
-        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f8"),
-        ("crc", "<u4"), ("action", *action),
+        ("worker", "<i2"), ("source", "u1"), ("flags", "u1"), ("log_probability", "<f4"),
+        ("position", "<i4"), ("crc", "<u4"), ("action", *action), *pending_field(blueprint),
+        *state_field(blueprint),
     ]
     return np.dtype(fields, align=True)
 
 
-_OWN = frozenset({"tick", "flags", "crc", "action"})
+_OWN = frozenset({"tick", "flags", "crc", "action", "pending", "state_lag", "state"})
 _STAMP = struct.Struct("<q")
-_BODY = struct.Struct("<qqqqfiihBBd")
+_BODY = struct.Struct("<qqqqfiihBBfi")
 _CRC = struct.Struct("<I")
 _INTEGER = struct.Struct("<i")
 
@@ -68,6 +75,10 @@ class Ledger(StampedRing):
         buffer: `Ledger.size(...)` writable bytes.
         blueprint: the action's shape and type.
         capacity: rows.
+
+    Attributes:
+        pending: what its rows hold of pending actions. If None, nothing.
+        state_size: numbers of a recurrent policy's state; 0: its rows hold none.
     """
 
     def __init__(self, buffer: memoryview, blueprint: Blueprint, capacity: int) -> None:
@@ -76,6 +87,8 @@ class Ledger(StampedRing):
         self._rows = np.frombuffer(buffer, self.dtype, capacity, CONTROL_BYTES)
         super().__init__(buffer, self._rows["tick"])
         self._action_bytes = _encoder(blueprint)
+        self.pending = PendingActions.of(blueprint)
+        self.state_size = blueprint.state_size
         self._check = compiled("rtagent_intact")
 
     @staticmethod
@@ -91,16 +104,26 @@ class Ledger(StampedRing):
     def write(
         self, tick: int, *, observed: int, time_ns: int, registered_ns: int, lateness_ns: int,
         reward: float, weights_version: int, episode: int, worker: int, source: Source, flags: int,
-        action: Any, log_probability: float = 0.0,
+        action: Any, log_probability: float = 0.0, pending: Any = None, position: int = 0,
+        beginning: Beginning | None = None,
     ) -> None:
         """Write the row of one tick. Only the environment process."""
         body = _BODY.pack(
             observed, time_ns, registered_ns, lateness_ns, reward, weights_version, episode,
-            worker, source, flags, log_probability,
+            worker, source, flags, log_probability, position,
         )
         action_bytes = self._action_bytes(action)
+        if self.pending is not None:
+            action_bytes += self.pending.encoded(pending)
+        if self.state_size:
+            action_bytes += self._state_bytes(beginning)
         crc = zlib.crc32(_STAMP.pack(tick) + body + action_bytes)
         self._store(tick, body + _CRC.pack(crc) + action_bytes)
+
+    def _state_bytes(self, beginning: Beginning | None) -> bytes:
+        if beginning is None:
+            return _INTEGER.pack(UNKNOWN_LAG) + bytes(4 * self.state_size)
+        return _INTEGER.pack(beginning.lag) + np.asarray(beginning.state, "<f4").tobytes()
 
     def copy(self, rows: Rows) -> None:
         """Write rows (n,) of another ledger, of the same layout, under their numbers.
@@ -126,7 +149,14 @@ class Ledger(StampedRing):
         if row is None or row["flags"]:
             return
         fields = {name: row[name].item() for name in row.dtype.names or () if name not in _OWN}
-        self.write(tick, **fields, flags=TRUNCATED, action=row["action"])
+        pending = None if self.pending is None else row["pending"]
+        beginning = None
+        if self.state_size:
+            beginning = Beginning(int(row["state_lag"]), row["state"])
+        self.write(
+            tick, **fields, flags=TRUNCATED, action=row["action"], pending=pending,
+            beginning=beginning,
+        )
 
     def row(self, tick: int) -> np.void | None:
         """A copy of one row; none if it is gone or torn."""
@@ -182,8 +212,9 @@ def _encoder(blueprint: Blueprint) -> Callable[[Any], bytes]:
 
 def checksum(row: np.void) -> int:
     """The CRC32 that a whole row must carry."""
-    body = row.tobytes()[: _STAMP.size + _BODY.size]
-    return zlib.crc32(np.asarray(row["action"]).tobytes(), zlib.crc32(body))
+    raw = row.tobytes()
+    _, _, start, stop = _places(row.dtype)
+    return zlib.crc32(raw[start:stop], zlib.crc32(raw[: _STAMP.size + _BODY.size]))
 
 
 class _Job(ctypes.Structure):
@@ -201,6 +232,9 @@ class _Job(ctypes.Structure):
 def _places(dtype: np.dtype[Any]) -> tuple[int, int, int, int]:
     """Where the parts of a row lie: `row_bytes` and what follows it in `_Job`."""
     assert dtype.fields is not None
-    (_, crc), (action, at) = dtype.fields["crc"][:2], dtype.fields["action"][:2]
-    return dtype.itemsize, crc, at, at + action.itemsize
+    crc, at = dtype.fields["crc"][1], dtype.fields["action"][1]
+    # What follows the action does so without a gap, for all of it is of four bytes.
+    name = next(each for each in ("state", "pending", "action") if each in dtype.fields)
+    last, last_at = dtype.fields[name][:2]
+    return dtype.itemsize, crc, at, last_at + last.itemsize
 

@@ -49,7 +49,7 @@ class MemoryMeter:
             pids: the processes at this moment.
 
         Returns:
-            Bytes of the processes that were asked about earlier; None: there is nothing new.
+            Bytes of the processes that were asked about earlier; None if there is nothing new.
         """
         if self._under_way:
             try:

@@ -64,11 +64,14 @@ class Registration:
         registered_ns: when, monotonic nanoseconds.
         latency_ns: its inference time.
         tick: the tick it is meant for.
+        ticks: how many there are from that one on that it has an action for: of a chunk more than
+            one.
     """
 
     registered_ns: int
     latency_ns: int
     tick: int
+    ticks: int = 1
 
 
 @dataclass(slots=True)
@@ -94,6 +97,8 @@ class EnvironmentRecord(WorkerRecord):
     """Of the environment.
 
     Attributes:
+        decisions: inferences of which it has executed an action at the tick that this was for, or
+            late.
         episodes: the newest that have finished.
     """
 
@@ -105,6 +110,7 @@ class EnvironmentRecord(WorkerRecord):
     agent: int
     reused: int
     default: int
+    decisions: int
     behind_ns: int
     doing_since: int
     reset_ns: int
@@ -150,6 +156,12 @@ class InferenceRecord(WorkerRecord):
         engine: what acts, by its place in `engine_models.ENGINES`.
         precision: of the engine, by its place in `engine_models.PRECISIONS`.
         agreement: of its model with torch, see `ModelInfo`.
+        connected: whether there is a connection to a policy server.
+        round_trip_ns: of a question to the server, without what the server takes; smoothed, as
+            `queue_ns` and `compute_ns`, which are the server's.
+        in_flight: questions that are not answered yet.
+        dropped: answers from frames older than the newest that was acted on.
+        takeover_ns: what new weights have taken of the inferences so far.
         registrations: the newest.
     """
 
@@ -163,6 +175,13 @@ class InferenceRecord(WorkerRecord):
     engine: int
     precision: int
     agreement: float
+    connected: int
+    round_trip_ns: int
+    queue_ns: int
+    compute_ns: int
+    in_flight: int
+    dropped: int
+    takeover_ns: int
 
     def __init__(self, buffer: memoryview) -> None:
         super().__init__(buffer)

@@ -27,6 +27,8 @@ from rtagent.memory.wakeup import Doorbell
 NANO = 1_000_000_000
 LOOK_S = 0.02
 """Longest sleep of a learner that waits for its turn."""
+LEASE_UPDATES = 4
+"""A turn's lease lasts at least as long as this many of its holder's updates."""
 RETRY_S = 0.0002
 """Sleep of a learner that finds the lock taken: an update is applied in about a millisecond."""
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.memory.actions import ActionSlots
+from rtagent.memory.alternation import Alternation
 from rtagent.memory.arena import PAGE, Arena, ArenaHandle, check_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import Control
@@ -17,6 +18,7 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.policy_states import PolicyStates
 from rtagent.memory.priorities import Priorities
 from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.ring import RingBounds
@@ -166,6 +168,8 @@ class WorldMemory:
         FrameRing.format(memoryview(arenas["frames"].map()))
         Ledger.format(memoryview(arenas["ledger"].map()))
         ActionSlots.format(memoryview(arenas["actions"].map()), blueprint)
+        if "states" in arenas:
+            PolicyStates.format(memoryview(arenas["states"].map()), blueprint.state_size)
         if "priorities" in arenas:
             Priorities.format(memoryview(arenas["priorities"].map()))
 
@@ -183,9 +187,12 @@ def _fixed_sizes(config: Config, blueprint: Blueprint) -> dict[str, int]:
         "turns": Turns.size(),
         "apply": 1,
         "horizon": HorizonRecord.size(),
+        "alternation": Alternation.size(),
     }
     if config.learning.prioritized:
         fixed |= {"priorities": Priorities.size(config.replay.capacity), "priorities-lock": 1}
+    if blueprint.state_size:
+        fixed["states"] = PolicyStates.size(blueprint.state_size)
     if config.policy.engine != "torch":
         fixed["engine"] = EngineModels.size(blueprint.parameters)
     if config.learning.where == "cluster":
@@ -237,6 +244,13 @@ class World:
         return ActionSlots(self._map("actions"), self.blueprint)
 
     @cached_property
+    def states(self) -> PolicyStates | None:
+        """The states of a recurrent policy. Writer of ring i: inference process i."""
+        if "states" not in self._arenas:
+            return None
+        return PolicyStates(self._map("states"), self.blueprint.state_size)
+
+    @cached_property
     def weights(self) -> WeightBuffers:
         """The weight buffers. Writer: the learner whose turn it is."""
         return WeightBuffers(self._map("weights"), self.blueprint.parameters)
@@ -282,6 +296,11 @@ class World:
     def turns(self) -> Turns:
         """Whose turn it is, and the apply lock. Writer: whoever holds that lock."""
         return Turns(self._map("turns"), RobustLock(self._arenas["apply"]))
+
+    @cached_property
+    def alternation(self) -> Alternation:
+        """Acting and learning by turns. Writer of each count: see there."""
+        return Alternation(self._map("alternation"))
 
     @cached_property
     def horizon(self) -> HorizonRecord:

@@ -27,10 +27,6 @@ from rtagent.placement.step import SECOND, Placement
 class PlacedStep:
     """A runner (`layers.StepRunner`) that follows a plan.
 
-    Args:
-        placement: the plan.
-        core: the second one.
-
     Attributes:
         inputs_in: precision of the first layer, if the plan chooses it.
     """

@@ -80,11 +80,7 @@ class Profile:
 
 
 class ProfileCache:
-    """The profiles of a machine, a file each.
-
-    Args:
-        state_dir: of the daemon.
-    """
+    """The profiles of a machine, a file each."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir.expanduser() / FOLDER

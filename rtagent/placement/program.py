@@ -43,10 +43,6 @@ def solve(problem: Problem, limit_s: float = LIMIT_S) -> Plan:
 
     The result is the same in every call, unless time runs out.
 
-    Args:
-        problem: what is placed.
-        limit_s: seconds for the search.
-
     Raises:
         NoPlan: there is none, or none was found in time.
     """

@@ -15,9 +15,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.errors import UserError
 from rtagent.policy import networks
-from rtagent.policy.architectures import HIDDEN
+from rtagent.policy.architectures import HIDDEN, beside
 from rtagent.policy.heads import FEATURES, ActionHead, Bounds, GaussianHead, PolicyHead
+from rtagent.policy.inputs import observation_scale, observation_shape, pending_width
+from rtagent.policy.recurrent import state_size_of
 
 MIXING_HIDDEN = 256
 """Units of a critic's hidden layers behind the features of an image."""
@@ -32,7 +35,7 @@ class Critics(nn.Module):
     does: the actor climbs the slope of Q, and that is lost sooner than Q itself.
 
     Args:
-        encoder: from (B, *observation) to (B, features).
+        encoder: from (B, *observation), and what is pending if anything is, to (B, features).
         features: their number.
         hidden: units of each hidden layer.
         bounds: of the actions.
@@ -53,9 +56,9 @@ class Critics(nn.Module):
         )
         self._bounds = bounds
 
-    def features(self, observations: Tensor) -> Tensor:
-        """(B, *observation) to (B, features) float32."""
-        return self.encoder(observations).float()  # type: ignore[no-any-return]
+    def features(self, *inputs: Tensor) -> Tensor:
+        """(B, *observation), and what is pending if anything is, to (B, features) float32."""
+        return self.encoder(*inputs).float()  # type: ignore[no-any-return]
 
     def values(self, features: Tensor, actions: Tensor, count: int | None = None) -> Tensor:
         """What the first critics say.
@@ -80,9 +83,9 @@ class Flatten(nn.Module):
         super().__init__()
         self._scale = scale
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """(B, *observation) to (B, values) float32."""
-        return observations.flatten(1).float() * self._scale
+    def forward(self, observations: Tensor, pending: Tensor | None = None) -> Tensor:
+        """(B, *observation), and what is pending if anything is, to (B, values) float32."""
+        return beside(observations.flatten(1).float() * self._scale, pending)
 
 
 class Temperature(nn.Module):
@@ -111,9 +114,9 @@ class ActorCritic(nn.Module):
         self.actor, self.critics, self.bounds = actor, critics, bounds
         self.temperature = temperature
 
-    def values(self, observations: Tensor, actions: Tensor) -> Tensor:
+    def values(self, observations: Tensor, actions: Tensor, *pending: Tensor) -> Tensor:
         """What each critic says: (critics, B)."""
-        return self.critics.values(self.critics.features(observations), actions)
+        return self.critics.values(self.critics.features(observations, *pending), actions)
 
 
 class ActorValue(nn.Module):
@@ -138,7 +141,7 @@ def build_learned(
     Args:
         policy: of the acting network. The critics have the same encoder; beside a factory, the one
             that `policy.network` names.
-        observation_space: Box of a stacked observation.
+        observation_space: Box of a stacked observation, or as `inputs.py` says.
         action_space: Discrete, or a flat Box with bounds.
         learning: algorithm and head.
 
@@ -151,6 +154,11 @@ def build_learned(
     """
     head = networks.head_of(learning, action_space)
     acting = networks.build(policy, observation_space, action_space, head)
+    if state_size_of(acting) and isinstance(head, PolicyHead | ActionHead):
+        raise UserError(
+            "a recurrent network is learned by dqn, double-dqn and c51, and learning.algorithm = "
+            f"{learning.algorithm!r} means {head.algorithm} for these actions; use another network"
+        )
     if isinstance(head, PolicyHead):
         named = policy.model_copy(update={"factory": None})
         return ActorValue(acting, networks.build(named, observation_space, spaces.Discrete(1)))
@@ -172,9 +180,14 @@ def _critics(
 ) -> Critics:
     named = policy.model_copy(update={"factory": None})
     name = networks.resolved_name(named, observation_space)
-    shape = networks.observation_shape(observation_space)
-    scale = networks.observation_scale(observation_space)
+    if name == "transformer" and len(observation_shape(observation_space)) >= 3:
+        name = "nature"
+    shape, scale = observation_shape(observation_space), observation_scale(observation_space)
+    pending = pending_width(observation_space)
     if name == "resnet" or name == "nature":
-        encoder = networks.build_convolutional(name, shape, 0, policy.width, scale, FEATURES)
+        encoder = networks.build_convolutional(
+            name, shape, 0, policy.width, scale, FEATURES, pending
+        )
         return Critics(encoder, HIDDEN, MIXING_HIDDEN, bounds, count)
-    return Critics(Flatten(scale), prod(shape), 64 * policy.width, bounds, count)
+    features = prod(shape) + pending
+    return Critics(Flatten(scale), features, 64 * policy.width, bounds, count)

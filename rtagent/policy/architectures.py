@@ -6,6 +6,7 @@ the sampling side it costs twelve times the copying of the pixels.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import prod
 
 import torch
@@ -26,7 +27,11 @@ class PolicyModule(nn.Module):
     """What the built-in networks share: how they begin and how they end.
 
     Each takes the shape of an observation, (stack, height, width) where it is an image; the number
-    of actions, or of the components of one; the factor from observations to [0, 1]; and a head.
+    of actions, or of the components of one; the factor from observations to [0, 1]; a head; and how
+    many numbers the pending actions are, 0 for none.
+
+    What takes long comes first and knows the observation alone (`encode`); the pending actions join
+    its features before the last hidden layer (`decide`), so that they may be asked for in between.
 
     Attributes:
         values: the head; it always computes in float32, whatever the layers before it do, for
@@ -39,6 +44,18 @@ class PolicyModule(nn.Module):
         super().__init__()
         self._scale = scale
         self._format = torch.channels_last if image else torch.contiguous_format
+
+    def forward(self, observations: Tensor, pending: Tensor | None = None) -> Tensor:
+        """(B, *shape), and (B, pending) in a run that has them, to what the head says."""
+        return self.decide(self.encode(observations), pending)
+
+    @abstractmethod
+    def encode(self, observations: Tensor) -> Tensor:
+        """(B, *shape) to features (B, n)."""
+
+    @abstractmethod
+    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
+        """The rest of the way."""
 
     def _prepare(self, observations: Tensor, weight: Tensor) -> Tensor:
         """Bring (B, *shape) to the type of the arithmetic, and pixels to [0, 1]."""
@@ -60,6 +77,13 @@ class PolicyModule(nn.Module):
             return self.values(features)  # type: ignore[no-any-return]
         with torch.autocast(device, enabled=False):
             return self.values(features)  # type: ignore[no-any-return]
+
+
+def beside(features: Tensor, pending: Tensor | None) -> Tensor:
+    """Features (B, n) with the pending actions (B, m), if there are any, side by side."""
+    if pending is None:
+        return features
+    return torch.cat([features, pending.to(features.dtype)], dim=1)
 
 
 class ResidualBlock(nn.Module):
@@ -87,7 +111,8 @@ class ResNet(PolicyModule):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead = PLAIN
+        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead = PLAIN,
+        pending: int = 0,
     ) -> None:
         super().__init__(scale, image=True)
         channels, height, breadth = shape
@@ -101,13 +126,15 @@ class ResNet(PolicyModule):
         if min(height, breadth) < 1:
             raise TooSmall
         self.stages = nn.Sequential(*layers)
-        self.hidden = nn.Linear(channels * height * breadth, head.streams * HIDDEN)
+        self.hidden = nn.Linear(channels * height * breadth + pending, head.streams * HIDDEN)
         self.values = head.layer(HIDDEN, actions)
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def encode(self, observations: Tensor) -> Tensor:
         features = self.stages(self._prepare(observations, self.hidden.weight))
-        hidden = self.hidden(functional.relu(features).flatten(1))
-        return self._answer(functional.relu(hidden))
+        return functional.relu(features).flatten(1)
+
+    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
+        return self._answer(functional.relu(self.hidden(beside(features, pending))))
 
 
 class NatureCnn(PolicyModule):
@@ -118,7 +145,8 @@ class NatureCnn(PolicyModule):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, scale: float, head: AnyHead = PLAIN
+        self, shape: tuple[int, ...], actions: int, scale: float, head: AnyHead = PLAIN,
+        pending: int = 0,
     ) -> None:
         super().__init__(scale, image=True)
         channels, height, breadth = shape
@@ -130,31 +158,42 @@ class NatureCnn(PolicyModule):
         if min(height, breadth) < 1:
             raise TooSmall
         self.features = nn.Sequential(*layers)
-        self.hidden = nn.Linear(channels * height * breadth, head.streams * HIDDEN)
+        self.hidden = nn.Linear(channels * height * breadth + pending, head.streams * HIDDEN)
         self.values = head.layer(HIDDEN, actions)
 
-    def forward(self, observations: Tensor) -> Tensor:
-        features = self.features(self._prepare(observations, self.hidden.weight)).flatten(1)
-        return self._answer(functional.relu(self.hidden(features)))
+    def encode(self, observations: Tensor) -> Tensor:
+        features: Tensor = self.features(self._prepare(observations, self.hidden.weight))
+        return features.flatten(1)
+
+    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
+        return self._answer(functional.relu(self.hidden(beside(features, pending))))
 
 
 class Mlp(PolicyModule):
-    """Two hidden layers over the flattened observation.
+    """Two hidden layers over the flattened observation, pending actions included.
 
     Each has `hidden` units, the second as many for each stream of the head.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], actions: int, hidden: int, scale: float, head: AnyHead = PLAIN
+        self, shape: tuple[int, ...], actions: int, hidden: int, scale: float,
+        head: AnyHead = PLAIN, pending: int = 0,
     ) -> None:
         super().__init__(scale, image=False)
         self.layers = nn.Sequential(
-            nn.Linear(prod(shape), hidden), nn.ReLU(),
+            nn.Linear(prod(shape) + pending, hidden), nn.ReLU(),
             nn.Linear(hidden, head.streams * hidden), nn.ReLU(),
         )
         self.values = head.layer(hidden, actions)
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def encode(self, observations: Tensor) -> Tensor:
         first: nn.Linear = self.layers[0]  # type: ignore[assignment]
-        inputs = self._prepare(observations, first.weight).flatten(1)
-        return self._answer(self.layers(inputs))
+        return self._prepare(observations, first.weight).flatten(1)
+
+    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
+        return self._answer(self.layers(beside(features, pending)))
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Lay out the convolutions' weights channels last, which CPUs prefer; in place."""
+    return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

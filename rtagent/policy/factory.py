@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
@@ -21,19 +22,11 @@ def from_factory(
     Raises:
         UserError: it is not there, fails, or returns something else than a module.
     """
-    module_name, _, attribute = path.partition(":")
-    try:
-        factory: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            factory = getattr(factory, part)
-    except Exception as error:
-        raise UserError(f"policy.factory = {path!r} cannot be imported: {_line(error)}") from error
-    if not callable(factory):
-        raise UserError(f"policy.factory = {path!r} is not callable: {type(factory).__name__}")
+    factory = imported(path)
     try:
         module = factory(observation_space, action_space)
     except Exception as error:
-        raise UserError(f"policy.factory = {path!r} failed: {_line(error)}") from error
+        raise UserError(f"policy.factory = {path!r} failed: {line_of(error)}") from error
     if not isinstance(module, nn.Module):
         raise UserError(
             f"policy.factory = {path!r} returned {type(module).__name__}, not a torch.nn.Module"
@@ -41,40 +34,85 @@ def from_factory(
     return module
 
 
+def imported(path: str) -> Callable[..., Any]:
+    """The factory at `package.module:callable`.
+
+    Raises:
+        UserError: it is not there.
+    """
+    module_name, _, attribute = path.partition(":")
+    try:
+        factory: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            factory = getattr(factory, part)
+    except Exception as error:
+        raise UserError(
+            f"policy.factory = {path!r} cannot be imported: {line_of(error)}"
+        ) from error
+    if not callable(factory):
+        raise UserError(f"policy.factory = {path!r} is not callable: {type(factory).__name__}")
+    found: Callable[..., Any] = factory
+    return found
+
+
 def check_output(
-    module: nn.Module, path: str, zeros: npt.NDArray[Any], shape: tuple[int, ...]
-) -> None:
+    module: Any, path: str, zeros: tuple[npt.NDArray[Any], ...], shape: tuple[int, ...]
+) -> int:
     """Run the module once, and see whether its answer has the shape that is needed.
 
     Args:
         module: from the factory.
         path: of the factory.
-        zeros: (B, *observation), a batch to run it on.
-        shape: of the answer to one observation.
+        zeros: (B, *observation), a batch to run it on; and what is pending, see `inputs.py`.
+        shape: of one action in the answer to one observation.
+
+    Returns:
+        H, the actions of consecutive ticks that it answers with; 1 if it knows no chunks.
 
     Raises:
-        UserError: it fails, or answers something else.
+        UserError: it fails, or answers something else than (B, *shape) or (B, H, *shape).
     """
     was_training = module.training
     try:
         with torch.no_grad():
-            answer = module.eval()(torch.from_numpy(zeros))
+            inputs = [torch.from_numpy(each) for each in zeros]
+            size = int(getattr(module, "state_size", 0))
+            if size:
+                inputs.insert(1, torch.zeros(len(zeros[0]), size))
+            answer = module.eval()(*inputs)
+            if len(inputs) > 1 and encodes(module):
+                answer = module.decide(module.encode(inputs[0]), *inputs[1:])
+            if size:
+                answer, left = answer
+                if left.shape != (len(zeros[0]), size):
+                    raise ValueError(f"leaves states {tuple(left.shape)}, not (B, {size})")
     except Exception as error:
+        beside = f" and pending actions {zeros[1].shape}" if len(zeros) > 1 else ""
         raise UserError(
-            f"policy.factory = {path!r}: the module fails on {zeros.dtype} observations of the "
-            f"shape {zeros.shape}: {_line(error)}"
+            f"policy.factory = {path!r}: the module fails on {zeros[0].dtype} observations of the "
+            f"shape {zeros[0].shape}{beside}: {line_of(error)}"
         ) from error
     module.train(was_training)
-    wanted = (len(zeros), *shape)
-    found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-    if found != wanted:
+    count = len(zeros[0])
+    wanted = (count, *shape)
+    given = tuple(answer.shape) if isinstance(answer, Tensor) else ()
+    if len(given) == len(wanted) + 1 and given[:1] + given[2:] == wanted:
+        return given[1]
+    if given != wanted:
+        found = given if isinstance(answer, Tensor) else type(answer).__name__
         raise UserError(
-            f"policy.factory = {path!r}: the module maps {len(zeros)} observations to {found}, "
+            f"policy.factory = {path!r}: the module maps {count} observations to {found}, "
             f"not to {wanted}{' logits, as c51 needs them' if len(shape) > 1 else ''}"
         )
+    return 1
 
 
-def _line(error: Exception) -> str:
+def encodes(module: Any) -> bool:
+    """Whether pending actions may be asked for between its two parts, see `PolicyModule`."""
+    return callable(getattr(module, "encode", None)) and callable(getattr(module, "decide", None))
+
+
+def line_of(error: Exception) -> str:
     """The last line of a traceback."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[-1]}" if text else type(error).__name__

@@ -7,11 +7,11 @@ heads in `heads.py`, the critics that learners need beside an actor in `actor_cr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -20,9 +20,17 @@ from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.policy.architectures import Mlp, NatureCnn, PolicyModule, ResNet, TooSmall
+from rtagent.policy.architectures import (
+    HIDDEN,
+    Mlp,
+    NatureCnn,
+    PolicyModule,
+    ResNet,
+    TooSmall,
+)
 from rtagent.policy.factory import check_output, from_factory
 from rtagent.policy.heads import (
+    FEATURES,
     PLAIN,
     ActionHead,
     AnyHead,
@@ -32,10 +40,12 @@ from rtagent.policy.heads import (
     PolicyHead,
     SquashedMean,
     Support,
-    expected_values,
 )
+from rtagent.policy.inputs import observation_scale, observation_shape, pending_width, zeros
+from rtagent.policy.recurrent import Lstm
+from rtagent.policy.transformer import Transformer
 
-Name = Literal["resnet", "nature", "mlp", "factory"]
+Name = Literal["resnet", "nature", "mlp", "lstm", "transformer", "factory"]
 
 
 def resolved_name(policy: PolicyConfig, observation_space: spaces.Space[Any]) -> Name:
@@ -131,7 +141,8 @@ def build(
 
     Args:
         policy: name, width or factory.
-        observation_space: Box of a stacked observation, (stack, height, width) or (stack, n).
+        observation_space: Box of a stacked observation, (stack, height, width) or (stack, n); or as
+            `inputs.py` says.
         action_space: Discrete, or a flat Box with bounds.
         head: as the learning algorithm needs it, see `head_of`.
 
@@ -154,17 +165,28 @@ def build(
                 f"{path!r} builds; set learning.dueling = false"
             )
         module = from_factory(path, observation_space, action_space)
-        check_output(module, path, _zeros(observation_space, 2), head.output_shape(actions))
+        check_output(module, path, zeros(observation_space, 2), head.output_shape(actions))
         return module.float()
-    scale = observation_scale(observation_space)
+    scale, pending = observation_scale(observation_space), pending_width(observation_space)
+    width = 64 * policy.width
     if name == "mlp":
-        return Mlp(shape, actions, 64 * policy.width, scale, head)
-    return build_convolutional(name, shape, actions, policy.width, scale, head)
+        return Mlp(shape, actions, width, scale, head, pending)
+    if name == "transformer":
+        return _refusing_small(
+            name, shape[1:3], lambda: Transformer(shape, actions, width, scale, head, pending)
+        )
+    if name == "lstm" and len(shape) >= 3:
+        encoder = build_convolutional("nature", shape, 0, 1, scale, FEATURES, pending)
+        return Lstm(encoder, HIDDEN, actions, width, head, pending)
+    if name == "lstm":
+        encoder = Mlp(shape, 0, width, scale, FEATURES, pending)
+        return Lstm(encoder, width, actions, width, head, pending)
+    return build_convolutional(name, shape, actions, policy.width, scale, head, pending)
 
 
 def build_convolutional(
     name: Literal["resnet", "nature"], shape: tuple[int, ...], actions: int, width: int,
-    scale: float, head: AnyHead,
+    scale: float, head: AnyHead, pending: int = 0,
 ) -> PolicyModule:
     """Build one of the networks for images, see `PolicyModule`; the width is k of the resnet.
 
@@ -180,19 +202,24 @@ def build_convolutional(
             f"policy.network = {name!r} needs images, and the observations have the shape "
             f"{shape}; use policy.network = 'mlp'"
         )
+    if name == "resnet":
+        make: Callable[[], PolicyModule] = partial(
+            ResNet, shape, actions, width, scale, head, pending
+        )
+    else:
+        make = partial(NatureCnn, shape, actions, scale, head, pending)
+    return _refusing_small(name, shape[1:], make)
+
+
+def _refusing_small(
+    name: str, sides: tuple[int, ...], make: Callable[[], PolicyModule]
+) -> PolicyModule:
     try:
-        if name == "resnet":
-            return ResNet(shape, actions, width, scale, head)
-        return NatureCnn(shape, actions, scale, head)
+        return make()
     except TooSmall:
         raise UserError(
-            f"policy.network = {name!r}: frames of {shape[1]}x{shape[2]} are too small for it"
+            f"policy.network = {name!r}: frames of {sides[0]}x{sides[1]} are too small for it"
         ) from None
-
-
-def channels_last(module: nn.Module) -> nn.Module:
-    """Lay out the convolutions' weights channels last, which CPUs prefer; in place."""
-    return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def tensor_specs(module: nn.Module) -> tuple[TensorSpec, ...]:
@@ -227,107 +254,15 @@ def float_state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, tensor
 
 
-def inference_precision(policy: PolicyConfig, name: str) -> torch.dtype:
-    """The type of the weights for inference.
-
-    Args:
-        policy: its precision decides unless it is `auto`.
-        name: of the network, see `resolved_name`.
-
-    Returns:
-        For `auto`, and for `int8`, which torch has not, bfloat16 for the resnet, which it more than
-        halves in time, otherwise float32. There is no float16: it is 30 to 100 times slower than
-        float32 on a CPU.
-    """
-    free = policy.precision in ("auto", "int8")
-    low = name == "resnet" if free else policy.precision == "bfloat16"
-    return torch.bfloat16 if low else torch.float32
-
-
-def inference_device(policy: PolicyConfig) -> torch.device:
-    """The device for inference.
-
-    Raises:
-        UserError: it is not there.
-    """
-    device = torch.device(policy.device)
-    if device.type == "cuda":
-        found = torch.cuda.device_count()
-        if (device.index or 0) >= found:
-            raise UserError(
-                f"policy.device = {policy.device!r}: {found} CUDA devices are usable here; use cpu"
-            )
-    return device
-
-
-class ActingPolicy:
-    """A network made ready to answer one observation at a time.
-
-    Args:
-        policy: network, precision, device.
-        observation_space: Box of a stacked observation.
-        action_space: Discrete, or a flat Box with bounds.
-        head: of the network that learns.
-
-    Raises:
-        UserError: as `build`, or the device is not there.
-    """
-
-    def __init__(
-        self, policy: PolicyConfig, observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any], head: OutputHead = PLAIN,
-    ) -> None:
-        self.device = inference_device(policy)
-        dtype = inference_precision(policy, resolved_name(policy, observation_space))
-        module = build(policy, observation_space, action_space, head).eval().requires_grad_(False)
-        self.module = channels_last(module.to(self.device, dtype))
-        if isinstance(self.module, PolicyModule):
-            self.module.values.float()
-        support = head.support if isinstance(head, Head) else None
-        self._support = None if support is None else support.values().to(self.device)
-        self._mean = mean_of(head)
-        self._zeros = _zeros(observation_space, 1)[0]
-
-    def load(self, values: Floats) -> None:
-        """Take over published weights, (parameters,) float32, in place."""
-        load_flat(self.module, values)
-
-    def warm_up(self) -> None:
-        """Run every shape that will be used: a first call costs up to seven times a steady one."""
-        for _ in range(3):
-            self.values(self._zeros)
-
-    def values(self, observation: npt.NDArray[Any]) -> Floats:
-        """What the network says of one observation, as an explorer takes it.
-
-        Args:
-            observation: (stack, ...) uint8 or float32.
-
-        Returns:
-            (actions,) float32 values, the expected ones where the network gives distributions; of
-            an actor, the (n,) components of its action, or (2 n,), see `GaussianHead`.
-        """
-        with torch.inference_mode():
-            output = self.module(torch.from_numpy(observation).unsqueeze(0).to(self.device))[0]
-            if self._support is not None:
-                output = expected_values(output, self._support)
-            answer: Floats = output.float().cpu().numpy()
-        return answer
-
-    def greedy(self, observation: npt.NDArray[Any]) -> Floats:
-        """The same without a random actor's chance: (actions,) values, or the (n,) action."""
-        answer = self.values(observation)
-        if self._mean is None:
-            return answer
-        action: Floats = self._mean(torch.from_numpy(answer)[None])[0].numpy()
-        return action
-
-
-def observation_shape(observation_space: spaces.Space[Any]) -> tuple[int, ...]:
-    """The shape of a stacked observation."""
-    if not isinstance(observation_space, spaces.Box):
-        raise UserError(f"observations must be a Box, not {type(observation_space).__name__}")
-    return tuple(observation_space.shape)
+def chunk_length(
+    module: nn.Module, policy: PolicyConfig, observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any], head: OutputHead,
+) -> int:
+    """Actions of consecutive ticks that an acting network answers with; 1 if it knows no chunks."""
+    if resolved_name(policy, observation_space) != "factory":
+        return 1
+    shape = head.output_shape(_outputs(action_space, head))
+    return check_output(module, str(policy.factory), zeros(observation_space, 2), shape)
 
 
 def _outputs(action_space: spaces.Space[Any], head: OutputHead) -> int:
@@ -354,12 +289,3 @@ def _check_box(action_space: spaces.Space[Any]) -> None:
 def _line(space: spaces.Space[Any]) -> str:
     """A space on one line, however many values its bounds have."""
     return " ".join(str(space).split())
-
-
-def observation_scale(observation_space: spaces.Space[Any]) -> float:
-    """The factor from observations to [0, 1]; 1 where they are no pixels."""
-    return 1.0 / 255.0 if observation_space.dtype == np.uint8 else 1.0
-
-
-def _zeros(observation_space: spaces.Space[Any], batch: int) -> npt.NDArray[Any]:
-    return np.zeros((batch, *observation_shape(observation_space)), observation_space.dtype)

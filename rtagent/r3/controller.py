@@ -111,7 +111,7 @@ class HorizonKeeper:
             desired: in force.
 
         Returns:
-            How a horizon ended just now: met, missed or early-exit; None: it goes on.
+            How a horizon ended just now: met, missed or early-exit; None if it goes on.
         """
         if samples:
             self._collected += samples

@@ -44,7 +44,7 @@ class Coordinator:
         event: reports something worth remembering: event(kind, **details).
         pids: the processes of the daemon at this moment.
         levels: how full machine and control groups are.
-        private: memory of processes, without what is shared; None: it is not known yet.
+        private: memory of processes, without what is shared. If None, not known yet.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Coordinator:
         """Change the budget; the next step divides it.
 
         Args:
-            megabytes: MiB; None: no budget.
+            megabytes: MiB. If None, no budget.
             desired: in force.
 
         Raises:

@@ -75,13 +75,13 @@ class Division:
         usage: what they have.
         sizes: bounds of the replay.
         r3: share of the batches before episodes move it.
-        budget: bytes; None: none.
+        budget: bytes. If None, none.
         now: seconds.
         recovered: called with the bytes to divide once a shortage is over.
 
     Attributes:
-        batch: bytes for the batches of all learners; None: no limit.
-        replay: bytes for the replay; None: no limit.
+        batch: bytes for the batches of all learners. If None, no limit.
+        replay: bytes for the replay. If None, no limit.
         ticks_limit: ticks that the replay may keep.
     """
 
@@ -117,7 +117,7 @@ class Division:
         Args:
             now: seconds.
             desired: in force.
-            budget: bytes; None: none.
+            budget: bytes. If None, none.
             scales: of the newest episodes.
             recover: whether what was given up in a shortage may be taken back.
         """
@@ -141,7 +141,7 @@ class Division:
         self.ticks_limit = min(limit, math.ceil(self.ticks_limit * growth))
 
     def _total(self, desired: DesiredState, budget: int | None, growth: float) -> float | None:
-        """M: what batches and replay may have together; None: as much as they want."""
+        """M: what batches and replay may have together; None if as much as they want."""
         least = self._sizes.least_bytes + self._usage.batch(desired, 1)
         if budget is None:
             total = self._sizes.most_bytes + self._usage.largest_batch(desired)

@@ -26,7 +26,7 @@ class MemoryUsage:
         memory: the owner of the shared memory.
         world: the shared memory.
         pids: the processes of the daemon at this moment.
-        private: memory of processes, without what is shared; None: it is not known yet.
+        private: memory of processes, without what is shared. If None, not known yet.
     """
 
     def __init__(

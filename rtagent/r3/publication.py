@@ -18,7 +18,7 @@ class Changes:
     """What the supervisor must put in force.
 
     Attributes:
-        batch_bytes: reserved for the batches of each learner; None: no limit.
+        batch_bytes: reserved for the batches of each learner. If None, no limit.
         ticks_limit: ticks that the replay may keep.
         urgent: memory is short: give it back as fast as possible.
     """

@@ -31,6 +31,7 @@ SLOWER_IN_A_ROW = 5
 FASTER_IN_A_ROW = 12
 """Inference times below 0.7 mean in a row that mean: the policy has become faster."""
 ACCEPTED_LATE_RATE = 0.002
+"""Of the inferences; a single one is no rate, however few there have been."""
 MARGIN = 0.05
 """Ticks between the expected end of an inference and the tick that uses it."""
 
@@ -95,6 +96,11 @@ def claim(state: StaggerState, processes: int, newest: int, tick_seconds: float)
     return Ticket(frame, frame + plan.bound, plan.generation)
 
 
+def settling(processes: int) -> int:
+    """Inferences from a start, a step or a process more until what is measured is believed."""
+    return 4 * processes + 16
+
+
 def complete(
     state: StaggerState, processes: int, tau: float, late: bool, tick_seconds: float
 ) -> None:
@@ -104,17 +110,21 @@ def complete(
     """
     plan = state.load()
     _notice_steps(state, plan, tau)
+    settled = plan.samples - settling(processes)
+    if settled == 1:
+        # While processes start they hold each other up: what that called for is over.
+        plan.bounds = 0
     held = plan.held
     middle, high = (held - 1) // 2, math.ceil(0.95 * (held - 1))
     ranked = np.partition(state.tau_ns[:held], (middle, high))
     q50, q95 = int(ranked[middle]), int(ranked[high])
     plan.period = (q50 + 2 * (q95 - q50)) * 1e-9
-    if plan.samples > 4 * processes + 16:
+    if settled > 0:
         state.late[plan.flags % WINDOW] = late
         plan.flags += 1
     flags = min(plan.flags, WINDOW)
     lates = int(np.count_nonzero(state.late[:flags]))
-    spare = 1 if lates > ACCEPTED_LATE_RATE * flags else 0
+    spare = 1 if lates > max(1.0, ACCEPTED_LATE_RATE * flags) else 0
     _bound(state, plan, math.ceil(plan.period / tick_seconds + MARGIN) + spare)
     state.store(plan)
 

@@ -2,7 +2,8 @@
 
 Order of preference at tick k (Riemer et al., Definition 1, with delays made explicit):
 
-1. the deposit meant for k; of several, the one computed from the newest frame;
+1. the deposit meant for k; of several, the one computed from the newest frame, or what
+   `merging.py` makes of them;
 2. else the newest late action, if it was computed from a newer frame than any executed before;
 3. else, if `fill` allows, a deposit already there for k+1 ... k+fill, counted as RE-USED;
 4. else the default behaviour.
@@ -12,13 +13,26 @@ is executed even when re-use has already run ahead of it, since its delay is the
 promised. Rules 2 and 3 only ever move forward (3 may hold the frame it re-uses), so an action
 takes effect late at most once, and a deposit re-used at k is still executed at its own tick.
 
+A chunk, the actions of one inference for consecutive ticks, is a deposit for each of them.
+
+- Rule 1 takes for each tick the action of the newest observation that promises one. What stands in
+  a chunk behind its first position is executed where nothing newer has come, so it covers the ticks
+  of an inference that takes longer than usual, or whose process is gone.
+- Rule 2 takes of a chunk the action whose tick is nearest, so the last, and only if no tick is left
+  for which the chunk has one: else that one has been executed by rule 1, and what the chunk had for
+  ticks before it is no newer than what was executed. One chunk acts late once, as one action does.
+- Rule 3 re-uses first positions alone: who has a later one for k+1 has one for k.
+- A promise outlives its process, and the episode that it was made in: actions of a process that
+  was killed, replaced or sent away, and of frames before a reset or a restart of the environment,
+  are executed, be they alone or in a chunk, until there is one from a newer frame.
+
 The only memory is `last_frame`, the newest frame that an executed action was computed from; a
 restarted environment process takes it from the tick ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
@@ -45,6 +59,8 @@ class Deposited:
         registered_at: seconds on the drivers' clock.
         log_probability: logarithm of the probability with which its policy drew it; 0 of a policy
             that draws nothing.
+        pending: what the policy was told of other actions (`memory/pending.py`). If None, nothing.
+        position: of the action in its chunk; the first, 0, is for the tick that was promised.
     """
 
     worker: int
@@ -54,6 +70,8 @@ class Deposited:
     version: int
     registered_at: float
     log_probability: float = 0.0
+    pending: Any = None
+    position: int = 0
 
 
 class Lookup(Protocol):
@@ -63,7 +81,10 @@ class Lookup(Protocol):
         """The deposits meant for exactly `tick`."""
 
     def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
-        """Of the deposits with target < `tick` and frame > `newer_than_frame`, the newest."""
+        """The newest of the deposits with target < `tick` and frame > `newer_than_frame`.
+
+        Newest by frame; of one frame, by target.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +113,31 @@ class Arbiter:
     Args:
         fill: how many ticks ahead a deposit may be re-used; 0 for strictly one action per tick.
         last_frame: newest frame an executed action was computed from, -1 if none.
+        merge: makes one deposit of those for one tick, see `merging.py`. If None, the newest.
     """
 
-    def __init__(self, fill: int = 2, last_frame: int = -1) -> None:
+    def __init__(
+        self, fill: int = 2, last_frame: int = -1,
+        merge: Callable[[Sequence[Deposited]], Deposited] | None = None,
+    ) -> None:
         if fill < 0:
             raise ValueError(f"fill: must not be negative, is {fill}")
         self.fill = fill
         self.last_frame = last_frame
+        self._merge = merge or newest
 
     def choose(self, tick: int, lookup: Lookup) -> Choice:
         """Decide tick `tick`; call it once per tick, in order."""
         deposits = lookup.at(tick)
         if deposits:
-            return self._execute(Source.AGENT, _newest(deposits))
+            return self._execute(Source.AGENT, self._merge(deposits))
         late = lookup.late(tick, self.last_frame)
         if late is not None:
             return self._execute(Source.AGENT, late)
         for ahead in range(tick + 1, tick + 1 + self.fill):
             early = lookup.at(ahead)
-            if early and _newest(early).frame >= self.last_frame:
-                return self._execute(Source.REUSED, _newest(early))
+            if early and newest(early).frame >= self.last_frame:
+                return self._execute(Source.REUSED, newest(early))
         return DEFAULT_CHOICE
 
     def _execute(self, source: Source, deposit: Deposited) -> Choice:
@@ -119,5 +145,6 @@ class Arbiter:
         return Choice(source, deposit.frame, deposit.worker, deposit)
 
 
-def _newest(deposits: Sequence[Deposited]) -> Deposited:
+def newest(deposits: Sequence[Deposited]) -> Deposited:
+    """Of the deposits for one tick, at least one, the one that is executed."""
     return max(deposits, key=lambda deposit: (deposit.frame, deposit.registered_at))

@@ -1,14 +1,21 @@
-"""What staggering is compared with: no spacing at all, and one process alone."""
+"""What staggering is compared with: no spacing at all, and one process alone.
+
+Sequential interaction of Riemer et al. is one process that acts and learns by turns (Fig. 1a):
+either an update comes between the frame and the action that answers it, or, so that the action is
+not kept waiting (Travnik et al., 2018), between the action and the next frame.
+"""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Literal
 
 from rtagent.staggering.instructions import (
     Algorithm,
     Deposit,
     Factory,
+    Learn,
     Now,
     WaitFrame,
     WaitUntil,
@@ -19,8 +26,8 @@ from rtagent.staggering.state import StaggerState
 
 
 def _at_once(
-    name: str, worker: int, state: StaggerState, lock: AbstractContextManager[object],
-    tick_seconds: float,
+    name: str, update: Literal["beside", "before", "after"], worker: int, state: StaggerState,
+    lock: AbstractContextManager[object], tick_seconds: float,
 ) -> Algorithm:
     at = yield from moment(Now())
     acted_on = -1
@@ -34,15 +41,26 @@ def _at_once(
                 # The driver was in a hurry, or the frame numbers were restarted.
                 acted_on = at.newest - 1
                 continue
-        answer = yield from infer(None)
+        seen = None
+        if update == "before":
+            seen = at.newest
+            yield from moment(Learn())
+        answer = yield from infer(seen)
         acted_on = answer.frame
         at = yield from moment(Deposit(answer.newest + 1, answer.frame))
+        if update == "after":
+            at = yield from moment(Learn())
 
 
-unstaggered: Factory = partial(_at_once, "unstaggered")
+unstaggered: Factory = partial(_at_once, "unstaggered", "beside")
 """Everybody acts on the newest frame at once, whenever free."""
-sequential: Factory = partial(_at_once, "sequential")
-"""One process acts on the newest frame whenever free: inaction 1 - 1/x (Riemer et al., Remark 1).
+sequential: Factory = partial(_at_once, "sequential", "beside")
+"""One process acts on the newest frame whenever free, and learning goes on beside it: inaction
+1 - 1/x (Riemer et al., Remark 1).
 
-`StaggerState.reset` forces N to 1.
+`StaggerState.reset` forces N to 1, here and in the next two.
 """
+sequential_infer_learn: Factory = partial(_at_once, "sequential-infer-learn", "after")
+"""One process acts on the newest frame, then waits for an update, then looks again."""
+sequential_learn_infer: Factory = partial(_at_once, "sequential-learn-infer", "before")
+"""One process sees the newest frame, waits for an update, then acts on what it saw."""

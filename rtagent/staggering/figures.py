@@ -16,6 +16,9 @@ import numpy.typing as npt
 from rtagent.staggering.arbiter import Source
 
 CONVERGED_SECONDS = 1.0
+BEYOND_P99 = 4.0 / 3.0
+"""So many times as far from the mean as the 99th percentile lies the 99.9th of a normal
+distribution."""
 
 
 class TickRecord(NamedTuple):
@@ -27,6 +30,7 @@ class TickRecord(NamedTuple):
         delay: ticks between the frame the action was computed from and this one; 0 for default.
         frame: the frame the action was computed from; -1 for default.
         at: seconds; when it was executed.
+        position: of the action in its chunk.
     """
 
     tick: int
@@ -34,6 +38,7 @@ class TickRecord(NamedTuple):
     delay: int
     frame: int
     at: float
+    position: int = 0
 
 
 class ActionRecord(NamedTuple):
@@ -58,7 +63,8 @@ class Figures(TypedDict):
 
     Delays are ticks, over those that executed an action (agent or re-used); `interaction_mean`, in
     ticks, and `gap_cv` are those of `interaction`; `overwritten_fraction` is that of the registered
-    actions that no tick used.
+    actions that no tick used; `from_chunk_fraction` is that of the ticks that executed a later
+    action of a chunk.
     """
 
     inaction_fraction: float | None
@@ -68,6 +74,7 @@ class Figures(TypedDict):
     delay_mean: float | None
     delay_p99: float | None
     overwritten_fraction: float | None
+    from_chunk_fraction: float | None
     converged_s: float | None
 
 
@@ -130,6 +137,9 @@ def figures(
         delay_mean=float(np.mean(delayed)) if delayed else None,
         delay_p99=float(np.percentile(delayed, 99)) if delayed else None,
         overwritten_fraction=unused / len(actions) if actions else None,
+        from_chunk_fraction=(
+            sum(tick.position > 0 for tick in ticks) / len(ticks) if ticks else None
+        ),
         converged_s=converged_s(whole_run, tick_seconds),
     )
 
@@ -139,12 +149,13 @@ def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = 
 
     For the slotted modes Remark 2 of Riemer et al., "Realtime Reinforcement Learning: Towards Rapid
     Asynchronous Deployment of Large Models". `adaptive` needs the mean too, and a few more for the
-    frames on which inference times vary, one in ten, one at least; none more where even the longest
-    takes no more ticks than the mean.
+    frames on which inference times vary, one in ten, one at least; none more where even the 99.9th
+    percentile takes no more ticks than the mean: the slack is then above the variation.
 
     Args:
         mean: inference time in seconds.
-        maximum: longest inference time in seconds.
+        maximum: longest inference time in seconds; for `adaptive` the 99th percentile will do, and
+            the 99.9th is taken from it.
         tick: tau_M in seconds.
         algorithm: one of `register.LIVE`.
     """
@@ -156,7 +167,7 @@ def processes_needed(mean: float, maximum: float, tick: float, algorithm: str = 
     if algorithm == "expected-time":
         return least
     if algorithm == "adaptive":
-        varies = _ceil(maximum / tick) > least
+        varies = _ceil((mean + BEYOND_P99 * (maximum - mean)) / tick) > least
         return least + (max(1, _ceil(least / 10)) if varies else 0)
     raise ValueError(f"algorithm: {algorithm!r} is not a live one")
 

@@ -89,7 +89,16 @@ class Inferred:
     newest: int
 
 
-Instruction = WaitUntil | WaitFrame | Now | Infer | Deposit
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Let the learner make one update, and wait until it has. Reply: Moment.
+
+    Where there is no learner, or it has nothing to learn from, or it does not answer in time, the
+    reply comes without an update.
+    """
+
+
+Instruction = WaitUntil | WaitFrame | Now | Infer | Deposit | Learn
 Reply = Moment | Inferred
 Algorithm = Generator[Instruction, Reply, None]
 """Start it with `next(...)`, then `send(reply)`; see `register.Factory` for how it ends."""
@@ -104,7 +113,7 @@ when the state's owner has chosen another algorithm: the driver then starts the 
 
 
 def moment(
-    instruction: WaitUntil | WaitFrame | Now | Deposit,
+    instruction: WaitUntil | WaitFrame | Now | Deposit | Learn,
 ) -> Generator[Instruction, Reply, Moment]:
     """Yield an instruction that is answered with a Moment."""
     reply = yield instruction

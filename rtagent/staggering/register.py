@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rtagent.staggering.adaptive import adaptive
-from rtagent.staggering.baselines import sequential, unstaggered
+from rtagent.staggering.baselines import (
+    sequential,
+    sequential_infer_learn,
+    sequential_learn_infer,
+    unstaggered,
+)
 from rtagent.staggering.instructions import Factory
 from rtagent.staggering.published import published_expected_time, published_maximum_time
 from rtagent.staggering.slots import expected_time, maximum_time
 
 LIVE = ("adaptive", "maximum-time", "expected-time")
-"""The algorithms a live service may run; the first is the default."""
+"""The algorithms for use; the first is the default. The others are there for comparison."""
 
 PROMISING = frozenset({"adaptive"})
 """The algorithms that promise an action for a tick; the others register for the next one."""
@@ -24,4 +29,6 @@ ALGORITHMS: Mapping[str, Factory] = {
     "published-expected-time": published_expected_time,
     "unstaggered": unstaggered,
     "sequential": sequential,
+    "sequential-infer-learn": sequential_infer_learn,
+    "sequential-learn-infer": sequential_learn_infer,
 }

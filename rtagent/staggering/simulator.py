@@ -1,18 +1,14 @@
 """Staggering in virtual time: the generators and the arbiter that run live, without the world.
 
-A discrete-event simulation. Ticks and the ends of waits and inferences are events; whatever an
-algorithm asks for that needs no waiting is answered on the spot. At equal times the tick comes
-first: an action registered at the very moment of a tick has missed it.
+The world is a clock here, and an inference is the time that it takes: what counts is when actions
+come, and from which frame. Whole runs are simulated by `rtagent.virtual`.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,22 +16,13 @@ from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from rtagent.staggering.figures import ActionRecord, Figures, TickRecord, figures
 from rtagent.staggering.inference_times import InferenceTimes, Slowdown
-from rtagent.staggering.instructions import (
-    Algorithm,
-    Deposit,
-    Infer,
-    Inferred,
-    Instruction,
-    Moment,
-    Now,
-    Reply,
-    WaitFrame,
-    WaitUntil,
-)
-from rtagent.staggering.register import ALGORITHMS
+from rtagent.staggering.instructions import Deposit
 from rtagent.staggering.state import StaggerState
+from rtagent.staggering.virtual_workers import VirtualWorkers, exponential
 
-_BLOCK = 4096
+MOST = 1024
+"""Processes; more than a machine runs (`state.MAX_PROCESSES`)."""
+LONGEST_CHUNK = 1024
 _START_PHASE = 0.37
 """Ticks after tick 0 at which the processes start: in step with each other, not with the ticks."""
 
@@ -95,6 +82,7 @@ class SimulationConfig:
         seconds: length of the run.
         rate_hz: ticks per second.
         fill: see `arbiter`.
+        chunk: actions of consecutive ticks that each inference answers with.
         sleep_overshoot_s: mean of the exponential oversleep of every wait.
         tick_jitter_s: mean of the exponential lateness of every tick.
         events: what happens meanwhile.
@@ -108,6 +96,7 @@ class SimulationConfig:
     seconds: float = 180.0
     rate_hz: float = GAME_BOY_HZ
     fill: int = 2
+    chunk: int = 1
     sleep_overshoot_s: float = 100e-6
     tick_jitter_s: float = 200e-6
     events: tuple[Event, ...] = ()
@@ -116,6 +105,8 @@ class SimulationConfig:
         for name in ("inference_ticks", "seconds", "rate_hz"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: must be positive and finite")
+        if not 1 <= self.chunk <= LONGEST_CHUNK:
+            raise ValueError(f"chunk: must be 1 to {LONGEST_CHUNK}")
         for name in ("fill", "sleep_overshoot_s", "tick_jitter_s"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: must not be negative")
@@ -164,19 +155,20 @@ def simulate(config: SimulationConfig, rng: np.random.Generator) -> SimulationRe
 
 
 class _Shelf:
-    """The deposits as the arbiter looks them up, and which of them were executed."""
+    """The deposits as the arbiter looks them up, and which inferences were acted on."""
 
     def __init__(self) -> None:
         self._by_tick: defaultdict[int, list[Deposited]] = defaultdict(list)
         self._newest_late: Deposited | None = None
-        self.deposits: list[Deposited] = []
-        self.executed: set[int] = set()
+        self.answers: list[Deposited] = []
+        self.executed: set[tuple[int, float]] = set()
 
     def put(self, deposit: Deposited, newest_tick: int) -> None:
-        self.deposits.append(deposit)
+        if deposit.position == 0:
+            self.answers.append(deposit)
         if deposit.tick > newest_tick:
             self._by_tick[deposit.tick].append(deposit)
-        elif self._newest_late is None or deposit.frame > self._newest_late.frame:
+        elif self._newest_late is None or deposit.frame >= self._newest_late.frame:
             # One that was registered in time and not executed is older than the one that was.
             self._newest_late = deposit
 
@@ -191,33 +183,13 @@ class _Shelf:
         self._by_tick.pop(tick, None)
 
 
-@dataclass(slots=True)
-class _Worker:
-    """A simulated inference process."""
-
-    number: int
-    algorithm: Algorithm
-    alive: bool = True
-
-
-class _Thought(NamedTuple):
-    """An inference under way."""
-
-    frame: int
-    tau: float
-
-
 class Simulation:
     """The moving parts of one run."""
 
     def __init__(self, config: SimulationConfig, rng: np.random.Generator) -> None:
         self.config = config
-        self.state = StaggerState(bytearray(StaggerState.nbytes()))
+        self.state = StaggerState(bytearray(StaggerState.nbytes(MOST)), MOST)
         self.state.reset(config.algorithm, 0.0, config.processes)
-        self._now, self._newest, self._order = 0.0, -1, 0
-        self._due: list[tuple[float, int, _Worker, _Thought | None]] = []
-        self._waiting: defaultdict[int, list[_Worker]] = defaultdict(list)
-        self._workers: dict[int, _Worker] = {}
         slowdowns = [event for event in config.events if isinstance(event, Slowdown)]
         self._tau = InferenceTimes(
             config.inference_ticks * config.tick_seconds, config.distribution, config.spread,
@@ -228,7 +200,9 @@ class Simulation:
             key=lambda event: event.at,
         )
         self._outliers: list[float] = []
-        self._overshoot = _exponential(config.sleep_overshoot_s, rng)
+        self._workers = VirtualWorkers(
+            self.state, config.tick_seconds, exponential(config.sleep_overshoot_s, rng), self
+        )
         count = int(config.seconds * config.rate_hz)
         on_time = np.arange(count) * config.tick_seconds
         lateness = rng.exponential(config.tick_jitter_s, count) if config.tick_jitter_s else 0.0
@@ -246,117 +220,65 @@ class Simulation:
             self._advance(at)
             choice = arbiter.choose(tick, self._shelf)
             delay = 0 if choice.payload is None else tick - choice.frame
-            records.append(TickRecord(tick, choice.source, delay, choice.frame, at))
+            position = 0 if choice.payload is None else choice.payload.position
+            records.append(TickRecord(tick, choice.source, delay, choice.frame, at, position))
             if choice.payload is not None:
-                self._shelf.executed.add(id(choice.payload))
-            self._publish(tick)
+                self._shelf.executed.add(_answer_of(choice.payload))
+            self._shelf.forget(tick)
+            self._workers.publish(tick)
         actions = [
-            ActionRecord(deposit.registered_at, id(deposit) in self._shelf.executed)
-            for deposit in self._shelf.deposits
+            ActionRecord(deposit.registered_at, _answer_of(deposit) in self._shelf.executed)
+            for deposit in self._shelf.answers
         ]
         return SimulationResult(self.config, records, actions)
 
+    # ---- what the workers ask for
+
+    def infer(self, worker: int, frame: int) -> float:
+        """The time of an inference."""
+        tau = self._tau.draw(self._workers.now)
+        return tau * self._outliers.pop() if self._outliers else tau
+
+    def deposit(self, worker: int, instruction: Deposit) -> None:
+        """Keep what was registered."""
+        now = self._workers.now
+        for position in range(self.config.chunk):
+            tick = instruction.tick + position
+            deposit = Deposited(worker, instruction.frame, tick, None, 0, now, position=position)
+            self._shelf.put(deposit, self._workers.newest)
+
+    def learn(self) -> float:
+        """Nobody learns."""
+        return 0.0
+
+    # ---- what is scripted
+
     def _advance(self, until: float) -> None:
         """Everything that happens before the tick at `until`."""
-        due = self._due
         while self._script and self._script[0].at < until:
             event = self._script.pop(0)
-            self._advance(event.at)
-            self._now = max(self._now, event.at)
+            self._workers.advance(max(event.at, self._workers.now))
             self._happen(event)
-        while due and due[0][0] < until:
-            self._now, _, worker, ended = heapq.heappop(due)
-            if worker.alive:
-                self._resume(worker, ended)
-        self._now = until
-
-    def _publish(self, tick: int) -> None:
-        self._newest = tick
-        self._shelf.forget(tick)
-        for worker in self._waiting.pop(tick, ()):
-            self._schedule(self._now + next(self._overshoot), worker)
-
-    def _schedule(self, at: float, worker: _Worker, ended: _Thought | None = None) -> None:
-        self._order += 1
-        heapq.heappush(self._due, (at, self._order, worker, ended))
+        self._workers.advance(until)
 
     def _happen(self, event: SetProcesses | Kill | Restart | Outlier | Disturb) -> None:
+        workers = self._workers
         if isinstance(event, Outlier):
             self._outliers.append(event.factor)
         elif isinstance(event, Disturb):
             event.apply(self.state)
         elif isinstance(event, Kill):
-            self._kill(event.worker)
+            workers.kill(event.worker)
         elif isinstance(event, Restart):
-            self._kill(event.worker)
-            self._start(event.worker)
+            workers.start(event.worker)
         else:
             for worker in range(event.processes):
-                self.state.join(worker, self._now)
-                if worker not in self._workers:
-                    self._start(worker)
+                self.state.join(worker, workers.now)
+                workers.start_new(worker)
             for worker in set(self.state.membership.ring) - set(range(event.processes)):
-                self.state.leave(worker, self._now)
-
-    def _kill(self, number: int) -> None:
-        worker = self._workers.pop(number, None)
-        if worker is not None:
-            worker.alive = False
-            worker.algorithm.close()
-
-    def _start(self, number: int) -> None:
-        worker = _Worker(number, self._algorithm(number))
-        self._workers[number] = worker
-        self._perform(worker, next(worker.algorithm))
-
-    def _algorithm(self, number: int) -> Algorithm:
-        factory = ALGORITHMS[self.state.algorithm]
-        return factory(number, self.state, nullcontext(), self.config.tick_seconds)
-
-    def _resume(self, worker: _Worker, ended: _Thought | None) -> None:
-        """An inference has ended, or a wait."""
-        reply: Reply = self._moment()
-        if ended is not None:
-            reply = Inferred(ended.frame, ended.tau, self._now, self._newest)
-        self._perform(worker, self._send(worker, reply))
-
-    def _send(self, worker: _Worker, reply: Reply) -> Instruction:
-        try:
-            return worker.algorithm.send(reply)
-        except StopIteration:
-            worker.algorithm = self._algorithm(worker.number)
-            return next(worker.algorithm)
-
-    def _perform(self, worker: _Worker, instruction: Instruction) -> None:
-        """Carry out instructions until one takes time."""
-        while True:
-            match instruction:
-                case Infer():
-                    return self._infer(worker, instruction.frame)
-                case WaitFrame() if instruction.frame > self._newest:
-                    return self._waiting[instruction.frame].append(worker)
-                case WaitUntil() if instruction.when > self._now:
-                    return self._schedule(instruction.when + next(self._overshoot), worker)
-                case Deposit():
-                    deposit = Deposited(
-                        worker.number, instruction.frame, instruction.tick, None, 0, self._now
-                    )
-                    self._shelf.put(deposit, self._newest)
-                case Now() | WaitFrame() | WaitUntil():
-                    pass
-            instruction = self._send(worker, self._moment())
-
-    def _infer(self, worker: _Worker, frame: int | None) -> None:
-        seen = self._newest if frame is None else min(frame, self._newest)
-        tau = self._tau.draw(self._now)
-        if self._outliers:
-            tau *= self._outliers.pop()
-        self._schedule(self._now + tau, worker, _Thought(seen, tau))
-
-    def _moment(self) -> Moment:
-        return Moment(self._now, self._newest)
+                self.state.leave(worker, workers.now)
 
 
-def _exponential(mean: float, rng: np.random.Generator) -> Iterator[float]:
-    while True:
-        yield from (rng.exponential(mean, _BLOCK) if mean else np.zeros(_BLOCK)).tolist()
+def _answer_of(deposit: Deposited) -> tuple[int, float]:
+    """What tells the inference that a deposit comes from."""
+    return deposit.worker, deposit.registered_at

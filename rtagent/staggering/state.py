@@ -52,12 +52,12 @@ MAX_BOUND = 4096
 ALGORITHM_NAMES = (
     "adaptive", "maximum-time", "expected-time", "published-maximum-time",
     "published-expected-time", "unstaggered", "sequential",
+    "sequential-infer-learn", "sequential-learn-infer",
 )
 """The position in this tuple is the number stored in shared memory: append, never reorder."""
 
 Ring = tuple[int, ...]
 _CRC = struct.Struct("<I4x")
-_MEMBERSHIP = struct.Struct(f"<QHH4x{MAX_PROCESSES}H")
 _PLAN = struct.Struct("<QdddqqqqqqqqQd")
 _MASK = (1 << 62) - 1
 
@@ -146,19 +146,22 @@ class StaggerState:
     Its writers hold the claim lock: workers for the plan and the arrays, the owner for all of it.
 
     Args:
-        buffer: writable, at least `nbytes()` long (bytearray, mmap, memoryview). It stays exported
-            to this view: release the view before closing a mmap.
+        buffer: writable, at least `nbytes(most)` long (bytearray, mmap, memoryview). It stays
+            exported to this view: release the view before closing a mmap.
+        most: the most processes that may take part.
     """
 
-    def __init__(self, buffer: WriteableBuffer) -> None:
+    def __init__(self, buffer: WriteableBuffer, most: int = MAX_PROCESSES) -> None:
         self.memory = memoryview(buffer).cast("B")
-        if len(self.memory) < self.nbytes():
-            raise ValueError(f"buffer has {len(self.memory)} bytes, {self.nbytes()} are needed")
-        self._plan_at = at = _CRC.size + _MEMBERSHIP.size
+        needed = self.nbytes(most)
+        if len(self.memory) < needed:
+            raise ValueError(f"buffer has {len(self.memory)} bytes, {needed} are needed")
+        self._most, self._members = most, _members(most)
+        self._plan_at = at = _CRC.size + self._members.size
         at += _CRC.size + _PLAN.size
         self.tau_ns: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, WINDOW, at)
         at += self.tau_ns.nbytes
-        self.delays: NDArray[np.float64] = np.frombuffer(self.memory, np.float64, MAX_PROCESSES, at)
+        self.delays: NDArray[np.float64] = np.frombuffer(self.memory, np.float64, most, at)
         at += self.delays.nbytes
         self.bounds: NDArray[np.uint16] = np.frombuffer(self.memory, np.uint16, BOUNDS, at)
         at += self.bounds.nbytes
@@ -167,10 +170,10 @@ class StaggerState:
         self._known_crc = -1
 
     @staticmethod
-    def nbytes() -> int:
-        """Size of the shared memory in bytes."""
-        blocks = 2 * _CRC.size + _MEMBERSHIP.size + _PLAN.size
-        return blocks + WINDOW * 8 + MAX_PROCESSES * 8 + BOUNDS * 2 + WINDOW
+    def nbytes(most: int = MAX_PROCESSES) -> int:
+        """Size in bytes of the memory that so many processes share at most."""
+        blocks = 2 * _CRC.size + _members(most).size + _PLAN.size
+        return blocks + WINDOW * 8 + most * 8 + BOUNDS * 2 + WINDOW
 
     # ---- membership: the owner's
 
@@ -179,9 +182,9 @@ class StaggerState:
         """The last membership that was written whole."""
         (crc,) = _CRC.unpack_from(self.memory, 0)
         if crc != self._known_crc:
-            body = bytes(self.memory[_CRC.size : _CRC.size + _MEMBERSHIP.size])
-            changes, code, processes, *ring = _MEMBERSHIP.unpack(body)
-            possible = code < len(ALGORITHM_NAMES) and 1 <= processes <= MAX_PROCESSES
+            body = bytes(self.memory[_CRC.size : _CRC.size + self._members.size])
+            changes, code, processes, *ring = self._members.unpack(body)
+            possible = code < len(ALGORITHM_NAMES) and 1 <= processes <= self._most
             if possible and zlib.crc32(body) == crc:
                 self._known = Membership(changes, ALGORITHM_NAMES[code], tuple(ring[:processes]))
                 self._known_crc = crc
@@ -209,26 +212,33 @@ class StaggerState:
         """Start over: workers 0..processes-1, nothing measured yet. The owner repairs with this.
 
         Args:
-            algorithm: a name of `ALGORITHM_NAMES`; `sequential` forces one process.
+            algorithm: a name of `ALGORITHM_NAMES`; the sequential ones force one process.
             epoch_time: seconds on the drivers' clock.
-            processes: N, 1 to 256.
+            processes: N, 1 to `most`.
         """
         if algorithm not in ALGORITHM_NAMES:
             raise ValueError(f"algorithm: {algorithm!r} is none of {', '.join(ALGORITHM_NAMES)}")
-        if not 1 <= processes <= MAX_PROCESSES:
-            raise ValueError(f"processes: must be 1 to {MAX_PROCESSES}, not {processes}")
-        ring = range(1 if algorithm == "sequential" else processes)
+        if not 1 <= processes <= self._most:
+            raise ValueError(f"processes: must be 1 to {self._most}, not {processes}")
+        ring = range(1 if algorithm.startswith("sequential") else processes)
         generation = self.generation
         self.delays[:] = 0.0
         self._write_membership(algorithm, tuple(ring))
         self.store(Plan(generation=generation + 1, epoch=epoch_time))
 
     def join(self, worker: int, now: float) -> None:
-        """Let worker `worker` take part from `now` (seconds) on."""
-        if not 0 <= worker < MAX_PROCESSES:
-            raise ValueError(f"worker: must be 0 to {MAX_PROCESSES - 1}")
+        """Let worker `worker` take part from `now` (seconds) on.
+
+        Of the inference times the newest are kept, one for each worker: a start holds the others
+        up, and what was measured meanwhile says little of what comes.
+        """
+        if not 0 <= worker < self._most:
+            raise ValueError(f"worker: must be 0 to {self._most - 1}")
         if worker not in self.membership.ring:
             self._change_ring(now, lambda ring: (*ring, worker))
+            plan = self.load()
+            self.keep_last(plan, min(plan.held, self.processes))
+            self.store(plan)
 
     def leave(self, worker: int, now: float) -> None:
         """Let worker `worker` take part no longer; the last one stays."""
@@ -275,10 +285,10 @@ class StaggerState:
         self.store(plan)
 
     def _write_membership(self, algorithm: str, ring: Ring) -> None:
-        padded = ring + (0,) * (MAX_PROCESSES - len(ring))
+        padded = ring + (0,) * (self._most - len(ring))
         changes = (self.membership.changes + 1) & _MASK
         code = ALGORITHM_NAMES.index(algorithm)
-        body = _MEMBERSHIP.pack(changes, code, len(ring), *padded)
+        body = self._members.pack(changes, code, len(ring), *padded)
         self.memory[: _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body
 
     # ---- plan: the claim lock's holder's
@@ -299,6 +309,10 @@ class StaggerState:
         body = _PLAN.pack(*_FIELDS(plan))
         at = self._plan_at
         self.memory[at : at + _CRC.size + len(body)] = _CRC.pack(zlib.crc32(body)) + body
+
+
+def _members(most: int) -> struct.Struct:
+    return struct.Struct(f"<QHH4x{most}H")
 
 
 def anchor(plan: Plan, now: float, period: float, processes: int) -> None:

@@ -120,7 +120,7 @@ class Checkpoint:
         signature: what it fits.
         counters: how far it is.
         tensors: `online.<name>`, `target.<name>` and the optimizer's, as numpy arrays.
-        score: None: not known.
+        score: if None, not known.
         run: what the run was made of, see `telemetry/run_record.py`; {}: not known.
     """
 
@@ -134,8 +134,11 @@ class Checkpoint:
 def signature(config: Config, blueprint: Blueprint) -> Signature:
     """What the weights of this run fit."""
     shape = (blueprint.frame_stack, *blueprint.frame_shape)
+    observation = f"{'x'.join(map(str, shape))} {blueprint.frame_dtype}"
+    if blueprint.pending_actions:
+        observation += f" and {blueprint.pending_actions} pending actions"
     return Signature(
-        config.env.id, blueprint.network, f"{'x'.join(map(str, shape))} {blueprint.frame_dtype}",
+        config.env.id, blueprint.network, observation,
         " ".join(str(blueprint.action_space).split()),
     )
 

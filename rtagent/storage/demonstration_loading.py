@@ -19,14 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.pending import PendingActions
 from rtagent.memory.ring import GUARD_TICKS
 from rtagent.staggering.adaptive import MARGIN
 from rtagent.staggering.arbiter import Source
@@ -181,8 +184,22 @@ class _Rows:
                 episode=int(self._episodes[at]), worker=-1,
                 source=Source.AGENT if known else Source.DEFAULT,
                 flags=int(demonstration.flags[at]), action=demonstration.actions[at],
+                pending=self._pending(ledger.pending, observed, tick) if known else None,
             )
             frames.publish(tick, demonstration.frames[at], begin)
+
+
+    def _pending(
+        self, pending: PendingActions | None, observed: int, tick: int
+    ) -> npt.NDArray[Any] | None:
+        """What takes effect after the frame and before the action; None if nobody asks."""
+        if pending is None:
+            return None
+        actions = pending.unknown()
+        first = observed + 1 - self.first
+        between = self._demonstration.actions[first : tick - self.first][: len(actions)]
+        actions[: len(between)] = between
+        return actions
 
 
 def _check_fit(path: Path, theirs: Outline, wanted: Outline) -> None:

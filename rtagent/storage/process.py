@@ -34,12 +34,7 @@ Details = dict[str, Any]
 
 
 class Progress:
-    """Passes progress on, but not each bit of it.
-
-    Args:
-        pipe: of the process.
-        clock: time.
-    """
+    """Passes progress on, but not each bit of it."""
 
     def __init__(self, pipe: Pipe, clock: Clock) -> None:
         self._pipe, self._clock = pipe, clock

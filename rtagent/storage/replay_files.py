@@ -36,6 +36,9 @@ PIECE_BYTES = 1 << 20
 DRAFT = ".replay-"
 """How the name of a file begins that is not whole yet."""
 
+COMMON = ("environment", "observation", "action")
+"""What a saved replay and a run must have in common: everything but the network."""
+
 Header = Mapping[str, str | int]
 
 LAST_TICK = 2**62
@@ -116,14 +119,17 @@ class Reader:
 
     Args:
         path: the file.
-        about: what it must have been written with.
+        about: what it must have been written with. If None, that is not checked.
         size: its bytes.
+
+    Attributes:
+        about: what it was written with.
 
     Raises:
         Corrupt: it is gone, damaged, or something else.
     """
 
-    def __init__(self, path: Path, about: Header, size: int) -> None:
+    def __init__(self, path: Path, about: Header | None, size: int) -> None:
         try:
             content = memoryview(read_regular(path, size))
         except OSError as error:
@@ -139,8 +145,9 @@ class Reader:
             found = json.loads(bytes(body[_HEAD.size : start]))
         except (ValueError, RecursionError):
             found = None
-        if found != about:
+        if not isinstance(found, dict) or about not in (None, found):
             raise Corrupt("of another format, or of something else")
+        self.about: Header = found
         self._stream = zstandard.ZstdDecompressor().stream_reader(body[start:])
 
     def take(self, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -163,8 +170,8 @@ class Reader:
 
 
 def common(signature: Signature) -> dict[str, str]:
-    """What a saved replay and a run must have in common: everything but the network."""
-    return {name: getattr(signature, name) for name in ("environment", "observation", "action")}
+    """What a saved replay and a run must have in common, see `COMMON`."""
+    return {name: getattr(signature, name) for name in COMMON}
 
 
 def header(signature: Signature, first: int, stop: int, row: str = "") -> Header:

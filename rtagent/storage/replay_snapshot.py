@@ -31,6 +31,7 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger, Rows
 from rtagent.storage.checkpoint import Signature
 from rtagent.storage.replay_files import (
+    COMMON,
     DRAFT,
     FORMAT,
     Chunk,
@@ -143,6 +144,25 @@ def find(folder: Path, signature: Signature) -> Manifest | None:
     Raises:
         ReplayError: it belongs to something else, or its manifest is corrupt.
     """
+    found = read_manifest(folder)
+    if found is None:
+        return None
+    manifest, theirs = found
+    for name, mine in common(signature).items():
+        if theirs[name] != mine:
+            raise ReplayError(
+                f"the replay {folder} belongs to the {name} {theirs[name]}, not {mine}; use "
+                "another --state-dir, or start with --set run.checkpoint_replay=false"
+            )
+    return manifest
+
+
+def read_manifest(folder: Path) -> tuple[Manifest, dict[str, str]] | None:
+    """The saved replay of a folder, and what it is of, see `common`; none if there is none.
+
+    Raises:
+        ReplayError: its manifest is corrupt.
+    """
     try:
         values = json.loads(read_regular(folder / MANIFEST, LARGEST_MANIFEST))
         content = values["replay"]
@@ -160,19 +180,13 @@ def find(folder: Path, signature: Signature) -> Manifest | None:
             None if extra is None else Chunk.read(extra, SUFFIX),
         )
         _check_ranges(manifest)
-        theirs = {name: theirs[name] for name in common(signature)}
+        theirs = {name: str(theirs[name]) for name in COMMON}
     except FileNotFoundError:
         return None
     except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ReplayError(f"the replay {folder} is corrupt ({reason}); {_ADVICE}") from error
-    for name, mine in common(signature).items():
-        if theirs[name] != mine:
-            raise ReplayError(
-                f"the replay {folder} belongs to the {name} {theirs[name]}, not {mine}; use "
-                "another --state-dir, or start with --set run.checkpoint_replay=false"
-            )
-    return manifest
+    return manifest, theirs
 
 
 def _check_ranges(manifest: Manifest) -> None:

@@ -175,11 +175,14 @@ def _fill(run: Run, past: Past | None) -> None:
     """Put there what must be there before the first worker: settings, a past, weights."""
     setup, world, handles = run.setup, run.world, run.memory.handles
     desired = setup.desired
-    desired.scale(first_number(desired.config.inference, world.blueprint.tick_seconds, run.room))
+    desired.scale(first_number(
+        desired.config.inference, world.blueprint.tick_seconds, run.room,
+        waits=desired.config.policy.remote is not None,
+    ))
     desired.publish(world.control)
     state = desired.current
     world.stagger.reset(state.inference.algorithm, setup.clock.now(), state.processes)
     if past is not None:
         run.saving.begin(past, handles, run.memory_keeping.ticks_limit, setup.stopping)
-    if not desired.config.learning.processes:
+    if not desired.config.learning.processes and desired.config.policy.learns:
         publish_first_weights(run.fork_server, handles, run.resume, setup.stopping)

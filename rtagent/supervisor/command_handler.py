@@ -140,6 +140,11 @@ class CommandHandler:
         changes: dict[str, dict[str, Any]] = command.arguments
         before = live_values(self._desired.current.config)
         desired = change(self._desired.current, changes)
+        if self._world.blueprint.chunk > 1 and desired.learning.processes:
+            raise UserError(
+                f"learning.processes = {desired.learning.processes}: this policy answers with "
+                "chunks of actions, and learners learn single ones"
+            )
         check_processes(desired.config, self._most_processes)
         if "memory_budget_mb" in changes.get("r3", ()):
             self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)

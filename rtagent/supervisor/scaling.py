@@ -30,7 +30,8 @@ WINDOW_INFERENCES = 4.0
 
 
 def limits_of(
-    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES
+    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES,
+    *, waits: bool = False,
 ) -> Limits:
     """What an automatic number of processes must keep to.
 
@@ -38,24 +39,26 @@ def limits_of(
         inference: deadline, algorithm, injected latency.
         tick_s: tau_M, the deadline where none is set.
         room: inference processes that the machine has room for.
+        waits: whether inference is mostly waiting, for a policy server.
     """
     deadline = inference.action_deadline_ms
     # Padding is waited out and keeps no core busy.
-    injected = inference.injected_latency_ms > 0.0
+    waits = waits or inference.injected_latency_ms > 0.0
     return Limits(
         deadline_s=tick_s if deadline is None else max(tick_s, deadline / 1e3),
         algorithm=inference.algorithm,
-        most=max(1, room if injected else min(room, len(os.sched_getaffinity(0)))),
+        most=max(1, room if waits else min(room, len(os.sched_getaffinity(0)))),
     )
 
 
 def first_number(
-    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES
+    inference: InferenceConfig, tick_s: float, room: int = MAX_INFERENCE_PROCESSES,
+    *, waits: bool = False,
 ) -> int:
     """Inference processes to start with, before anything is measured."""
     if inference.processes != "auto":
         return inference.processes
-    return first_guess(limits_of(inference, tick_s, room))
+    return first_guess(limits_of(inference, tick_s, room, waits=waits))
 
 
 class Scaling:
@@ -88,7 +91,10 @@ class Scaling:
         if inference.processes != "auto" or now < self._next:
             return None
         self._next = now + EVERY_S
-        limits = limits_of(inference, self._world.blueprint.tick_seconds, room)
+        limits = limits_of(
+            inference, self._world.blueprint.tick_seconds, room,
+            waits=self._world.config.policy.remote is not None,
+        )
         if (limits, inference.injected_latency_ms) != self._known:
             self._known, self._changed_at = (limits, inference.injected_latency_ms), now
             self._scaler.reset(now)

@@ -42,9 +42,9 @@ def wanted(config: Config, desired: DesiredState, *, service: bool) -> Iterator[
     yield from (("inference", index) for index in range(desired.processes))
     if config.policy.engine != "torch":
         yield "converter", 0
-    if config.learning.evaluation_every_s:
+    if config.learning.evaluation_every_s and config.policy.learns:
         yield "evaluation", 0
-    if config.run.tensorboard:
+    if config.run.tensorboard or config.run.wandb or config.run.mlflow:
         yield "recorder", 0
 
 

@@ -2,14 +2,14 @@
 
 Into the folder of the run go `tensorboard/` (every figure every few seconds where it has changed,
 every finished episode, the decisions of the deadline controller; the tick is the step) and
-`episodes.csv`, with the one before it when that was full. Everything is read from shared memory, so
-nobody waits for the recorder; where it cannot write, it says so once and goes on trying.
+`episodes.csv`, with the one before it when that was full. The same goes to W&B and MLflow where
+they are configured (`sinks.py`). Everything is read from shared memory, so nobody waits for the
+recorder; where it cannot write, it says so once and goes on trying.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from math import floor, isfinite, nan
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from rtagent.clock import Clock
 from rtagent.files.append import append_whole, make_room, older
-from rtagent.files.pruning import MIB, newest_first, prune
+from rtagent.files.pruning import MIB
 from rtagent.memory.horizon import Decision
 from rtagent.memory.process_metrics import EPISODES, RecorderRecord
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World
+from rtagent.telemetry.points import Point
+from rtagent.telemetry.sinks import open_sinks
 from rtagent.telemetry.stats import StatsReader
-from rtagent.telemetry.tensorboard import scalar_record, version_record
 
 if TYPE_CHECKING:
     from rtagent.processes.worker import WorkerContext
@@ -33,13 +34,9 @@ PERIOD_S = 5.0
 BEAT_S = 0.25
 EPISODES_FILE = "episodes.csv"
 EPISODES_HEAD = "tick,length,return,seconds\n"
-TENSORBOARD_DIR = "tensorboard"
 MOST_DECISIONS = 64
 """Decisions written per period; there may be one for every update."""
 TAIL_BYTES = 4096
-EVENT_FILE = "events.out.tfevents"
-PARTS = 4
-"""Event files that a recorder writes, one after the other, before the oldest goes."""
 NANO = 1e9
 
 
@@ -64,6 +61,7 @@ def run(context: WorkerContext[RecorderRecord]) -> None:
             due = clock.now() + PERIOD_S
         clock.sleep_until(min(due, clock.now() + BEAT_S))
     recorder.record()
+    recorder.close()
 
 
 class Recorder:
@@ -74,6 +72,7 @@ class Recorder:
 
     Attributes:
         rows: pieces written.
+        sinks: where the curves go.
     """
 
     def __init__(
@@ -86,11 +85,10 @@ class Recorder:
         self._event = event
         self._reader = StatsReader(world, clock)
         self._table = run_dir / EPISODES_FILE
-        self._folder = run_dir / TENSORBOARD_DIR
-        self._most_bytes = world.config.run.tensorboard_mb * MIB
-        self._table_bytes = world.config.run.events_mb * MIB
-        self._begin_file()
-        self._failing = False
+        config = world.config
+        self.sinks = open_sinks(config.run, run_dir, config.model_dump(mode="json"), wall_time)
+        self._table_bytes = config.run.events_mb * MIB
+        self._problems: dict[str, str | None] = {}
         self._shown: dict[str, float] = {}
         tick = max(map(mend_table, (self._table, older(self._table))))
         self._table_tick = self._events_tick = tick
@@ -98,18 +96,29 @@ class Recorder:
         self.rows = 0
 
     def record(self) -> None:
-        """Write what is new; a file that cannot be written is reported once."""
+        """Write what is new; what cannot be written is reported once."""
         try:
             self._write_table()
-            self._write_episodes()
-            self._write_decisions()
-            self._write_figures()
+            self._tell("episodes", None)
         except OSError as error:
-            if not self._failing:
-                self._event("recording_failed", reason=error.strerror or str(error))
-            self._failing = True
-        else:
-            self._failing = False
+            self._tell("episodes", error.strerror or str(error))
+        points = [*self._episodes(), *self._decided(), *self._figures()]
+        for sink in self.sinks:
+            sink.write(points)
+            self._tell(sink.name, sink.problem)
+        self.rows += len(points)
+
+    def close(self) -> None:
+        """Let the sinks finish."""
+        for sink in self.sinks:
+            sink.close()
+
+    def _tell(self, name: str, problem: str | None) -> None:
+        """Report a problem of what there was none of before."""
+        new = problem is not None and self._problems.get(name) is None
+        if new and problem not in self._problems.values():
+            self._event("recording_failed", reason=problem, where=name)
+        self._problems[name] = problem
 
     def _write_table(self) -> None:
         episodes = self._finished_since(self._table_tick)
@@ -125,50 +134,26 @@ class Recorder:
         if len(episodes):
             self._table_tick = int(episodes["end_tick"][-1])
 
-    def _write_episodes(self) -> None:
-        episodes, records = self._finished_since(self._events_tick), []
+    def _episodes(self) -> Iterator[Point]:
+        episodes = self._finished_since(self._events_tick)
         for each in episodes:
+            self._events_tick = int(each["end_tick"])
             values = {"episode/return": each["return"], "episode/length": each["length"]}
-            ended = int(each["end_tick"])
-            at = self._wall_time_of(self._ns_of(ended))
-            records.append(scalar_record(at, ended, values))
-        self._append(records)
-        if len(episodes):
-            self._events_tick = int(episodes["end_tick"][-1])
+            at = self._wall_time_of(self._ns_of(self._events_tick))
+            yield Point(at, self._events_tick, {tag: float(value) for tag, value in values.items()})
 
-    def _write_decisions(self) -> None:
-        decisions = self._world.horizon.decisions(MOST_DECISIONS, self._decisions)[::-1]
-        self._append([
-            scalar_record(self._wall_time_of(at), self._tick_at(at), scalars_of(each))
-            for each in decisions for at in [each.time_ns]
-        ])
-        if decisions:
-            self._decisions = decisions[-1].number + 1
+    def _decided(self) -> Iterator[Point]:
+        for each in self._world.horizon.decisions(MOST_DECISIONS, self._decisions)[::-1]:
+            self._decisions = each.number + 1
+            at = each.time_ns
+            yield Point(self._wall_time_of(at), self._tick_at(at), scalars_of(each))
 
-    def _write_figures(self) -> None:
+    def _figures(self) -> Iterator[Point]:
         found = dict(scalars(self._reader.collect()))
         changed = {tag: value for tag, value in found.items() if self._shown.get(tag) != value}
         if changed:
-            tick = max(0, self._world.ledger.newest)
-            self._append([scalar_record(self._wall_time(), tick, changed)])
+            yield Point(self._wall_time(), max(0, self._world.ledger.newest), changed)
         self._shown = found
-
-    def _append(self, records: list[bytes]) -> None:
-        if not records:
-            return
-        head = b"" if self._written else version_record(self._wall_time())
-        data = head + b"".join(records)
-        append_whole(self._events, data)
-        self._written += len(data)
-        self.rows += len(records)
-        if self._written > self._most_bytes // PARTS:
-            self._begin_file()
-            files = newest_first(self._folder, f"{EVENT_FILE}.*")
-            prune(files, sys.maxsize, self._most_bytes * (PARTS - 1) // PARTS)
-
-    def _begin_file(self) -> None:
-        name = f"{EVENT_FILE}.{self._wall_time():.0f}.{os.getpid()}"
-        self._events, self._written = self._folder / name, 0
 
     def _finished_since(self, tick: int) -> Entries:
         recent = self._world.metrics.environment.episodes.newest(EPISODES)
@@ -200,10 +185,17 @@ class Recorder:
 
 
 def scalars(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every known number of nested figures, with its place as a tag: `actions/delay_ticks/mean`."""
+    """Every known number of nested figures, with its place as a tag: `actions/delay_ticks/mean`.
+
+    What is listed by names has them in its tags: `cluster/nodes/robot-1/share`.
+    """
     for name, value in figures.items():
         if isinstance(value, Mapping):
             yield from scalars(value, f"{prefix}{name}/")
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Mapping) and isinstance(each.get("id"), str):
+                    yield from scalars(each, f"{prefix}{name}/{each['id']}/")
         elif isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
             yield prefix + name, float(value)
 

@@ -33,6 +33,7 @@ from rtagent.telemetry.figures.declaration import as_json
 from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.quantiles import percentiles
 from rtagent.telemetry.recent_rows import RecentRows, from_time
+from rtagent.telemetry.remote import remote_figures
 from rtagent.telemetry.trend import EPISODES, trend
 
 WINDOW_S = 60.0
@@ -108,7 +109,9 @@ class StatsReader:
         ticks = agent + reused + default
         deposits = sum(each.deposits for each in self._world.metrics.inference)
         newest = self._world.ledger.newest
-        pending = sum(int((each["tick"] > newest).sum()) for each in registered)
+        pending = sum(
+            _pending(each, worker, rows, newest) for worker, each in enumerate(registered)
+        )
         delays = (rows["tick"] - rows["observed"])[rows["source"] != Source.DEFAULT]
         new_ms = rows["time_ns"][rows["source"] == Source.AGENT] / 1e6
         return acting.Actions(
@@ -116,11 +119,18 @@ class StatsReader:
             inaction_fraction=default / ticks if ticks else None,
             strict_inaction_fraction=(default + reused) / ticks if ticks else None,
             inaction_fraction_60s=_inaction(minute), inaction_fraction_window=_inaction(rows),
-            overwritten=max(0, deposits - agent - pending),
+            overwritten=max(0, deposits - record.decisions - pending),
             interaction_ms=acting.Interaction(*interaction(new_ms)),
             delay_ticks=acting.Delay(_mean(delays), *_spread(delays, 50, 99)),
+            from_chunk=_mean(rows["position"] > 0), state_lag=self._state_lag(rows),
             disagreement=_disagreement(rows),
         )
+
+    def _state_lag(self, rows: Rows) -> float | None:
+        if not self._world.blueprint.state_size:
+            return None
+        lags = rows["state_lag"]
+        return _mean(lags[lags > 0])
 
     def _registered(self, status: dict[str, Any], since_ns: int) -> list[Entries]:
         """What each inference process has registered since then, whether executed or not."""
@@ -143,6 +153,9 @@ class StatsReader:
                 id=role["index"], pid=role["pid"], state=role["state"], restarts=role["restarts"],
                 inferences=record.inferences, weights_version=record.weights_version,
                 latency_ms=acting.Spread(*_spread(latencies, 50, 99)),
+                takeover_us=(
+                    record.takeover_ns / record.inferences / 1e3 if record.inferences else None
+                ),
             ))
         tau = np.concatenate(taus) if taus else np.zeros(0)
         recommended = None
@@ -161,8 +174,15 @@ class StatsReader:
             injected_latency_ms=desired.inference.injected_latency_ms,
             injected_latency_distribution=desired.inference.injected_latency_distribution,
             **self._engine_figures([each.id for each in workers if each.state == "running"]),
-            workers=workers,
+            workers=workers, remote=self._remote_figures(workers),
         )
+
+    def _remote_figures(self, workers: list[acting.InferenceWorker]) -> acting.Remote | None:
+        """Of the policy server, if one is asked."""
+        if self._world.config.policy.remote is None:
+            return None
+        records = self._world.metrics.inference
+        return remote_figures([records[e.id] for e in workers if e.state == "running"], records)
 
     def _engine_figures(self, running: list[int]) -> dict[str, Any]:
         """What acts, and how snapshots of the weights become what acts."""
@@ -224,7 +244,7 @@ class StatsReader:
         )
 
     def _update_rate(self, now: float) -> float | None:
-        """Of the learners that are not silent, over the last seconds; None: there is none."""
+        """Of the learners that are not silent, over the last seconds; None if there is none."""
         records = self._world.metrics.learners
         rates = [
             record.applied_rate(round(now * NANO), RATE_OVER_NS)
@@ -325,6 +345,16 @@ class StatsReader:
 
 def _roles(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [role for role in status.get("roles", []) if role["role"] == name]
+
+
+def _pending(registered: Entries, worker: int, rows: Rows, newest: int) -> int:
+    """Registered inferences of which an action may be executed yet, and none has been."""
+    may = registered[registered["tick"] + registered["ticks"] - 1 > newest]
+    begun = may["registered_ns"][may["tick"] <= newest]
+    if not len(begun):
+        return len(may)
+    executed = rows["registered_ns"][rows["worker"] == worker]
+    return len(may) - int(np.isin(begun, executed).sum())
 
 
 def _inaction(rows: Rows) -> float | None:

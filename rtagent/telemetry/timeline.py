@@ -85,6 +85,7 @@ def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, li
         "source": [SOURCES[source] for source in rows["source"].tolist()],
         "worker": _where(acted, rows["worker"]),
         "delay": _where(acted, rows["tick"] - rows["observed"]),
+        "position": _where(acted, rows["position"]),
         "action": _names(rows["action"], meanings),
     }
 

@@ -57,6 +57,11 @@ def acting(stats: Stats, status: Document) -> Verdict:
     world = _world(stats, status)
     if world is not None:
         return world
+    remote = stats.inference.remote
+    if remote is not None and not remote.connected:
+        return Verdict(
+            "bad", "No policy server answers", "The world goes on with its default behaviour"
+        )
     inaction, window = stats.actions.inaction_fraction_window, _window(stats)
     ready, wanted = stats.inference.ready, stats.inference.processes
     processes = f"{_count(ready)} of {_count(wanted)} processes act"

@@ -34,7 +34,7 @@ class Job:
 
 @dataclass
 class Findings:
-    """Facts, as far as the trial has come; None: it has not come so far. Picklable.
+    """Facts, as far as the trial has come. If None, it has not come so far. Picklable.
 
     Attributes:
         rate_hz: ticks per second.

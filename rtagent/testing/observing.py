@@ -78,7 +78,7 @@ def _feed(state: Any, value: Any) -> None:
 
 
 def _problem(space: gym.Space[Any], observation: Any) -> str | None:
-    """What is wrong with an observation outside its space; None: its values alone."""
+    """What is wrong with an observation outside its space; None if its values alone."""
     if not isinstance(space, gym.spaces.Box):
         return f"{_kind(observation)} not in the {type(space).__name__} space"
     if not isinstance(observation, np.ndarray):

@@ -40,7 +40,7 @@ class Report:
 
     Attributes:
         environment: its id, or the callable's name.
-        rate_hz: ticks per second that it was checked at; None: it never got so far.
+        rate_hz: ticks per second that it was checked at. If None, it never got so far.
     """
 
     environment: str

@@ -195,7 +195,7 @@ class Trial:
         self._note(world, fault)
 
     def _step(self, world: World, action: Any, began: float | None = None) -> Step | None:
-        """One step, timed if it is said when it began; None: not what the spaces promise."""
+        """One step, timed if it is said when it began; None if the spaces promise another."""
         self._next("step()")
         step, fault = None, None
         try:

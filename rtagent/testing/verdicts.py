@@ -71,7 +71,7 @@ def reset_time(found: Findings) -> Judged:
 
 def _usable(found: Findings) -> Judged:
     if found.refusal is not None:
-        return "fail", found.refusal, "see the README, Your own environment"
+        return "fail", found.refusal, "see docs/how-to/environment.md"
     if found.rate_hz is None:
         return "skip", NOT_REACHED
     seen = f"; the agent sees {found.sight}" if found.sight else ""

@@ -113,7 +113,9 @@ class Backend:
         return listing(self._world.config.state_dir / "checkpoints")
 
     def ready(self) -> tuple[bool, str]:
-        """Not before the first tick, not with a failed role, not while stopping."""
+        """Not before the first tick, not with a failed role or without its policy server, not while
+        stopping.
+        """
         status = self.status()
         for role in status.get("roles", ()):
             if role["state"] == "failed":
@@ -124,6 +126,10 @@ class Backend:
             return False, f"the daemon is {state}"
         if self._world.ledger.newest < self._world.first_tick:
             return False, "starting: the environment has not ticked yet"
+        if self._world.config.policy.remote is not None:
+            acting = self._world.metrics.inference[: self._world.control.desired.processes]
+            if not any(record.connected for record in acting):
+                return False, "no policy server answers"
         return True, "ready"
 
     def events(

@@ -60,7 +60,7 @@ def _own(settings: Settings) -> frozenset[str]:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that is written there, an IPv4 one also as IPv6; None: it is none, but a name."""
+    """The address that is written there, an IPv4 one also as IPv6; None if it is a name."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

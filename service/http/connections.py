@@ -42,7 +42,7 @@ class Connection:
     Attributes:
         sock: the accepted socket, which its transport closes.
         address: whom it counts for.
-        waiting_since: seconds; None: it is being answered.
+        waiting_since: seconds. If None, it is being answered.
         has_asked: whether it has ever sent a whole request.
     """
 

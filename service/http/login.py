@@ -99,7 +99,7 @@ class Login:
         return self._sessions.knows(self._session_of(headers))
 
     async def answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
-        """The answer to a request, of a short body, that logs in or out; None: it is another one.
+        """The answer to a request, of a short body, that logs in or out; None if it is another.
 
         Raises:
             Problem: what was shown opens nothing.

@@ -23,7 +23,7 @@ curl -H "Authorization: Bearer $$token" $url/v1/status</code></pre>""", "calls")
 
 def calls_page(document: Mapping[str, Any], url: str) -> str:
     """The page, as HTML, of the OpenAPI document and the daemon's URL as the client knows it."""
-    tags = [tag for tag in document["tags"] if list(_calls(document, tag["name"]))]
+    tags = [tag for tag in document["tags"] if list(calls(document, tag["name"]))]
     return PAGE.substitute(
         intro=escape(document["info"]["description"]), url=escape(url),
         contents=" ".join(f'<a href="#{tag["name"]}">{escape(tag["name"])}</a>' for tag in tags),
@@ -31,7 +31,7 @@ def calls_page(document: Mapping[str, Any], url: str) -> str:
     )
 
 
-def _calls(document: Mapping[str, Any], tag: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def calls(document: Mapping[str, Any], tag: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Method, path and description of each call of a tag."""
     for path, methods in document["paths"].items():
         for method, call in methods.items():
@@ -44,7 +44,7 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
         f'<tr><th scope="row"><code>{method} {escape(path)}</code></th>'
         f"<td><b>{escape(call['summary'])}.</b> {escape(call.get('description', ''))}</td>"
         f"<td>{_takes(document, call)}</td></tr>"
-        for method, path, call in _calls(document, tag["name"])
+        for method, path, call in calls(document, tag["name"])
     )
     return (
         f'<section class="panel" id="{tag["name"]}"><h2>{escape(tag["name"].capitalize())}</h2>'
@@ -54,14 +54,19 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, str]) -> str:
     )
 
 
-def _takes(document: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+def taken(document: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, str]:
     """Parameters and the fields of the body, each with its meaning."""
-    taken = {each["name"]: each.get("description", "") for each in call.get("parameters", ())}
+    found = {each["name"]: each.get("description", "") for each in call.get("parameters", ())}
     for content in call.get("requestBody", {}).get("content", {}).values():
         for name, field in _fields(document, content["schema"]):
-            taken[name] = field.get("description", "")
+            found[name] = field.get("description", "")
+    return found
+
+
+def _takes(document: Mapping[str, Any], call: Mapping[str, Any]) -> str:
     return "<br>".join(
-        f"<code>{escape(name)}</code> {escape(text)}" for name, text in taken.items()
+        f"<code>{escape(name)}</code> {escape(text)}"
+        for name, text in taken(document, call).items()
     )
 
 

@@ -37,6 +37,9 @@ class Ticks(BaseModel):
     delay: list[int | None] = told(
         "Ticks since the observation it was computed from; null: the default behaviour.",
         [5, None, 4])
+    position: list[int | None] = told(
+        "Its position among the actions of its inference, 0 where this answers with single ones; "
+        "null: the default behaviour.", [0, None, 0])
     action: list[str | None] = told(
         "The environment's name of the executed action, or its number; null: it has neither.",
         ["LEFT", "NOOP", "LEFT"])

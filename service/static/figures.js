@@ -4,10 +4,14 @@ import { $, all, put, UNKNOWN } from "./dom.js";
 import { at, shown } from "./format.js";
 
 const bound = all("[data-figure]");
+const conditional = all("[data-only-with]");
 
 export function showFigures(stats) {
   for (const element of bound) {
     put(element, shown(at(stats, element.dataset.figure), element.dataset.format));
+  }
+  for (const element of conditional) {
+    element.hidden = !element.dataset.onlyWith.split(" ").some((path) => at(stats, path));
   }
   showSources(stats);
   showInjected(at(stats, "inference.injected_latency_ms"));

@@ -67,7 +67,9 @@ const SENTENCES = {
     if (e.skipped) return `Demonstrations are left out: ${e.skipped}`;
     return `${plain(e.ticks)} demonstrated ticks loaded from ${e.path}, for a delay of ${plural(e.delay, "tick", "ticks")}`;
   },
-  recording_failed: (e) => `The run's log cannot be written: ${e.reason}`,
+  remote_lost: (e) => `The policy server does not act: ${e.reason}`,
+  remote_answers: (e) => `The policy server at ${e.address} acts`,
+  recording_failed: (e) => `The run's log (${e.where}) cannot be written: ${e.reason}`,
   events_not_kept: (e) => `Events do not reach the disk: ${e.reason}`,
   events_kept_again: () => "Events reach the disk again",
 };
@@ -79,6 +81,7 @@ const GRAVE = new Set([
 const NOTABLE = new Set([
   "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
   "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
+  "remote_lost",
 ]);
 
 const MARKED = {

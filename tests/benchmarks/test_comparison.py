@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.comparison import (
     COLOURS,
-    STUDENT_95,
-    half_interval,
     processes_of,
-    save,
-    saved_runs,
     settings_of,
     side_by_side,
 )
+from benchmarks.experiment import save
 from rtagent.config_sources import load_config
-from rtagent.errors import UserError
 
 HANGING = """
 import os, time
@@ -57,19 +50,6 @@ def test_the_latency_decides_how_many_processes_are_staggered(ticks, processes):
     assert processes_of("sequential", ticks) == 1
 
 
-def test_the_interval_is_students():
-    values = np.array([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])
-    deviation = math.sqrt(((1 - 3) ** 2 + (2 - 3) ** 2 + (6 - 3) ** 2) / 2)
-    half = STUDENT_95[3] * deviation / math.sqrt(3)
-    assert half_interval(values) == pytest.approx([half, 0.0])
-    assert half_interval(values[:, 0]) == pytest.approx(half)
-
-
-def test_one_seed_has_no_interval():
-    assert half_interval(np.array([4.0])) == 0.0
-    assert (half_interval(np.ones((1, 7))) == np.zeros(7)).all()
-
-
 @pytest.mark.process
 def test_a_run_that_fails_is_told_and_the_others_are_kept(capsys):
     calls = {"one": partial(abs, -3), "two": partial(fail, "no world"), "three": partial(abs, -4)}
@@ -86,7 +66,7 @@ def test_runs_end_with_the_program_that_began_them(tmp_path):
     program = subprocess.Popen([sys.executable, str(script)], env=environ, cwd=root)
     began = time.monotonic()
     while not told.exists():
-        assert time.monotonic() < began + 30
+        assert time.monotonic() < began + 60
         time.sleep(0.02)
     run = os.pidfd_open(int(told.read_text()))
     program.send_signal(signal.SIGKILL)
@@ -94,7 +74,7 @@ def test_runs_end_with_the_program_that_began_them(tmp_path):
     began = time.monotonic()
     try:
         while _lives(run):
-            assert time.monotonic() < began + 10
+            assert time.monotonic() < began + 60
             time.sleep(0.02)
     finally:
         os.close(run)
@@ -117,27 +97,6 @@ def test_contenders_differ_in_how_they_act_alone(ticks: float) -> None:
     assert (staggered.inference.algorithm, sequential.inference.processes) == ("adaptive", 1)
     assert staggered.learning == sequential.learning
     assert staggered.learning.discount == "ticks"
-
-
-CONDITIONS = {"minutes": 8.0, "overrides": []}
-
-
-def test_saved_runs_are_gone_on_with_if_that_is_wanted(tmp_path: Path) -> None:
-    path, runs = tmp_path / "runs.json", [{"seed": 0}]
-    save(path, {**CONDITIONS, "runs": runs})
-    assert saved_runs(Namespace(save=path, resume=True), CONDITIONS) == runs
-    assert saved_runs(Namespace(save=path, resume=False), CONDITIONS) == []
-    assert saved_runs(Namespace(save=tmp_path / "none", resume=True), CONDITIONS) == []
-    with pytest.raises(UserError, match="--resume needs --save"):
-        saved_runs(Namespace(save=None, resume=True), CONDITIONS)
-
-
-@pytest.mark.parametrize("other", [{"minutes": 0.4}, {"overrides": ["replay.capacity=1000"]}])
-def test_runs_under_other_conditions_are_refused(tmp_path: Path, other: dict) -> None:
-    path = tmp_path / "runs.json"
-    save(path, {**CONDITIONS, "runs": []})
-    with pytest.raises(UserError, match=r"runs\.json holds runs with {'minutes': 8.0"):
-        saved_runs(Namespace(save=path, resume=True), {**CONDITIONS, **other})
 
 
 def test_an_interrupted_save_leaves_the_old_file(

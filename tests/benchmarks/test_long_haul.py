@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from benchmarks.bricks import BALL, BRICK, LONGEST, PADDLE, SIZE, Bricks
-from benchmarks.long_haul import STANDARD, figures, ratios, write
+from benchmarks.experiments.long_haul import PAPER, STANDARD, ratios, run
 from benchmarks.long_haul_trial import BATCHES, Course, Trial
+from benchmarks.results import Results
 
 SHORT = STANDARD._replace(epochs=1, batch_size=4, capacity=256)
 
@@ -77,11 +77,26 @@ def test_a_replay_that_is_replaced_at_once_stays_as_it_is_in_between() -> None:
     assert trial._replay.index.span[1] > before[1] + 100
 
 
-def test_ratios_and_lines(courses: dict[str, list[Course]], tmp_path: Path) -> None:
-    edge = figures(courses["edge"])
-    assert set(ratios(edge, edge).values()) == {1.0}
-    write(courses, tmp_path / "lines.csv")
-    lines = list(csv.DictReader((tmp_path / "lines.csv").open()))
-    assert [line["variant"] for line in lines] == ["edge", "learner", "whole"]
-    assert float(lines[0]["L_t"]) == pytest.approx(courses["edge"][0].loss.mean(), rel=1e-3)
-    assert BATCHES == 128
+def test_a_trial_is_kept_as_means_and_curves(
+    courses: dict[str, list[Course]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (course,) = courses["whole"]
+    monkeypatch.setattr(Trial, "run", lambda trial: course)
+    found = run("virtual", "whole", epochs=1, seed=0)
+    assert found["L_t, last half"] == pytest.approx(course.loss.mean())
+    assert found["p_t, first epoch"] == course.transferred[0]
+    assert found["p_s"] == [pytest.approx(course.sampled.mean())]
+    assert len(found["L_t within"]) == BATCHES == 128
+    assert np.mean(found["L_t within"]) == pytest.approx(1.0)
+
+
+def test_ratios_are_of_means_over_the_seeds() -> None:
+    def trial(variant: str, seed: int, value: float) -> dict[str, Any]:
+        names = ("p_t, first epoch", "p_t, last half", "L_t, last half")
+        return {
+            "params": {"variant": variant}, "seed": seed, "figures": dict.fromkeys(names, value)
+        }
+
+    results = Results([trial("edge", 0, 1.0), trial("edge", 1, 3.0), trial("whole", 0, 0.5)])
+    assert ratios(results, "whole") == dict.fromkeys(PAPER, 4.0)
+    assert all(np.isnan(value) for value in ratios(results, "learner").values())

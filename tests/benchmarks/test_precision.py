@@ -12,7 +12,7 @@ from rtagent.learning.shared_update import SharedUpdate
 
 
 def rows(*speedups: float | None) -> list[Row]:
-    """One for each batch of 16, 64, ...; None: bfloat16 was left out."""
+    """One for each batch of 16, 64, ...; None if bfloat16 was left out."""
     found = []
     for place, speedup in enumerate(speedups):
         low = {} if speedup is None else {"bfloat16": 1.0 / speedup}

@@ -97,6 +97,6 @@ def test_an_untruth_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Any
 
 def test_an_unknown_configuration_is_refused() -> None:
     command = [sys.executable, "-m", "benchmarks.recount", "nonsense"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert "steady" in done.stderr

@@ -28,6 +28,7 @@ def view(*ticks: tuple[int, int, int], registered: Any = ()) -> View:
     actions = np.zeros(len(registered), REGISTERED)
     for each, (worker, tick, at) in zip(actions, registered, strict=True):
         each["worker"], each["tick"], each["registered_ns"] = worker, tick, at
+        each["ticks"] = 1
     horizon = SimpleNamespace()
     return View(1.0, rows, actions, [], [], horizon, [], {})
 
@@ -40,6 +41,7 @@ def test_what_was_executed() -> None:
     assert [found[f"actions.{name}"] for name in ("agent", "reused", "default")] == [3, 1, 1]
     assert found["actions.inaction_fraction"] == 0.2
     assert found["actions.strict_inaction_fraction"] == pytest.approx(0.4)
+    assert found["actions.from_chunk"] == 0.0
     # Ticks 1, 3 and 4.
     assert found["actions.interaction_ms.mean"] == 30.0
     assert found["actions.interaction_ms.cv"] == pytest.approx(1 / 3)
@@ -63,6 +65,9 @@ def test_overwritten_is_neither_executed_nor_still_to_come() -> None:
         (AGENT, -1, 0), (AGENT, -1, 0), registered=[(0, 0, 0), (0, 1, 1), (1, 1, 7), (1, 2, 9)]
     )
     assert overwritten(one) == 1
+    # Two of these are chunks that reach beyond the newest tick.
+    one.registered["ticks"] = [1, 9, 2, 1]
+    assert overwritten(one) == 0
 
 
 def test_episodes_and_the_newest_against_its_window() -> None:

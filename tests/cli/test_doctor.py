@@ -15,7 +15,7 @@ from rtagent.memory.usage import Level
 from rtagent.testing import Check
 from tests.cli.conftest import Run
 
-NAMES = ["operating system", "Python", "compiled code", "cores", "CPU quota", "SCHED_FIFO",
+NAMES = ["operating system", "Python", "compiled code", "cores", "GPUs", "CPU quota", "SCHED_FIFO",
          "memlock limit", "memory", "shared memory", "overcommit", "swap", "CPU governor",
          "/proc/<pid>/fd", "state directory", "jitter", "wake-ups", "CPU sleep"]
 
@@ -66,6 +66,18 @@ def test_the_jitter_tells_how_far_it_is() -> None:
     assert 0.0 <= measured["share"] < 1.0
     assert len(told) >= 2
     assert told == sorted(told)
+
+
+def test_gpus_are_named_and_torch_must_be_built_for_them(tmp_path: Path) -> None:
+    assert checks.gpus(tmp_path).found.startswith("none")
+    for number, name in enumerate(("NVIDIA H100", "NVIDIA L4")):
+        file = tmp_path / f"driver/nvidia/gpus/0000:0{number}:00.0/information"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"Model: \t\t {name}\nIRQ:   \t\t 26\n")
+    good, bad = (checks.gpus(tmp_path, torch) for torch in ("2.6.0+cu126", "2.6.0+cpu"))
+    assert (good.found, good.verdict) == ("NVIDIA H100, NVIDIA L4", "ok")
+    assert bad.verdict == "warn"
+    assert bad.advice.endswith("torch==2.6.0")
 
 
 def test_what_the_state_directory_holds_and_may_hold(tmp_path: Path) -> None:

@@ -83,3 +83,14 @@ def test_live_it_says_what_delay_and_inaction_were(run: Run, tmp_path: Path) -> 
     assert (found["world"], found["episodes"]) == ("live", 3)
     assert 0.0 <= found["inaction_fraction"] < 1.0
     assert found["delay_ticks"] >= 1.0
+
+
+def test_a_policy_that_is_told_what_is_pending_wants_the_live_world(
+    run: Run, refused: Refused, tmp_path: Path
+) -> None:
+    path = leave_checkpoint(tmp_path, "env.id=CartPole-v1", "env.pending_actions=3")
+    assert "evaluate it with --live" in refused("evaluate", str(path))
+    assert "beside an observation" in refused("export", str(path), "--out", f"{tmp_path}/p.pt2")
+    said = refused("evaluate", str(path), "--live", "--set", "env.pending_actions=2")
+    assert "3 pending actions" in said
+    assert "2 pending actions" in said

@@ -69,6 +69,6 @@ def test_an_unknown_ending_or_another_answer_is_refused(
 ) -> None:
     leave_checkpoint(tmp_path, *WORLDS["values of a vector"])
     export = ("export", str(tmp_path), "--out")
-    assert "must end in .pt2 or .onnx" in refused(*export, str(tmp_path / "policy.h5"))
+    assert "must end in .pt2 or .onnx or .mcap" in refused(*export, str(tmp_path / "policy.h5"))
     monkeypatch.setattr("rtagent.evaluation.export._ask_torch", lambda path, asked: asked.sum() * 0)
     assert "answers something else" in refused(*export, str(tmp_path / "policy.pt2"))

@@ -108,6 +108,7 @@ def test_unknown_numbers_are_not_printed_as_nan() -> None:
     ("rtagent.cli", ("torch", "numpy", "fastapi", "httpx", "rich")),
     ("rtagent.cli.status", ("torch", "numpy", "fastapi")),
     ("rtagent.cli.plan", ("torch", "fastapi", "gymnasium")),
+    ("rtagent.inference.process", ("msgpack", "websockets")),
     ("rtagent.supervisor.supervisor", ("torch", "fastapi", "gymnasium", PRELOAD)),
     ("rtagent.runtime", ("torch", "fastapi", "gymnasium", PRELOAD)),
     ("rtagent.cli.serve", ("torch", "fastapi", "gymnasium", PRELOAD)),

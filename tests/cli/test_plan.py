@@ -141,7 +141,9 @@ def test_measures_a_real_network() -> None:
     assert 0.0 < plan["takeover_ms"]["p50"] <= plan["takeover_ms"]["max"]
     assert plan["inference_ms"]["p50"] == pytest.approx(40.0)
     assert plan["inference_ticks"] == pytest.approx(2.0, abs=0.1)
-    assert plan["learning"]["gradient_ms"]["mean"] > plan["learning"]["apply_ms"]["mean"] > 0.0
+    for part in ("gradient_ms", "apply_ms"):
+        spread = plan["learning"][part]
+        assert 0.0 < spread["p50"] <= spread["max"]
     assert plan["learning"]["learners_needed"] >= 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from rtagent.staggering.register import ALGORITHMS
 from tests.cli.conftest import Run
 
 KEYS = ["inaction_fraction", "strict_inaction_fraction", "interaction_mean", "gap_cv", "delay_mean",
-        "delay_p99", "overwritten_fraction", "converged_s"]
+        "delay_p99", "overwritten_fraction", "from_chunk_fraction", "converged_s"]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -51,3 +52,40 @@ def test_what_never_happens_is_not_a_number(run: Run) -> None:
     call = ("simulate", "--algorithm", "sequential", "--processes", "1", "--seconds", "5")
     assert json.loads(run(*call, "--json").out)["converged_s"] is None
     assert "never" in run(*call).out
+
+
+POLE = ("simulate", "--env", "CartPole-v1", "--update-ms", "20")
+SHORT = ("--seconds", "4", "--json")
+
+
+def test_a_whole_run_is_the_same_for_a_seed(run: Run) -> None:
+    call = (*POLE, *SHORT, "--inference-ms", "30", "--set", "learning.learning_starts=64")
+    first, same = (json.loads(run(*call, "--policy", "train").out) for _ in range(2))
+    other = json.loads(run(*call, "--seed", "1").out)
+    for each in (first, same, other):
+        assert each.pop("took_s") > 0.0
+    assert first == same != other
+    assert first["updates"] > 50
+    assert first["inference_ms"] == pytest.approx(30.0)
+    assert sum(first["delay_ticks"].values()) == round(
+        (1.0 - first["inaction_fraction"]) * first["ticks"]
+    )
+
+
+def test_what_was_learned_plays_greedily_and_learns_nothing(run: Run, tmp_path: Path) -> None:
+    settings = ("--set", "inference.processes=3", "--set", "learning.learning_starts=64")
+    assert run(*POLE, *SHORT, *settings, "--save", str(tmp_path)).code == 0
+    play = ("simulate", "--policy", str(tmp_path), *SHORT)
+    found = json.loads(run(*play, "--env", "CartPole-v1").out)
+    assert (found["updates"], found["learners"], found["processes"]) == (0, 0, 3)
+    assert found["policy"].startswith(str(tmp_path / "checkpoint-"))
+    assert found["inaction_fraction"] == pytest.approx(0.0, abs=0.02)
+    other = run(*play, "--env", "Acrobot-v1")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+
+
+def test_a_whole_run_is_shown_to_a_person(run: Run) -> None:
+    shown = run(*POLE, "--seconds", "3", "--set", "inference.injected_latency_ms=30").out
+    assert "CartPole-v1, adaptive, 2 processes, 1 learner: 3 s in " in shown
+    for title in ("inaction", "delays", "mean return"):
+        assert f"\n{title} " in shown

@@ -315,13 +315,13 @@ def test_ctrl_c_on_a_real_training(tmp_path: Path) -> None:
     state = tmp_path / "state"
     trained = _rtagent("train", "--seconds", "1000", *_cartpole(state), "--json")
     try:
-        _wait(lambda: list(state.glob("runs/*/episodes.csv")), 60.0)
+        _wait(lambda: list(state.glob("runs/*/episodes.csv")), 180.0)
         time.sleep(1.0)
         # As a terminal does it: to the whole group, and by an impatient hand.
         for _ in range(2):
             os.killpg(trained.pid, signal.SIGINT)
             time.sleep(0.1)
-        text, errors = trained.communicate(timeout=30)
+        text, errors = trained.communicate(timeout=120)
     finally:
         trained.kill()
     assert trained.returncode == 0, errors

@@ -102,11 +102,13 @@ class Direct:
         self.calls: list[str] = []
         self.waits: list[float] = []
         self._open: dict[int, Any] = {}
+        self._asked: dict[int, ClusterLearner] = {}
         self._count = 0
 
     def begin(self, method: str, *arguments: Any) -> Hashable:
         self._count += 1
         self.calls.append(method)
+        self._asked[self._count] = self.learner
         if self.broken is not None:
             self._open[self._count] = self.broken
             return self._count
@@ -121,10 +123,14 @@ class Direct:
         return self._count
 
     def finished(self) -> list[tuple[Hashable, Any]]:
+        for ticket, result in self._open.items():
+            if isinstance(result, list) and self._asked[ticket] is not self.learner:
+                # Who was asked has died.
+                self._open[ticket] = ConnectionError("died")
         done = [
-            (ticket, result.result() if hasattr(result, "result") else result)
+            (ticket, [each.result() for each in result] if isinstance(result, list) else result)
             for ticket, result in self._open.items()
-            if not hasattr(result, "done") or result.done()
+            if not isinstance(result, list) or all(each.done() for each in result)
         ]
         for ticket, _ in done:
             del self._open[ticket]

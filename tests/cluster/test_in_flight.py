@@ -6,13 +6,23 @@ import heapq
 
 import pytest
 
-from rtagent.cluster.in_flight import LEAST, InFlight, allowed
+from rtagent.cluster.in_flight import LEAST, InFlight, allowed, together
 
 
 def test_the_rule() -> None:
     assert allowed(100.0, 0.2, most=64) == LEAST + 25
     assert allowed(100.0, 0.0, most=64) == LEAST
     assert allowed(1000.0, 1.0, most=64) == 64
+    # Two calls at the learner, and what the link holds.
+    assert allowed(400.0, 0.01, most=64, in_a_call=4) == LEAST * 4 + 5
+
+
+@pytest.mark.parametrize(
+    ("rate", "update_s", "batches"),
+    [(1000.0, 0.03, 1), (1000.0, 0.002, 5), (1000.0, 0.0, 16), (40.0, 0.0, 4), (1.0, 0.0, 1)],
+)
+def test_how_many_travel_in_a_call(rate: float, update_s: float, batches: int) -> None:
+    assert together(rate, update_s, most=64) == batches
 
 
 def drive(

@@ -73,21 +73,24 @@ class Scene:
         self.weights: list[Any] = []
 
     def run(
-        self, seconds: float, *, learn: bool = True, ticks: int = 1, collect: bool = True
+        self, seconds: float, *, learn: int = 1, ticks: int = 1, collect: bool = True
     ) -> None:
-        """Let time pass."""
+        """Let time pass; the learner has time for `learn` updates in every step."""
         for _ in range(round(seconds / STEP_S)):
             for index, (exchange, edge) in enumerate(zip(self.exchanges, self.edges, strict=True)):
                 edge.play(ticks)
                 exchange.advance(self.clock.now())
-                while exchange.has_room and exchange.send(self.settings, self.clock.now()):
-                    pass
+                while room := exchange.room:
+                    made = [exchange.make(self.settings) for _ in range(room)]
+                    exchange.send(self.clock.now())
+                    if not all(made):
+                        break
                 for learned in exchange.learned() if collect else ():
                     self.losses[index].append(learned.loss)
                     self.updates.append(learned.updates)
                 if (found := exchange.weights()) is not None:
                     self.weights.append(found)
-            if learn:
+            for _ in range(learn):
                 self.learner.step(0.0)
             self.clock.advance(STEP_S)
 
@@ -164,13 +167,37 @@ def test_round_trip_and_age_are_those_of_the_link_alone(
     scene = Scene(edge(), emulation=Emulation(rtt_s=0.1))
     for _ in range(5):
         # Meanwhile the learner holds what has come.
-        scene.run(wait_s, learn=False)
+        scene.run(wait_s, learn=0)
         scene.run(1.0)
     link = scene.exchanges[0].in_flight
     assert link.delay_s == pytest.approx(0.1, abs=2 * STEP_S)
     assert link.answer_s > 0.1 - 2 * STEP_S
     # Weights are fetched as soon as they are there, and half of a round trip on their way.
     assert min(each.age_s for each in scene.weights[2:]) == pytest.approx(0.05, abs=3 * STEP_S)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+def test_batches_that_take_little_time_travel_several_in_a_call(
+    edge: Callable[..., Edge], loss: float
+) -> None:
+    world = edge(prioritized=True)
+    scene = Scene(world, emulation=Emulation(rtt_s=0.02, loss=loss))
+    applied: list[int] = []
+    answered = world.node.answered
+    world.node.answered = lambda answer: (  # type: ignore[method-assign]
+        applied.append(answer.values["seq"]), answered(answer))[1]
+    scene.run(4.0, learn=8)
+    shares, calls = world.node.counts.samples // 8, scene.remotes[0].calls.count("offer")
+    assert shares > 200
+    assert len(world.node.under_way) <= scene.exchanges[0].in_flight.limit
+    # Each once, whatever had to be repeated; and in their order.
+    assert len(set(scene.updates)) == len(scene.updates)
+    learned = scene.learner.status()
+    assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
+    assert sorted(set(applied)) == list(range(shares))
+    if loss == 0.0:
+        assert calls < shares / 2
+        assert applied == list(range(shares))
 
 
 def test_frames_that_the_learner_has_do_not_travel(edge: Callable[..., Edge]) -> None:
@@ -192,7 +219,10 @@ def test_two_nodes_share_a_batch_by_what_they_generate(edge: Callable[..., Edge]
     shares = {node["id"]: node["share"] for node in scene.learner.status()["nodes"]}
     assert sum(shares.values()) == 8
     assert shares["quick"] > shares["slow"]
-    assert scene.losses[0] == scene.losses[1]
+    # Answers come when a call of theirs is over: one may know of more than the other.
+    known = min(map(len, scene.losses))
+    assert known > 100
+    assert scene.losses[0][:known] == scene.losses[1][:known]
 
 
 def test_the_shares_follow_a_node_that_comes(edge: Callable[..., Edge]) -> None:
@@ -244,7 +274,7 @@ def test_a_learner_that_died_learns_on_from_its_own_checkpoint(
     scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path)
     scene.run(1.0)
     assert scene.learner.save_if_due(0.0) is not None
-    saved = scene.updates[-1]
+    saved = 7 + scene.learner.status()["batches"]
     scene.run(1.0)
     before = len(scene.updates)
     again = ClusterLearner(scene.clock, tmp_path, resume=True)
@@ -253,7 +283,7 @@ def test_a_learner_that_died_learns_on_from_its_own_checkpoint(
     # What the first had answered may come, and then what the second learns, from the checkpoint on.
     rest = scene.updates[before:]
     start = next(index for index, each in enumerate(rest) if each < scene.updates[before - 1])
-    assert rest[start] in (saved + 1, saved + 2)
+    assert rest[start] == saved + 1
     assert rest[start:] == list(range(rest[start], rest[-1] + 1))
     assert scene.remotes[0].calls.count("begin") == 1
     learned = again.status()
@@ -328,7 +358,7 @@ def test_after_half_a_minute_without_a_link_it_learns_on(edge: Callable[..., Edg
     scene.run(30.0)
     exchange = scene.exchanges[0]
     assert (exchange.connected, exchange.reason) == (False, "unreachable")
-    assert exchange.since == pytest.approx(cut_at, abs=0.1)
+    assert exchange.since == pytest.approx(cut_at, abs=0.3)
     assert len(world.node.under_way) <= exchange.in_flight.limit
     assert not exchange.lost(scene.clock.now())
     scene.remotes[0].broken = None
@@ -360,7 +390,9 @@ def test_a_session_that_is_over_says_nothing(edge: Callable[..., Edge]) -> None:
 def test_who_is_gone_for_long_is_forgotten(edge: Callable[..., Edge]) -> None:
     scene = Scene(edge(name="a"))
     scene.run(1.0)
-    waits = scene.learner.offer("a", 1, scene.edges[0].node.make(8, scene.settings).block)  # type: ignore[union-attr]
+    share = scene.edges[0].node.make(8, scene.settings)
+    assert share is not None
+    (waits,) = scene.learner.offer("a", 1, [share.block])
     scene.clock.advance(61.0)
     scene.learner.join(edge(name="b").joining)
     assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
@@ -377,7 +409,7 @@ def test_a_cut_is_told_with_its_reason_and_its_beginning(edge: Callable[..., Edg
     exchange = scene.exchanges[0]
     assert not exchange.connected
     assert exchange.reason == "the actor died"
-    assert exchange.since == pytest.approx(cut_at, abs=0.1)
+    assert exchange.since == pytest.approx(cut_at, abs=0.3)
     calls = scene.remotes[0].calls.count("join")
     assert calls <= 6
     scene.remotes[0].broken = None
@@ -389,7 +421,7 @@ def test_a_cut_is_told_with_its_reason_and_its_beginning(edge: Callable[..., Edg
 def test_a_learner_that_says_nothing_is_cut(edge: Callable[..., Edge]) -> None:
     scene = Scene(edge())
     scene.run(1.0)
-    scene.run(6.0, learn=False)
+    scene.run(6.0, learn=0)
     # Weights are still asked for and answered: the link is there, the learner is slow.
     assert scene.exchanges[0].connected
 
@@ -464,7 +496,7 @@ def test_a_session_of_before_is_refused(edge: Callable[..., Edge]) -> None:
     scene = Scene(edge())
     scene.run(0.5)
     with pytest.raises(UserError, match="join anew"):
-        scene.learner.offer("edge", 99, pack({"seq": 0}, {}))
+        scene.learner.offer("edge", 99, [pack({"seq": 0}, {})])
 
 
 def test_a_snapshot_holds_all_that_is_learned(edge: Callable[..., Edge]) -> None:

@@ -130,8 +130,9 @@ def test_while_nothing_is_learned_ticks_travel_all_the_same() -> None:
     for _ in range(200):
         world.play(1)
         exchange.advance(scene.clock.now())
-        if exchange.has_room:
-            exchange.send(scene.settings, scene.clock.now(), learn=False)
+        if exchange.room:
+            exchange.make(scene.settings, learn=False)
+            exchange.send(scene.clock.now())
         scene.learner.step(0.0)
         scene.clock.advance(STEP_S)
     assert world.node.counts.shipped > 200 - 2 * TICKS_PER_CALL
@@ -183,5 +184,5 @@ def test_what_is_no_tick_is_refused(change: dict[str, Any]) -> None:
     }, arrays)
     before = source.expected
     with pytest.raises(MessageError, match="no ticks"):
-        scene.learner.offer("edge", session.number, block)
+        scene.learner.offer("edge", session.number, [block])
     assert source.expected == before

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from rtagent.config import Config
+from rtagent.config import Config, LearningConfig
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
 
@@ -21,8 +22,9 @@ def _refusal(*overrides: str) -> str:
 @pytest.mark.parametrize(
     "setting",
     [
-        "policy.network='transformer'", "policy.width=0", "policy.width=1000",
+        "policy.network='vit'", "policy.width=0", "policy.width=1000",
         "policy.factory='nocolon'", "policy.precision='float16'", "policy.device='tpu'",
+        "policy.remote='http://here'", "policy.remote='ws://'", "policy.remote='ws://a b'",
         "policy.epsilon_start=1.5", "policy.epsilon_steps=0", "inference.processes=0",
         "inference.processes=10000", "inference.processes=-1", "inference.processes=2.5",
         "inference.processes='many'", "inference.algorithm='magic'",
@@ -30,7 +32,8 @@ def _refusal(*overrides: str) -> str:
         "inference.injected_latency_ms=-1", "inference.injected_latency_ms=nan",
         "inference.injected_latency_distribution='flat'", "learning.algorithm='sarsa'",
         "learning.batch_size=0", "learning.learning_rate=0", "learning.learning_rate=inf",
-        "learning.gamma=1.01", "learning.n_step=0", "learning.demonstration_delay=0",
+        "learning.gamma=1.01", "learning.device='cuda:x'",
+        "learning.n_step=0", "learning.demonstration_delay=0",
         "learning.demonstration_delay='soon'", "learning.demonstration_margin=-1",
         "learning.demonstrations=3", "replay.capacity=1", "learning.where='elsewhere'",
         "cluster.name='a b'", "cluster.name=''", "cluster.weights_every=0", "cluster.cache_mb=-1",
@@ -54,11 +57,22 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("policy.epsilon_start=0.1", "policy.epsilon_end=0.5"), ["epsilon_end", "epsilon_start"]),
         (("replay.capacity=256", "learning.learning_starts=200"), ["learning_starts = 200", "256"]),
         (("replay.capacity=256", "learning.n_step=200"), ["n_step = 200", "256"]),
+        (("learning.placement=auto", "learning.device=cuda:1"),
+         ["learning.device = 'cuda:1'", "processor cores"]),
         (("learning.where=cluster", "learning.processes=2"),
-         ["learning.processes = 2", "the gateway is the one process"]),
+         ["learning.processes = 2", "gateway is the one process"]),
+        (("inference.algorithm=sequential-infer-learn", "inference.processes=2"),
+         ["inference.processes = 2", "'sequential-infer-learn'", "use 1"]),
+        (("inference.algorithm=sequential-learn-infer", "inference.processes=auto"),
+         ["inference.processes = 'auto'", "use 1"]),
+        (("inference.algorithm=sequential-infer-learn", "inference.processes=1",
+          "learning.processes=2"), ["learning.processes = 2", "use 0 or 1"]),
+        (("inference.algorithm=sequential-infer-learn", "inference.processes=1",
+          "learning.where=cluster"), ["learning.where = 'cluster'", "use 'here'"]),
         (("learning.algorithm=ppo", "learning.processes=2"), ["learning.processes = 2", "'ppo'"]),
         (("learning.algorithm=a2c", "learning.prioritized=true"), ["learning.prioritized", "a2c"]),
         (("learning.algorithm=ppo", "learning.where=cluster"), ["learning.where", "'ppo'"]),
+        (("learning.algorithm=ppo", "policy.chunk=ensemble"), ["policy.chunk", "'ppo'"]),
         (("learning.algorithm=ppo", "r3.mode=step", "r3.deadline_s=9", "r3.data_budget=900"),
          ["r3.mode = 'step'", "'ppo'"]),
         (("learning.where=cluster", "learning.processes=0"), ["learning.processes = 0"]),
@@ -99,3 +113,52 @@ def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None
 def test_values_survive_a_dump() -> None:
     config = load_config(None, ["env.kwargs={ a = 1 }", "policy.factory=a.b:c"], {})
     assert parse_config(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("policy.engine", "openvino"), ("learning.transitions", "executed"),
+        ("learning.placement", "auto"), ("learning.evaluation_every_s", 60.0),
+        ("learning.where", "cluster"), ("policy.remote", "ws://127.0.0.1:1"),
+    ],
+)
+def test_what_knows_nothing_of_pending_actions_is_refused(name: str, value: Any) -> None:
+    section, key = name.split(".")
+    values: dict[str, Any] = {"env": {"pending_actions": 6}, section: {key: value}}
+    values.setdefault("learning", {})["processes"] = int(key != "remote")
+    with pytest.raises(ValidationError, match=f"{name} = .* does not fit env.pending_actions = 6"):
+        Config.model_validate(values)
+
+
+def test_a_prefix_needs_pending_actions() -> None:
+    with pytest.raises(ValidationError, match=r"'prefix' needs env\.pending_actions"):
+        Config.model_validate({"policy": {"chunk": "prefix"}})
+
+
+@pytest.mark.parametrize("count", [-1, 65, 1.5])
+def test_pending_actions_have_bounds(count: float) -> None:
+    with pytest.raises(ValidationError, match="pending_actions"):
+        Config.model_validate({"env": {"pending_actions": count}})
+
+
+@pytest.mark.parametrize("setting", [
+    "learning.processes=1", "policy.factory=a:b", "policy.engine=auto", "env.pending_actions=2",
+    "learning.algorithm=sac",
+])
+def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None:
+    settings = ["policy.remote=ws://there:8000", "learning.processes=0", setting]
+    message = _refusal(*settings)
+    assert setting.partition("=")[0] in message
+    assert "policy.remote" in message
+    assert "\n" not in message
+    assert load_config(None, settings[:2], {}).policy.remote == "ws://there:8000"
+
+
+def test_a2c_has_short_stretches_unless_others_are_set() -> None:
+    found = LearningConfig(algorithm="a2c")
+    assert (found.rollout, found.publish_every) == (32, 1)
+    assert LearningConfig(algorithm="ppo").rollout == LearningConfig().rollout == 512
+    assert LearningConfig(algorithm="a2c", rollout=64, publish_every=10).rollout == 64
+    # A configuration that is written down whole and read again stays what it is.
+    assert LearningConfig.model_validate(found.model_dump()) == found

@@ -17,7 +17,7 @@ from service.routes.metrics import PREFIX, prometheus_text
 FILE = Path(__file__).parents[2] / "deploy" / "grafana.json"
 SCRAPED = {"instance", "job"}
 SELECTOR = re.compile(PREFIX + r"\w+(?:\{[^}]*\})?")
-ROWS = ["Acting in time", "Inference", "Learning", "R3 and memory", "Processes"]
+ROWS = ["Acting in time", "Inference", "Learning", "Cluster", "R3 and memory", "Processes"]
 
 
 @pytest.fixture(scope="module")

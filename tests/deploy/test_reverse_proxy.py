@@ -90,11 +90,11 @@ def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[in
             return sock.connect_ex(("127.0.0.1", port)) == 0
 
     try:
-        assert eventually(listens, 20.0)
+        assert eventually(listens)
         yield port, ssl.create_default_context(cafile=str(certificate.certificate))
     finally:
         proxy.terminate()
-        proxy.wait(10.0)
+        proxy.wait(30.0)
         service.stop()
 
 

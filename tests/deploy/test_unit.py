@@ -83,13 +83,13 @@ def test_systemd_agrees(tmp_path: Path) -> None:
     copy.write_text(FILE.read_text().replace("/opt/rtagent/bin/rtagent", str(program)))
     told = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )
     # Of other units it may complain as it likes.
     assert not [line for line in told.stderr.splitlines() if FILE.name in line]
     judged = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(copy)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )
     exposure = re.search(r"exposure level for \S+: ([\d.]+)", judged.stdout)
     if exposure is None:

@@ -96,6 +96,7 @@ class Memory:
         self.ledger = Ledger(ledger, blueprint, CAPACITY)
         self.actions = ActionSlots(actions, blueprint)
         self.record = ProcessMetrics(metrics).environment
+        self.states = None
 
 
 class Run:

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
@@ -57,6 +58,56 @@ def test_discrete_actions_need_no_critics() -> None:
 def test_what_cannot_be_learned_is_refused(settings: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
         probe(load_config(None, settings, {}))
+    assert "\n" not in str(caught.value)
+
+
+class Chunks(torch.nn.Module):
+    """Answers with the actions of ten ticks."""
+
+    def __init__(self, observations: Any, actions: gym.spaces.Discrete) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(observations.shape[-1], 10 * int(actions.n))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.layer(observations[:, -1]).unflatten(1, (10, -1))
+
+
+CHUNKS = ["env.id=CartPole-v1", f"policy.factory={__name__}:Chunks"]
+
+
+def test_a_network_that_answers_with_chunks() -> None:
+    found = probe(load_config(None, [*CHUNKS, "learning.processes=0"], {}))
+    assert found.chunk == 10
+    assert probe(load_config(None, ["env.id=CartPole-v1"], {})).chunk == 1
+
+
+class Continuing(Chunks):
+    """A network that is given the actions that are promised already."""
+
+    def __init__(self, inputs: gym.spaces.Dict, actions: gym.spaces.Discrete) -> None:
+        super().__init__(inputs["observation"], actions)
+
+    def forward(self, observations: torch.Tensor, pending: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        assert pending.shape[1:] == (8,)
+        return super().forward(observations)
+
+
+def test_a_network_that_continues_what_is_promised() -> None:
+    settings = (
+        "env.id=CartPole-v1", f"policy.factory={__name__}:Continuing", "learning.processes=0",
+        "policy.chunk=prefix", "env.pending_actions=4",
+    )
+    assert probe(load_config(None, settings, {})).chunk == 10
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    ([], "learning.processes = 1: .*chunks of 10 actions.*set learning.processes = 0"),
+    (["learning.processes=0", "policy.engine=onnxruntime"], "policy.engine = 'onnxruntime'"),
+    (["learning.processes=0", "policy.chunk=ensemble"], "discrete actions have no mean"),
+])
+def test_chunks_are_for_acting(settings: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        probe(load_config(None, [*CHUNKS, *settings], {}))
     assert "\n" not in str(caught.value)
 
 

@@ -152,6 +152,9 @@ class FakePolicy:
     def load(self, values: Any) -> None:
         self.loaded.append(values.tolist())
 
+    def forget(self) -> None:
+        """It carries nothing along."""
+
     def greedy(self, observation: Any) -> Any:
         return np.array(self.loaded[-1], np.float32)
 
@@ -298,7 +301,8 @@ def test_the_whole_process_with_a_real_network(tmp_path: Path) -> None:
         context = make_context(parameters)
         context.config = config
         context.blueprint = SimpleNamespace(
-            parameters=parameters, observation_space=observations, action_space=actions
+            parameters=parameters, observation_space=observations, action_space=actions,
+            pending_actions=0, precision="float32",
         )
         context.world.weights.publish(flat, WeightsInfo(1, 10))
 

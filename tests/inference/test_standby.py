@@ -13,7 +13,8 @@ from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
 from rtagent.inference import standby as standby_module
 from rtagent.inference.standby import Standby
-from rtagent.policy.networks import ActingPolicy, flattened, load_flat
+from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.networks import flattened, load_flat
 
 PICTURES = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 VECTORS = gymnasium.spaces.Box(-1.0, 1.0, (1, 6), np.float32)
@@ -38,7 +39,7 @@ def test_the_pieces_make_the_whole(
     monkeypatch: pytest.MonkeyPatch, network: Any, precision: Any, space: Any, piece: int
 ) -> None:
     monkeypatch.setattr(standby_module, "PIECE_VALUES", piece)
-    policy = ActingPolicy(PolicyConfig(network=network, precision=precision), space, ACTIONS)
+    policy = ActingPolicy(PolicyConfig(network=network), space, ACTIONS, precision=precision)
     standby = Standby(policy)
     first, values = policy.module, new_weights(policy)
     before = flattened(policy.module)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from rtagent.clock import Clock, MonotonicClock, VirtualClock
@@ -19,9 +21,11 @@ from rtagent.config_sources import parse_config
 from rtagent.learning import checkpointing, learner, placing
 from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network, publish_initial
+from rtagent.learning.device import Device
 from rtagent.learning.pace import CREDIT_TICKS
 from rtagent.learning.replay.batch import empty_batch
 from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.alternation import Alternation
 from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.control import DesiredState
@@ -167,6 +171,7 @@ def make_world(
             horizon=HorizonRecord(shared_bytes(HorizonRecord.size())),
             turns=Turns(shared_bytes(Turns.size()), RobustLock(arenas[-1].handle)),
             metrics=ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), priorities=None,
+            alternation=Alternation(shared_bytes(Alternation.size())),
             status=JsonDoubleBuffer(shared_bytes(JsonDoubleBuffer.size(4096)), 4096),
         )
 
@@ -241,6 +246,27 @@ def test_it_waits_for_data_and_keeps_beating(start: Start) -> None:
     run.learn(on_beat=on_beat)
     assert run.updates > 5
     assert max(np.diff(run.beats)) <= learner.IDLE_S + 1e-9
+
+
+def test_where_acting_waits_there_is_one_update_for_each_permission(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel sleeps in real time, whatever the clock.
+    monkeypatch.setattr(learner, "IDLE_S", 0.0)
+    run = start()
+    run.order(inference={"algorithm": "sequential-infer-learn"})
+    shared, seen = run.world.alternation, []
+
+    def on_beat(count: int) -> None:
+        if shared.permitted == shared.answered:
+            seen.append(run.updates)
+            shared.permit()
+        run.stopping = len(seen) > 6
+
+    run.learn(on_beat=on_beat)
+    # While the batch is not ready in time, a permission passes without an update.
+    assert np.diff(seen).max() == 1
+    assert run.updates > 0
 
 
 def test_pausing_stops_the_updates(start: Start) -> None:
@@ -457,6 +483,30 @@ def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.M
     assert [each["next_batch_size"] for each in run.told("out_of_memory")] == [8, 4, 2]
     # What is safe grows again, slowly.
     assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
+
+
+def test_a_batch_that_does_not_fit_on_the_device_is_halved(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Small(Device):
+        def send(self, batch: Any) -> Any:
+            if len(batch.actions) > 5:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().send(batch)
+
+    small = Small(torch.device("cpu"), nullcontext)
+    monkeypatch.setattr(Device, "of", lambda learning: small)
+    run = start(batch_size=16, prefetch=1, device="cuda").learn(5)
+    told = run.told("out_of_memory")
+    assert [each["next_batch_size"] for each in told[:2]] == [8, 4]
+    assert run.record.samples_consumed <= 5 * run.updates
+
+
+@pytest.mark.gpu
+def test_a_learner_on_a_gpu_learns_and_publishes(start: Start) -> None:
+    run = start(device="cuda", prefetch=2).learn(23)
+    assert run.world.weights.info() == WeightsInfo(version=6, updates=23)
+    assert np.isfinite(run.published()).all()
 
 
 def test_a_new_size_is_asked_for_before_it_is_taken(

@@ -45,6 +45,7 @@ def test_numpy_and_python_raise_memory_errors() -> None:
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
         RuntimeError("could not create a memory object"),
         RuntimeError("std::bad_alloc"),
     ],
@@ -159,7 +160,7 @@ def test_peak_of_a_call_that_gives_everything_back(
         return looks[-1]
 
     monkeypatch.setattr(out_of_memory, "_status", look)
-    until = time.monotonic() + 20.0
+    until = time.monotonic() + 60.0
 
     def run() -> None:
         # Not from malloc, which may have so much in reserve.
@@ -190,7 +191,7 @@ def answer_of() -> Iterator[Callable[[Callable[[Connection], None]], Any]]:
         ours, theirs = launch.pipe()
         process = fork_server.spawn(body, theirs, name="peaks")
         theirs.close()
-        assert ours.poll(60.0)
+        assert ours.poll(180.0)
         answer = ours.recv()
         process.join()
         return answer

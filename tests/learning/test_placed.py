@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from rtagent.learning.profiling import (
     random_batch,
     take_profile,
 )
+from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.blueprint import Blueprint
 from rtagent.placement.layers import InTurn
@@ -58,6 +61,30 @@ def _everything_beside(profile: Profile) -> Placement:
     return Placement(profile, problem, Plan(tuple(placed)), 1.0)
 
 
+@contextmanager
+def _plain_and_planned(
+    config: Config, blueprint: Blueprint, placement: Placement, precision: Any = None
+) -> Iterator[tuple[SharedUpdate, SharedUpdate]]:
+    """The same update twice; the second, if need be set to a precision, follows a plan."""
+    plain, planned = (
+        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
+    )
+    planned.algorithm.precision = precision or planned.algorithm.precision
+    core = SecondCore()
+    placed = PlacedUpdate(planned, placement, core)
+    placed.put_in_force()
+    yield plain, planned
+    placed.take_back()
+    core.close()
+
+
+def _assert_same_step(plain: SharedUpdate, planned: SharedUpdate, batch: Batch) -> None:
+    expected, found = plain.step(batch), planned.step(batch)
+    assert found.loss == expected.loss
+    assert torch.equal(found.errors, expected.errors)
+    assert torch.equal(planned.slope, plain.slope)
+
+
 GAMES: list[tuple[str, ...]] = [
     (), ("learning.algorithm=double-dqn", "learning.dueling=true"),
     ("learning.algorithm=c51",),
@@ -71,27 +98,17 @@ def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[st
     config = _config("learning.precision=float32", *overrides)
     blueprint = _shapes(config)
     batch = random_batch(blueprint, SIZE, 0)
-    plain, planned = (
-        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
-    )
     placement = _everything_beside(_profile(config, blueprint))
     assert placement.uses_second
-    core = SecondCore()
-    placed = PlacedUpdate(planned, placement, core)
-    placed.put_in_force()
-    for _ in range(3):
-        expected, found = plain.step(batch), planned.step(batch)
-        assert found.loss == expected.loss
-        assert torch.equal(found.errors, expected.errors)
-        assert torch.equal(planned.slope, plain.slope)
-        assert not any(each.grad.requires_grad for each in planned.algorithm.network.parameters())
-    assert (planned.state.current.weights == plain.state.current.weights).all()
-    placed.take_back()
-    core.close()
+    with _plain_and_planned(config, blueprint, placement) as (plain, planned):
+        for _ in range(3):
+            _assert_same_step(plain, planned, batch)
+            slopes = [each.grad for each in planned.algorithm.network.parameters()]
+            assert not any(each.requires_grad for each in slopes)
+        assert (planned.state.current.weights == plain.state.current.weights).all()
     assert isinstance(planned.algorithm, ValueLearning)
     assert isinstance(planned.algorithm.runner, InTurn)
-    assert planned.step(batch).loss == plain.step(batch).loss
-    assert torch.equal(planned.slope, plain.slope)
+    _assert_same_step(plain, planned, batch)
 
 
 def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
@@ -123,35 +140,17 @@ def test_the_head_is_measured_in_float32_alone() -> None:
 def test_a_step_in_the_precision_of_its_plan_is_that_of_the_learner() -> None:
     config = _config("learning.precision=bfloat16")
     blueprint = _shapes(config)
-    batch = random_batch(blueprint, SIZE, 0)
-    plain, planned = (
-        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
-    )
-    core = SecondCore()
-    placed = PlacedUpdate(planned, place(_profile(config, blueprint)), core)
-    placed.put_in_force()
-    assert planned.step(batch).loss == plain.step(batch).loss
-    assert torch.equal(planned.slope, plain.slope)
-    placed.take_back()
-    core.close()
+    placement = place(_profile(config, blueprint))
+    with _plain_and_planned(config, blueprint, placement) as (plain, planned):
+        _assert_same_step(plain, planned, random_batch(blueprint, SIZE, 0))
 
 
 def test_a_plan_in_float32_is_float32_from_the_first_layer_on() -> None:
     config = _config("learning.precision=float32")
     blueprint = _shapes(config)
-    batch = random_batch(blueprint, SIZE, 0)
-    plain, planned = (
-        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
-    )
-    planned.algorithm.precision = "bfloat16"
-    slow = made_profile(("layers.0", "layers.2", "values"), bfloat16=3.0)
-    core = SecondCore()
-    placed = PlacedUpdate(planned, place(slow), core)
-    placed.put_in_force()
-    assert planned.step(batch).loss == plain.step(batch).loss
-    assert torch.equal(planned.slope, plain.slope)
-    placed.take_back()
-    core.close()
+    slow = place(made_profile(("layers.0", "layers.2", "values"), bfloat16=3.0))
+    with _plain_and_planned(config, blueprint, slow, "bfloat16") as (plain, planned):
+        _assert_same_step(plain, planned, random_batch(blueprint, SIZE, 0))
     assert planned.algorithm.precision == "bfloat16"
 
 
@@ -159,22 +158,15 @@ def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatc
     config = _config("learning.precision=float32")
     blueprint = _shapes(config)
     batch = random_batch(blueprint, SIZE, 0)
-    plain, planned = (
-        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
-    )
-    core = SecondCore()
-    placed = PlacedUpdate(planned, _everything_beside(_profile(config, blueprint)), core)
-    placed.put_in_force()
-    runner: Any = planned.algorithm.runner  # type: ignore[attr-defined]
-    with monkeypatch.context() as patch:
-        patch.setattr(type(runner), "inputs", lambda *args: 1 // 0)
-        with pytest.raises(ZeroDivisionError):
-            planned.step(batch)
-    assert not runner._pending
-    assert planned.step(batch).loss == plain.step(batch).loss
-    assert torch.equal(planned.slope, plain.slope)
-    placed.take_back()
-    core.close()
+    placement = _everything_beside(_profile(config, blueprint))
+    with _plain_and_planned(config, blueprint, placement) as (plain, planned):
+        runner: Any = planned.algorithm.runner  # type: ignore[attr-defined]
+        with monkeypatch.context() as patch:
+            patch.setattr(type(runner), "inputs", lambda *args: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                planned.step(batch)
+        assert not runner._pending
+        _assert_same_step(plain, planned, batch)
 
 
 def test_a_plan_is_measured_beside_that_for_one_core() -> None:

@@ -36,7 +36,12 @@ def test_converted_weights_act(run: Runtimes) -> None:
             lambda: min(e["weights_version"] for e in inference()["workers"]) > version + 2, 60,
             "newer weights act",
         )
-        # The ledger names the weights that acted.
-        rows = runtime.world.ledger.read(0, runtime.world.ledger.newest + 1)
-        assert rows["weights_version"].max() > version
+        ledger = runtime.world.ledger
+
+        def newest() -> int:
+            rows = ledger.read(0, ledger.newest + 1)
+            return int(rows["weights_version"].max())
+
+        # What was registered just now is executed some ticks later.
+        eventually(lambda: newest() > version, 120, "the ledger names the weights that acted")
         assert role(runtime, "converter")["state"] == "running"

@@ -21,6 +21,7 @@ from rtagent.memory.double_buffer import JsonDoubleBuffer, RecordDoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import Gather
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.policy_states import ENTRIES, Beginning, PolicyStates
 from rtagent.memory.records import Layout
 from rtagent.memory.ring import EntryList
 from rtagent.memory.wakeup import Doorbell
@@ -201,7 +202,7 @@ class Rows(Case):
         self.ledger.write(
             tick, observed=number, time_ns=number, registered_ns=number, lateness_ns=number,
             reward=number, weights_version=number, episode=number, worker=number,
-            source=Source.AGENT, flags=0, log_probability=number, action=number,
+            source=Source.AGENT, flags=0, log_probability=number, position=number, action=number,
         )
 
     @staticmethod
@@ -483,7 +484,39 @@ class Bell(Case):
             assert self.bell.wait_for(lambda: self.word[0] == wanted, Still(), 0.5)
 
 
+class States(Case):
+    """What inferences of a recurrent policy began with, and what they left."""
+
+    history = ENTRIES + 3
+    size = staticmethod(lambda: PolicyStates.size(VALUES))
+
+    def __init__(self, memory: memoryview) -> None:
+        self.states = PolicyStates(memory, VALUES)
+
+    @staticmethod
+    def format(memory: memoryview) -> None:
+        PolicyStates.format(memory, VALUES)
+
+    def write(self, number: int) -> None:
+        began, left = (np.full(VALUES, each, np.float32) for each in (number, number + 1))
+        self.states.keep(0, number, Beginning(number, began), left)
+
+    def look(self, frame: int) -> bool:
+        lag, state = self.states.begin(1, 1, frame + 1, 0)
+        assert (state == (frame - lag + 2 if lag else 0)).all()
+        behind = self.states.behind(0, frame)
+        assert behind is None or (behind.lag == behind.state).all()
+        assert behind is None or behind.lag == frame
+        return lag == 1 and behind is not None
+
+    def check(self, rng: random.Random) -> None:
+        self.look(self.history - rng.choice((-1, 0, 1, ENTRIES - 1, ENTRIES)))
+
+    def announced(self) -> None:
+        assert self.look(self.states._ring(0).newest)
+
+
 CASES: tuple[type[Case], ...] = (
     Stacks, Pictures, Ranges, Batches, Floors, Rows, RowsAgain, Deposits, Sources, Records,
-    Published, Pieces, Documents, Entries, Memberships, Bell,
+    Published, Pieces, Documents, Entries, Memberships, Bell, States,
 )

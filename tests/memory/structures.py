@@ -15,6 +15,7 @@ from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TRUNCATED, Ledger, checksum
+from rtagent.memory.policy_states import ENTRIES, Beginning, PolicyStates, _Ring
 from rtagent.memory.ring import StampedRing
 from rtagent.staggering.arbiter import Deposited, Source
 from tests.conftest import make_blueprint
@@ -24,6 +25,7 @@ CAPACITY = 256
 EPISODE = 48
 PARAMETERS = 8192
 PATTERNS = 251
+STATE = 512
 BLUEPRINT = make_blueprint(frame_shape=SHAPE)
 RING_CODES = (StampedRing._begin.__code__, StampedRing._publish.__code__)
 
@@ -232,4 +234,39 @@ class Doubles(Structure):
         return 1
 
 
-STRUCTURES: tuple[type[Structure], ...] = (Frames, Rows, Deposits, Doubles)
+class States(Structure):
+    """The states of a recurrent policy: all of an inference's numbers follow from its frame."""
+
+    codes = (_Ring.write.__code__, *RING_CODES)
+    size = staticmethod(lambda: PolicyStates.size(STATE))
+
+    def __init__(self, memory: memoryview) -> None:
+        self.states = PolicyStates(memory, STATE)
+        self.ring = self.states._ring(1)
+
+    @staticmethod
+    def format(memory: memoryview) -> None:
+        PolicyStates.format(memory, STATE)
+
+    @property
+    def newest(self) -> int:
+        return self.ring.newest
+
+    @property
+    def half_written(self) -> bool:
+        return self.newest > 0 and bool((self.ring.stamps == -1).any())
+
+    def write(self, number: int) -> None:
+        began, left = (np.full(STATE, value, np.float32) for value in (number, number + 1))
+        self.states.keep(1, number, Beginning(number % 9, began), left)
+
+    def check(self, rng: random.Random) -> int:
+        frame = self.newest + rng.choice((2, 1, 0, 2 - ENTRIES, -ENTRIES))
+        lag, state = self.states.begin(0, 2, frame, 0)
+        assert (state == (frame - lag + 1 if lag else 0)).all()
+        behind = self.states.behind(1, frame)
+        assert behind is None or (behind.lag == frame % 9 and (behind.state == frame).all())
+        return (lag > 0) + (behind is not None)
+
+
+STRUCTURES: tuple[type[Structure], ...] = (Frames, Rows, Deposits, Doubles, States)

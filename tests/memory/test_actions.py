@@ -23,7 +23,7 @@ def deposit(tick: int, worker: int = 0, frame: int | None = None, action: int = 
     seen = tick - 5 if frame is None else frame
     return Deposited(
         worker, seen, tick, action, version=tick + 1, registered_at=tick / 8,
-        log_probability=-tick / 16,
+        log_probability=-tick / 16, position=tick % 3,
     )
 
 
@@ -94,6 +94,12 @@ def test_late_is_the_newest_frame(slots: ActionSlots) -> None:
     assert slots.late(48, 40) is None
     assert slots.late(52, 45) == deposit(48, worker=1, frame=46)
     assert slots.late(52, 46) is None
+
+
+def test_of_a_late_chunk_the_last_action(slots: ActionSlots) -> None:
+    for position in (0, 2, 1):
+        slots.deposit(deposit(10 + position, frame=4))
+    assert slots.late(20, 3) == deposit(12, frame=4)
 
 
 def test_a_late_slot_that_is_written_anew_after_the_first_look(slots: ActionSlots) -> None:

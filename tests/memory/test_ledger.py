@@ -37,6 +37,7 @@ def values(tick: int, **changes: Any) -> dict[str, Any]:
         "source": Source(tick % 3),
         "flags": 0,
         "log_probability": -tick / 8,
+        "position": tick % 5,
         "action": tick % 3,
     } | changes
 

@@ -13,7 +13,7 @@ from rtagent.clock import VirtualClock
 from rtagent.memory.meter import LONGEST_REST_S, SHARE, MemoryMeter
 from tests.forked import eventually
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Slow:

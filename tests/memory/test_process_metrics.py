@@ -46,9 +46,9 @@ def test_records_do_not_overlap(memory: memoryview) -> None:
 def test_last_field_lies_inside(memory: memoryview) -> None:
     metrics = ProcessMetrics(memory)
     for _ in range(SAMPLES):
-        metrics.inference[-1].registrations.append(Registration(1, 2, 3))
-    at = ProcessMetrics.size() - 24
-    assert np.frombuffer(memory, "<i8", 3, at).tolist() == [1, 2, 3]
+        metrics.inference[-1].registrations.append(Registration(1, 2, 3, 4))
+    at = ProcessMetrics.size() - 32
+    assert np.frombuffer(memory, "<i8", 4, at).tolist() == [1, 2, 3, 4]
 
 
 def test_every_field_is_stored_in_one_piece(memory: memoryview) -> None:

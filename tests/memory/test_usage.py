@@ -141,9 +141,10 @@ def test_own_memory_counts_once_and_shared_memory_not_at_all(
         return private_bytes(pids) - before
 
     pids += [forked.start(body) for _ in range(2)]
-    assert eventually(lambda: grown() > 38 * MIB)
-    # Two times 20 MiB of their own; each child also has page tables and a few copied pages.
-    assert grown() < 55 * MIB
+    assert eventually(lambda: grown() > 30 * MIB)
+    # Two times 20 MiB of their own; twice 30 inherited or 40 shared would make it 80 and more. This
+    # process, which other tests have grown, moves by some MiB meanwhile.
+    assert grown() < 65 * MIB
     for pid in pids[1:]:
         forked.kill(pid)
-    assert eventually(lambda: grown() < 5 * MIB)
+    assert eventually(lambda: grown() < 20 * MIB)

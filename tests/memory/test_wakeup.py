@@ -33,14 +33,14 @@ def words(memory: memoryview) -> np.ndarray:
 
 def test_condition_that_holds_is_not_waited_for(memory: memoryview) -> None:
     began = time.monotonic()
-    assert Doorbell(memory, OFFSET).wait_for(lambda: True, MonotonicClock(), 10.0)
-    assert time.monotonic() - began < 5.0
+    assert Doorbell(memory, OFFSET).wait_for(lambda: True, MonotonicClock(), 60.0)
+    assert time.monotonic() - began < 30.0
 
 
 def test_time_limit(memory: memoryview) -> None:
     began = time.monotonic()
     assert not Doorbell(memory, OFFSET).wait_for(lambda: False, MonotonicClock(), 0.03)
-    assert 0.03 <= time.monotonic() - began < 2.0
+    assert 0.03 <= time.monotonic() - began < 30.0
 
 
 def test_time_that_is_up_already(memory: memoryview) -> None:
@@ -63,8 +63,8 @@ def test_ring_between_check_and_sleep_is_not_lost(memory: memoryview) -> None:
         return True
 
     began = time.monotonic()
-    assert bell.wait_for(condition, MonotonicClock(), 10.0)
-    assert time.monotonic() - began < 5.0
+    assert bell.wait_for(condition, MonotonicClock(), 60.0)
+    assert time.monotonic() - began < 30.0
     assert looks == 2
 
 
@@ -95,14 +95,14 @@ def test_wakes_a_thread(memory: memoryview, words: np.ndarray) -> None:
     heard = threading.Event()
 
     def wait() -> None:
-        if bell.wait_for(lambda: bool(words[4]), MonotonicClock(), 10.0):
+        if bell.wait_for(lambda: bool(words[4]), MonotonicClock(), 60.0):
             heard.set()
 
     thread = threading.Thread(target=wait)
     thread.start()
     words[4] = 1
     bell.ring()
-    assert heard.wait(5.0)
+    assert heard.wait(30.0)
     thread.join()
 
 
@@ -111,7 +111,7 @@ def test_ping_pong_loses_no_ring(memory: memoryview, words: np.ndarray, forked: 
     """Two processes wait for each other in turn: one lost wake-up would cost its whole limit."""
     there, back = Doorbell(memory, 8), Doorbell(memory, 16)
     clock = MonotonicClock()
-    limit_s = 20.0
+    limit_s = 60.0
 
     def answer() -> None:
         for number in range(1, RINGS + 1):
@@ -135,7 +135,7 @@ def test_wakes_several_processes(memory: memoryview, words: np.ndarray, forked: 
 
     def wait(index: int) -> None:
         words[10 + index] = 1
-        assert bell.wait_for(lambda: bool(words[4]), MonotonicClock(), 30.0)
+        assert bell.wait_for(lambda: bool(words[4]), MonotonicClock(), 60.0)
 
     pids = [forked.start(lambda index=index: wait(index)) for index in range(SLEEPERS)]
     assert eventually(lambda: words[10 : 10 + SLEEPERS].all())
@@ -143,7 +143,7 @@ def test_wakes_several_processes(memory: memoryview, words: np.ndarray, forked: 
     bell.ring()
     began = time.monotonic()
     assert [forked.wait(pid) for pid in pids] == [0] * SLEEPERS
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 30.0
 
 
 @pytest.mark.process

@@ -104,7 +104,7 @@ def by_constraint_programming(problem: Problem) -> float | None:
 
 
 def assert_is_shortest(problem: Problem, length_us: float | None) -> Plan | None:
-    """The plan, which is as long as the shortest; None: there is none, and none is found."""
+    """The plan, which is as long as the shortest; None if there is none, and none is found."""
     if length_us is None:
         with pytest.raises(NoPlan):
             solve(problem)

@@ -12,6 +12,7 @@ from torch import nn
 
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
+from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.heads import (
     PLAIN,
     ActionHead,
@@ -24,7 +25,7 @@ from rtagent.policy.heads import (
     Tanh,
     expected_values,
 )
-from rtagent.policy.networks import ActingPolicy, build, describe, head_of
+from rtagent.policy.networks import build, describe, head_of
 
 ACTIONS = spaces.Discrete(6)
 IMAGES = spaces.Box(0, 255, (4, 84, 84), np.uint8)

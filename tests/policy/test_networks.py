@@ -15,7 +15,8 @@ from torch import nn
 from rtagent.config import PolicyConfig
 from rtagent.errors import UserError
 from rtagent.policy import networks
-from rtagent.policy.architectures import Mlp, NatureCnn, ResNet
+from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.architectures import Mlp, NatureCnn, ResNet, channels_last
 from rtagent.policy.heads import PLAIN, ActionHead, Head, Support
 
 ACTIONS = spaces.Discrete(6)
@@ -95,7 +96,8 @@ def test_it_acts_as_it_has_learned(name: Any, space: spaces.Box, continuous: boo
     policy = PolicyConfig(network=name)
     actions: tuple[Any, Any] = (BOX, ACTOR) if continuous else (ACTIONS, PLAIN)
     learner = networks.build(policy, space, *actions)
-    acting = networks.ActingPolicy(policy, space, *actions)
+    precision: Any = "bfloat16" if name == "resnet" else "float32"
+    acting = ActingPolicy(policy, space, *actions, precision=precision)
     acting.warm_up()
     before = {name: t.data_ptr() for name, t in acting.module.state_dict().items()}
     acting.load(networks.flattened(learner))
@@ -110,7 +112,9 @@ def test_it_acts_as_it_has_learned(name: Any, space: spaces.Box, continuous: boo
 
 def test_bounds_are_no_weights() -> None:
     """In bfloat16, 0.7 and 0.9 would be rounded."""
-    acting = networks.ActingPolicy(PolicyConfig(network="resnet"), IMAGES, BOX, ACTOR)
+    acting = ActingPolicy(
+        PolicyConfig(network="resnet"), IMAGES, BOX, ACTOR, "bfloat16"
+    )
     with torch.no_grad():
         acting.module.values[0].bias.copy_(torch.tensor([-99.0, 99.0]))
         acting.module.values[0].weight.zero_()
@@ -225,7 +229,7 @@ def test_weights_go_out_and_in(last: bool) -> None:
     source = networks.build(PolicyConfig(network="resnet"), IMAGES, ACTIONS)
     target = networks.build(PolicyConfig(network="resnet"), IMAGES, ACTIONS)
     if last:
-        networks.channels_last(source)
+        channels_last(source)
     flat = networks.flattened(source)
     networks.load_flat(target, flat)
     for mine, theirs in zip(source.parameters(), target.parameters(), strict=True):
@@ -246,18 +250,11 @@ def test_a_flat_buffer_of_another_size_is_refused() -> None:
         networks.load_flat(module, np.zeros(3, np.float32))
 
 
-def test_precision() -> None:
-    assert networks.inference_precision(PolicyConfig(), "resnet") == torch.bfloat16
-    assert networks.inference_precision(PolicyConfig(), "nature") == torch.float32
-    explicit = PolicyConfig(precision="float32")
-    assert networks.inference_precision(explicit, "resnet") == torch.float32
-
-
 @pytest.mark.parametrize("dueling", [False, True])
 def test_acting_on_distributions_gives_their_means(dueling: bool) -> None:
     torch.manual_seed(0)
     head = Head(dueling, Support(11, -2.0, 3.0))
-    acting = networks.ActingPolicy(PolicyConfig(), VECTORS, ACTIONS, head)
+    acting = ActingPolicy(PolicyConfig(), VECTORS, ACTIONS, head)
     observation = np.linspace(-1, 1, 5, dtype=np.float32)[None]
     answer = acting.values(observation)
     with torch.no_grad():
@@ -284,8 +281,8 @@ def test_autocast_sees_the_same_pixels(name: Any) -> None:
 
 @pytest.mark.parametrize("acting", [False, True])
 def test_actions_that_are_nearly_alike_are_told_apart(acting: bool) -> None:
-    policy = PolicyConfig(network="resnet", precision="bfloat16")
-    made = networks.ActingPolicy(policy, IMAGES, ACTIONS)
+    policy = PolicyConfig(network="resnet")
+    made = ActingPolicy(policy, IMAGES, ACTIONS, precision="bfloat16")
     module = made.module if acting else networks.build(policy, IMAGES, ACTIONS)
     wanted = 100.0 + 0.01 * torch.arange(6)
     with torch.no_grad():
@@ -300,16 +297,16 @@ def test_actions_that_are_nearly_alike_are_told_apart(acting: bool) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a device that is not there")
 def test_an_absent_device_is_refused() -> None:
     with pytest.raises(UserError, match="cuda:1"):
-        networks.ActingPolicy(PolicyConfig(device="cuda:1"), VECTORS, ACTIONS)
+        ActingPolicy(PolicyConfig(device="cuda:1"), VECTORS, ACTIONS)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["resnet", "nature"])
 def test_acting_on_a_gpu_answers_like_the_processor(name: Any) -> None:
     assert torch.cuda.is_available()
-    here = networks.ActingPolicy(PolicyConfig(network=name, precision="float32"), IMAGES, ACTIONS)
-    there = networks.ActingPolicy(
-        PolicyConfig(network=name, precision="float32", device="cuda"), IMAGES, ACTIONS
+    here = ActingPolicy(PolicyConfig(network=name), IMAGES, ACTIONS)
+    there = ActingPolicy(
+        PolicyConfig(network=name, device="cuda"), IMAGES, ACTIONS
     )
     there.load(networks.flattened(here.module))
     there.warm_up()

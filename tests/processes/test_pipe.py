@@ -13,7 +13,7 @@ import pytest
 from rtagent.processes.pipe import MOST_AT_ONCE, MOST_BYTES, Pipe, open_pipe
 from tests.forked import Forked, forked_children
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

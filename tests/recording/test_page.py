@@ -21,6 +21,7 @@ from rtagent.recording.session import Session
 from rtagent.storage.demonstration_file import load_demonstration
 from tests.recording.conftest import PLAYING
 from tests.service.conftest import eventually
+from tests.service.dashboard.conftest import PATIENCE_MS
 
 PORT, TOKEN = 8123, "t" * 43
 BASE = f"http://127.0.0.1:{PORT}"
@@ -180,7 +181,7 @@ class Running:
         return address(self.port, TOKEN)
 
     def join(self) -> None:
-        self._thread.join(10.0)
+        self._thread.join(30.0)
         assert not self._thread.is_alive(), "the game did not end"
 
 
@@ -195,7 +196,7 @@ def running(recorder: Recorder) -> Iterator[Running]:
 def until(socket: ClientConnection, **wanted: Any) -> dict[str, Any]:
     """Receive until what is shown has these values."""
     while True:
-        message = socket.recv(timeout=10.0)
+        message = socket.recv(timeout=30.0)
         if isinstance(message, str):
             shown: dict[str, Any] = json.loads(message)
             if all(shown[name] == value for name, value in wanted.items()):
@@ -220,6 +221,7 @@ def test_a_game_on_the_wall_clock(running: Running, tmp_path: Path) -> None:
 def test_a_game_in_a_browser(blank: Any, running: Running, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
+    expect.set_options(timeout=PATIENCE_MS)
     blank.goto(running.url)
     expect(blank.locator("#state")).to_have_text("playing")
     variable = blank.locator("#values dd").first

@@ -35,7 +35,7 @@ SETTINGS = (
 )
 PAUSE_S = 3.5
 REFUSED_S = 1.0
-PATIENCE_S = 45.0
+PATIENCE_S = 120.0
 """Nothing here is a matter of speed, and other tests may keep the machine busy."""
 
 

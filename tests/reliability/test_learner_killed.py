@@ -157,7 +157,7 @@ class Victims:
             if pid not in candidates:
                 continue
             hit(pid, signal.SIGSTOP)
-            eventually(lambda who=pid: is_stopped(who), 5, "it is stopped")
+            eventually(lambda who=pid: is_stopped(who), 30, "it is stopped")
             if inside() == pid:
                 return pid
             hit(pid, signal.SIGCONT)
@@ -169,7 +169,7 @@ class Victims:
         self._dead.add(pid)
         state = self.runtime.world.learner
         died_ns, before = hit(pid), state.progress.updates
-        eventually(lambda: state.progress.updates > before, 20, "the turn is handed on")
+        eventually(lambda: state.progress.updates > before, 120, "the turn is handed on")
         took_s = (time.monotonic_ns() - died_ns) / NANO
         assert self.in_its_turn() != pid
         return took_s
@@ -193,7 +193,7 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
             else:
                 # What a victim has left in the buffers must be overwritten, or would look new.
                 published = world.weights.number + BUFFERS
-                eventually(lambda n=published: world.weights.number > n, 30, "they publish")
+                eventually(lambda n=published: world.weights.number > n, 120, "they publish")
                 pid = victims.stop_inside(
                     (victims.in_its_turn, victims.in_a_publication)[kill % 3]
                 )
@@ -203,7 +203,7 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
         learners = world.metrics.learners[:LEARNERS]
         before = {each: each.applied for each in learners}
         eventually(
-            lambda: all(each.applied > before[each] + 3 for each in learners), 30,
+            lambda: all(each.applied > before[each] + 3 for each in learners), 120,
             "all of them apply",
         )
         eventually(lambda: min(readers.reads) > 100, 30, "the readers have read")

@@ -28,10 +28,10 @@ SETTINGS = (
 
 def actors(supervisor: int) -> list[str]:
     """The names of the living inference processes, as the kernel knows them."""
-    names = [
-        Path(f"/proc/{pid}/comm").read_text().strip()
-        for pid in descendants(supervisor) if not gone(pid)
-    ]
+    names = []
+    for pid in descendants(supervisor):
+        with suppress(OSError):
+            names += [] if gone(pid) else [Path(f"/proc/{pid}/comm").read_text().strip()]
     return sorted(name for name in names if name.startswith("rt-inference"))
 
 
@@ -66,14 +66,19 @@ def test_there_and_back(rounds: int) -> None:
                 family = len(descendants(supervisor))
                 open_before = descriptors(supervisor), descriptors(fork_server)
                 held_before, resident = held(supervisor), resident_bytes(supervisor)
+        # A file that is being written to at this moment is none that was left open.
+        eventually(
+            lambda: descriptors(supervisor) <= open_before[0]
+            and descriptors(fork_server) <= open_before[1],
+            30, "no descriptor is left over",
+        )
         assert len(descendants(supervisor)) == family
-        assert (descriptors(supervisor), descriptors(fork_server)) == open_before
         assert held(supervisor) == held_before
         growth = resident_bytes(supervisor) - resident
         print(f"{rounds} rounds: the supervisor grew by {growth >> 10} KiB")
         assert growth <= MOST_GROWTH
         start = daemon.stats()["clock"]["ticks"]
-        eventually(lambda: daemon.stats()["clock"]["ticks"] > start + 10, 10, "it goes on")
+        eventually(lambda: daemon.stats()["clock"]["ticks"] > start + 10, 30, "it goes on")
 
 
 def is_fork_server(pid: int) -> bool:

@@ -42,7 +42,7 @@ def test_killed_at_random(machine: Machine) -> None:
     settings = [word for each in SETTINGS for word in ("--set", each)]
     with RunningDaemon(*settings) as daemon:
         ledger = Ledger(daemon.process.pid, CAPACITY)
-        eventually(lambda: updates(daemon) > 20, 60, "it learns")
+        eventually(lambda: updates(daemon) > 20, 120, "it learns")
         away_ns = []
         for kill in range(KILLS):
             time.sleep(chance.uniform(0.2, 0.8))

@@ -54,4 +54,4 @@ def await_checkpoint(state_dir: Path, after: int = 0) -> Checkpoint:
 def await_ticks(daemon: RunningDaemon, more: int) -> None:
     """Wait until the world has gone on by so many ticks."""
     before = daemon.stats()["clock"]["ticks"]
-    eventually(lambda: daemon.stats()["clock"]["ticks"] >= before + more, 30, "the world goes on")
+    eventually(lambda: daemon.stats()["clock"]["ticks"] >= before + more, 60, "the world goes on")

@@ -25,7 +25,7 @@ class Shelf:
 
     def late(self, tick: int, newer_than_frame: int) -> Deposited | None:
         late = [d for d in self.deposits if d.tick < tick and d.frame > newer_than_frame]
-        return max(late, key=lambda d: d.frame, default=None)
+        return max(late, key=lambda d: (d.frame, d.tick), default=None)
 
 
 def executed(arbiter: Arbiter, tick: int, *deposits: tuple[int, int]) -> tuple[Source, int]:
@@ -134,3 +134,28 @@ def test_promises(shelf: list[tuple[int, int]], fill: int) -> None:
         # A restarted environment goes on alike.
         arbiter = Arbiter(fill, arbiter.last_frame)
         assert arbiter.last_frame == highest
+
+
+def chunk(frame: int, first: int, actions: int) -> list[tuple[int, int]]:
+    """What one inference deposits."""
+    return [(frame, first + position) for position in range(actions)]
+
+
+def test_a_chunk_covers_ticks_for_which_nothing_newer_is_promised() -> None:
+    arbiter, promised = Arbiter(fill=0), [*chunk(3, 10, 5), *chunk(5, 12, 2), *chunk(4, 11, 2)]
+    frames = [executed(arbiter, tick, *promised)[1] for tick in range(10, 16)]
+    # At 14 nothing newer than the first is left, and at 15 nothing at all.
+    assert frames == [3, 4, 5, 5, 3, -1]
+
+
+def test_what_a_chunk_had_for_ticks_that_are_over_is_not_executed_late() -> None:
+    """It came in time for its third tick, and whatever is left of it is executed at its tick."""
+    arbiter, promised = Arbiter(), chunk(5, 8, 4)
+    actions = [arbiter.choose(tick, Shelf(*promised)).payload for tick in (10, 11, 12)]
+    assert [each.action if each else None for each in actions] == ["5->10", "5->11", None]
+
+
+def test_of_a_chunk_that_comes_too_late_the_last_action_is_executed_once() -> None:
+    arbiter, promised = Arbiter(), chunk(5, 3, 4)
+    actions = [arbiter.choose(tick, Shelf(*promised)).payload for tick in (10, 11)]
+    assert [each.action if each else None for each in actions] == ["5->6", None]

@@ -91,6 +91,13 @@ def test_no_process_more_where_the_longest_fits_into_the_same_ticks() -> None:
     assert processes_needed(0.0820, 0.0840, tick) == 6
 
 
+def test_the_slack_must_be_above_the_variation_not_only_above_that_of_99_in_100() -> None:
+    tick = 1.0 / 59.7275
+    assert processes_needed(0.1430, 0.1450, tick) == 9
+    assert processes_needed(0.1450, 0.1500, tick) == 10, "9 ticks are 150.7 ms, 99.9 % need 151.7"
+    assert processes_needed(0.1450, 0.1450, tick) == 9
+
+
 @pytest.mark.parametrize("bad", [(0.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 1.0, 0.0)])
 def test_processes_needed_refuses_nonsense(bad: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="needs"):

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from rtagent.staggering.arbiter import Source
+from rtagent.staggering.figures import processes_needed
 from rtagent.staggering.inference_times import DISTRIBUTIONS, InferenceTimes, Slowdown
 from rtagent.staggering.register import ALGORITHMS, LIVE
 from rtagent.staggering.simulator import (
     Disturb,
     Kill,
+    Outlier,
     SetProcesses,
     SimulationConfig,
     SimulationResult,
@@ -44,7 +46,8 @@ def test_figures_are_json_with_the_promised_keys() -> None:
     found = json.loads(json.dumps(run().figures()))
     assert list(found) == [
         "inaction_fraction", "strict_inaction_fraction", "interaction_mean", "gap_cv",
-        "delay_mean", "delay_p99", "overwritten_fraction", "converged_s",
+        "delay_mean", "delay_p99", "overwritten_fraction", "from_chunk_fraction",
+        "converged_s",
     ]
 
 
@@ -68,6 +71,29 @@ def test_strictly_one_action_per_tick_without_fill() -> None:
     options = {"processes": 8, "distribution": "outliers", "spread": 0.02}
     assert any(r.source == Source.REUSED for r in run(**options).ticks)
     assert not any(r.source == Source.REUSED for r in run(fill=0, **options).ticks)
+
+
+CHUNKS = {"processes": 2, "inference_ticks": 8.0, "distribution": "outliers", "spread": 0.01}
+
+
+def test_chunks_cover_what_two_processes_are_too_few_for() -> None:
+    alone, chunks = (run(chunk=chunk, seconds=60.0, **CHUNKS) for chunk in (1, 10))
+    assert alone.figures()["inaction_fraction"] == pytest.approx(0.5, abs=0.05)
+    assert alone.figures()["from_chunk_fraction"] == 0.0
+    found = chunks.figures()
+    assert found["inaction_fraction"] <= 0.001
+    assert found["from_chunk_fraction"] == pytest.approx(0.79, abs=0.05)
+    assert found["overwritten_fraction"] <= 0.02
+    # An action is as old as a single one, and older by its position.
+    assert found["delay_p99"] <= alone.figures()["delay_p99"] + 9
+
+
+def test_chunks_are_an_insurance_against_a_death() -> None:
+    options = CHUNKS | {"distribution": "constant", "events": (Kill(10.0, 1),)}
+    assert run(chunk=10, **options).lost(1.0, 10.0) == (0, 0)
+    after = run(chunk=10, **options).figures(11.0, 20.0)
+    assert after["inaction_fraction"] <= 0.15
+    assert run(**options).figures(11.0, 20.0)["inaction_fraction"] >= 0.6
 
 
 def test_killing_every_process_stops_all_action() -> None:
@@ -116,6 +142,36 @@ def test_drift_step_and_slowdown_follow_the_clock() -> None:
     assert mean("step", 50.0) == pytest.approx(1.5, rel=0.01)
     assert mean("constant", 94.0) == 3.0
     assert mean("constant", 95.0) == 1.0
+
+
+@pytest.mark.parametrize("at", [0.5, 4.0])
+def test_one_hold_up_does_not_decide_the_delay_of_the_next_minute(at: float) -> None:
+    """As a live run has it, at its start and later, and a run in virtual time has not."""
+    found = run(
+        seconds=30.0, processes=2, inference_ticks=1.1, distribution="gauss", spread=0.1,
+        rate_hz=25.0, events=(Outlier(at, 3.0),),
+    )
+    delays = [each.delay for each in found.ticks if each.at > at + 3.0]
+    assert set(delays) == {2}
+
+
+@pytest.mark.parametrize("ticks", [2.8, 8.65, 8.9])
+@pytest.mark.parametrize(("distribution", "spread"), [("gauss", 0.015), ("lognormal", 0.04)])
+def test_processes_needed_leave_room_for_jitter(
+    ticks: float, distribution: str, spread: float
+) -> None:
+    """With waits that end a millisecond late on average, and ticks that come late.
+
+    A delay is accepted with which one action in 500 is late.
+    """
+    times = InferenceTimes(ticks, distribution, spread, 30.0, (), np.random.default_rng(1))
+    longest = float(np.percentile([times.draw(0.0) for _ in range(4000)], 99))
+    figures = run(
+        processes=processes_needed(ticks, longest, 1.0), inference_ticks=ticks,
+        distribution=distribution, spread=spread, seconds=30.0, sleep_overshoot_s=1e-3,
+    ).figures()
+    assert (figures["inaction_fraction"] or 0.0) <= 0.004
+    assert (figures["strict_inaction_fraction"] or 0.0) <= 0.006
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,21 @@ def go_live(rings: Rings) -> None:
         rings.frames.publish(tick, np.zeros((6, 5), np.uint8), first)
 
 
+@pytest.mark.parametrize("delay", [1, 3, 5])
+def test_what_was_pending_is_what_was_executed_before_the_action(
+    tmp_path: Path, delay: int
+) -> None:
+    shown = demonstration((9, 14))
+    rings = Rings(make_blueprint(pending_actions=3))
+    fill(saved(tmp_path, shown), rings, delay)
+    rows = rings.ledger.read(0, 23)
+    for tick, observed, pending in zip(
+        rows["tick"].tolist(), rows["observed"].tolist(), rows["pending"].tolist(), strict=True
+    ):
+        between = shown.actions[observed + 1 : tick].tolist() if observed >= 0 else []
+        assert pending == (between + [-1] * 3)[:3]
+
+
 @pytest.mark.parametrize("delay", [1, 5])
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_transitions_are_those_of_a_slow_transcription(
@@ -336,7 +351,7 @@ def test_what_is_learned_from_them_alone_is_right_at_their_delay(
 # ---- in a daemon
 
 SLOW_POLE = (
-    "env.id=CartPole-v1", "env.rate_hz=20", "learning.processes=1", "learning.n_step=1",
+    "env.id=CartPole-v1", "env.rate_hz=5", "learning.processes=1", "learning.n_step=1",
     "learning.learning_starts=1000", "inference.processes=1", "run.checkpoint_replay=true",
 )
 
@@ -405,6 +420,6 @@ def test_a_damaged_demonstration_ends_the_start(run: Runtimes, tmp_path: Path) -
     refused = pytest.raises(UserError, match=r"learning\.demonstrations: .*wrong checksum")
     settings = (*SLOW_POLE, f"learning.demonstrations={path}")
     with run(*settings, wait=False) as runtime, refused as refusal:
-        runtime.wait_ready(60)
+        runtime.wait_ready(180)
     assert str(path) in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 1

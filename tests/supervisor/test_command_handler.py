@@ -18,6 +18,7 @@ from rtagent.memory.double_buffer import TooLong
 from rtagent.r3.memory_usage import NotMeasured
 from rtagent.supervisor.command_handler import CommandHandler, Desired
 from rtagent.supervisor.commands import Inbox, PendingChanges
+from tests.conftest import make_blueprint
 
 
 class Stage:
@@ -32,7 +33,8 @@ class Stage:
         self.inbox, self.pending = Inbox(), PendingChanges()
         self.handler = CommandHandler(
             self.desired, self.inbox, self.pending, self._stub(),
-            self._stub(reserve_learners=self._does("reserve")), self._stub(),
+            self._stub(reserve_learners=self._does("reserve")),
+            self._stub(blueprint=make_blueprint()),
             self._stub(reset_failed=self._does("reset_failed")),
             self._stub(set_budget=self._does("budget")), 100,
             self._stub(event=self._does("event")), VirtualClock(),

@@ -149,8 +149,8 @@ def test_a_decision_before_the_world_s_clock_starts_lies_at_its_newest_tick(run:
 
 def test_nothing_is_known_of_what_is_not_a_number() -> None:
     figures = {"a": {"b": 1, "c": None, "d": {"e": 0.5}}, "f": "text", "g": True,
-               "h": float("nan"), "i": [1]}
-    assert dict(scalars(figures)) == {"a/b": 1.0, "a/d/e": 0.5}
+               "h": float("nan"), "i": [1, {"j": 2}], "k": [{"id": "robot-1", "share": 3}]}
+    assert dict(scalars(figures)) == {"a/b": 1.0, "a/d/e": 0.5, "k/robot-1/share": 3.0}
 
 
 def test_a_successor_goes_on_after_a_line_that_was_cut_off(run: Run) -> None:
@@ -221,7 +221,7 @@ def test_what_cannot_be_written_is_reported_once_and_made_up_for(run: Run) -> No
 
 
 def test_the_files_for_tensorboard_are_bounded(run: Run) -> None:
-    run.recorder._most_bytes = 4000
+    run.recorder.sinks[0].most_bytes = 4000  # type: ignore[attr-defined]
     for number in range(1, 201):
         run.world.metrics.learners[0].updates = number
         run.world.metrics.learners[0].applied = 1
@@ -263,11 +263,14 @@ class Context:
 def test_the_loop_beats_often_and_records_seldom(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[float] = []
     clock = run.clock
-    stub = SimpleNamespace(record=lambda: recorded.append(clock.now()), rows=3)
+    stub = SimpleNamespace(
+        record=lambda: recorded.append(clock.now()), rows=3,
+        close=lambda: context.calls.append("close"),
+    )
     monkeypatch.setattr(recorders, "Recorder", lambda *_, **__: stub)
     context = Context(run, beats=50)
     recorders.run(context)  # type: ignore[arg-type]
-    assert context.calls == ["give way", "ready"]
+    assert context.calls == ["give way", "ready", "close"]
     assert np.diff(recorded)[:-1] == pytest.approx(PERIOD_S)
     assert len(recorded) == 4
     assert recorded[-1] == clock.now(), "what is new at the end is written too"

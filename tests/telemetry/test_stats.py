@@ -36,7 +36,8 @@ CONTRACT = {
              "lateness_us.p999 lateness_us.max",
     "actions": "agent reused default inaction_fraction strict_inaction_fraction "
                "inaction_fraction_60s overwritten interaction_ms.mean interaction_ms.cv "
-               "disagreement delay_ticks.mean delay_ticks.p50 delay_ticks.p99 delay_ticks.max",
+               "disagreement delay_ticks.mean delay_ticks.p50 delay_ticks.p99 delay_ticks.max "
+               "from_chunk",
     "inference": "processes ready algorithm estimate_ms recommended_processes workers",
     "learning": "processes updates updates_per_s samples_consumed batch_size loss epsilon "
                 "staleness.mean staleness.max weights_version workers",
@@ -48,7 +49,9 @@ CONTRACT = {
     "episodes": "count last_return mean_return_100 mean_length_100",
 }
 """What programs rely on, by section."""
-WORKER = {"id", "pid", "state", "inferences", "latency_ms", "weights_version", "restarts"}
+WORKER = {
+    "id", "pid", "state", "inferences", "latency_ms", "takeover_us", "weights_version", "restarts"
+}
 
 
 class Run:
@@ -86,6 +89,7 @@ class Run:
         record, name = self.metrics.environment, source.name.lower()
         setattr(record, name, getattr(record, name) + 1)
         record.ticks += 1
+        record.decisions += source == AGENT
         time_ns = START_NS + tick * PERIOD_NS + slipped_ns + late_ns
         self.ledger.write(
             tick, observed=observed, time_ns=time_ns, registered_ns=0, lateness_ns=late_ns,
@@ -249,6 +253,27 @@ def test_overwritten(run: Run) -> None:
     run.deposit(11, 0.2)
     run.deposit(12, 0.2)
     assert run.figures().actions["overwritten"] == 3
+
+
+def test_a_chunk_is_overwritten_if_none_of_its_actions_is_used(run: Run) -> None:
+    run.begin()
+    record = run.metrics.inference[1]
+    for tick in range(10):
+        run.tick(tick, DEFAULT, -1)
+    for number, tick in enumerate((0, 3, 8, 9, 10)):
+        record.deposits += 1
+        at_ns = START_NS + number
+        record.registrations.append(Registration(at_ns, NANO // 100, tick, 4))
+    # The one from tick 3 on has acted, and that from tick 8 on; those from 9 and 10 on may yet.
+    run.metrics.environment.decisions = 2
+    run.ledger.write(
+        10, observed=7, time_ns=START_NS + 10 * PERIOD_NS, registered_ns=START_NS + 2,
+        lateness_ns=0, reward=0.0, weights_version=0, episode=0, worker=1, source=AGENT, flags=0,
+        action=0, position=2,
+    )
+    assert run.figures().actions["overwritten"] == 1
+    # Of eleven ticks, the last.
+    assert run.figures().actions["from_chunk"] == pytest.approx(1 / 11)
 
 
 @pytest.mark.parametrize("algorithm", ["adaptive", "maximum-time", "unstaggered"])

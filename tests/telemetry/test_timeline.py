@@ -53,6 +53,7 @@ def test_ticks_say_what_was_executed_and_when(run: Run) -> None:
         "source": ["default", "agent", "reused", "default"],
         "worker": [None, 0, 0, None],
         "delay": [None, 1, 2, None],
+        "position": [None, 0, 0, None],
         "action": ["NOOP", "RIGHT", "LEFT", "NOOP"],
     }
     assert found["tick_ms"] == PERIOD_MS

@@ -117,13 +117,7 @@ class CameraConfig:
 
 
 class Camera:
-    """Renders pictures.
-
-    Args:
-        config: what was asked for.
-        scenery: the ground.
-        seed: of sky and noise.
-    """
+    """Renders pictures."""
 
     def __init__(self, config: CameraConfig, scenery: Scenery, seed: int = 0) -> None:
         self.config = config

@@ -51,6 +51,8 @@ class Duel(BundledGame):
     """
 
     noop_action = 6
+    picture_lag = _PICTURE_FRAMES
+    _of_episode = ("_ticks", "_score", "_decided", "_began")
 
     def __init__(
         self, render_mode: str | None = None, encounter: int = 1,

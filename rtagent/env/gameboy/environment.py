@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -41,6 +42,8 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": GAME_BOY_HZ}  # noqa: RUF012
     rate_hz = GAME_BOY_HZ
     _machine: Machine
+    _of_episode: ClassVar[tuple[str, ...]] = ("_ticks",)
+    """What a step changes beside the machine."""
 
     def __init__(
         self, buttons: Sequence[tuple[str, ...]], meanings: Sequence[str], max_ticks: int,
@@ -80,6 +83,17 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
         """The picture in full: uint8 RGB (144, 160, 3); none without `render_mode`."""
         return self._machine.screen() if self.render_mode else None
 
+    def clone_state(self) -> Any:
+        """Everything that a step changes, for `restore_state`."""
+        kept = {name: getattr(self, name) for name in self._of_episode}
+        return self._machine.snapshot(), copy.deepcopy(kept)
+
+    def restore_state(self, state: Any) -> None:
+        """Go back to what `clone_state` gave; it may be used again."""
+        snapshot, kept = state
+        self._machine.restore(snapshot)
+        vars(self).update(copy.deepcopy(kept))
+
     def close(self) -> None:
         """Switch the machine off; may be called twice."""
         self._machine.close()
@@ -110,6 +124,11 @@ class BundledGame(GameBoyEnv):
         self._at = rom.addresses
         self._machine = GameBoy(rom.read())
         self._run_until("magic", MAGIC)
+
+    def perturb(self, rng: np.random.Generator) -> None:
+        """Give the cartridge's generator of random numbers another state."""
+        # Zero is the one that it never leaves.
+        self._machine.ram.set_u16le(self._at["chance"], int(rng.integers(1, 1 << 16)))
 
     def _run_until(self, name: str, value: int, buttons: tuple[str, ...] = ()) -> None:
         """Run until a variable has a value."""

@@ -33,6 +33,7 @@ class Ram:
 
     def __init__(self, memory: Any) -> None:
         self._extract = memory.extract
+        self._assign = memory.assign
 
     def u8(self, address: int) -> int:
         """The byte at `address`."""
@@ -42,9 +43,13 @@ class Ram:
         """The two bytes at `address`, low byte first."""
         return cast("int", self._extract(address, "<u2"))
 
+    def set_u16le(self, address: int, value: int) -> None:
+        """Write two bytes, low byte first."""
+        self._assign(address, "<u2", value)
+
     def detach(self) -> None:
-        """Refuse further reads: the memory goes away with the emulator."""
-        self._extract = _Off().extract
+        """Refuse further access: the memory goes away with the emulator."""
+        self._extract = self._assign = _Off().access
 
 
 class GameBoy(Machine):

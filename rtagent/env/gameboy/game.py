@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rtagent.env.gameboy.emulators import switch_on
 from rtagent.env.gameboy.environment import Frame, GameBoyEnv, Info, at_least_0
 from rtagent.env.gameboy.key_script import SUFFIX, Keys, load_keys
-from rtagent.env.gameboy.machine import BUTTON_NAMES, Snapshot, switch_on
+from rtagent.env.gameboy.machine import BUTTON_NAMES, Snapshot
 from rtagent.env.gameboy.rewards import Judge, Rules, Values, load_rules, over_at
 from rtagent.env.gameboy.rom_file import read_rom
 from rtagent.env.gameboy.state_trial import check_states
@@ -68,6 +69,8 @@ class Game(GameBoyEnv):
         UserError: an argument is illegal, or a file is missing or not what it should be.
         RuntimeError: this process runs a gambatte core already.
     """
+
+    _of_episode = ("_ticks", "_judge")
 
     def __init__(
         self, rom: str | Path = "", rewards: str | Path = "", start: str | Path = "",

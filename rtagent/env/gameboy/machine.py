@@ -10,9 +10,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rtagent.env.gameboy.rom_file import padded
-from rtagent.errors import UserError
-
 HEIGHT, WIDTH = 144, 160
 BUTTON_NAMES = ("B", "SELECT", "START", "UP", "DOWN", "LEFT", "RIGHT", "A")
 
@@ -87,26 +84,3 @@ def check_buttons(names: Iterable[str]) -> None:
     for name in names:
         if name not in BUTTON_NAMES:
             raise ValueError(f"unknown button {name!r}; a Game Boy has {', '.join(BUTTON_NAMES)}")
-
-
-def switch_on(backend: str, image: bytes) -> Machine:
-    """Switch a machine on.
-
-    Args:
-        backend: `gambatte`, or `pyboy`, which is slower, and of which a process can hold several.
-        image: the cartridge.
-
-    Raises:
-        UserError: there is no such backend, or it is not installed.
-        RuntimeError: gambatte, and this process runs one already.
-    """
-    if backend == "gambatte":
-        from rtagent.env.gameboy.gambatte_machine import GameBoy
-
-        return GameBoy(padded(image))
-    if backend != "pyboy":
-        raise UserError(f"env.kwargs.backend = {backend!r}: expected gambatte or pyboy")
-    # Optional, and SDL's bindings come with it.
-    from rtagent.env.gameboy.pyboy_machine import PyBoyMachine
-
-    return PyBoyMachine(padded(image))

@@ -39,8 +39,8 @@ class Look:
 
     Attributes:
         memory: (HIGHEST - LOWEST + 1,) the bytes; -1 where the emulator shows none.
-        value: what the number is; None: not known.
-        relation: to the state before, of `RELATIONS`; None: not known.
+        value: what the number is. If None, not known.
+        relation: to the state before, of `RELATIONS`. If None, not known.
     """
 
     memory: NDArray[np.int16]

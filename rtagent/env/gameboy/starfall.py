@@ -48,6 +48,8 @@ class Starfall(BundledGame):
     """
 
     noop_action = 0
+    picture_lag = _PICTURE_LAG
+    _of_episode = ("_ticks", "_score", "_lives")
     reward_range = (-1.0, 1.0)
 
     def __init__(

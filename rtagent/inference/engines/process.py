@@ -25,7 +25,8 @@ from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import ConverterRecord
 from rtagent.memory.weights import WeightsInfo
-from rtagent.policy.networks import ActingPolicy, head_of, support_of
+from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.networks import head_of, support_of
 from rtagent.processes.scheduling import prefer_acting, step_back
 from rtagent.processes.worker import WorkerContext
 
@@ -157,9 +158,7 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
     step_back()
     head = head_of(config.learning, blueprint.action_space)
     spaces = blueprint.observation_space, blueprint.action_space
-    exact = ActingPolicy(
-        config.policy.model_copy(update={"precision": "float32"}), *spaces, head
-    )
+    exact = ActingPolicy(config.policy, *spaces, head)
     models = context.world.engine_models
     assert models is not None
     engines = {name: make(name) for name in wanted_engines(config.policy)}
@@ -180,7 +179,7 @@ def run(context: WorkerContext[ConverterRecord]) -> None:
             config.policy.engine_agreement, None, tell, proceed,
         )
         if config.policy.engine == "auto":
-            acting = ActingPolicy(config.policy, *spaces, head)
+            acting = ActingPolicy(config.policy, *spaces, head, blueprint.precision)
             choice.must_beat = choice.timed(acting.values, [zeros])
     except Leaving:
         return

@@ -47,8 +47,8 @@ class ActorCriticLearning(Algorithm):
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
         self.network.zero_grad(set_to_none=True)
         # All passes with gradient come first, see `ValueLearning.compute_gradient`.
-        with computing(self.precision):
-            features = self.network.critics.features(batch.observations)
+        with computing(self.precision, self.device):
+            features = self.network.critics.features(*batch.inputs)
             values = self.network.critics.values(features, batch.actions)
             if acting:
                 self._improve_actor(batch, features.detach())
@@ -65,7 +65,7 @@ class ActorCriticLearning(Algorithm):
     def _improve_actor(self, batch: Batch, features: Tensor) -> None:
         """Put the deterministic policy gradient into the actor, and nothing into the critic."""
         actor = self.network.actor
-        values = self.network.critics.values(features, actor(batch.observations), 1)[0]
+        values = self.network.critics.values(features, actor(*batch.inputs), 1)[0]
         put_gradient(self.loss_scale * actor_loss(values, batch.weights), actor)
 
     def _normal(self, like: Tensor, deviation: float = 1.0) -> Tensor:

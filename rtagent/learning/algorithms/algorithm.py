@@ -15,18 +15,19 @@ from torch import Tensor, nn
 
 from rtagent.config import LearningConfig, Precision
 from rtagent.learning.replay.batch import Batch
-from rtagent.policy.networks import channels_last
+from rtagent.policy.architectures import channels_last
 
 
 class Algorithm(ABC):
     """Gradients of one algorithm.
 
     Args:
-        network: float32.
+        network: float32, on the device where it computes.
         learning: of the run.
 
     Attributes:
         network: what learns; gradients are left in its parameters.
+        device: of the networks, and of the batches.
         target: its delayed copy.
         parts: of the network, in the order of its flat state, that are clipped and stepped each
             for itself; the first is the one that acts.
@@ -42,6 +43,7 @@ class Algorithm(ABC):
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
         self.network = channels_last(network)
         self.parts = [self.network]
+        self.device = next(network.parameters()).device
         self.target = copy.deepcopy(network).requires_grad_(False)
         self.target_tau = learning.target_tau
         wanted = learning.precision

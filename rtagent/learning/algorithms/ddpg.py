@@ -17,8 +17,9 @@ class DDPG(ActorCriticLearning):
     """Gradients of DDPG, see `ActorCriticLearning`; the network has one critic."""
 
     def _targets(self, batch: Batch) -> Tensor:
-        actions = self.target.actor(batch.next_observations).float()
-        next_values = self.target.values(batch.next_observations, actions)[0]
+        actions = self.target.actor(*batch.next_inputs).float()
+        observations, *pending = batch.next_inputs
+        next_values = self.target.values(observations, actions, *pending)[0]
         return ddpg_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
 
 

@@ -25,18 +25,14 @@ from rtagent.learning.replay.look_up import Ints
 from rtagent.learning.replay.rollouts import Stretch
 from rtagent.policy.actor_critic import ActorValue
 from rtagent.policy.heads import of_actions
+from rtagent.policy.inputs import Inputs
 
 PASS = 256
 """States that are valued at once."""
 
 
 class PolicyGradient(Algorithm):
-    """Gradients of a policy and of the value that it is compared with.
-
-    Args:
-        network: float32.
-        learning: of the run.
-    """
+    """Gradients of a policy and of the value that it is compared with."""
 
     network: ActorValue
 
@@ -56,10 +52,11 @@ class PolicyGradient(Algorithm):
     def prepare(self, stretch: Stretch) -> Batch:
         """The stretch with advantages, targets and probabilities of the policy that learns now."""
         batch = stretch.batch
-        with torch.no_grad(), computing(self.precision):
-            logits = self._in_passes(self.network.actor, batch.observations)
-            values = self._in_passes(self.network.value, batch.observations)[:, 0]
-            next_values = self._in_passes(self.network.value, batch.next_observations)[:, 0]
+        with torch.no_grad(), computing(self.precision, self.device):
+            # What is left are steps in their order, of a few numbers each: for the processor.
+            logits = self._in_passes(self.network.actor, batch.inputs).cpu()
+            values = self._in_passes(self.network.value, batch.inputs)[:, 0].cpu()
+            next_values = self._in_passes(self.network.value, batch.next_inputs)[:, 0].cpu()
         mine = of_actions(logits.log_softmax(dim=1), batch.actions)
         discounts = batch.discounts.where(~batch.terminals, torch.zeros_like(batch.discounts))
         targets, advantages = vtrace(
@@ -70,9 +67,9 @@ class PolicyGradient(Algorithm):
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
         learning = self._learning
-        with computing(self.precision):
-            logits = self.network.actor(batch.observations).float()
-            values = self.network.value(batch.observations).float()[:, 0]
+        with computing(self.precision, self.device):
+            logits = self.network.actor(*batch.inputs).float()
+            values = self.network.value(*batch.inputs).float()[:, 0]
         logarithms = logits.log_softmax(dim=1)
         entropy = -(logarithms.exp() * logarithms).sum(dim=1).mean()
         policy = self._policy_loss(of_actions(logarithms, batch.actions), batch)
@@ -83,7 +80,8 @@ class PolicyGradient(Algorithm):
         (self.loss_scale * loss).backward()
         return float(loss.detach()), errors.detach().abs()
 
-    @staticmethod
-    def _in_passes(module: torch.nn.Module, observations: Tensor) -> Tensor:
-        parts = [module(part).float() for part in torch.split(observations, PASS)]
-        return torch.cat(parts)
+    def _in_passes(self, module: torch.nn.Module, inputs: Inputs) -> Tensor:
+        parts = zip(*(torch.split(each, PASS) for each in inputs), strict=True)
+        return torch.cat([
+            module(*(each.to(self.device) for each in part)).float() for part in parts
+        ])

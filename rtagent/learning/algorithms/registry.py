@@ -10,10 +10,12 @@ from rtagent.learning.algorithms.a2c import A2C
 from rtagent.learning.algorithms.algorithm import Algorithm
 from rtagent.learning.algorithms.ddpg import DDPG
 from rtagent.learning.algorithms.ppo import PPO
+from rtagent.learning.algorithms.recurrent import RecurrentValueLearning
 from rtagent.learning.algorithms.sac import SAC
 from rtagent.learning.algorithms.td3 import TD3
 from rtagent.learning.algorithms.value_learning import ValueLearning
 from rtagent.policy.actor_critic import ActorCritic, ActorValue
+from rtagent.policy.recurrent import state_size_of
 
 ACTOR_CRITICS: dict[str, type[TD3 | DDPG | SAC]] = {
     "auto": TD3, "td3": TD3, "ddpg": DDPG, "sac": SAC,
@@ -35,4 +37,6 @@ def algorithm_for(
         return POLICY_GRADIENTS[learning.algorithm](network, learning)
     if isinstance(network, ActorCritic):
         return ACTOR_CRITICS[learning.algorithm](network, learning, generator)
+    if state_size_of(network):
+        return RecurrentValueLearning(network, learning)
     return ValueLearning(network, learning)

@@ -23,6 +23,7 @@ from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
 from rtagent.policy.heads import LOG_STD_MAX, LOG_STD_MIN
+from rtagent.policy.inputs import Inputs
 
 
 class SAC(ActorCriticLearning):
@@ -41,7 +42,7 @@ class SAC(ActorCriticLearning):
 
     def _improve_actor(self, batch: Batch, features: Tensor) -> None:
         actor, critics = self.network.actor, self.network.critics
-        scaled, densities = self._sample(actor, batch.observations)
+        scaled, densities = self._sample(actor, batch.inputs)
         values = critics.values(features, self.network.bounds.unscaled(scaled)).amin(dim=0)
         loss = sac_actor_loss(values, densities, self._alpha(), batch.weights)
         put_gradient(self.loss_scale * loss, actor)
@@ -51,9 +52,10 @@ class SAC(ActorCriticLearning):
             put_gradient(self.loss_scale * loss, self._temperature)
 
     def _targets(self, batch: Batch) -> Tensor:
-        scaled, densities = self._sample(self.network.actor, batch.next_observations)
+        scaled, densities = self._sample(self.network.actor, batch.next_inputs)
         actions = self.network.bounds.unscaled(scaled)
-        next_values = self.target.values(batch.next_observations, actions)
+        observations, *pending = batch.next_inputs
+        next_values = self.target.values(observations, actions, *pending)
         return sac_targets(
             batch.rewards, batch.discounts, next_values, densities, self._alpha(), batch.terminals
         )
@@ -63,8 +65,8 @@ class SAC(ActorCriticLearning):
         fixed, logarithm = self._learning.temperature, self._temperature.logarithm.detach()
         return logarithm.exp() if fixed is None else torch.full_like(logarithm, fixed)
 
-    def _sample(self, actor: nn.Module, observations: Tensor) -> tuple[Tensor, Tensor]:
-        means, deviations = actor(observations).float().chunk(2, dim=1)
+    def _sample(self, actor: nn.Module, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        means, deviations = actor(*inputs).float().chunk(2, dim=1)
         return squashed_sample(means, deviations, self._normal(means))
 
 

@@ -29,11 +29,13 @@ class TD3(ActorCriticLearning):
 
     def _targets(self, batch: Batch) -> Tensor:
         bounds, learning = self.network.bounds, self._learning
-        actions = self.target.actor(batch.next_observations).float()
+        actions = self.target.actor(*batch.next_inputs).float()
         noise = self._normal(actions, learning.target_noise)
         limit = learning.target_noise_clip
-        actions = smoothed_actions(actions, noise, limit, bounds.low, bounds.high)
-        next_values = self.target.values(batch.next_observations, actions)
+        low, high = bounds.low.to(self.device), bounds.high.to(self.device)
+        actions = smoothed_actions(actions, noise, limit, low, high)
+        observations, *pending = batch.next_inputs
+        next_values = self.target.values(observations, actions, *pending)
         return td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
 
 

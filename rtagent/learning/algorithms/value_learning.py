@@ -32,7 +32,7 @@ class ValueLearning(Algorithm):
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
         super().__init__(network, learning)
         support = support_of(learning)
-        self._support = None if support is None else support.values()
+        self._support = None if support is None else support.values().to(self.device)
         self._double = learning.algorithm == "double-dqn"
         self._margin = learning.demonstration_margin
         self.runner: StepRunner = InTurn()
@@ -43,13 +43,18 @@ class ValueLearning(Algorithm):
             kind: self.runner.start(kind, partial(self._look_ahead, network, batch))
             for kind, network in later.items() if network is not None
         }
-        with computing(self.precision):
-            output = self.network(batch.observations)
+        with computing(self.precision, self.device):
+            output = self.network(*batch.inputs)
             # On one core they run now, after the pass with gradient: autocast keeps the weights it
             # has cast, and in older versions of torch those cast without gradient would cut that
             # pass off from its parameters.
             answers = {kind: answer() for kind, answer in passes.items()}
-        next_output, chosen_by = answers["target"], answers.get("successors")
+        return self._descend(batch, output, answers["target"], answers.get("successors"))
+
+    def _descend(
+        self, batch: Batch, output: Tensor, next_output: Tensor, chosen_by: Tensor | None
+    ) -> tuple[float, Tensor]:
+        """Leave the gradient of the loss; see `compute_gradient`."""
         loss, errors = self._loss(batch, output, next_output, chosen_by)
         if self._margin > 0.0:
             # The gradient of C51's means vanishes with their variance.
@@ -65,8 +70,8 @@ class ValueLearning(Algorithm):
 
     def _look_ahead(self, network: nn.Module, batch: Batch) -> Tensor:
         """A pass over successors, whichever thread it runs in."""
-        with torch.no_grad(), computing(self.precision):
-            answer: Tensor = network(batch.next_observations)
+        with torch.no_grad(), computing(self.precision, self.device):
+            answer: Tensor = network(*batch.next_inputs)
         return answer
 
     def _loss(

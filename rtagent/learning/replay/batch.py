@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,8 +16,11 @@ from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing, Frames
 from rtagent.memory.gather import Gather, prepare_gather
+from rtagent.memory.pending import PendingActions
+from rtagent.policy.inputs import Inputs
 
 _NONE: Ints = np.empty(0, np.int64)
+Memory = Callable[[tuple[int, ...], npt.DTypeLike], Frames]
 _ACTION_DTYPES = {"i": np.int64, "f": np.float32}
 
 
@@ -37,9 +42,11 @@ class Batch:
         frames: (B,) the newest frame of each state: which transitions these are.
         demonstrated: (B,) bool, whose actions are demonstrations; or (1,) for all.
         log_probabilities: (B,) float32 of the actions by the policy before its updates; this and
-            what follows are for algorithms that learn from what the policy has just done.
+            the next two are for algorithms that learn from what the policy has just done.
         advantages: (B,) float32.
         targets: (B,) float32 of the values.
+        pending: (B, width) float32, what was pending; None in a run that does not know it.
+        next_pending: of the successors.
     """
 
     observations: Tensor
@@ -54,6 +61,22 @@ class Batch:
     log_probabilities: Tensor = field(default_factory=lambda: torch.zeros(1))
     advantages: Tensor = field(default_factory=lambda: torch.zeros(1))
     targets: Tensor = field(default_factory=lambda: torch.zeros(1))
+    pending: Tensor | None = None
+    next_pending: Tensor | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        """What networks are given of the states."""
+        if self.pending is None:
+            return (self.observations,)
+        return self.observations, self.pending
+
+    @property
+    def next_inputs(self) -> Inputs:
+        """What networks are given of the successors."""
+        if self.next_pending is None:
+            return (self.next_observations,)
+        return self.next_observations, self.next_pending
 
 
 def empty_batch(blueprint: Blueprint, count: int) -> Batch:
@@ -62,10 +85,13 @@ def empty_batch(blueprint: Blueprint, count: int) -> Batch:
     zeros = torch.zeros((count, blueprint.frame_stack, *blueprint.frame_shape), dtype=dtype)
     numbers = torch.zeros(count)
     actions = torch.zeros((count, *blueprint.action_shape))
+    pending = PendingActions.of(blueprint)
+    beside = None if pending is None else torch.zeros((count, pending.width))
     return Batch(
         observations=zeros, actions=actions if blueprint.action_shape else actions.long(),
         rewards=numbers, discounts=numbers, next_observations=zeros, terminals=numbers.bool(),
         weights=torch.ones(count), demonstrated=numbers.bool(),
+        pending=beside, next_pending=beside,
     )
 
 
@@ -77,12 +103,17 @@ class BatchBuffer:
     Args:
         ring: the shared frames.
         index: whose transitions they are.
+        pending: what was pending at them. If None, they do not say.
+        memory: makes arrays, of a shape and a type, for frames.
     """
 
-    def __init__(self, ring: FrameRing, index: DecisionIndex) -> None:
-        self._ring = ring
-        self._index = index
-        self._memory = np.empty((0, *ring.frames.shape[1:]), ring.frames.dtype)
+    def __init__(
+        self, ring: FrameRing, index: DecisionIndex, pending: PendingActions | None = None,
+        memory: Memory = np.empty,
+    ) -> None:
+        self._ring, self._pending = ring, pending
+        self._index, self._new_memory = index, memory
+        self._memory = memory((0, *ring.frames.shape[1:]), ring.frames.dtype)
         self._chosen = index.room(0)
         self._serials = self._chosen.frame
         self._look_up: LookUp | None = None
@@ -142,12 +173,16 @@ class BatchBuffer:
             if shift:
                 runs = self._reuse(count, stack + shift)
                 states = prepare_gather(self._ring, self._chosen.frame, runs)
-                self._layout = _Layout(self._chosen, runs[:, :stack], runs[:, shift:], states, None)
+                whole = torch.from_numpy(runs)
+                views = whole[:, :stack], whole[:, shift:]
+                self._layout = _Layout(self._chosen, *views, states, None, self._pending)
             else:
                 runs = self._reuse(2 * count, stack)
                 states = prepare_gather(self._ring, self._chosen.frame, runs[:count])
                 successors = prepare_gather(self._ring, self._chosen.next_frame, runs[count:])
-                self._layout = _Layout(self._chosen, runs[:count], runs[count:], states, successors)
+                whole = torch.from_numpy(runs)
+                views = whole[:count], whole[count:]
+                self._layout = _Layout(self._chosen, *views, states, successors, self._pending)
         return self._layout
 
     def _reuse(self, runs: int, length: int) -> Frames:
@@ -155,7 +190,8 @@ class BatchBuffer:
         needed = runs * length
         # Large ones are given back: batches may have shrunk for lack of memory.
         if not needed <= len(self._memory) <= 2 * needed:
-            self._memory = np.empty((needed, *self._memory.shape[1:]), self._memory.dtype)
+            shape = needed, *self._memory.shape[1:]
+            self._memory = self._new_memory(shape, self._memory.dtype)
         return self._memory[:needed].reshape(runs, length, *self._memory.shape[1:])
 
 
@@ -163,22 +199,30 @@ class _Layout:
     """A batch, and the copies that fill its frames; without one of successors, states have them."""
 
     def __init__(
-        self, chosen: Transitions, observations: Frames, next_observations: Frames,
-        states: Gather, successors: Gather | None,
+        self, chosen: Transitions, observations: Tensor, next_observations: Tensor,
+        states: Gather, successors: Gather | None, pending: PendingActions | None,
     ) -> None:
-        self.observations = observations
-        self.next_observations = next_observations
+        self.observations: Frames = observations.numpy()
+        self.next_observations: Frames = next_observations.numpy()
         self._chosen = chosen
         self._states, self._successors = states, successors
         action = chosen.action
         self._actions = np.empty(action.shape, _ACTION_DTYPES[action.dtype.kind])
         self._weights = np.ones(len(chosen), np.float32)
+        self._pending = pending
+        shape = len(chosen), 0 if pending is None else pending.width
+        self._before, self._after = (np.empty(shape, np.float32) for _ in range(2))
+        beside = [
+            None if pending is None else torch.from_numpy(each)
+            for each in (self._before, self._after)
+        ]
         self._batch = Batch(
-            observations=torch.from_numpy(observations), actions=torch.from_numpy(self._actions),
+            observations=observations, actions=torch.from_numpy(self._actions),
             rewards=torch.from_numpy(chosen.reward), discounts=torch.from_numpy(chosen.discount),
-            next_observations=torch.from_numpy(next_observations),
+            next_observations=next_observations,
             terminals=torch.from_numpy(chosen.terminal), weights=torch.from_numpy(self._weights),
             frames=chosen.frame, demonstrated=torch.from_numpy(chosen.demonstrated),
+            pending=beside[0], next_pending=beside[1],
         )
 
     def copy(self) -> Ints:
@@ -191,6 +235,9 @@ class _Layout:
     def finish(self, weights: Doubles | None) -> Batch:
         """What is no view of the transitions is converted."""
         self._actions[:] = self._chosen.action
+        if self._pending is not None:
+            self._before[:] = self._pending.encode(self._chosen.rows["pending"])
+            self._after[:] = self._pending.encode(self._chosen.rows["next_pending"])
         if weights is not None:
             self._weights[:] = weights
         return self._batch

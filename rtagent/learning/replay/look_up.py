@@ -52,16 +52,27 @@ class Transitions:
         return len(self.frame)
 
 
-def row_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
+def row_dtype(
+    action: np.dtype[Any], pending: np.dtype[Any] | None = None, *, recurrent: bool = False
+) -> np.dtype[Any]:
     """What is stored of a transition beside its state's frame.
 
     Fields: `shift` (frames from state to successor), `reward`, `discount`, `terminal`,
-    `demonstrated` (a byte that alignment would leave empty), `action`.
+    `demonstrated` (a byte that alignment would leave empty), `action`; in a run that has them,
+    `pending` and `next_pending`: the pending actions of the state and of the successor; of a
+    recurrent policy `delay`, ticks from the state's frame to the row that executed the action, and
+    `lag`, see `memory/policy_states.py`.
     """
+    beside: list[tuple[str, Any]] = []
+    if pending is not None:
+        beside += [(name, pending) for name in ("pending", "next_pending")]
+    if recurrent:
+        beside += [("delay", "<i4"), ("lag", "<i4")]
     return np.dtype(
         [
             ("shift", "<i4"), ("reward", "<f4"), ("discount", "<f4"),
             ("terminal", "?"), ("demonstrated", "?"), ("action", action.base, action.shape),
+            *beside,
         ],
         align=True,
     )

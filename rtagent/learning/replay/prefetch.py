@@ -19,6 +19,7 @@ from collections import deque
 
 import numpy as np
 
+from rtagent.learning.device import HOST, Device
 from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
 
@@ -35,12 +36,15 @@ class Prefetcher:
         replay: from now on used by nobody else, but for what `replay.py` allows.
         rng: source of randomness, from now on used by nobody else.
         depth: batches that are ready at most; 0: no thread, each is sampled when it is asked for.
+        device: where the thread sends each batch.
     """
 
-    def __init__(self, replay: Replay, rng: np.random.Generator, depth: int) -> None:
-        self._replay, self._rng = replay, rng
+    def __init__(
+        self, replay: Replay, rng: np.random.Generator, depth: int, device: Device = HOST
+    ) -> None:
+        self._replay, self._rng, self._device = replay, rng, device
         self._changed = threading.Condition()
-        self._free = [replay.new_buffer() for _ in range(depth + 1)]
+        self._free = [replay.new_buffer(device.host_memory) for _ in range(depth + 1)]
         self._ready: deque[tuple[Batch, BatchBuffer]] = deque()
         self._held: BatchBuffer | None = None
         self._asked, self._beta = 0, 1.0
@@ -107,7 +111,8 @@ class Prefetcher:
             while (order := self._next_order()) is not None:
                 count, beta, buffer = order
                 _catch_up(self._replay)
-                self._deliver(self._replay.sample(count, self._rng, beta, buffer), buffer)
+                batch = self._replay.sample(count, self._rng, beta, buffer)
+                self._deliver(None if batch is None else self._device.send(batch), buffer)
         except BaseException as error:
             with self._changed:
                 self._error = error

@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from rtagent.config import LearningConfig
-from rtagent.learning.replay.batch import Batch, BatchBuffer
+from rtagent.learning.replay.batch import Batch, BatchBuffer, Memory
 from rtagent.learning.replay.look_up import Flags, Ints, Transitions
 from rtagent.learning.replay.powers import Doubles, Floats
 from rtagent.learning.replay.sampling import Drawn, Prioritized, Sampler
@@ -38,8 +38,8 @@ class Chosen(NamedTuple):
 
     Attributes:
         transitions: (B,).
-        weights: (B,) importance weights; None: all are 1.
-        priorities: (B,) to which their probabilities were proportional; None: all are the same.
+        weights: (B,) importance weights. If None, all are 1.
+        priorities: (B,) to which their probabilities were proportional. If None, all are the same.
     """
 
     transitions: Transitions
@@ -58,14 +58,14 @@ class Replay:
 
     Attributes:
         drawn_priorities: (B,) to which the probabilities of the batch that `sample` drew last
-            were proportional; None: all were the same.
+            were proportional. If None, all were the same.
     """
 
     def __init__(
         self, frames: FrameRing, ledger: Ledger, learning: LearningConfig,
         priorities: Priorities | None = None,
     ) -> None:
-        self._ring, self._ledger = frames, ledger
+        self._ring, self._ledger, self._learning = frames, ledger, learning
         self._sampler = Sampler()
         if priorities is not None:
             self._sampler = Prioritized(priorities, learning.priority_exponent)
@@ -73,7 +73,8 @@ class Replay:
         self.drawn_priorities: Doubles | None = None
         self.index = DecisionIndex(
             frames.capacity, ledger.dtype["action"], learning.gamma, learning.n_step,
-            learning.transitions, learning.discount,
+            learning.transitions, learning.discount, ledger.pending,
+            recurrent=ledger.state_size > 0,
         )
         self._buffer = self.new_buffer()
 
@@ -86,9 +87,9 @@ class Replay:
         """Transitions that can be sampled."""
         return len(self.index)
 
-    def new_buffer(self) -> BatchBuffer:
-        """Memory of its own for a batch."""
-        return BatchBuffer(self._ring, self.index)
+    def new_buffer(self, memory: Memory = np.empty) -> BatchBuffer:
+        """Memory of its own for a batch, whose frames lie in what `memory` gives."""
+        return BatchBuffer(self._ring, self.index, self._ledger.pending, memory)
 
     def refresh(self) -> int:
         """Take in new rows of the ledger, and forget what the ring has lost.

@@ -49,9 +49,9 @@ class Rollouts:
         # One decision for each transition, whatever it is that counts.
         self._index = DecisionIndex(
             frames.capacity, ledger.dtype["action"], learning.gamma, 1,
-            discount=learning.discount,
+            discount=learning.discount, pending=ledger.pending,
         )
-        self._buffer = BatchBuffer(frames, self._index)
+        self._buffer = BatchBuffer(frames, self._index, ledger.pending)
         self._next_tick = max(0, ledger.newest + 1)
         self._probabilities: dict[int, float] = {}
         self._learned = 0

@@ -30,7 +30,7 @@ chain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -47,7 +47,9 @@ from rtagent.learning.replay.look_up import (
 )
 from rtagent.learning.replay.powers import Doubles
 from rtagent.learning.replay.search import older_than, prepare_search
+from rtagent.memory.actions import SLOTS
 from rtagent.memory.ledger import TERMINATED, Rows
+from rtagent.memory.pending import PendingActions
 from rtagent.staggering.arbiter import Source
 
 
@@ -60,24 +62,30 @@ class _Chain:
         decisions: those that are not yet transitions, of `_decision_dtype`. The last one is open:
             its reward grows until the next one begins.
         clock: of the last row, in the unit of `began`.
+        actions: those of the last ticks, where what is pending is known.
     """
 
     newest_observed: int
     decisions: npt.NDArray[Any]
     clock: int = 0
+    actions: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0))
 
 
-def _decision_dtype(action: np.dtype[Any]) -> np.dtype[Any]:
+def _decision_dtype(
+    action: np.dtype[Any], pending: PendingActions | None, *, recurrent: bool
+) -> np.dtype[Any]:
     """What is kept of a decision until it is a transition.
 
     Fields: `frame` (its state's), `executed` (its first tick), `began` (when, on the clock that
     discounts: the tick, or the number of decisions), `reward` (of its own ticks, discounted),
-    `demonstrated`, `action`.
+    `demonstrated`, `action`; `pending` in a run that has them; `lag` of a recurrent policy.
     """
     return np.dtype(
         [
             ("frame", "<i8"), ("executed", "<i8"), ("began", "<i8"), ("reward", "<f8"),
             ("demonstrated", "?"), ("action", action.base, action.shape),
+            *([] if pending is None else [("pending", pending.dtype)]),
+            *([("lag", "<i4")] if recurrent else []),
         ]
     )
 
@@ -96,6 +104,8 @@ class DecisionIndex:
         state: `decision`: the state is the frame that the decision saw; `executed`: the frame
             before its execution.
         discount: what gamma and n_step count.
+        pending: what rows hold of pending actions. If None, nothing.
+        recurrent: whether rows hold the states of a recurrent policy.
 
     Attributes:
         skipped: transitions left out because their reward was not finite.
@@ -105,6 +115,7 @@ class DecisionIndex:
         self, capacity: int, action: np.dtype[Any], gamma: float, n_step: int,
         state: Literal["decision", "executed"] = "decision",
         discount: Literal["ticks", "decisions"] = "ticks",
+        pending: PendingActions | None = None, *, recurrent: bool = False,
     ) -> None:
         self._capacity = capacity
         self._gamma = float(gamma)
@@ -113,12 +124,14 @@ class DecisionIndex:
         self._by_ticks = discount == "ticks"
         # Beside the other columns, because it is searched.
         self._frames: Ints = np.empty(capacity, np.int64)
-        self._rows = np.empty(capacity, row_dtype(action))
+        of_pending = None if pending is None else pending.dtype
+        self._rows = np.empty(capacity, row_dtype(action, of_pending, recurrent=recurrent))
         self._search = prepare_search(self._frames)
         self._first = 0
         self._end = 0
         self._last_row: np.void | None = None
-        self._no_decisions = np.empty(0, _decision_dtype(action))
+        self._pending, self._recurrent = pending, recurrent
+        self._no_decisions = np.empty(0, _decision_dtype(action, pending, recurrent=recurrent))
         self._chain = _Chain(-1, self._no_decisions)
         self.skipped = 0
 
@@ -207,9 +220,16 @@ class DecisionIndex:
         added["action"] = first["action"]
         # It was chosen, but not by a worker.
         added["demonstrated"] = (first["source"] == Source.AGENT) & (first["worker"] < 0)
+        if self._pending is not None:
+            added["pending"] = first["pending"]
+        if self._recurrent:
+            added["lag"] = first["state_lag"]
         decisions = np.concatenate([chain.decisions, added])
         _earn(decisions, len(chain.decisions) - 1 + numbers, clocks, rows["reward"], self._gamma)
-        self._chain = _Chain(int(newest[-1]), decisions, int(clocks[-1]))
+        self._chain = _Chain(int(newest[-1]), decisions, int(clocks[-1]), chain.actions)
+        if self._pending is not None:
+            before = chain.actions if len(chain.actions) else rows["action"][:0]
+            self._chain.actions = np.concatenate([before, rows["action"]])[-SLOTS:]
         self._last_row = rows[-1].copy()
         self._emit_complete()
         if rows["flags"][-1]:
@@ -218,34 +238,44 @@ class DecisionIndex:
     def _emit_complete(self) -> None:
         """Emit the decisions whose successor no later row can change."""
         chain = self._chain
-        frames, began = chain.decisions["frame"], chain.decisions["began"]
+        began = chain.decisions["began"]
         known = int(np.searchsorted(began, chain.clock - self._n_step, side="right"))
         count = min(known, len(began) - 1)
         if count > 0:
-            self._emit(count, frames, began, terminal=False)
+            self._emit(count, chain.decisions, terminal=False)
             chain.decisions = chain.decisions[count:]
 
     def _close(self) -> None:
         """Emit what the chain still holds: it ends at the last row."""
         chain, last = self._chain, self._last_row
         if len(chain.decisions) and last is not None:
-            newest = chain.decisions[-1]
-            following = int(newest["frame"]) + int(last["tick"]) + 1 - int(newest["executed"])
+            following = self._never_executed(int(last["tick"]))
             self._emit(
-                len(chain.decisions),
-                np.append(chain.decisions["frame"], following),
-                np.append(chain.decisions["began"], chain.clock + 1),
+                len(chain.decisions), np.concatenate([chain.decisions, following]),
                 terminal=bool(last["flags"] & TERMINATED),
             )
         self._chain = _Chain(-1, self._no_decisions)
 
-    def _emit(self, count: int, frames: Ints, began: Ints, *, terminal: bool) -> None:
-        """Append the chain's first decisions as transitions.
+    def _never_executed(self, last: int) -> npt.NDArray[Any]:
+        """The decision (1,) that would have followed the chain's, which ends at tick `last`."""
+        chain, newest = self._chain, self._chain.decisions[-1]
+        following: npt.NDArray[Any] = np.zeros(1, self._no_decisions.dtype)
+        following["frame"] = frame = newest["frame"] + last + 1 - newest["executed"]
+        following["began"] = chain.clock + 1
+        if self._pending is not None:
+            pending = self._pending.unknown()
+            executed = chain.actions[max(0, len(chain.actions) - (last - frame)) :]
+            first = last - len(executed) - frame
+            pending[first : first + len(executed)] = executed[: max(0, len(pending) - first)]
+            following["pending"] = pending
+        return following
 
-        `frames` (k,), k > count, are where each decision leads from, and the one before it to;
-        `began` (k,) is when. Terminal: the last of the frames has no value.
+    def _emit(self, count: int, decisions: npt.NDArray[Any], *, terminal: bool) -> None:
+        """Append the first of some decisions (k,), k > count, as transitions.
+
+        Each leads to one that comes after it. Terminal: the last of them has no value.
         """
-        chosen = self._chain.decisions[:count]
+        chosen, frames, began = decisions[:count], decisions["frame"], decisions["began"]
         firsts, starts = np.arange(count), began[:count]
         reached = np.searchsorted(began, starts + self._n_step, side="right") - 1
         ends = np.maximum(reached, firsts + 1)
@@ -253,17 +283,16 @@ class DecisionIndex:
         windows = firsts[:, None] + np.arange(int((ends - firsts).max()))
         inside = windows < ends[:, None]
         windows[~inside] = 0
-        rewards = self._chain.decisions["reward"][windows]
+        rewards = decisions["reward"][windows]
         with np.errstate(invalid="ignore", over="ignore"):
             weighted = rewards * np.power(self._gamma, np.abs(began[windows] - starts[:, None]))
             sums = weighted.sum(axis=1, where=inside)
-        self._append(
-            chosen, sums, np.power(self._gamma, began[ends] - starts), frames[ends], terminals
-        )
+        discounts = np.power(self._gamma, began[ends] - starts)
+        self._append(chosen, sums, discounts, decisions[ends], terminals)
 
     def _append(
-        self, chosen: npt.NDArray[Any], reward: Doubles, discount: Doubles, next_frame: Ints,
-        terminal: Flags,
+        self, chosen: npt.NDArray[Any], reward: Doubles, discount: Doubles,
+        following: npt.NDArray[Any], terminal: Flags,
     ) -> None:
         with np.errstate(over="ignore"):
             finite = np.isfinite(reward.astype(np.float32))
@@ -272,10 +301,14 @@ class DecisionIndex:
         slots = np.arange(self._end, self._end + len(kept)) % self._capacity
         self._frames[slots] = chosen["frame"][kept]
         columns = {
-            "shift": next_frame - chosen["frame"], "reward": reward, "discount": discount,
+            "shift": following["frame"] - chosen["frame"], "reward": reward, "discount": discount,
             "terminal": terminal, "demonstrated": chosen["demonstrated"],
             "action": chosen["action"],
         }
+        if self._pending is not None:
+            columns |= {"pending": chosen["pending"], "next_pending": following["pending"]}
+        if self._recurrent:
+            columns |= {"delay": chosen["executed"] - chosen["frame"], "lag": chosen["lag"]}
         for name, values in columns.items():
             self._rows[name][slots] = values[kept]
         self._end += len(kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from rtagent.telemetry.figures.declaration import (
@@ -21,6 +21,7 @@ BEFORE = "before the first tick"
 NO_TICK = "no tick in the window"
 NO_ACTION = "no action was executed in the window"
 NO_INFERENCE = "no inference in the window"
+NO_ANSWER = "no policy server has answered"
 TOO_FEW = "too few new actions in the window"
 BY_TORCH = "torch acts"
 ABSENT = "there is no such process at present"
@@ -142,6 +143,15 @@ class Actions:
     delay_ticks: Annotated[Delay, Figure(
         "Ticks from an action's observation to its execution", (2.0, 4.0, 21.0), "ticks",
         "delay_ticks", none=NO_ACTION, parts={"p99": "Delay, p99"})]
+    from_chunk: Annotated[float | None, Figure(
+        "Share of ticks that executed an action behind the first of a chunk: the actions of one "
+        "inference for several ticks. 0 where policies answer with single actions.", 0.0, SHARE,
+        "actions_from_chunk_ratio", none=NO_TICK, names=("Ticks by later actions of chunks",))]
+    state_lag: Annotated[float | None, Figure(
+        "Mean number of ticks between the observation behind the state that a recurrent policy "
+        "began with and its own; inferences that began anew are left out.", 2.0, "ticks",
+        "policy_state_lag_mean_ticks", names=("State lag, mean",),
+        none="a policy that is not recurrent, or no state was carried along in the window")]
     disagreement: Annotated[float | None, Figure(
         "How often the agent's action computed from a frame differs from the one that it executed "
         "on the next tick, the first that could have used it; exploration included.", 0.3827, SHARE,
@@ -162,11 +172,44 @@ class InferenceWorker:
     latency_ms: Annotated[Spread, Figure(
         "Inference time", (0.3964, 6.312, 55.78), MS, "inference_worker_latency_seconds",
         none=NO_INFERENCE, parts={"p50": "Inference p50", "p99": "Inference p99"})]
+    takeover_us: Annotated[float | None, Figure(
+        "Part of an inference that new weights take, on the mean: what of their preparation did "
+        "not find a wait before it, and their adoption.", 1.2, US,
+        "inference_worker_takeover_seconds", none="no inference yet")]
     weights_version: Annotated[int, Figure(
         "Version of the weights in use.", 234, metric="inference_worker_weights_version",
         names=("Weights",))]
     restarts: Annotated[int, counter(
         "Times the process was replaced.", 0, metric="inference_worker_restarts_total")]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A policy on another machine: the link to its server, and where the time of an inference goes.
+
+    Times are smoothed, and means over the processes.
+    """
+
+    connected: Annotated[bool, Figure(
+        "Whether an inference process is connected to the policy server.", True,
+        metric="inference_remote_connected")]
+    round_trip_ms: Annotated[float | None, Figure(
+        "Time on the network, there and back, packing included.", 60.4, MS,
+        "inference_remote_round_trip_seconds", names=("Policy server, round trip",),
+        none=NO_ANSWER)]
+    queue_ms: Annotated[float | None, Figure(
+        "Time for which an observation waits in the server before its turn, as the server says; 0 "
+        "if it does not.", 1.2, MS, "inference_remote_queue_seconds",
+        names=("Policy server, queue",), none=NO_ANSWER)]
+    compute_ms: Annotated[float | None, Figure(
+        "Time that the server's policy takes, as the server says; 0 if it does not.", 80.3, MS,
+        "inference_remote_compute_seconds", names=("Policy server, compute",), none=NO_ANSWER)]
+    in_flight: Annotated[int, Figure(
+        "Observations that have been sent and are not answered yet.", 9,
+        metric="inference_remote_in_flight", names=("Policy server, in flight",))]
+    dropped: Annotated[int, counter(
+        "Answers that came when a newer frame had been acted on already, and were dropped.", 3,
+        metric="inference_remote_dropped_total")]
 
 
 @dataclass(frozen=True)
@@ -194,23 +237,25 @@ class Inference:
         "How injected latency varies.", "constant")]
     engine: Annotated[str, Figure(
         "What runs the network in every inference process that acts, torch if it does in one: "
-        "torch, openvino or onnxruntime.", "openvino")]
+        "torch, openvino or onnxruntime.", "openvino", names=("Engine",))]
     engine_precision: Annotated[str | None, Figure(
-        "What the engine computes in: float32, bfloat16 or int8.", "int8", none=BY_TORCH)]
+        "What the engine computes in: float32, bfloat16 or int8.", "int8",
+        names=("Engine, in",), none=BY_TORCH)]
     engine_agreement: Annotated[float | None, Figure(
         "Share of recent frames on which the model that acts chooses the action that torch chooses "
         "in float32; the least of all processes.", 1.0, SHARE, "inference_engine_agreement_ratio",
-        none=BY_TORCH)]
+        names=("Agreement with torch",), none=BY_TORCH)]
     engine_conversions: Annotated[int, counter(
         "Snapshots of the weights that were converted for an engine and agreed with torch.", 41,
         metric="inference_engine_conversions_total")]
     engine_refused: Annotated[int, counter(
         "Converted models that did not agree with torch often enough, and were not used.", 1,
-        metric="inference_engine_refused_total")]
+        metric="inference_engine_refused_total", names=("Engine, models refused",))]
     conversion_ms: Annotated[float | None, Figure(
         "CPU time of the newest conversion, its check against torch included.", 412.0, MS,
         "inference_engine_conversion_seconds", none="nothing has been converted")]
     workers: list[InferenceWorker]
+    remote: Remote | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Figure:
         meaning: one sentence; for a group of quantiles without its full stop.
         example: a value; for a group one value per part.
         unit: of the value; empty: a text, a count, or a number without unit.
-        metric: its name in Prometheus without the prefix; None: a text, or a number that names.
+        metric: its name in Prometheus without the prefix. If None, a text, or a number that names.
         kind: measured or counted as it is at present; counter: counted, it only grows; setting:
             what was asked for; estimate: worked out by a model or a test; bound: it is not more.
         names: what the dashboard calls it; a small label stands after the large one of its group

@@ -2,12 +2,12 @@
 
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.server import Simulator, listen
+from tests.conftest import open_descriptors
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def serving(port=0, **options):
         yield simulator
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
 
 
@@ -39,16 +39,4 @@ def no_descriptor_left():
     """Fails if the test leaves a descriptor open."""
     before = open_descriptors()
     yield
-    after = open_descriptors()
-    assert not {kind for fd, kind in after.items() if before.get(fd) != kind}
-
-
-def open_descriptors():
-    """What each descriptor of this process is."""
-    found = {}
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            found[link.name] = str(link.readlink())
-        except OSError:  # The one that lists them.
-            continue
-    return found
+    assert open_descriptors().items() <= before.items()

@@ -17,7 +17,7 @@ import time
 import numpy as np
 from PIL import Image
 
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 CAMERA = {
     "img_w": 160, "img_h": 120, "img_d": 3, "img_enc": "JPG", "fov": 0, "fish_eye_x": 0.0,
     "fish_eye_y": 0.0, "offset_x": 0.0, "offset_y": 0.0, "offset_z": 0.0, "rot_x": 0.0,

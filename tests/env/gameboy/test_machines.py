@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rtagent.env.gameboy.emulators import switch_on
 from rtagent.env.gameboy.gambatte_machine import GameBoy
 from rtagent.env.gameboy.game import BOOT_FRAMES, Game
-from rtagent.env.gameboy.machine import Machine, Snapshot, switch_on
+from rtagent.env.gameboy.machine import Machine, Snapshot
 from rtagent.env.gameboy.pyboy_machine import GREYS, PyBoyMachine
 from rtagent.errors import UserError
 from tests.cartridges import REWARDS, ROM

@@ -13,8 +13,9 @@ from rtagent.config import PolicyConfig
 from rtagent.inference.engines.interface import Engine, Unsupported
 from rtagent.inference.engines.registry import REGISTER, make
 from rtagent.inference.engines.traceable import Traceable
+from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.heads import PLAIN, ActionHead, Head, OutputHead, Support
-from rtagent.policy.networks import ActingPolicy, flattened
+from rtagent.policy.networks import flattened
 
 PICTURES = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8)
 VECTORS = gymnasium.spaces.Box(-1.0, 1.0, (1, 6), np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from rtagent.config import LearningConfig
+from rtagent.learning.device import Device, SentBatch
 from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
@@ -18,7 +20,7 @@ from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from tests.forked import eventually
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 """Longest wait for something that happens at once on a machine that is not busy."""
 
 
@@ -34,7 +36,7 @@ class StubReplay:
         self.empty = False
         self.backlog = 0
 
-    def new_buffer(self) -> BatchBuffer:
+    def new_buffer(self, memory: Any) -> BatchBuffer:
         self.buffers.append(object())  # type: ignore[arg-type]
         return self.buffers[-1]
 
@@ -100,6 +102,23 @@ def test_batches_are_what_the_ring_holds(
         assert batch.observations[:, 1, 0].tolist() == batch.frames.tolist()
     newest = max(prefetcher.take(64, LIMIT_S).frames)
     assert newest > 150
+
+
+def test_the_thread_sends_batches_to_the_device(replay: StubReplay) -> None:
+    threads: list[str] = []
+
+    @contextmanager
+    def copying() -> Iterator[None]:
+        yield
+        threads.append(threading.current_thread().name)
+
+    device = Device(torch.device("cpu"), copying)
+    prefetcher = Prefetcher(replay, np.random.default_rng(0), 1, device)  # type: ignore[arg-type]
+    try:
+        assert isinstance(prefetcher.take(4, LIMIT_S), SentBatch)
+    finally:
+        prefetcher.close()
+    assert set(threads) == {"prefetch"}
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])

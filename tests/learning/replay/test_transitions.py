@@ -258,14 +258,11 @@ def test_as_many_decisions_as_fit_into_the_ticks(n_step: int, frames: list[int])
     assert [each[3] for each in found] == [0.5 ** (frame - 5 * i) for i, frame in enumerate(frames)]
 
 
-def test_the_decision_that_runs_into_the_end_is_terminal() -> None:
-    rows = ledger((0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TERMINATED))
-    assert transitions(rows) == [(0, 101, 2.0, 0.25, 2, True)]
-
-
-def test_truncation_bootstraps_from_the_last_frame() -> None:
-    rows = ledger((0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, TRUNCATED))
-    assert transitions(rows) == [(0, 101, 2.0, 0.25, 2, False)]
+@pytest.mark.parametrize(("flag", "terminal"), [(TERMINATED, True), (TRUNCATED, False)])
+def test_the_decision_that_runs_into_the_end(flag: int, terminal: bool) -> None:
+    """It is terminal, but after truncation it bootstraps from the last frame."""
+    rows = ledger((0, -1, 9, 0, 0), (1, 0, 1, 0, 0), (2, -1, 2, 0, flag))
+    assert transitions(rows) == [(0, 101, 2.0, 0.25, 2, terminal)]
 
 
 @pytest.mark.parametrize("flag", [TRUNCATED, TERMINATED, 0])

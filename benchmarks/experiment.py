@@ -1,0 +1,309 @@
+"""What experiments share: trials times seeds, kept one by one, with intervals and a picture.
+
+An experiment is a module of `benchmarks/experiments` with an `EXPERIMENT`: which trials there are,
+a function that carries one of them out, and a picture. Parameters and figures of a trial are kept
+in `results.json` as soon as it ends, in one step, beside the commands, the commit and the machine.
+So an interruption costs the trials under way, and the same command goes on. Results under other
+conditions (size, version, commit) are never mixed: such a folder is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+import rtagent
+from benchmarks.results import Results, identity
+from rtagent.cli.output import progress_bar
+from rtagent.errors import UserError
+from rtagent.files.atomic_write import appearing
+from rtagent.placement.profile import processor_name
+from rtagent.processes.scheduling import die_with_parent
+from rtagent.telemetry.run_record import git_state
+
+Params = Mapping[str, Any]
+Calls = Mapping[str, Callable[[], Any]]
+CarryOut = Callable[[Calls, int], Iterator[tuple[str, Any]]]
+
+KEPT = "results.json"
+VIRTUAL = "virtual"
+QUICK_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is tried, how, and what is shown of it.
+
+    Attributes:
+        trials: quick -> the parameters of every trial: what JSON can hold, durations included.
+        run: (seed=..., **parameters) -> its figures by name: numbers, None where unknown. What else
+            JSON can hold (a curve) is kept, but has no interval. It runs in a process of its own.
+        draw: puts the results on a Matplotlib figure.
+        size: of the picture, inches.
+        seeds: by default; `--quick` takes three of them at most.
+        wave: how many trials begin together and share the machine. Those whose parameter `time` is
+            `virtual` do not mind what else runs: as many at once as there are cores.
+    """
+
+    trials: Callable[[bool], Iterable[Params]]
+    run: Callable[..., dict[str, Any]]
+    draw: Callable[[Results, Any], None]
+    size: tuple[float, float] = (8.0, 4.5)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    wave: int = 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an experiment is called, see `rtagent experiment --help`."""
+
+    name: str
+    out: Path
+    quick: bool = False
+    seeds: Sequence[int] | None = None
+    only: tuple[str, ...] = ()
+    anew: bool = False
+    command: str = ""
+
+
+def load(name: str) -> Experiment:
+    """The experiment that a module of `benchmarks/experiments` declares."""
+    module = importlib.import_module(f"benchmarks.experiments.{name.replace('-', '_')}")
+    experiment: Experiment = module.EXPERIMENT
+    return experiment
+
+
+def perform(
+    experiment: Experiment, options: Options, carry_out: CarryOut | None = None
+) -> dict[str, Any]:
+    """Carry out what is left, and write `results.json`, tables and picture.
+
+    Args:
+        experiment: what is tried.
+        options: how it is called.
+        carry_out: (calls by name, how many at once) -> names and outcomes. If None, `outcomes`.
+
+    Returns:
+        What `results.json` holds.
+
+    Raises:
+        UserError: the folder holds results under other conditions, or an option names no trial.
+        KeyboardInterrupt: all finished trials are kept.
+    """
+    usual = experiment.seeds[: QUICK_SEEDS if options.quick else None]
+    seeds = usual if options.seeds is None else options.seeds
+    planned = _chosen([
+        {"params": dict(params), "seed": seed}
+        for seed in dict.fromkeys(seeds) for params in experiment.trials(options.quick)
+    ], options.only)
+    places = {identity(trial): place for place, trial in enumerate(planned)}
+    record = _begun(options, planned)
+    with progress_bar(
+        TextColumn(options.name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    ) as bar:
+        done = {identity(trial) for trial in record["trials"]}
+        task = bar.add_task("", total=len(planned))
+        for wave in _waves(experiment, planned):
+            left = {identity(trial): trial for trial in wave if identity(trial) not in done}
+            bar.advance(task, len(wave) - len(left))
+            calls = {
+                key: partial(_timed, experiment.run, trial) for key, trial in left.items()
+            }
+            for key, outcome in (carry_out or outcomes)(calls, at_once(wave)):
+                kept = left[key] | _told(outcome)
+                record["trials"] = sorted(
+                    [*record["trials"], kept], key=lambda each: places.get(identity(each), -1)
+                )
+                record["ended"] = _now()
+                save(options.out / KEPT, record)
+                bar.advance(task)
+                if "failed" in kept:
+                    print(f"{describe(kept)}: failed: {kept['failed']}", file=sys.stderr)
+    _present(experiment, options, Results(record["trials"]))
+    return record
+
+
+def outcomes(calls: Calls, at_once: int) -> Iterator[tuple[str, Any]]:
+    """Carry out calls in processes of their own; gives each result or error when it is there.
+
+    Each process is killed with the program that began it, and ended with SIGTERM when nobody wants
+    the rest, so that nothing goes on playing after an interruption.
+
+    Args:
+        calls: by name; they are pickled.
+        at_once: how many.
+    """
+    if not calls:
+        return
+    # The main thread of each process starts the daemon, and lives as long as it.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        min(at_once, len(calls)), context, initializer=_prepare, initargs=(os.getpid(),)
+    ) as pool:
+        names = {pool.submit(call): name for name, call in calls.items()}
+        try:
+            for future in as_completed(names):
+                error = future.exception()
+                if error is not None and not isinstance(error, Exception):
+                    raise error
+                yield names[future], error or future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
+
+
+def save(path: Path, record: Mapping[str, Any]) -> None:
+    """Replace the file as a whole: an interruption leaves the old one."""
+    with appearing(path, f".{path.name}-") as write:
+        write(json.dumps(record).encode())
+
+
+def at_once(wave: Sequence[Mapping[str, Any]]) -> int:
+    """How many trials of a wave run at the same time."""
+    return _cores() if wave[0]["params"].get("time") == VIRTUAL else len(wave)
+
+
+def describe(trial: Mapping[str, Any]) -> str:
+    """Parameters and seed on one line."""
+    named = [f"{name} {value}" for name, value in trial["params"].items()]
+    return ", ".join([*named, f"seed {trial['seed']}"])
+
+
+def _prepare(parent: int) -> None:
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; who began them decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
+def _timed(run: Callable[..., dict[str, Any]], trial: Mapping[str, Any]) -> dict[str, Any]:
+    begun = time.monotonic()
+    found = run(seed=trial["seed"], **trial["params"])
+    figures = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in found.items()
+    }
+    return {"figures": figures, "took_s": round(time.monotonic() - begun, 1)}
+
+
+def _told(outcome: dict[str, Any] | Exception) -> dict[str, Any]:
+    if isinstance(outcome, Exception):
+        return {"failed": f"{type(outcome).__name__}: {' '.join(str(outcome).split())}"}
+    return outcome
+
+
+def _chosen(planned: list[dict[str, Any]], only: Iterable[str]) -> list[dict[str, Any]]:
+    """Those with the parameters that are asked for, `NAME=VALUE`."""
+    for each in only:
+        name, _, value = each.partition("=")
+        names = dict.fromkeys(name for trial in planned for name in trial["params"])
+        if name not in names:
+            raise UserError(f"--only {each}: no such trial; the parameters are {', '.join(names)}")
+        there = sorted({str(trial["params"].get(name)) for trial in planned})
+        planned = [trial for trial in planned if str(trial["params"].get(name)) == value]
+        if not planned:
+            raise UserError(f"--only {each}: no such trial; {name} is one of {', '.join(there)}")
+    return planned
+
+
+def _waves(experiment: Experiment, planned: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """What begins together: all that is virtual, then the others, wave by wave.
+
+    The plan is cut first: what is left of it never changes partners.
+    """
+    size = experiment.wave
+    virtual = [trial for trial in planned if trial["params"].get("time") == VIRTUAL]
+    others = [trial for trial in planned if trial["params"].get("time") != VIRTUAL]
+    waves = [others[start : start + size] for start in range(0, len(others), size)]
+    return [virtual, *waves] if virtual else waves
+
+
+def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record to go on with, or a new one; trials that failed are tried again."""
+    path = options.out / KEPT
+    conditions = {
+        "experiment": options.name, "quick": options.quick, "version": rtagent.__version__,
+        "code": git_state(Path(rtagent.__file__).parent),
+    }
+    fresh = {
+        **conditions, "commands": [options.command], "machine": machine(),
+        "began": _now(), "ended": None, "trials": [],
+    }
+    if options.anew or not path.exists():
+        options.out.mkdir(parents=True, exist_ok=True)
+        return fresh
+    try:
+        record: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is not readable ({error}); begin anew with --anew") from None
+    wanted = {identity(trial) for trial in planned}
+    record["trials"] = [
+        trial for trial in record["trials"]
+        if "failed" not in trial or identity(trial) not in wanted
+    ]
+    left = wanted - {identity(each) for each in record["trials"]}
+    differs = [name for name, value in conditions.items() if record.get(name) != value]
+    if differs and (left or differs[0] == "experiment"):
+        name = differs[0]
+        raise UserError(
+            f"{path} holds trials made with {name} {record.get(name)}, not {conditions[name]}: "
+            "go on with that, name another --out, or begin anew with --anew"
+        )
+    record["commands"] = list(dict.fromkeys([*record["commands"], options.command]))
+    return record
+
+
+def _present(experiment: Experiment, options: Options, results: Results) -> None:
+    """Tables and picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    for name, rows in (("results", results.table()), ("intervals", results.intervals())):
+        with (options.out / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+            writer.writeheader()
+            writer.writerows(rows)
+    figure = pyplot.figure(figsize=experiment.size, layout="constrained")
+    experiment.draw(results, figure)
+    if results.failed:
+        figure.text(0.01, 0.005, f"{len(results.failed)} trials failed", color="red", fontsize=8)
+    figure.savefig(options.out / f"{options.name}.png", dpi=100, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def machine() -> dict[str, Any]:
+    """What the trials ran on, and how busy it was when they began."""
+    named = [part for part in processor_name().split("; ") if part.startswith("model name")]
+    return {
+        "processor": named[0].partition(": ")[2] if named else platform.machine(),
+        "cores": _cores(), "kernel": platform.release(), "python": platform.python_version(),
+        "load": [round(each, 2) for each in os.getloadavg()],
+    }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

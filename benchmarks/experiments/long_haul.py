@@ -1,0 +1,146 @@
+"""Training loss and priorities, replay at the edge against replay at the learner.
+
+The comparison of S. Morishima and H. Matsutani, doi:10.1109/ACCESS.2024.3402835, Sec. V-C and Figs.
+7 to 14, in small: a Breakout of 10 x 10 cells for Atari's, a batch of 32 for 512, a replay of 4,096
+for 65,536 (512 for 8,192), both 128 or 16 batches as in the paper, so with the same ratios, alpha =
+1.52 with 8 actors, n-step 3, dueling Double DQN, weights every 16 batches. L_t is the loss of the
+batches; p_t and p_s are mean absolute errors of what was sent and of what was learned from. There
+is no clock.
+
+    edge      Algorithms 4 and 5: the replay is a window at the edge, samples travel
+    whole     Algorithm 2: the replay at the learner is replaced at once, as often as all of it has
+              been consumed (the paper's baseline)
+    learner   the replay at the learner is a window, too: every tick travels as it happens
+              (`cluster.replay = "learner"`; Sec. VI-A calls it an alternative)
+
+In these three a transition's first priority is the error that it has when it arrives, as in the
+paper's Algorithm 1. In rtagent it is the largest so far (Schaul et al., 2016), so that everything
+is learned from once before anything is preferred: `edge, largest first`. The paper finds that the
+edge's priority is 26.1 times its baseline's in the first epoch, 3.92 times in the last half, and
+its loss 0.26 times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.experiment import Experiment, Results
+from benchmarks.intervals import half_interval
+from benchmarks.long_haul_trial import BATCHES, Setup, Trial
+
+STANDARD = Setup("edge", 8, 4096, 16, 32, BATCHES, 0)
+SMALL, SMALL_EVERY = 512, 16
+MAIN = {
+    "edge": STANDARD,
+    "whole": STANDARD._replace(architecture="whole"),
+    "learner": STANDARD._replace(architecture="learner"),
+}
+OTHERS = {
+    "edge, largest first": STANDARD._replace(first="largest"),
+    "edge, 1 actor": STANDARD._replace(actors=1),
+    "whole, 1 actor": MAIN["whole"]._replace(actors=1),
+    "edge, replay 512": STANDARD._replace(capacity=SMALL),
+    "whole, replay 512": MAIN["whole"]._replace(capacity=SMALL, transfer_every=SMALL_EVERY),
+}
+PAPER = {"priority, first epoch": 26.1, "priority, last half": 3.92, "loss, last half": 0.26}
+GROUPS = (
+    ("Figs. 7, 8: three architectures", (*MAIN, "edge, largest first")),
+    ("Figs. 11, 12: actors", ("edge", "whole", "edge, 1 actor", "whole, 1 actor")),
+    ("Figs. 13, 14: size of the replay",
+     ("edge", "whole", "edge, replay 512", "whole, replay 512")),
+)
+
+
+def trials(quick: bool) -> list[dict[str, Any]]:
+    """The three architectures, then the variants."""
+    return [
+        {"time": "virtual", "variant": name, "epochs": 4 if quick else STANDARD.epochs}
+        for name in MAIN | OTHERS
+    ]
+
+
+def run(time: str, variant: str, epochs: int, seed: int) -> dict[str, Any]:
+    """Means of the first epoch and of the last half of all; curves over epochs and batches."""
+    torch.set_num_threads(1)
+    setup = (MAIN | OTHERS)[variant]._replace(seed=seed, epochs=epochs)
+    course = Trial(setup).run()
+    late = epochs // 2
+    ended = course.episode_return[late:]
+    return {
+        "alpha": course.alpha,
+        "L_t, last half": float(course.loss[late:].mean()),
+        "p_t, first epoch": float(course.transferred[0]),
+        "p_t, last half": float(course.transferred[late:].mean()),
+        "p_s, first epoch": float(course.sampled[0].mean()),
+        "p_s, last half": float(course.sampled[late:].mean()),
+        "return, last half": float(np.nanmean(ended)) if np.isfinite(ended).any() else None,
+        "L_t": course.loss.mean(axis=1).tolist(),
+        "p_t": course.transferred.tolist(),
+        "p_s": course.sampled.mean(axis=1).tolist(),
+        "L_t within": (course.loss / course.loss.mean(axis=1)[:, None]).mean(axis=0).tolist(),
+        "p_s within": (course.sampled / course.sampled.mean(axis=1)[:, None]).mean(axis=0).tolist(),
+    }
+
+
+def ratios(results: Results, baseline: str) -> dict[str, float]:
+    """The paper's three figures: edge over baseline, means over the seeds."""
+    def ratio(figure: str) -> float:
+        edge, other = (results.where(variant=name).point(figure) for name in ("edge", baseline))
+        return edge.mean / other.mean if edge and other else float("nan")
+
+    named = ("p_t, first epoch", "p_t, last half", "L_t, last half")
+    return {name: ratio(figure) for name, figure in zip(PAPER, named, strict=True)}
+
+
+def draw(results: Results, figure: Any) -> None:
+    """The paper's Figs. 7 to 14, two by two."""
+    axes = figure.subplots(2, 4)
+    for place, (title, names) in zip((0, 2, 3), GROUPS, strict=True):
+        for name, color in zip(names, "kbgr", strict=True):
+            _line(axes[0, place], results, name, "L_t", f"{color}-", name)
+            _line(axes[1, place], results, name, "p_t", f"{color}-", f"p_t, {name}")
+            if not name.startswith("edge"):
+                _line(axes[1, place], results, name, "p_s", f"{color}--", f"p_s, {name}")
+        axes[0, place].set(title=title, ylabel="L_t", yscale="log")
+        axes[1, place].set(xlabel="epoch", ylabel="p_t, p_s (mean absolute error)", yscale="log")
+    for name, color in zip(MAIN, "kbg", strict=True):
+        for row, within in enumerate(("L_t within", "p_s within")):
+            each = _curves(results, name, within)
+            if len(each):
+                axes[row, 1].plot(each.mean(axis=0), f"{color}-", linewidth=0.8, label=name)
+    axes[0, 1].set(title="Figs. 9, 10: within an epoch", ylabel="L_t over its mean")
+    axes[1, 1].set(xlabel="batch of the epoch", ylabel="p_s over its mean")
+    for each in axes.flat:
+        each.legend(fontsize=7)
+        each.grid(alpha=0.3)
+    found = {"the paper's baseline, in the paper": PAPER} | {
+        name: ratios(results, name) for name in ("whole", "learner")
+    }
+    figure.suptitle("\n".join(
+        f"edge over {name}: " + ", ".join(f"{what} {value:.2f}" for what, value in each.items())
+        for name, each in found.items()
+    ), fontsize=9)
+
+
+def _curves(results: Results, variant: str, name: str) -> Any:
+    return np.array([
+        trial["figures"][name] for trial in results.where(variant=variant).trials
+        if "figures" in trial
+    ])
+
+
+def _line(axes: Any, results: Results, variant: str, name: str, style: str, label: str) -> None:
+    """Mean over trials, with its 95 % interval as a band."""
+    each = _curves(results, variant, name)
+    if len(each):
+        mean, half = each.mean(axis=0), half_interval(each)
+        epochs = np.arange(1, len(mean) + 1)
+        axes.plot(epochs, mean, style, label=label)
+        low = np.maximum(mean - half, mean / 10)
+        axes.fill_between(epochs, low, mean + half, color=style[0], alpha=0.08)
+
+
+EXPERIMENT = Experiment(trials, run, draw, size=(17, 7.5), seeds=tuple(range(10)))

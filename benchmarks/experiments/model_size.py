@@ -1,0 +1,157 @@
+"""Play while learning by model size and by latency: staggered beside sequential inference.
+
+Figs. 3, 4, 8 and 9 of Riemer et al., Realtime Reinforcement Learning, on rtagent's own games. The
+`policy` is a ResNet of width k that is really computed, on the wall clock, with as many staggered
+processes as keep up, and no more than there are cores; or the default network at a latency that is
+injected, in ticks, and named so, in virtual time, where an update takes 30 ms: how a larger one
+fares on a machine that has the processes for it. Sequential is one process that infers, then waits
+for an update, as in the paper. Both contenders look equally far ahead, for gamma and n-step count
+ticks; on the wall clock they run side by side. Exploration is included.
+
+    starfall   mean return of the episodes that end in the last third; the policies that are random
+               or do nothing play offline
+    duel       encounters won per minute; from nothing (with a demonstration: experiment `duel`)
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from typing import Any
+
+import numpy as np
+
+import rtagent
+from benchmarks.comparison import COLOURS, settings_of
+from benchmarks.experiment import Experiment, Results
+from benchmarks.experiments.duel import COMMON as DUEL
+from benchmarks.learning import OFFLINE, late_returns, learn, play
+
+WIDTHS = (1, 7, 29)
+TICKS = (0.5, 2, 5, 10, 20, 30)
+UPDATE_S = 0.03
+"""About what a batch of 16 takes a ResNet of k = 1 on one core."""
+GAMES = {"starfall": "mean return, last third", "duel": "encounters won per minute"}
+CONTENDERS = tuple(COLOURS)
+
+
+def trials(quick: bool) -> list[dict[str, Any]]:
+    """Both contenders of a policy are neighbours: they make a wave."""
+    minutes = {"starfall": 0.5 if quick else 8.0, "duel": 0.5 if quick else 20.0}
+    injected = {f"{ticks:g} ticks injected": ticks for ticks in (TICKS[2:3] if quick else TICKS)}
+    policies: dict[str, dict[str, Any]] = {
+        **{f"k={width}": {"width": width} for width in (WIDTHS[:1] if quick else WIDTHS)},
+        **{name: {"ticks": ticks} for name, ticks in injected.items()},
+    }
+    played = [
+        {"time": "virtual" if "ticks" in size else "wall clock", "game": game, "policy": policy,
+         "contender": contender, "minutes": minutes[game], **size}
+        for game in GAMES for policy, size in policies.items() for contender in CONTENDERS
+    ]
+    offline = [
+        {"time": "none", "game": "starfall", "policy": "none", "contender": name}
+        for name in OFFLINE
+    ]
+    return played + offline
+
+
+def settings(game: str, contender: str, width: int | None, ticks: float | None) -> list[str]:
+    """As overrides."""
+    common = list(DUEL) if game == "duel" else ["learning.updates_per_tick=0.3"]
+    if ticks is not None:
+        return [*common, *settings_of(contender, ticks)]
+    algorithm, processes = "adaptive", "auto"
+    if contender == "sequential":
+        algorithm, processes = "sequential-infer-learn", "1"
+    return [
+        *common, "policy.network=resnet", f"policy.width={width}",
+        f"inference.algorithm={algorithm}", f"inference.processes={processes}",
+    ]
+
+
+def run(
+    game: str, contender: str, seed: int, minutes: float = 0.0, width: int | None = None,
+    ticks: float | None = None, **named: Any,
+) -> dict[str, Any]:
+    """Play and learn, or play offline."""
+    if contender in OFFLINE:
+        config = rtagent.load_config(overrides=[f"run.seed={seed}"])
+        return {"score": float(np.mean(play(config, OFFLINE[contender])))}
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(overrides=[
+            *settings(game, contender, width, ticks), f"run.seed={seed}",
+            f"run.state_dir={folder}", "run.tensorboard=false",
+        ])
+        if named["time"] == "virtual":
+            found = _simulated(config, minutes)
+        else:
+            found = learn(config, minutes, f"{game}, {named['policy']}, {contender}, seed {seed}: ")
+    return {
+        "score": score(game, found["episodes"], minutes),
+        "inaction_percent": 100.0 * found["inaction_fraction"],
+        "updates": found["updates"], "episodes": found["episodes"],
+    }
+
+
+def _simulated(config: rtagent.Config, minutes: float) -> dict[str, Any]:
+    """As `learn`, in virtual time."""
+    import rtagent.virtual
+
+    found = rtagent.virtual.run(config, seconds=60.0 * minutes, update_s=UPDATE_S)
+    episodes = zip(found.ends_s.tolist(), found.returns.tolist(), strict=True)
+    return {**found.figures(), "episodes": list(episodes)}
+
+
+def score(game: str, episodes: list[tuple[float, float]], minutes: float) -> float:
+    """What the run is judged by.
+
+    Args:
+        game: its name.
+        episodes: end (s) and return of each.
+        minutes: length of the run.
+
+    Raises:
+        RuntimeError: no episode counts.
+    """
+    if game == "duel":
+        return sum(value > 0 for _, value in episodes) / minutes
+    return float(np.mean(late_returns(episodes, minutes)))
+
+
+def draw(results: Results, figure: Any) -> None:
+    """Scores by policy; those of Duel over time."""
+    games = results.values("game")
+    panels = figure.subplots(len(games), 2, squeeze=False)
+    for (left, right), game in zip(panels, games, strict=True):
+        here = results.where(game=game)
+        names = [name for name in here.values("policy") if name != "none"]
+        for place, contender in enumerate(CONTENDERS):
+            points = [here.where(contender=contender, policy=name).point("score") for name in names]
+            left.bar(
+                np.arange(len(names)) + 0.4 * place - 0.2,
+                [point.mean if point else math.nan for point in points], 0.4,
+                yerr=[point.half if point else 0.0 for point in points], capsize=2,
+                color=COLOURS[contender], label=contender,
+            )
+            idle = [here.where(contender=contender, policy=name).point("inaction_percent")
+                    for name in names]
+            right.plot(names, [point.mean if point else math.nan for point in idle], "o-",
+                       color=COLOURS[contender], label=contender)
+        for contender, style in zip(OFFLINE, (":", "--"), strict=True):
+            point = here.where(contender=contender).point("score")
+            if point:
+                left.axhline(point.mean, color="grey", linestyle=style, label=contender)
+        left.set_xticks(range(len(names)), names)
+        left.axhline(0.0, color="black", linewidth=0.5)
+        left.set_ylabel(f"{game}: {GAMES[game]}")
+        right.set_ylabel("inaction, %")
+        for axes in (left, right):
+            axes.tick_params("x", rotation=30)
+            axes.grid(alpha=0.3)
+        left.legend(fontsize=8)
+    figure.suptitle(
+        "k: really computed here, wall clock; ticks: injected latency, virtual time"
+    )
+
+
+EXPERIMENT = Experiment(trials, run, draw, size=(12, 9), wave=2)

@@ -1,0 +1,107 @@
+"""Pending actions: returns of policies that are told what comes before their action, and not.
+
+CartPole at 200 Hz and Starfall, each behind an injected latency of five ticks that staggered
+processes hide: every tick is acted on, some six to eight ticks late. A trial is two runs with the
+same seed, alike but for `env.pending_actions`: on the wall clock two daemons side by side, in
+virtual time one after the other. The figure of each is the mean return of the episodes that end in
+the last third, exploration included, and `difference` has the interval that counts: it is paired.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rtagent
+import rtagent.virtual
+from benchmarks.comparison import side_by_side
+from benchmarks.experiment import Experiment, Results
+from benchmarks.learning import late_returns, learn
+from benchmarks.paired_curves import draw_pair
+from rtagent.config import GAME_BOY_HZ, Config
+from rtagent.staggering.figures import processes_needed
+
+TICKS = 5.0
+SPREAD = 1.01
+"""No real inference takes exactly the injected time."""
+COUNT = 8
+"""As many ticks as an action comes late there."""
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RATES = {"cartpole": 200.0, "starfall": GAME_BOY_HZ}
+MINUTES = {"cartpole": 5.0, "starfall": 8.0}
+UPDATE_S = 0.002
+"""Of virtual time; on CartPole the example bounds their number."""
+CONTENDERS = {"with": COUNT, "without": 0}
+
+
+def trials(quick: bool) -> list[dict[str, Any]]:
+    """Both worlds on the wall clock, and CartPole in virtual time, where no machine is too busy."""
+    return [
+        {"world": world, "time": time, "minutes": 1.0 if quick else MINUTES[world]}
+        for world, time in (
+            ("cartpole", "virtual"), ("cartpole", "wall clock"), ("starfall", "wall clock"),
+        )
+    ]
+
+
+def settings(world: str, count: int, seed: int) -> list[str]:
+    """What makes a contender, as `SECTION.KEY=VALUE`."""
+    return [
+        f"inference.injected_latency_ms={1e3 * TICKS / RATES[world]:.3f}",
+        f"inference.processes={processes_needed(TICKS, SPREAD * TICKS, 1.0, 'adaptive')}",
+        f"env.pending_actions={count}", f"run.seed={seed}",
+    ]
+
+
+def play(world: str, time: str, minutes: float, contender: str, seed: int) -> dict[str, Any]:
+    """One run; its figures, by names that end in the contender's."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(
+            EXAMPLES / "cartpole.toml" if world == "cartpole" else None,
+            [*settings(world, CONTENDERS[contender], seed), f"run.state_dir={folder}"], {},
+        )
+        if time == "virtual":
+            run = virtual(config, minutes)
+        else:
+            run = learn(config, minutes, f"{world} {contender}, seed {seed}: ")
+    figures = {
+        "return": float(np.mean(late_returns(run["episodes"], minutes))),
+        "inaction": run["inaction_fraction"], "updates": run["updates"], "curve": run["episodes"],
+    }
+    return {f"{name}_{contender}": value for name, value in figures.items()}
+
+
+def virtual(config: Config, minutes: float) -> dict[str, Any]:
+    """What `learn` says, in virtual time."""
+    found = rtagent.virtual.run(config, seconds=60.0 * minutes, update_s=UPDATE_S)
+    episodes = list(zip(found.ends_s.tolist(), found.returns.tolist(), strict=True))
+    inaction = found.figures()["inaction_fraction"]
+    return {"episodes": episodes, "inaction_fraction": inaction, "updates": found.updates}
+
+
+def run(world: str, time: str, minutes: float, seed: int) -> dict[str, Any]:
+    """Both contenders."""
+    calls = {name: partial(play, world, time, minutes, name, seed) for name in CONTENDERS}
+    at_once = 1 if time == "virtual" else len(calls)
+    figures = {
+        name: value for found in side_by_side(calls, at_once) for name, value in found.items()
+    }
+    return {"difference": figures["return_with"] - figures["return_without"], **figures}
+
+
+def draw(results: Results, figure: Any) -> None:
+    """The learning curves of both, and what the difference is."""
+    conditions = dict.fromkeys(
+        (trial["params"]["world"], trial["params"]["time"]) for trial in results.trials
+    )
+    panels = np.atleast_1d(figure.subplots(1, len(conditions)))
+    for axes, (world, time) in zip(panels, conditions, strict=True):
+        own = results.where(world=world, time=time)
+        draw_pair(axes, own, tuple(CONTENDERS), f"{world}, {time}")
+
+
+EXPERIMENT = Experiment(trials, run, draw, size=(15, 4.5), seeds=(0, 1, 2, 3, 4), wave=1)

@@ -1,0 +1,262 @@
+"""Learning inside deadlines: miss rate, latency and return by mode and algorithm, batch and replay.
+
+Figs. 3 to 5, 9 to 11 and 15 and Tables IV and V of Li et al., R3, in shape, on CartPole at 200
+ticks a second of wall-clock time (the paper's tasks have no clock, and ran on other boards).
+The modes are the paper's: `max-a` (the smallest batch), `max-p` (the largest), `episode` and
+`step`; the last two with the default `r3.margin` and, as `margin 0`, by the paper's rule, which
+steers at the deadline itself. In every trial the same daemon first tells how many samples it learns
+from in some seconds, undisturbed, with the smallest batch: that is the data budget B, and the
+deadline D is a share of those seconds. Then B is run through again and again.
+
+    what = deadline   `share` of the time, beside `busy` other programs that want a core each
+    what = changed    1.5 times the time for the first half of the horizons, 0.8 for the others
+    what = batch      R3 off: what a batch size does for updates, samples, memory and return
+    what = replay     R3 off: the same of the replay's size
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time as clock
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import rtagent
+from benchmarks.experiment import Experiment, Results
+from rtagent.config import R3Config
+from rtagent.memory.horizon import Horizon
+
+MARGIN = R3Config().margin
+CONTENDERS = {
+    "max-a": ("max-a", MARGIN),
+    "max-p": ("max-p", MARGIN),
+    "episode": ("episode", MARGIN),
+    "step": ("step", MARGIN),
+    "episode margin 0": ("episode", 0.0),
+    "step margin 0": ("step", 0.0),
+}
+"""Name -> `r3.mode`, `r3.margin`; the margin means nothing to the first two."""
+ALGORITHMS = ("dqn", "double-dqn", "c51")
+SHARES = (0.7, 1.0, 1.5)
+CHANGED = (1.5, 0.8)
+BATCH = 32
+ENDLESS_S = 1e7
+ENDLESS = 1_000_000_000
+WARM_UP_S = 3.0
+LOOK_S = 0.01
+SETTINGS = (
+    "env.id=CartPole-v1",
+    "env.rate_hz=200",
+    "env.default_action=repeat",
+    "inference.processes=1",
+    "policy.exploration_hold_ticks=1",
+    "learning.n_step=3",
+    # Without these, so many updates per tick forget now and then what they have learned, and the
+    # return of a run says little.
+    "learning.learning_rate=2.5e-4",
+    "learning.target_tau=0.001",
+    "learning.processes=1",
+    "learning.learning_starts=500",
+    "run.resume=false",
+    "run.tensorboard=false",
+)
+DISTRIBUTION = ("learning.v_min=0", "learning.v_max=100")
+BUSY = "while True: pass"
+
+
+def trials(quick: bool) -> list[dict[str, Any]]:
+    """Modes by algorithm, deadline and load; then changed deadlines, batches and replays."""
+    size = {"time": "wall clock", "horizons": 3 if quick else 20, "seconds": 2.0 if quick else 3.0}
+    algorithms = ALGORITHMS[1:2] if quick else ALGORITHMS
+    modes = [
+        {"what": "deadline", "algorithm": algorithm, "mode": mode, "share": share, "busy": busy}
+        for algorithm in algorithms for share in (SHARES[1:2] if quick else SHARES)
+        for busy in ((0,) if quick else (0, 1, 2)) for mode in CONTENDERS
+    ]
+    changed = [
+        {"what": "changed", "algorithm": "double-dqn", "mode": mode, "busy": 0}
+        for mode in ("max-a", "episode", "step")
+    ]
+    sweeps = [
+        {"what": what, "algorithm": "double-dqn", what: value}
+        for what, values in (
+            ("batch", (16, 32, 64, 128, 256, 512)), ("replay", (1000, 3000, 10_000, 30_000))
+        )
+        for value in (values[::3] if quick else values)
+    ]
+    return [{**each, **size} for each in (*modes, *changed, *sweeps)]
+
+
+def run(what: str, algorithm: str, seed: int, seconds: float, horizons: int, **more: Any) -> Any:
+    """One trial."""
+    settings = [
+        f"learning.algorithm={algorithm}", f"run.seed={seed}",
+        f"learning.batch_size={more.get('batch', BATCH)}",
+        f"replay.capacity={more.get('replay', 50_000)}",
+        *(DISTRIBUTION if algorithm == "c51" else ()),
+    ]
+    if what in ("batch", "replay"):
+        return _swept(settings, seconds * horizons)
+    shares = CHANGED if what == "changed" else (more["share"],)
+    return _controlled(settings, more["mode"], shares, seconds, horizons, more["busy"])
+
+
+@contextlib.contextmanager
+def running(*settings: str) -> Iterator[rtagent.Runtime]:
+    """A daemon that has begun to learn."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(overrides=[*SETTINGS, f"run.state_dir={folder}", *settings])
+        with rtagent.Runtime(config) as runtime:
+            runtime.wait_ready(60)
+            while not runtime.stats()["learning"]["updates"]:
+                clock.sleep(0.05)
+            yield runtime
+
+
+@contextlib.contextmanager
+def hogs(count: int) -> Iterator[None]:
+    """Other programs that want a core each."""
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def horizon_settings(contender: str, deadline_s: float, budget: int) -> dict[str, Any]:
+    """Of section `r3`, save the margin, which cannot change while it runs."""
+    mode, _ = CONTENDERS[contender]
+    return {"mode": mode, "deadline_s": round(deadline_s, 3), "data_budget": budget}
+
+
+def _controlled(
+    settings: list[str], contender: str, shares: tuple[float, ...], seconds: float, horizons: int,
+    busy: int,
+) -> dict[str, Any]:
+    """Measure B, then run so many horizons; those met, how long each took, what was learned."""
+    begin = horizon_settings("max-a", ENDLESS_S, ENDLESS) | {"margin": CONTENDERS[contender][1]}
+    with running(*settings, *(f"r3.{name}={value}" for name, value in begin.items())) as runtime:
+        rate = _samples_per_s(runtime, seconds)
+        budget = int(rate * seconds)
+        latencies: list[float] = []
+        spans: list[tuple[Horizon, Horizon]] = []
+        before = runtime.stats()["learning"]
+        with hogs(busy):
+            for share in shares:
+                deadline_s = share * seconds
+                runtime.set_deadlines(**horizon_settings(contender, deadline_s, budget))
+                ends = _ends(runtime, horizons // len(shares))
+                latencies += (np.diff([at for at, _ in ends]) / deadline_s).tolist()
+                spans.append((ends[0][1], ends[-1][1]))
+        stats = runtime.stats()
+        returns = runtime.world.metrics.environment.episodes.newest(1000)["return"]
+    met, missed, episodes_met, episodes_missed = (
+        sum(getattr(last, name) - getattr(first, name) for first, last in spans)
+        for name in ("met", "missed", "episode_met", "episode_missed")
+    )
+    episodes = episodes_met + episodes_missed
+    samples, updates = (
+        stats["learning"][name] - before[name] for name in ("samples_consumed", "updates")
+    )
+    return {
+        "missed_percent": 100.0 * missed / (met + missed),
+        "episodes_missed_percent": 100.0 * episodes_missed / episodes if episodes else None,
+        "latency_p50": float(np.percentile(latencies, 50)),
+        "latency_p99": float(np.percentile(latencies, 99)),
+        "mean_return": float(returns[len(returns) // 2 :].mean()),
+        "mean_batch": samples / updates,
+        "inaction_percent": 100.0 * stats["actions"]["inaction_fraction"],
+        "samples_per_s": rate, "latencies": latencies, **_memory(stats),
+    }
+
+
+def _samples_per_s(runtime: rtagent.Runtime, seconds: float) -> float:
+    """Samples learned from in a second, with the batch in force."""
+    clock.sleep(WARM_UP_S)
+    start, before = clock.monotonic(), runtime.stats()["learning"]["samples_consumed"]
+    clock.sleep(seconds)
+    consumed = runtime.stats()["learning"]["samples_consumed"] - before
+    return float(consumed / (clock.monotonic() - start))
+
+
+def _ends(runtime: rtagent.Runtime, horizons: int) -> list[tuple[float, Horizon]]:
+    """When the horizon under way ends, and each of so many after it; to `LOOK_S`."""
+    record = runtime.world.horizon
+    ends: list[tuple[float, Horizon]] = []
+    number = record.read().number
+    while len(ends) <= horizons:
+        clock.sleep(LOOK_S)
+        if (now := record.read()).number != number:
+            number = now.number
+            ends.append((clock.monotonic(), now))
+    return ends
+
+
+def _swept(settings: list[str], seconds: float) -> dict[str, Any]:
+    """Without R3: what is learned in so many seconds, how fast, and with how much memory."""
+    with running(*settings) as runtime:
+        start, before = clock.monotonic(), runtime.stats()["learning"]
+        clock.sleep(seconds)
+        stats = runtime.stats()
+        elapsed, after = clock.monotonic() - start, stats["learning"]
+        returns = runtime.world.metrics.environment.episodes.newest(1000)["return"]
+    return {
+        "updates_per_s": (after["updates"] - before["updates"]) / elapsed,
+        "samples_per_s": (after["samples_consumed"] - before["samples_consumed"]) / elapsed,
+        "mean_return": float(returns[len(returns) // 2 :].mean()), **_memory(stats),
+    }
+
+
+def _memory(stats: dict[str, Any]) -> dict[str, Any]:
+    """MiB in all and of the replay (Fig. 14)."""
+    parts = {"memory_mib": stats["r3"]["used_bytes"], "replay_mib": stats["replay"]["bytes"]}
+    return {name: None if value is None else value / 2**20 for name, value in parts.items()}
+
+
+def draw(results: Results, figure: Any) -> None:
+    """Misses and return by deadline, latencies as a distribution, and both sweeps."""
+    panels = figure.subplots(2, 3)
+    deadline = results.where(what="deadline")
+    for place, mode in enumerate(CONTENDERS):
+        own, how = deadline.where(mode=mode), {"color": f"C{place}", "label": mode}
+        own.line(panels[0, 0], "share", "missed_percent", **how)
+        own.line(panels[0, 1], "share", "mean_return", **how)
+        latencies = np.sort([
+            each for trial in own.trials if trial["params"]["share"] == 1.0
+            for each in trial.get("figures", {}).get("latencies", [])
+        ])
+        if len(latencies):
+            below = np.arange(1, len(latencies) + 1) / len(latencies)
+            panels[0, 2].step(latencies, below, **how)
+        results.where(what="changed", mode=mode).line(
+            panels[1, 2], "busy", "missed_percent", **{**how, "fmt": "s"}
+        )
+        own.line(panels[1, 2], "busy", "missed_percent", **how)
+    panels[0, 0].set(xlabel="deadline over undisturbed time", ylabel="horizons missed, %")
+    panels[0, 1].set(xlabel="deadline over undisturbed time", ylabel="mean return, later half")
+    panels[0, 2].set(xlabel="time of a horizon over its deadline of 1", ylabel="share of horizons")
+    panels[0, 2].axvline(1.0, color="grey", linewidth=0.8)
+    panels[1, 2].set(xlabel="busy programs beside it", ylabel="missed, %; squares: changing")
+    for axes, what in zip(panels[1], ("batch", "replay"), strict=False):
+        swept = results.where(what=what)
+        swept.line(axes, what, "mean_return", color="tab:green", label="mean return")
+        other = axes.twinx()
+        figure_of = "samples_per_s" if what == "batch" else "memory_mib"
+        swept.line(other, what, figure_of, color="tab:red", label=figure_of)
+        axes.set(xlabel=what, ylabel="mean return (green)", xscale="log")
+        other.set_ylabel(f"{figure_of} (red)")
+    for axes in panels.flat:
+        axes.grid(alpha=0.3)
+    if deadline.trials:
+        panels[0, 0].legend(fontsize=7)
+    figure.suptitle("CartPole at 200 Hz, wall clock; intervals over algorithms and seeds")
+
+
+EXPERIMENT = Experiment(trials, run, draw, size=(15, 8.5))

@@ -1,0 +1,34 @@
+"""CartPole whose velocities cannot be seen, so that one frame does not tell where things go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+VISIBLE = [0, 2]
+"""Of CartPole's observation: the cart's position and the pole's angle."""
+
+
+class HiddenVelocity(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Shows positions alone."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        box = env.observation_space
+        assert isinstance(box, spaces.Box)
+        self.observation_space = spaces.Box(box.low[VISIBLE], box.high[VISIBLE], dtype=np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        """(4,) to (2,)."""
+        return observation[VISIBLE]
+
+
+def make(**settings: Any) -> gymnasium.Env[Any, Any]:
+    """CartPole without its velocities."""
+    return HiddenVelocity(gymnasium.make("CartPole-v1", **settings))
+
+
+gymnasium.register("HiddenVelocity-v0", entry_point=make)

@@ -1,0 +1,27 @@
+"""95 % intervals of means over seeds, by Student's t."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtagent.evaluation.intervals import student
+
+
+def half_interval(values: NDArray[Any]) -> NDArray[Any]:
+    """Half of the 95 % interval of a mean over seeds.
+
+    Args:
+        values: (seeds, ...).
+
+    Returns:
+        (...); 0 for a single seed.
+    """
+    seeds = len(values)
+    if seeds < 2:
+        return np.zeros(values.shape[1:])
+    half: NDArray[Any] = student(seeds) * values.std(axis=0, ddof=1)
+    return half / math.sqrt(seeds)

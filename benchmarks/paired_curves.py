@@ -1,0 +1,40 @@
+"""Learning curves of two contenders, seed by seed, and what their difference is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results import Results
+
+EPISODES = 20
+COLOURS = ("tab:blue", "tab:red")
+
+
+def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: str) -> None:
+    """Draw one condition.
+
+    Args:
+        axes: of the panel.
+        results: of the condition, with the figures `difference` and, ending in each contender's
+            name, `return_` and `curve_`: the end (s) and the return of every episode.
+        contenders: their names.
+        title: of the condition.
+    """
+    for contender, colour in zip(contenders, COLOURS, strict=True):
+        for trial in results.trials:
+            curve = np.array(trial.get("figures", {}).get(f"curve_{contender}", [])).T
+            if len(curve):
+                ends = range(1, curve.shape[1] + 1)
+                smooth = [curve[1][max(0, end - EPISODES) : end].mean() for end in ends]
+                axes.plot(curve[0] / 60.0, smooth, color=colour, alpha=0.5, linewidth=1)
+        point = results.point(f"return_{contender}")
+        if point is not None:
+            axes.plot([], [], color=colour, label=f"{contender}: {point.mean:.1f}")
+    point = results.point("difference")
+    if point is not None:
+        axes.set_title(f"{title}: difference {point.mean:.1f} +- {point.half:.1f}")
+    axes.set(xlabel="minutes", ylabel=f"mean return of {EPISODES} episodes")
+    axes.legend()
+    axes.grid(alpha=0.3)

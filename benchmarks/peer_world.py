@@ -1,0 +1,76 @@
+"""The world in which peers act at x = 5, on the wall clock, and what is compared."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+RATE_HZ = 60.0
+TICK_S = 1.0 / RATE_HZ
+X = 5
+STACK = (4, 84, 84)
+SKIPPED_S = 1.0
+"""Of each round, at its start."""
+START_S = 0.3
+"""From the start of the clock to the first tick."""
+
+
+class Executed(NamedTuple):
+    """What a tick executed: the tick whose frame its action was computed from, None without."""
+
+    tick: int
+    observed: int | None
+
+
+def figures(executed: list[Executed], overheads_s: list[float]) -> dict[str, float]:
+    """What is compared.
+
+    Args:
+        executed: consecutive ticks.
+        overheads_s: of answers, seconds.
+    """
+    acted = [each for each in executed if each.observed is not None]
+    seconds = len(executed) * TICK_S
+    ages = [each.tick - each.observed for each in acted if each.observed is not None]
+    return {
+        "inaction_percent": 100.0 * (1.0 - len(acted) / len(executed)),
+        "actions_per_s": len(acted) / seconds,
+        "frames_per_s": len({each.observed for each in acted}) / seconds,
+        "age_ticks": statistics.fmean(ages) if ages else float("nan"),
+        "overhead_ms_p50": 1e3 * float(np.percentile(overheads_s, 50)),
+        "overhead_ms_p99": 1e3 * float(np.percentile(overheads_s, 99)),
+    }
+
+
+def tick_loop(
+    start: float, seconds: float, choose: Callable[[int], int | None],
+    publish: Callable[[int, np.ndarray], None],
+) -> tuple[list[Executed], dict[int, float]]:
+    """Run a peer's world on the wall clock.
+
+    Args:
+        start: when tick 0 is due.
+        seconds: how long.
+        choose: the frame behind the action that a tick executes, None for the default behaviour.
+        publish: hands out the frame of a tick.
+
+    Returns:
+        The ticks after the first second, and when every tick happened.
+    """
+    executed, times = [], {}
+    for tick in range(round((SKIPPED_S + seconds) * RATE_HZ)):
+        time.sleep(max(0.0, start + tick * TICK_S - time.monotonic()))
+        times[tick] = time.monotonic()
+        executed.append(Executed(tick, choose(tick)))
+        publish(tick, np.full(STACK, tick % 256, np.uint8))
+    return executed[round(SKIPPED_S * RATE_HZ) :], times
+
+
+def overheads(registered: list[tuple[int, float]], times: dict[int, float]) -> list[float]:
+    """Seconds of each answer beyond its inference, those of the first second left out."""
+    first = round(SKIPPED_S * RATE_HZ)
+    return [at - times[number] - X * TICK_S for number, at in registered if number >= first]

@@ -1,0 +1,116 @@
+"""The finished trials of an experiment: tables, means with intervals, lines of a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.intervals import half_interval
+
+Trial = Mapping[str, Any]
+
+
+class Point(NamedTuple):
+    """A mean over seeds, half of its 95 % interval (0 for one seed), and how many those are."""
+
+    mean: float
+    half: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Results:
+    """Trials: `params`, `seed`, and `figures` or why it `failed`."""
+
+    trials: Sequence[Trial]
+
+    @property
+    def failed(self) -> list[Trial]:
+        """Trials without figures."""
+        return [trial for trial in self.trials if "failed" in trial]
+
+    def where(self, **params: Any) -> Results:
+        """The trials with these parameters."""
+        return Results([
+            trial for trial in self.trials
+            if all(trial["params"].get(name) == value for name, value in params.items())
+        ])
+
+    def values(self, name: str) -> list[Any]:
+        """The values of a parameter, in the order of the plan."""
+        found = (trial["params"].get(name) for trial in self.trials)
+        return [value for value in dict.fromkeys(found) if value is not None]
+
+    def point(self, figure: str) -> Point | None:
+        """A figure over all trials that know it; None if there is none."""
+        known = [
+            trial["figures"][figure] for trial in self.trials
+            if trial.get("figures", {}).get(figure) is not None
+        ]
+        if not known:
+            return None
+        return Point(float(np.mean(known)), float(half_interval(np.array(known))), len(known))
+
+    def line(self, axes: Any, x: str, figure: str, **how: Any) -> None:
+        """Draw a figure against a parameter, with intervals."""
+        found = {value: self.where(**{x: value}).point(figure) for value in self.values(x)}
+        points = {value: point for value, point in sorted(found.items()) if point is not None}
+        if points:
+            means, halves, _ = zip(*points.values(), strict=True)
+            how = {"fmt": "o-", "capsize": 2, "markersize": 4, **how}
+            axes.errorbar(list(points), means, halves, **how)
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each trial."""
+        return [
+            {**trial["params"], "seed": trial["seed"], **_numbers(trial),
+             "failed": trial.get("failed", "")}
+            for trial in self.trials
+        ]
+
+    def intervals(self) -> list[dict[str, Any]]:
+        """A row for each figure under each condition: mean, its 95 % interval, seeds, failures."""
+        rows = []
+        for params in {identity(trial, 0): trial["params"] for trial in self.trials}.values():
+            here = Results([each for each in self.trials if each["params"] == params])
+            figures = dict.fromkeys(name for trial in here.trials for name in _numbers(trial))
+            for figure in figures or [""]:
+                point = here.point(figure)
+                row = {**params, "figure": figure}
+                if point is not None:
+                    low, high = point.mean - point.half, point.mean + point.half
+                    alone = point.seeds < 2
+                    row |= {"mean": point.mean, "low": "" if alone else low,
+                            "high": "" if alone else high, "seeds": point.seeds}
+                rows.append({**row, "failed": len(here.failed)})
+        return rows
+
+    def means(self) -> list[dict[str, Any]]:
+        """A row for each condition, for people: what differs, and `mean ± half` of each figure."""
+        rows: dict[str, dict[str, Any]] = {}
+        for row in self.intervals():
+            params = {name: row[name] for name in row if len(self.values(name)) > 1}
+            text = "unknown" if "mean" not in row else f"{row['mean']:.4g}"
+            if row.get("high", "") != "":
+                text += f" ± {row['high'] - row['mean']:.2g}"
+            shown = rows.setdefault(json.dumps(params), params)
+            shown |= {row["figure"]: text} if row["figure"] else {}
+            shown |= {"failed": row["failed"]} if row["failed"] else {}
+        return list(rows.values())
+
+
+def identity(trial: Trial, seed: int | None = None) -> str:
+    """Parameters and seed, by which a trial is known."""
+    return json.dumps([trial["params"], trial["seed"] if seed is None else seed], sort_keys=True)
+
+
+def _numbers(trial: Trial) -> dict[str, Any]:
+    """The figures that are numbers, or unknown."""
+    return {
+        name: value for name, value in trial.get("figures", {}).items()
+        if value is None or isinstance(value, int | float)
+    }

@@ -1,0 +1,80 @@
+"""`rtagent experiment [NAME]`: the experiments under `benchmarks/` of a source checkout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from rtagent.cli import bench
+from rtagent.cli.options import add_json_option
+from rtagent.cli.output import plain_table, report, stderr, stdout
+from rtagent.errors import UserError
+from rtagent.processes.interrupts import EXIT_INTERRUPTED
+
+SHOWN_ROWS = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", nargs="?", help="the experiment to run; default: list them")
+    add("--list", action="store_true", help="list the experiments")
+    add("--quick", action="store_true", help="minutes, not a night: fewer and shorter trials")
+    add("--out", type=Path, metavar="DIR",
+        help="folder of the results; what is finished in it is not run again "
+        "(default: results/NAME, with --quick results/NAME-quick)")
+    add("--seeds", type=int, nargs="+", metavar="K", help="default: 0 1 2")
+    add("--only", action="append", default=[], metavar="NAME=VALUE",
+        help="the trials with this parameter alone; may be repeated")
+    add("--anew", action="store_true", help="forget what the folder holds, and begin anew")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the experiments, or run what is left of one."""
+    scripts = bench.find_scripts("benchmarks/experiments", "EXPERIMENT = ")
+    scripts = {name.replace("_", "-"): path for name, path in scripts.items()}
+    if args.list or args.name is None:
+        bench.list_scripts(args, scripts, "experiment", "what it shows")
+        return 0
+    bench.chosen(args.name, scripts, "experiment")
+    if args.seeds is not None and min(args.seeds) < 0:
+        raise UserError(f"--seeds {min(args.seeds)}: must not be negative")
+    return _perform(args)
+
+
+def _perform(args: argparse.Namespace) -> int:
+    # A checkout's own modules, which an installed package cannot import as its own.
+    if str(bench.CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(bench.CHECKOUT))
+    engine: Any = importlib.import_module("benchmarks.experiment")
+    out = args.out or Path("results", args.name + "-quick" * args.quick)
+    command = ["rtagent", "experiment", args.name]
+    command += ["--quick"] * args.quick + ["--out", str(out)]
+    command += ["--seeds", *map(str, args.seeds)] if args.seeds else []
+    command += [part for each in args.only for part in ("--only", each)]
+    options = engine.Options(
+        args.name, out, args.quick, args.seeds, tuple(args.only), args.anew, shlex.join(command)
+    )
+    try:
+        record = engine.perform(engine.load(args.name), options)
+    except KeyboardInterrupt:
+        stderr().print(f"interrupted; {out} keeps what is finished, the same command goes on")
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        raise UserError(f"{out}: {error.strerror}") from None
+    report(args, record, lambda _: _show(engine.Results(record["trials"]), out))
+    return int(any("failed" in trial for trial in record["trials"]))
+
+
+def _show(results: Any, out: Path) -> None:
+    """The means with their intervals, if they fit a screen, and where everything is."""
+    rows = results.means()
+    names = dict.fromkeys(name for row in rows for name in row)
+    if len(rows) <= SHOWN_ROWS:
+        cells = ([str(row.get(name, "")) for name in names] for row in rows)
+        stdout().print(plain_table(*names, rows=cells))
+    stdout().print(f"{out}: results.csv, intervals.csv, results.json and a picture")

@@ -1,0 +1,137 @@
+"""`rtagent policy-server`: answers for others, over the network, by a checkpoint or any module."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from rtagent import __version__
+from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
+from rtagent.cli.options import check_between
+from rtagent.clock import MonotonicClock
+from rtagent.config import Config
+from rtagent.config_sources import load_config
+from rtagent.errors import UserError
+from rtagent.evaluation.probe import probe
+from rtagent.evaluation.trained_policy import TrainedPolicy
+from rtagent.memory.array_buffer import Floats
+from rtagent.memory.blueprint import Blueprint
+from rtagent.policy.networks import build, head_of
+from rtagent.remote.answers import Terms
+from rtagent.remote.server import Counts, PolicyServer, Served, listen
+from rtagent.remote.wire import TOKEN_VARIABLE
+
+PERIOD_S = 10.0
+MOST_PARALLEL = 64
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_checkpoint_options(parser)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to bind (127.0.0.1)")
+    add("--port", type=int, default=8000, help="port to bind; 0: a free one (8000)")
+    add("--parallel", metavar="N", type=int, default=1,
+        help="batches that are computed at the same time (1); more where the policy waits for an "
+        "accelerator, or for something else than the processor")
+    add("--json", action="store_true", help="a JSON document per line on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C; a line every 10 s in which something was asked."""
+    check_between("parallel", args.parallel, 1, MOST_PARALLEL)
+    check_between("port", args.port, 0, 65_535)
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    with listen(args.host, args.port, token) as sock:
+        served = _factory_policy(args) if _is_factory(args.checkpoint) else _checkpoint_policy(args)
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        address = f"ws://{host}:{sock.getsockname()[1]}"
+
+        async def serve() -> None:
+            server = PolicyServer(served, MonotonicClock(), token, args.parallel)
+            server.stop_at_signals()
+            said = served.metadata()
+            print(json.dumps({"address": address, **said}) if args.json else
+                  f"rtagent policy-server: {address}", flush=True)
+            async with asyncio.TaskGroup() as tasks:
+                telling = tasks.create_task(_tell(server.counts, args.json))
+                await server.run(sock)
+                telling.cancel()
+
+        asyncio.run(serve())
+    return 0
+
+
+def _is_factory(given: Path | None) -> bool:
+    return given is not None and ":" in str(given) and not given.exists()
+
+
+def _checkpoint_policy(args: argparse.Namespace) -> Served:
+    path, saved, config = checkpoint_of(args)
+    policy = TrainedPolicy(config, saved, path)
+    about = {"updates": saved.counters.updates}
+    return _served(policy.answering(), policy.blueprint, config, about)
+
+
+def _factory_policy(args: argparse.Namespace) -> Served:
+    """What `policy.factory` would act with, its weights as the factory has made them."""
+    given = (*args.overrides, f"policy.factory={args.checkpoint}", "learning.processes=0")
+    config = load_config(args.config, given)
+    blueprint = probe(config)
+    spaces = blueprint.observation_space, blueprint.action_space
+    module = build(config.policy, *spaces, head_of(config.learning, blueprint.action_space))
+    return _served(module.eval().requires_grad_(False), blueprint, config, {})
+
+
+def _served(
+    module: nn.Module, blueprint: Blueprint, config: Config, about: dict[str, Any]
+) -> Served:
+    terms, space = Terms.of(blueprint), blueprint.observation_space
+    about = {"rtagent": __version__, "environment": config.env.id, **about}
+    served = Served(
+        _answering(module), tuple(space.shape), np.dtype(space.dtype), terms.outputs,
+        terms.discrete, about,
+    )
+    try:
+        # The first call costs most, and shows whether it works.
+        served.answer(np.zeros((1, *served.shape), served.dtype))
+    except Exception as error:
+        raise UserError(f"the policy does not answer: {type(error).__name__}: {error}") from error
+    return served
+
+
+def _answering(module: nn.Module) -> Callable[[npt.NDArray[Any]], Floats]:
+    def answer(observations: npt.NDArray[Any]) -> Floats:
+        with torch.inference_mode():
+            found: Floats = module(torch.from_numpy(observations)).float().cpu().numpy()
+        return found
+
+    return answer
+
+
+async def _tell(counts: Counts, as_json: bool) -> None:
+    """Say every now and then what has been done since the last time."""
+    before = Counts()
+    while True:
+        await asyncio.sleep(PERIOD_S)
+        answers, refused = counts.answers - before.answers, counts.refused - before.refused
+        if answers or refused or counts.clients != before.clients:
+            each = max(1, answers)
+            said = {
+                "clients": counts.clients, "answers_per_s": answers / PERIOD_S,
+                "compute_ms": 1e3 * (counts.compute_s - before.compute_s) / each,
+                "queue_ms": 1e3 * (counts.queue_s - before.queue_s) / each, "refused": refused,
+            }
+            print(json.dumps(said) if as_json else
+                  "{clients} clients, {answers_per_s:.1f} answers/s, compute {compute_ms:.1f} ms, "
+                  "queue {queue_ms:.1f} ms, {refused} refused".format(**said), flush=True)
+        before = Counts(**vars(counts))

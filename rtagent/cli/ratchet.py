@@ -1,0 +1,163 @@
+"""`rtagent bench --check`: figures of the benchmarks against those that were committed.
+
+`benchmarks/ratchet.json` has a record for each figure: the benchmark and its arguments, where the
+figure stands in its JSON, which direction is better, the value, its noise in the same unit, and the
+load of the machine on which it was taken. Most are ratios of two sides in one run, for on another
+machine only these mean the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rtagent.cli.output import plain_table, print_json, stdout
+from rtagent.errors import UserError
+
+ROUNDS = 3
+"""Runs of which `--write` takes the median."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One figure as it was committed.
+
+    Attributes:
+        figure: its name.
+        benchmark: that prints it.
+        arguments: of the benchmark.
+        path: keys and indices to it in the benchmark's JSON.
+        better: which direction is.
+        least_noise: its noise is never taken to be less, in the figure's unit.
+        value: as measured. If None, not yet.
+        noise: a loss up to this is none, in the figure's unit.
+        load: processes that wanted a core, the mean of the last minute when it was taken.
+    """
+
+    figure: str
+    benchmark: str
+    arguments: tuple[str, ...]
+    path: tuple[str | int, ...]
+    better: Literal["more", "less"]
+    least_noise: float
+    value: float | None = None
+    noise: float = 0.0
+    load: float | None = None
+
+    def loss(self, now: float) -> float:
+        """By how much a new value is worse; negative: it is better."""
+        assert self.value is not None
+        return self.value - now if self.better == "more" else now - self.value
+
+    def holds(self, now: float) -> bool:
+        """Whether a new value is no loss above the noise, or there is nothing to compare with."""
+        return self.value is None or self.loss(now) <= max(self.noise, self.least_noise)
+
+    def measured(self, values: Sequence[float], load: float) -> Record:
+        """The record of several runs: their median, and how far apart they are."""
+        apart = max(values) - min(values)
+        return replace(
+            self, value=statistics.median(values), noise=max(apart, self.least_noise), load=load
+        )
+
+
+Measure = Callable[[str, tuple[str, ...]], Any]
+"""The JSON of a benchmark run with these arguments."""
+
+
+def read(path: Path) -> list[Record]:
+    """The committed records."""
+    entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        Record(**each | {key: tuple(each[key]) for key in ("arguments", "path")})
+        for each in entries
+    ]
+
+
+def write(path: Path, records: Sequence[Record]) -> None:
+    """Replace the committed records."""
+    text = json.dumps([asdict(each) for each in records], indent=2)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def check(
+    path: Path, name: str | None, measure: Measure, args: argparse.Namespace
+) -> int:
+    """Measure, compare and print; with `--write`, commit what was measured.
+
+    Returns:
+        1 if a figure has fallen by more than its noise, else 0.
+
+    Raises:
+        UserError: no record is of that benchmark.
+    """
+    records = read(path)
+    chosen = [each for each in records if name in (None, each.benchmark)]
+    if not chosen:
+        names = ", ".join(sorted({each.benchmark for each in records}))
+        raise UserError(f"bench --check {name}: the ratchet has no figure of it; it has {names}")
+    rounds = [values_of(chosen, measure) for _ in range(ROUNDS if args.write else 1)]
+    medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
+    show(chosen, medians, as_json=args.json)
+    if args.write:
+        load = round(os.getloadavg()[0], 1)
+        new = {
+            each.figure: each.measured(values, load)
+            for each, *values in zip(chosen, *rounds, strict=True)
+        }
+        write(path, [new.get(each.figure, each) for each in records])
+        return 0
+    return int(not all(map(Record.holds, chosen, medians)))
+
+
+def values_of(records: Sequence[Record], measure: Measure) -> list[float]:
+    """The figures as they are now; a benchmark that has several runs once."""
+    printed: dict[tuple[str, tuple[str, ...]], Any] = {}
+    values = []
+    for each in records:
+        run = each.benchmark, each.arguments
+        if run not in printed:
+            printed[run] = measure(*run)
+        value = printed[run]
+        for key in each.path:
+            value = value[key]
+        values.append(float(value))
+    return values
+
+
+def show(records: Sequence[Record], values: Sequence[float], *, as_json: bool) -> None:
+    """A line for each figure."""
+    if as_json:
+        print_json([
+            {"figure": each.figure, "committed": each.value, "noise": each.noise, "now": now,
+             "holds": each.holds(now)}
+            for each, now in zip(records, values, strict=True)
+        ])
+        return
+    stdout().print(plain_table("figure", "better", "committed", "noise", "now", "", rows=(
+        (each.figure, each.better, "not yet" if each.value is None else f"{each.value:.3g}",
+         f"{max(each.noise, each.least_noise):.2g}", f"{now:.3g}",
+         "holds" if each.holds(now) else "LOST")
+        for each, now in zip(records, values, strict=True)
+    )))
+
+
+def run_benchmark(command: Sequence[str], environ: dict[str, str]) -> Any:
+    """The JSON that a benchmark prints; that it misses a bar of its own is not asked here.
+
+    Raises:
+        UserError: it printed none.
+    """
+    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        name = Path(command[1]).stem
+        raise UserError(f"{name} ended with {done.returncode} and no JSON") from None

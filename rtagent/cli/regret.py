@@ -1,0 +1,351 @@
+"""`rtagent regret`: what delay and inaction cost the policy of a checkpoint, in units of return.
+
+The policy plays greedily in three worlds: live, on the wall clock; paused, with the delays that the
+live world recorded; and paused, without delay. See `evaluation/regret.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
+from rtagent.cli.evaluate import POLL_S, live_run
+from rtagent.cli.options import add_json_option, add_seconds_option, check_between, check_seconds
+from rtagent.cli.output import UNKNOWN, known, plain_table, progress_bar, report, stdout
+from rtagent.cli.regret_picture import check_picture, draw
+from rtagent.cli.train import Wish, wish_to_end
+from rtagent.clock import MonotonicClock
+from rtagent.config import Config
+from rtagent.env.adapter import Adapter, open_environment
+from rtagent.errors import UserError
+from rtagent.evaluation import regret
+from rtagent.evaluation.intervals import Estimate, jackknife
+from rtagent.evaluation.process import Values
+from rtagent.evaluation.regret import Episodes, PausedWorld
+from rtagent.evaluation.trained_policy import TrainedPolicy, configuration, load_checkpoint
+from rtagent.memory.ledger import Rows
+from rtagent.memory.process_metrics import EPISODES
+from rtagent.staggering.arbiter import Source
+from rtagent.storage.checkpoint import Checkpoint
+
+LEAST_EPISODES = 2
+NAMES = {
+    "paused": "R0 paused", "delayed": "R1 paused, recorded delays", "live": "R2 live",
+    "reference": "R* reference, paused",
+}
+DIFFERENCES = {
+    "delay": ("paused", "delayed"), "inaction": ("delayed", "live"),
+    "learning": ("reference", "paused"),
+}
+Figure = Callable[..., float]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_checkpoint_options(parser)
+    add("--episodes", metavar="N", type=int, default=10, help="in each world (10)")
+    add_seconds_option(parser, 300.0, "the live world ends after so long, with what there is then")
+    add("--reference", metavar="CHECKPOINT", type=Path,
+        help="the best policy that is known, for the learning regret; default: it is unknown")
+    add("--states", metavar="N", type=int, default=200,
+        help="cloned for the predictability (200); 0: none")
+    add("--clones", metavar="K", type=int, default=16, help="of each state (16)")
+    add("--picture", metavar="FILE", type=Path, help="bars with intervals, .png, .svg or .pdf")
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the three worlds and print their differences; Ctrl-C ends each early."""
+    check_between("episodes", args.episodes, LEAST_EPISODES, EPISODES)
+    check_between("states", args.states, 0, 100_000)
+    check_between("clones", args.clones, 2, 10_000)
+    check_seconds(args.seconds)
+    if args.picture is not None:
+        check_picture(args.picture)
+    path, saved, config = checkpoint_of(args)
+    if config.env.pending_actions:
+        raise UserError(
+            f"env.pending_actions = {config.env.pending_actions}: this policy must be told what is "
+            "pending, and in a world that waits nothing is"
+        )
+    reference = None if args.reference is None else _reference(args.reference, config)
+    acting = TrainedPolicy(config, saved, path).acting()
+    if acting.state_size:
+        raise UserError(
+            f"{path}: this policy carries a state from one inference to the next, and what it says "
+            "of a frame alone means nothing; evaluate it with: rtagent evaluate"
+        )
+    adapter = open_environment(config.env)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    try:
+        regret.check_cloning(adapter, config.env.id)
+        with wish_to_end() as wish, progress_bar(*columns) as progress:
+            rows = play_live(config, saved, path, args.episodes, args.seconds, wish, progress)
+            measured = Measured(adapter, config, rows, args.episodes, wish, progress)
+            measured.play(acting.greedy, reference)
+            measured.predict(acting.greedy, args.states, args.clones)
+    finally:
+        adapter.close()
+    result = {
+        "checkpoint": str(path.absolute()), "updates": saved.counters.updates,
+        "environment": saved.signature.environment, **measured.result(),
+    }
+    if args.picture is not None:
+        draw(args.picture, result, NAMES)
+    report(args, result, lambda shown: _print(shown, args.picture))
+    return 0
+
+
+def _reference(given: Path, config: Config) -> Values:
+    """The greedy answers of another checkpoint, in the same world."""
+    path, saved = load_checkpoint(given)
+    own = configuration(saved, path, None, ())
+    values = {**own.model_dump(), "env": config.env.model_dump()}
+    return TrainedPolicy(Config.model_validate(values), saved, path).acting().greedy
+
+
+def play_live(
+    config: Config, saved: Checkpoint, path: Path, count: int, seconds: float, wish: Wish,
+    progress: Progress,
+) -> Rows:
+    """Play on the wall clock; the rows of its ledger, from the first tick on."""
+    clock, found = MonotonicClock(), []
+    task = progress.add_task(NAMES["live"], total=count)
+    with live_run(config, saved, path) as runtime:
+        ledger, following = runtime.world.ledger, 0
+        deadline, done = clock.now() + seconds, 0
+        while done < count and clock.now() < deadline and not wish.expressed:
+            clock.sleep_until(clock.now() + POLL_S)
+            # Raises what has gone wrong.
+            runtime.status()
+            rows = ledger.read(following, ledger.newest + 1)
+            if len(rows) and (len(rows) != rows["tick"][-1] + 1 - following):
+                raise UserError("replay.capacity: too small to read every tick of the live world")
+            following += len(rows)
+            done += int(np.count_nonzero(rows["flags"]))
+            progress.update(task, completed=min(done, count))
+            found.append(rows)
+    if done < LEAST_EPISODES:
+        raise UserError(
+            f"{done} episodes ended in the live world, and {LEAST_EPISODES} are needed: more "
+            "--seconds, or shorter episodes (for a Game Boy game env.kwargs.max_ticks)"
+        )
+    return np.concatenate(found)
+
+
+class Measured:
+    """The three worlds, and what comes of them.
+
+    Args:
+        adapter: the world that waits.
+        config: of the run.
+        rows: of the live world.
+        episodes: wanted in each world.
+        wish: ends it early.
+        progress: told of each episode.
+    """
+
+    def __init__(
+        self, adapter: Adapter, config: Config, rows: Rows, episodes: int, wish: Wish,
+        progress: Progress,
+    ) -> None:
+        self._adapter, self._seed, self._wish = adapter, config.run.seed, wish
+        self._progress = progress
+        live = regret.live_episodes(rows)
+        self._count = min(episodes, len(live.ticks))
+        self._rows: Rows = rows[: int(live.ticks[: self._count].sum())]
+        self._delays = regret.recorded_delays(self._rows)
+        self._worlds: dict[str, Episodes] = {"live": live}
+        self._matched = False
+        self._rewards = float(rows["reward"].min()), float(rows["reward"].max())
+        self._predictability: regret.Predictability | None = None
+
+    def play(self, values: Values, reference: Values | None) -> None:
+        """The worlds that wait, each as long as the live one."""
+        paused = self._play("paused", values)
+        delayed = self._play("delayed", values, self._delays)
+        worlds = [paused, delayed]
+        if reference is not None:
+            worlds.append(self._play("reference", reference))
+        self._matched = regret.starts_match(paused, delayed, self._count)
+        low, high = zip(self._rewards, *(each.rewards for each in worlds), strict=True)
+        self._rewards = min(0.0, *low), max(0.0, *high)
+
+    def _play(
+        self, name: str, values: Values, delays: npt.NDArray[np.int64] | None = None
+    ) -> PausedWorld:
+        world = PausedWorld(
+            self._adapter, values, repeat(1) if delays is None else regret.cycled(delays),
+            self._seed, lambda: not self._wish.expressed,
+            1 if delays is None else int(delays.max()),
+        )
+        task = self._progress.add_task(NAMES[name], total=self._count)
+        self._worlds[name] = world.play(self._count, partial(self._progress.advance, task))
+        return world
+
+    def predict(self, values: Values, states: int, clones: int) -> None:
+        """Measure the predictability, at states of the world without delay."""
+        if not states:
+            return
+        rng = np.random.default_rng(self._seed)
+        task = self._progress.add_task("cloned states", total=states)
+
+        def go_on() -> bool:
+            self._progress.advance(task)
+            return not self._wish.expressed
+
+        mean = float(self._worlds["paused"].ticks.sum()) / states
+        world = PausedWorld(self._adapter, values, repeat(1), self._seed)
+        self._predictability = regret.predictability(
+            world, self._adapter, regret.random_gaps(rng, mean), states, clones, rng, go_on
+        )
+
+    def result(self) -> dict[str, Any]:
+        """What is printed.
+
+        Raises:
+            UserError: it was ended before there was enough.
+        """
+        count = min(self._count, *(len(each.ticks) for each in self._worlds.values()))
+        if count < LEAST_EPISODES:
+            raise UserError(f"ended before {LEAST_EPISODES} episodes were played in every world")
+        worlds = {name: each.first(count) for name, each in self._worlds.items()}
+        inaction = float((self._rows["source"] == Source.DEFAULT).mean())
+        delays = self._delays
+        return {
+            "acting": "greedy", "episodes": count, "matched_starts": self._matched,
+            "rate_hz": self._adapter.rate_hz,
+            "worlds": {
+                name: {**self._figures(each), "mean_ticks": float(each.ticks.mean()),
+                       "returns": each.returns.tolist()}
+                for name, each in worlds.items()
+            },
+            "live": {
+                "inaction_fraction": inaction,
+                "delay_ticks": {"mean": float(delays.mean()), "max": int(delays.max()),
+                                "p99": float(np.percentile(delays, 99))},
+            },
+            "regret": {
+                name: self._figures(worlds[one], worlds[other]) if one in worlds else None
+                for name, (one, other) in DIFFERENCES.items()
+            },
+            **self._bounds(inaction, worlds["live"]),
+        }
+
+    def _figures(self, *worlds: Episodes) -> dict[str, Any]:
+        """Return per episode and per second: of a world, or of one minus another."""
+        samples = [np.column_stack(each) for each in worlds]
+        rate_hz = self._adapter.rate_hz
+        per = {
+            "per_episode": lambda each: float(each[:, 0].mean()),
+            "per_second": lambda each: float(each[:, 0].sum() / each[:, 1].sum()) * rate_hz,
+        }
+        return {name: _shown(jackknife(_difference(figure), *samples))
+                for name, figure in per.items()}
+
+    def _bounds(self, inaction: float, live: Episodes) -> dict[str, Any]:
+        """Those of Theorem 1, in reward per second; what is not known is None."""
+        declared = self._adapter.reward_range
+        low, high = declared or self._rewards
+        found = self._predictability
+        per_second = (high - low) * self._adapter.rate_hz
+        per_episode = float(live.ticks.mean()) / self._adapter.rate_hz
+
+        def bound(value: float | None) -> dict[str, float] | None:
+            return value if value is None else {
+                "per_second": value, "per_episode": value * per_episode
+            }
+
+        delay = partial(regret.delay_bound, self._delays, reward_range=per_second)
+        return {
+            "predictability": None if found is None else found._asdict(),
+            "reward_range": {"low": low, "high": high, "declared": declared is not None},
+            "bounds": {
+                "delay": bound(None if found is None else delay(found.minimum)),
+                "delay_at_mean_predictability": bound(
+                    None if found is None else delay(found.mean)
+                ),
+                "inaction": bound(regret.inaction_bound(inaction, per_second)),
+                "learning": None,
+            },
+        }
+
+
+def _difference(figure: Figure) -> Figure:
+    return lambda one, other=None: figure(one) - (0.0 if other is None else figure(other))
+
+
+def _shown(estimate: Estimate) -> dict[str, float | None]:
+    return {"value": estimate.value, "half_interval": estimate.half}
+
+
+# ---- for people
+
+
+def _print(result: dict[str, Any], picture: Path | None) -> None:
+    console = stdout()
+    matched = "starts matched" if result["matched_starts"] else "starts not matched"
+    console.print(
+        f"{result['environment']}, after {result['updates']} updates; greedy in all worlds, "
+        f"{result['episodes']} episodes in each, {matched}; +- is half of a 95 % interval"
+    )
+    rows = [
+        (NAMES[name], *_cells(each), f"{each['mean_ticks']:.0f}")
+        for name, each in sorted(result["worlds"].items(), key=lambda item: list(NAMES).index(
+            item[0]))
+    ]
+    console.print(plain_table("world", "per episode", "per second", "mean ticks", rows=rows))
+    console.print()
+    rows = []
+    for name, (one, other) in DIFFERENCES.items():
+        bound = result["bounds"][name]
+        rows.append((
+            f"{name} regret, {NAMES[one].split()[0]} - {NAMES[other].split()[0]}",
+            *_cells(result["regret"][name]),
+            UNKNOWN if bound is None else f"{bound['per_second']:.4g}",
+        ))
+    console.print(plain_table("", "per episode", "per second", "bound per second", rows=rows))
+    console.print()
+    for line in _lines(result):
+        console.print(line)
+    if picture is not None:
+        console.print(str(picture), soft_wrap=True)
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    live, found, rewards = result["live"], result["predictability"], result["reward_range"]
+    delay = live["delay_ticks"]
+    kind = "declared" if rewards["declared"] else "observed, so the bounds are estimates"
+    lines = [
+        f"live: inaction {live['inaction_fraction']:.2%}, delay {delay['mean']:.1f} ticks on the "
+        f"mean, p99 {delay['p99']:.0f}",
+        f"reward of a tick: {rewards['low']:g} to {rewards['high']:g}, {kind}",
+    ]
+    if found is None:
+        return [*lines, f"predictability p: {UNKNOWN}"]
+    at_mean = result["bounds"]["delay_at_mean_predictability"]["per_second"]
+    return [
+        *lines,
+        f"predictability p: least {found['minimum']:.3f}, mean {found['mean']:.4f}, over "
+        f"{found['states']} states, {found['clones']} clones each; with the mean in place of the "
+        f"least, the bound of the delay is {at_mean:.4g} per second",
+    ]
+
+
+def _cells(figures: dict[str, Any] | None) -> tuple[str, str]:
+    if figures is None:
+        return UNKNOWN, UNKNOWN
+    one, other = (
+        f"{each['value']:.4g} +- {known(each['half_interval'], '{:.2g}')}"
+        for each in (figures["per_episode"], figures["per_second"])
+    )
+    return one, other

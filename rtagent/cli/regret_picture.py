@@ -1,0 +1,53 @@
+"""The picture of `rtagent regret`: returns and regrets as bars with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rtagent.errors import UserError
+
+ENDINGS = (".png", ".svg", ".pdf")
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a name that is no picture's, by a UserError."""
+    if path.suffix not in ENDINGS:
+        raise UserError(f"--picture {path}: the name must end in {', '.join(ENDINGS)}")
+
+
+def draw(path: Path, result: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Draw what the command prints.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    # Slow to import, and of no use without a picture.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    returns, regrets = figure.subplots(1, 2)
+    worlds = {text: result["worlds"].get(name) for name, text in names.items()}
+    for axes, bars, title in (
+        (returns, worlds, "return per episode"),
+        (regrets, result["regret"], "regret per episode"),
+    ):
+        shown = {name: each["per_episode"] for name, each in bars.items() if each is not None}
+        halves = [each["half_interval"] or 0.0 for each in shown.values()]
+        labels = [name.replace(" ", "\n", 1) for name in shown]
+        axes.bar(labels, [each["value"] for each in shown.values()], yerr=halves, capsize=6,
+                 color="tab:blue" if axes is returns else "tab:red", alpha=0.7)
+        axes.axhline(0.0, color="black", linewidth=0.8)
+        axes.set_title(title)
+        axes.tick_params(axis="x", labelsize=8)
+    figure.suptitle(
+        f"{result['environment']}: {result['episodes']} episodes in each world, 95 % intervals",
+        fontsize=10,
+    )
+    try:
+        figure.savefig(path, dpi=120)
+    except OSError as error:
+        raise UserError(f"--picture {path}: {error.strerror or error}") from None

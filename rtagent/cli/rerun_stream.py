@@ -1,0 +1,173 @@
+"""`rtagent rerun`: the running daemon as a Rerun stream, in its viewer or in a file.
+
+It reads what the dashboard reads, over HTTP, and every tick once: it asks for the timeline twice in
+the time that an answer covers. Sleeping too long loses ticks, and is said in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from rtagent.cli.daemon import Daemon, add_state_dir_option, find_daemon
+from rtagent.cli.options import add_json_option, check_between
+from rtagent.cli.output import report, stderr, stdout
+from rtagent.errors import UserError
+from rtagent.telemetry.process import scalars
+from rtagent.telemetry.timeline import SOURCES
+
+PERIOD_S = 0.5
+TIMELINE_S = 2
+LONGEST_S = 86_400.0
+COLUMNS = ("delay", "position", "worker")
+"""Of the timeline's ticks, where it has them."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--save", metavar="FILE", type=Path,
+        help="write FILE.rrd, for `rerun FILE.rrd`; default: open the viewer")
+    add("--seconds", type=float, metavar="S", default=LONGEST_S,
+        help="end after so long; default: at Ctrl-C, or with the daemon")
+    add_state_dir_option(parser)
+    add_json_option(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Stream until the time is over, the daemon ends, or Ctrl-C; the exit code is 0."""
+    check_between("seconds", args.seconds, PERIOD_S, LONGEST_S)
+    daemon = find_daemon(args.state_dir)
+    stream = Stream(daemon, *_recording(daemon, args.save))
+    until = monotonic() + args.seconds
+    try:
+        with stderr().status("streaming to Rerun; Ctrl-C ends it"):
+            stream.look()
+            while (rest := until - monotonic()) > 0.0:
+                sleep(min(PERIOD_S, rest))
+                stream.look()
+    except KeyboardInterrupt:
+        pass
+    except UserError:
+        # The daemon was there, and is gone: what there is of it is whole.
+        if not stream.ticks:
+            raise
+    finally:
+        stream.close()
+    result = {
+        "ticks": stream.ticks, "ticks_missed": stream.missed, "pictures": stream.pictures,
+        "file": None if args.save is None else str(args.save.absolute()),
+    }
+    report(args, result, lambda _: stdout().print(
+        f"{stream.ticks} ticks, {stream.missed} missed, {stream.pictures} pictures"
+    ))
+    return 0
+
+
+def _recording(daemon: Daemon, save: Path | None) -> tuple[Any, Any]:
+    """Rerun, and its recording: where the stream goes.
+
+    Raises:
+        UserError: the package is missing, or the file cannot be written.
+    """
+    try:
+        import rerun
+    except ImportError:
+        raise UserError(
+            "rtagent rerun needs the package rerun-sdk: pip install 'rtagent[rerun]'"
+        ) from None
+    run_id = str(daemon.get("/v1/status").get("run_id"))
+    recording = rerun.RecordingStream("rtagent", recording_id=run_id)
+    try:
+        if save is None:
+            recording.spawn()
+        else:
+            save.touch()
+            recording.save(save)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{'--save ' + str(save) if save else 'the viewer'}: {reason}") from None
+    return rerun, recording
+
+
+class Stream:
+    """Passes on what is new since the last look.
+
+    Args:
+        daemon: that is asked.
+        rerun: the package.
+        recording: where to.
+
+    Attributes:
+        ticks: passed on.
+        missed: ticks that no answer had any more.
+        pictures: passed on.
+    """
+
+    def __init__(self, daemon: Daemon, rerun: Any, recording: Any) -> None:
+        self._daemon, self._rerun, self._to = daemon, rerun, recording
+        self._action: str | None = None
+        self._tick, self._ms = -1, 0.0
+        self.ticks = self.missed = self.pictures = 0
+
+    def look(self) -> None:
+        """Ask, and pass on.
+
+        Raises:
+            UserError: the daemon does not answer.
+        """
+        timeline = self._daemon.get(f"/v1/timeline?seconds={TIMELINE_S}")
+        since = self._ms
+        self._pass_ticks(timeline["ticks"])
+        self._pass_bars(timeline["bars"], since)
+        self._pass_figures(self._daemon.get("/v1/stats"))
+        picture = self._daemon.get_bytes_if_known("/v1/screen.png")
+        if picture is not None:
+            image = self._rerun.EncodedImage(contents=picture, media_type="image/png")
+            self._to.log("screen", image)
+            self.pictures += 1
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._to.flush()
+        self._to.disconnect()
+
+    def _pass_ticks(self, ticks: dict[str, list[Any]]) -> None:
+        new = [at for at, tick in enumerate(ticks["tick"]) if tick > self._tick]
+        if not new:
+            return
+        if self._tick >= 0:
+            self.missed += ticks["tick"][new[0]] - self._tick - 1
+        for at in new:
+            self._set_time(ticks["tick"][at], ticks["at_ms"][at])
+            self._scalar("tick/source", SOURCES.index(ticks["source"][at]))
+            for name in COLUMNS:
+                if name in ticks:
+                    self._scalar(f"tick/{name}", ticks[name][at])
+            if ticks["action"][at] not in (None, self._action):
+                self._action = ticks["action"][at]
+                self._to.log("tick/action", self._rerun.TextLog(self._action))
+        self._tick, self._ms = ticks["tick"][new[-1]], ticks["at_ms"][new[-1]]
+        self.ticks += len(new)
+
+    def _pass_bars(self, bars: dict[str, list[Any]], since_ms: float) -> None:
+        """How long the inferences took that ended between the last look's tick and this one's."""
+        columns = (bars[name] for name in ("worker", "start_ms", "end_ms", "tick"))
+        for worker, start, end, tick in zip(*columns, strict=True):
+            if since_ms < end <= self._ms:
+                self._set_time(tick, end)
+                self._scalar(f"inference/{worker}/ms", end - start)
+
+    def _pass_figures(self, stats: dict[str, Any]) -> None:
+        self._set_time(self._tick, self._ms)
+        for name, value in scalars(stats):
+            self._scalar(f"stats/{name}", value)
+
+    def _set_time(self, tick: int, at_ms: float) -> None:
+        self._to.set_time("tick", sequence=tick)
+        self._to.set_time("run", duration=at_ms / 1e3)
+
+    def _scalar(self, name: str, value: float | None) -> None:
+        if value is not None:
+            self._to.log(name, self._rerun.Scalars(value))

@@ -1,0 +1,149 @@
+"""`rtagent simulate --env ID`: a whole run in virtual time."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+
+from rtagent.cli.options import option
+from rtagent.cli.output import known, plain_table, progress_bar, report, stdout
+from rtagent.cli.train import wish_to_end
+from rtagent.clock import MonotonicClock
+from rtagent.config import Config
+from rtagent.config_sources import load_config
+from rtagent.errors import UserError
+
+if TYPE_CHECKING:
+    from rtagent.virtual import VirtualRun
+
+OWN = ("policy", "config", "overrides", "inference_ms", "update_ms", "save")
+"""Options that a whole run alone has, besides `--env`."""
+TRAIN = "train"
+LONGEST_MS = 3.6e6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a whole run."""
+    add = parser.add_argument_group("a whole run").add_argument
+    add("--env", metavar="ID", help="simulate environment, policy and learning, too")
+    add("--policy", metavar="CHECKPOINT|train",
+        help="a checkpoint that plays greedily, or train: learn from random weights; default: "
+        "train")
+    add("--config", metavar="FILE",
+        help="a TOML file; default: the checkpoint's own configuration, or the usual one")
+    add("--set", metavar="SECTION.KEY=VALUE", action="append", dest="overrides",
+        help="one setting, stronger than the file; may be repeated")
+    add("--inference-ms", type=float, metavar="MS",
+        help="length of an inference; injected latency counts where it is longer; default: "
+        "measured, unless latency is injected")
+    add("--update-ms", type=float, metavar="MS", help="length of an update; default: measured")
+    add("--save", type=Path, metavar="DIR", help="write a checkpoint of what was learned there")
+
+
+def check_absent(args: argparse.Namespace) -> None:
+    """Refuse what a whole run alone has.
+
+    Raises:
+        UserError: such an option was given.
+    """
+    for name in OWN:
+        if getattr(args, name) is not None:
+            shown = "set" if name == "overrides" else name
+            raise UserError(f"{option(shown)}: give --env ID, too: it is for a whole run")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate and print the figures; Ctrl-C ends it early, with what there is by then."""
+    # Torch takes seconds to import.
+    from rtagent import virtual
+
+    if not args.seconds > 0.0:
+        raise UserError(f"--seconds {args.seconds:g}: must be above 0")
+    inference_s, update_s = (_seconds(args, name) for name in ("inference_ms", "update_ms"))
+    config, policy = _configured(args)
+    clock = MonotonicClock()
+    began = clock.now()
+    columns = (TextColumn("{task.completed:.0f} of {task.total:.0f} s"), BarColumn(),
+               TimeRemainingColumn())
+    with wish_to_end() as wish, progress_bar(*columns) as bar:
+        task = bar.add_task("", total=args.seconds)
+
+        def progress(at_s: float) -> bool:
+            bar.update(task, completed=at_s)
+            return wish.expressed
+
+        found = virtual.run(
+            config, seconds=args.seconds, seed=args.seed, policy=policy, inference_s=inference_s,
+            update_s=update_s, checkpoint_dir=args.save, progress=progress,
+        )
+    report(args, _document(config, policy, found, clock.now() - began), _print)
+    return 0
+
+
+def _seconds(args: argparse.Namespace, name: str) -> float | None:
+    """An option in milliseconds, as seconds."""
+    value = getattr(args, name)
+    if value is None:
+        return None
+    if not 0.0 < value <= LONGEST_MS:
+        raise UserError(f"{option(name)} {value:g}: must be above 0, at most {LONGEST_MS:g}")
+    return float(value) / 1e3
+
+
+def _configured(args: argparse.Namespace) -> tuple[Config, Path | None]:
+    """The configuration, and the checkpoint that plays, if one does."""
+    overrides = [*(args.overrides or []), f"env.id={args.env}"]
+    if args.policy in (None, TRAIN):
+        return load_config(args.config, overrides), None
+    if args.save is not None:
+        raise UserError("--save: a checkpoint that plays learns nothing; give --policy train")
+    from rtagent.evaluation.trained_policy import configuration, load_checkpoint, playing
+
+    path, saved = load_checkpoint(Path(args.policy))
+    return playing(configuration(saved, path, args.config, overrides)), path
+
+
+def _document(
+    config: Config, policy: Path | None, found: VirtualRun, took_s: float
+) -> dict[str, Any]:
+    """What is printed."""
+    inference = config.inference
+    return {
+        "environment": config.env.id, "policy": TRAIN if policy is None else str(policy),
+        "algorithm": inference.algorithm, "processes": inference.processes,
+        "learners": config.learning.processes,
+        "injected_latency_ms": inference.injected_latency_ms,
+        "inference_ms": 1e3 * found.inference_s, "update_ms": 1e3 * found.update_s,
+        **found.figures(), "virtual_s": len(found.rows) / found.rate_hz, "took_s": took_s,
+    }
+
+
+def _print(shown: dict[str, Any]) -> None:
+    delays = sum(shown["delay_ticks"].values())
+    rows = {
+        "inaction": known(shown["inaction_fraction"], "{:.2%}"),
+        "strict inaction": known(shown["strict_inaction_fraction"], "{:.2%}"),
+        "interaction time, mean": known(shown["interaction_ms"], "{:.2f} ms"),
+        "delay, mean": known(shown["delay_mean"], "{:.2f} ticks"),
+        "delays": ", ".join(
+            f"{delay}: {count / delays:.1%}" for delay, count in shown["delay_ticks"].items()
+        ) or "none",
+        "episodes": str(shown["episodes"]),
+        "mean return": known(shown["mean_return"], "{:.2f}"),
+        "updates": str(shown["updates"]),
+    }
+    learners = shown["learners"]
+    console = stdout()
+    console.print(
+        f"{shown['environment']}, {shown['algorithm']}, {shown['processes']} processes, "
+        f"{learners} learner{'' if learners == 1 else 's'}: {shown['virtual_s']:.0f} s in "
+        f"{shown['took_s']:.1f} s", soft_wrap=True,
+    )
+    console.print(
+        f"an inference {max(shown['inference_ms'], shown['injected_latency_ms']):.3g} ms, "
+        f"an update {shown['update_ms']:.3g} ms"
+    )
+    console.print(plain_table("", "", rows=rows.items()))

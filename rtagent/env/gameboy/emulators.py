@@ -1,0 +1,30 @@
+"""The emulators: which there are, and a machine of one of them."""
+
+from __future__ import annotations
+
+from rtagent.env.gameboy.machine import Machine
+from rtagent.env.gameboy.rom_file import padded
+from rtagent.errors import UserError
+
+
+def switch_on(backend: str, image: bytes) -> Machine:
+    """Switch a machine on.
+
+    Args:
+        backend: `gambatte`, or `pyboy`, which is slower, and of which a process can hold several.
+        image: the cartridge.
+
+    Raises:
+        UserError: there is no such backend, or it is not installed.
+        RuntimeError: gambatte, and this process runs one already.
+    """
+    if backend == "gambatte":
+        from rtagent.env.gameboy.gambatte_machine import GameBoy
+
+        return GameBoy(padded(image))
+    if backend != "pyboy":
+        raise UserError(f"env.kwargs.backend = {backend!r}: expected gambatte or pyboy")
+    # Optional, and SDL's bindings come with it.
+    from rtagent.env.gameboy.pyboy_machine import PyBoyMachine
+
+    return PyBoyMachine(padded(image))

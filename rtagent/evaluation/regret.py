@@ -1,0 +1,309 @@
+"""Theorem 1 of Riemer et al. (Realtime Reinforcement Learning), measured for one fixed policy.
+
+Three worlds are played alike but for time: R0 waits for the policy; R1 waits, but executes each
+action as late as the live one did; R2 is the live one. Delay regret is R0 - R1, inaction regret
+R1 - R2, learning regret R* - R0 with the return R* of the best policy, which is rarely known.
+
+A delay of 1 tick is the least there is: the action of the newest frame. It costs nothing, and R1
+with a delay of 1 throughout is R0.
+
+The bounds are those of the theorem with the range of rewards of a tick as their constant, for the
+best policy in the worst world. One that has never seen a delay may lose more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.env.adapter import Adapter
+from rtagent.errors import UserError
+from rtagent.evaluation.process import LONGEST_EPISODE_S, Values
+from rtagent.memory.ledger import Ints, Rows
+from rtagent.policy.action_selection import greedy_action
+from rtagent.staggering.arbiter import Source
+
+CHECKED_TICKS = 30
+
+
+class Episodes(NamedTuple):
+    """What was played.
+
+    Attributes:
+        returns: (n,) undiscounted.
+        ticks: (n,) lengths.
+    """
+
+    returns: npt.NDArray[np.float64]
+    ticks: npt.NDArray[np.int64]
+
+    def first(self, count: int) -> Episodes:
+        """The first episodes alone."""
+        return Episodes(self.returns[:count], self.ticks[:count])
+
+
+class PausedWorld:
+    """Plays greedily in a world that waits, each action a given number of ticks late.
+
+    Frames are numbered as in the live world, through the ends of episodes: at the start of an
+    episode, too, an action may come from a frame of the one before.
+
+    Args:
+        adapter: the world. The seed is given to its first reset only, as in the live one.
+        values: the network's answer to an observation, (stack, *frame_shape).
+        delays: for each tick, how old its action's frame is: 1 is the newest.
+        seed: of the world.
+        go_on: asked before every tick.
+        longest_delay: the largest of the delays.
+
+    Attributes:
+        starts: the first frame of each episode, as bytes.
+        rewards: least and largest reward of a tick so far, 0 among them.
+    """
+
+    def __init__(
+        self, adapter: Adapter, values: Values, delays: Iterator[int], seed: int,
+        go_on: Callable[[], bool] = lambda: True, longest_delay: int = 1,
+    ) -> None:
+        self._adapter, self._values, self._delays = adapter, values, delays
+        self._seed: int | None = seed
+        self._go_on = go_on
+        shape = (adapter.frame_stack, *adapter.frame_shape)
+        self._observation = np.zeros(shape, adapter.frame_dtype)
+        self._actions: deque[Any] = deque(maxlen=longest_delay)
+        self.starts: list[bytes] = []
+        self.rewards = (0.0, 0.0)
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._observation[:] = self._adapter.reset(self._seed)
+        self._seed = None
+        self.starts.append(self._observation[-1].tobytes())
+        if self._actions:
+            # The live world's last frame of an episode is followed at once by the next first one.
+            self._actions.pop()
+        self._decide()
+
+    def step(self) -> tuple[float, bool]:
+        """One tick: its reward, and whether the episode is over."""
+        delay = min(next(self._delays), len(self._actions))
+        step = self._adapter.step(self._actions[-delay])
+        self._observation[:-1] = self._observation[1:].copy()
+        self._observation[-1] = step.frame
+        self._decide()
+        self.rewards = min(step.reward, self.rewards[0]), max(step.reward, self.rewards[1])
+        return step.reward, step.terminated or step.truncated
+
+    @property
+    def newest_action(self) -> Any:
+        """The answer to the newest frame."""
+        return self._actions[-1]
+
+    def play(self, count: int, tick: Callable[[], object] = lambda: None) -> Episodes:
+        """Play episodes; `tick` is called after each. Fewer of them if it must not go on."""
+        longest = round(LONGEST_EPISODE_S * self._adapter.rate_hz)
+        played: list[tuple[float, int]] = []
+        while len(played) < count:
+            self.reset()
+            total, length, over = 0.0, 0, False
+            while not over and length < longest:
+                if not self._go_on():
+                    return _episodes(played)
+                reward, over = self.step()
+                total, length = total + reward, length + 1
+            played.append((total, length))
+            tick()
+        return _episodes(played)
+
+    def _decide(self) -> None:
+        answer = self._values(self._observation)
+        # The network may answer in the same memory again.
+        self._actions.append(np.copy(greedy_action(answer, self._adapter.action_space))[()])
+
+
+def _episodes(played: Sequence[tuple[float, int]]) -> Episodes:
+    returns, ticks = zip(*played, strict=True) if played else ((), ())
+    return Episodes(np.array(returns, np.float64), np.array(ticks, np.int64))
+
+
+# ---- what the live world's ledger says
+
+
+def live_episodes(rows: Rows) -> Episodes:
+    """The finished episodes of a ledger."""
+    ends = np.flatnonzero(rows["flags"])
+    starts = np.append(0, ends[:-1] + 1)
+    return _episodes([
+        (float(rows["reward"][a : b + 1].sum(dtype=np.float64)), int(b + 1 - a))
+        for a, b in zip(starts, ends, strict=True)
+    ])
+
+
+def recorded_delays(rows: Rows) -> Ints:
+    """Of each tick, how old its action's frame was: 1 is the newest.
+
+    A tick without an action gets the delay of the action before it: in R1 every tick is acted.
+
+    Raises:
+        UserError: there was no action.
+    """
+    acted = rows["source"] != Source.DEFAULT
+    if not acted.any():
+        raise UserError("in the live world no action came in time: there is no delay to replay")
+    newest = np.maximum.accumulate(np.where(acted, np.arange(len(rows)), -1))
+    from_tick = np.where(newest < 0, int(acted.argmax()), newest)
+    delays: Ints = (rows["tick"] - rows["observed"])[from_tick]
+    return delays
+
+
+# ---- predictability, and the bounds
+
+
+class Predictability(NamedTuple):
+    """How often the most frequent next observation follows, over states and the action there.
+
+    Attributes:
+        minimum: p_minimax of the theorem, among the states that were visited.
+        mean: over them.
+        states: how many.
+        clones: of each.
+    """
+
+    minimum: float
+    mean: float
+    states: int
+    clones: int
+
+
+def check_cloning(adapter: Adapter, name: str, seed: int = 0) -> None:
+    """See that a world can be saved and gone back to: the same actions must give the same again.
+
+    Raises:
+        UserError: they do not.
+    """
+    rng = np.random.default_rng(seed)
+    adapter.action_space.seed(seed)
+    actions = [adapter.action_space.sample() for _ in range(CHECKED_TICKS)]
+
+    def outcome() -> list[Any]:
+        found = []
+        for action in actions:
+            frame, *rest = adapter.step(action)
+            found.append((np.copy(frame).tobytes(), *rest))
+            if rest[1] or rest[2]:
+                break
+        return found
+
+    adapter.reset(seed)
+    try:
+        saved = adapter.save()
+        first = outcome()
+        adapter.restore(saved)
+        same = outcome() == first
+        adapter.restore(saved)
+        adapter.perturb(rng)
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise UserError(f"env.id = {name}: its state cannot be saved: {reason}") from None
+    if not same:
+        raise UserError(
+            f"env.id = {name}: its state cannot be saved and restored: the same actions gave "
+            "something else the second time"
+        )
+
+
+def predictability(
+    world: PausedWorld, adapter: Adapter, gaps: Iterator[int], states: int, clones: int,
+    rng: np.random.Generator, go_on: Callable[[], bool] = lambda: True,
+) -> Predictability | None:
+    """Clone visited states, perturb each clone's chance, take the same action, count what comes.
+
+    A frame that shows the world only some ticks later (`Adapter.picture_lag`) is waited for, under
+    the same action.
+
+    Args:
+        world: plays in `adapter`.
+        adapter: the world, which can be saved.
+        gaps: ticks from one state to the next.
+        states: how many.
+        clones: of each.
+        rng: of the perturbations.
+        go_on: asked before every state.
+
+    Returns:
+        None if nobody knows how to perturb this world, or no state was visited.
+    """
+    found: list[float] = []
+    world.reset()
+    while len(found) < states and go_on():
+        for _ in range(next(gaps)):
+            if world.step()[1]:
+                world.reset()
+        saved, seen = adapter.save(), Counter[bytes]()
+        for _ in range(clones):
+            adapter.restore(saved)
+            if not adapter.perturb(rng):
+                return None
+            seen[_shown(adapter, world.newest_action)] += 1
+        adapter.restore(saved)
+        found.append(seen.most_common(1)[0][1] / clones)
+    if not found:
+        return None
+    return Predictability(min(found), float(np.mean(found)), len(found), clones)
+
+
+def _shown(adapter: Adapter, action: Any) -> bytes:
+    frame = b""
+    for _ in range(1 + adapter.picture_lag):
+        step = adapter.step(action)
+        frame = np.copy(step.frame).tobytes()
+        if step.terminated or step.truncated:
+            break
+    return frame
+
+
+def delay_bound(delays: Ints, predictable: float, reward_range: float) -> float:
+    """Of delay regret, reward per tick: Theorem 1, Eq. 4, as it must read.
+
+    Printed is E[(1 - p)^(ticks of inference)], which falls with the delay. What is meant grows with
+    it and is 0 in a deterministic world: the chance that one of the ticks that pass unseen does not
+    go the most frequent way, E[1 - p^(d - 1)]. Of a delay d, d - 1 ticks pass unseen.
+
+    Args:
+        delays: of each tick, 1 at least.
+        predictable: p.
+        reward_range: largest minus least reward of a tick.
+    """
+    return reward_range * float(np.mean(1.0 - predictable ** (delays - 1.0)))
+
+
+def inaction_bound(inaction: float, reward_range: float) -> float:
+    """Of inaction regret, reward per tick: Theorem 1, Eq. 3, counted per tick.
+
+    Args:
+        inaction: share of ticks with the default behaviour.
+        reward_range: largest minus least reward of a tick.
+    """
+    return reward_range * inaction
+
+
+def random_gaps(rng: np.random.Generator, mean: float) -> Iterator[int]:
+    """Ticks between states, at random, so that they keep no step with the world."""
+    while True:
+        yield 1 + int(rng.geometric(1.0 / max(1.0, mean)))
+
+
+def cycled(delays: Ints) -> Iterator[int]:
+    """The recorded delays, again from the first when they are over."""
+    while True:
+        yield from map(int, delays)
+
+
+def starts_match(one: PausedWorld, other: PausedWorld, count: int) -> bool:
+    """Whether episodes began alike in two worlds that were played differently."""
+    return list(islice(one.starts, count)) == list(islice(other.starts, count))

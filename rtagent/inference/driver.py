@@ -1,0 +1,408 @@
+"""An inference process: carries out what a staggering algorithm asks for.
+
+Why it is correct. The algorithm decides when to look and for which tick to act; this driver waits,
+reads a frame, runs the policy and writes its own action slots, which nobody else writes. Shared
+staggering state is touched only inside the algorithm, under the claim lock. New weights are
+prepared while it waits and adopted between two inferences (`weights.py`). Inference time is
+everything that is done for one action once its frame is there. Every wait is cut into slices, so
+that the process beats and notices an order within `SLICE_S`, whatever it waits for.
+
+A policy may answer with a chunk: the actions of that tick and of the ones behind it. Its first
+action goes into its slot like any other, and before the others, since it alone is in a hurry.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.inference.carried import CarriedState
+from rtagent.inference.engine_weights import EnginePolicy, EngineWeights
+from rtagent.inference.latency import draw
+from rtagent.inference.weights import NoWeights, Weights
+from rtagent.memory.actions import LONGEST_CHUNK, NANO
+from rtagent.memory.pending import PendingActions, PendingReader
+from rtagent.memory.process_metrics import InferenceRecord, Registration
+from rtagent.memory.turns import LEASE_UPDATES
+from rtagent.policy import exploration
+from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.action_selection import explorer_for
+from rtagent.policy.networks import head_of
+from rtagent.policy.pretrained import PretrainedPolicy
+from rtagent.processes.wake_ahead import Forecast, WakeAhead
+from rtagent.processes.worker import WorkerContext
+from rtagent.staggering.arbiter import Deposited
+from rtagent.staggering.instructions import (
+    Deposit,
+    Infer,
+    Inferred,
+    Instruction,
+    Learn,
+    Moment,
+    Reply,
+    WaitFrame,
+    WaitUntil,
+)
+from rtagent.staggering.register import ALGORITHMS
+
+if TYPE_CHECKING:
+    from rtagent.remote.policy import RemotePolicy
+
+SLICE_S = 0.1
+HURRY = 0.05
+"""Time for new weights before each inference, as a part of its own: out of the wait if there was
+one, else on the way."""
+
+RECENT_TICKS = 64
+"""Among which the newest frame that was acted on is looked for."""
+
+
+class Leaving(Exception):
+    """The process has been told to go."""
+
+
+class Driver:
+    """Drives the staggering algorithms of one inference process.
+
+    Args:
+        context: of this worker.
+        policy: warmed up.
+        weights: of the policy.
+    """
+
+    def __init__(
+        self, context: WorkerContext[InferenceRecord],
+        policy: ActingPolicy | EnginePolicy | RemotePolicy | PretrainedPolicy,
+        weights: Weights | EngineWeights | NoWeights,
+    ) -> None:
+        config, blueprint, world = context.config, context.blueprint, context.world
+        self._context, self._clock = context, context.clock
+        self._frames, self._cells = world.frames, world.actions
+        self._environment = world.metrics.environment
+        self._policy, self._weights = policy, weights
+        self._ahead, self._forecast = WakeAhead(blueprint.tick_seconds), Forecast()
+        self._latency = self._idle_s = self._takeover_s = 0.0
+        self._epsilon, self._decided = 1.0, -1
+        self._observation = no_observation(context)
+        pending = PendingActions.of(blueprint)
+        self._reader = None
+        if pending is not None:
+            self._reader = PendingReader(pending, world.ledger, world.actions)
+        self._pending: npt.NDArray[Any] | None = None
+        self._carried: CarriedState | None = None
+        if world.states is not None:
+            self._carried = CarriedState(world, world.states, context.index)
+        self._explorer = explorer_for(
+            blueprint.action_space, config.run.seed, config.policy,
+            head_of(config.learning, blueprint.action_space),
+        )
+        self._chunk = np.zeros((1, self._explorer.outputs), np.float32)
+        self._log_probability = 0.0
+        self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
+        # Each life of a process draws its own numbers; the seed alone would repeat them.
+        self._rng = np.random.default_rng(
+            [config.run.seed, context.index, context.record.inferences]
+        )
+
+    def run(self) -> None:
+        """Follow the algorithm in force until told to leave."""
+        state, lock = self._context.world.stagger, self._context.world.claim_lock
+        tick_seconds = self._context.blueprint.tick_seconds
+        try:
+            while True:
+                factory = ALGORITHMS[state.algorithm]
+                self._follow(factory(self._context.index, state, lock, tick_seconds))
+        except Leaving:
+            return
+
+    def _follow(self, algorithm: Any) -> None:
+        try:
+            instruction = next(algorithm)
+            while True:
+                instruction = algorithm.send(self._carry_out(instruction))
+        except StopIteration:
+            return
+
+    def _carry_out(self, instruction: Instruction) -> Reply:
+        if isinstance(instruction, Infer):
+            return self._infer(instruction.frame)
+        if isinstance(instruction, Deposit):
+            start = self._clock.now()
+            self._align(instruction)
+            item = self._deposited(instruction.frame, instruction.tick)
+            self._publish(item)
+            self._latency += self._clock.now() - start
+            self._account(item)
+            if len(self._chunk) > 1:
+                self._deposit_rest(item)
+        self._check_desired()
+        if isinstance(instruction, WaitUntil):
+            self._wait_until(instruction.when)
+        elif isinstance(instruction, WaitFrame):
+            self._wait_frame(instruction.frame)
+        elif isinstance(instruction, Learn):
+            self._let_learn()
+        return Moment(self._clock.now(), self._frames.newest)
+
+    def _check_desired(self) -> None:
+        attend(self._context)
+
+    def _wait_until(self, when: float) -> None:
+        while (rest := when - self._clock.now()) > 0:
+            until = self._clock.now() + min(rest, SLICE_S)
+            self._prepare(until)
+            self._clock.sleep_until(until)
+            self._check_desired()
+
+    def _let_learn(self) -> None:
+        """Permit one update and wait for it, but not for a learner that is gone or late."""
+        world, clock = self._context.world, self._clock
+        number, since = world.alternation.permit(), clock.now()
+        while (desired := self._context.desired).inference.sequential and desired.learner_ring:
+            if world.alternation.wait_for_answer(number, clock, SLICE_S):
+                return
+            self._check_desired()
+            learner = world.metrics.learners[desired.learner_ring[0]]
+            since = max(since, learner.heartbeat_ns / NANO)
+            lease_s = max(desired.learning.lease_s, LEASE_UPDATES * learner.update_ns / NANO)
+            if clock.now() - since > lease_s:
+                return
+
+    def _prepare(self, until: float) -> None:
+        """Use a wait for the next weights."""
+        self._idle_s += max(0.0, until - self._clock.now())
+        self._weights.prepare(until)
+
+    def _wait_frame(self, frame: int) -> None:
+        """One slice at most: the algorithm looks at its plan again and comes back.
+
+        Sleeps until just before the frame is expected, rehearses, and spins for a bounded moment.
+        """
+        clock = self._clock
+        if self._frames.newest >= frame:
+            return
+        expected = self._expected(frame)
+        if expected is None:
+            self._sleep_for(frame, SLICE_S)
+            return
+        self._ahead.choose()
+        wake = expected - self._ahead.seconds
+        self._prepare(wake)
+        rest = wake - clock.now()
+        if rest > SLICE_S:
+            self._sleep_for(frame, SLICE_S)
+            return
+        came = rest > 0.0 and self._sleep_for(frame, rest)
+        woke = clock.now()
+        if came:
+            if woke > wake:
+                self._ahead.note(woke - wake, woke - wake, 0.0)
+            return
+        self._rehearse(frame)
+        ready = clock.now()
+        seen = self._spin_for(frame, expected + self._ahead.seconds)
+        if rest > 0.0:
+            self._ahead.note(woke - wake, ready - wake, seen - woke)
+        else:
+            self._ahead.awake_s += seen - woke
+
+    def _expected(self, frame: int) -> float | None:
+        """When the frame will come, by the environment's clock; None before that runs."""
+        anchor_ns = self._environment.anchor_ns
+        if not anchor_ns:
+            return None
+        ticks = frame - self._environment.anchor_tick
+        due = anchor_ns / NANO + ticks * self._context.blueprint.tick_seconds
+        return self._forecast.expected(due, self._environment.behind_ns / NANO)
+
+    def _sleep_for(self, frame: int, seconds: float) -> bool:
+        """Sleep until the frame is there; False: the time is over."""
+        frames = self._frames
+        return frames.bell.wait_for(lambda: frames.newest >= frame, self._clock, seconds)
+
+    def _spin_for(self, frame: int, until: float) -> float:
+        """Spin until the frame is there, or sleep for it if it is not there in time.
+
+        Returns:
+            When spinning ended, seconds.
+        """
+        frames, clock = self._frames, self._clock
+        now = clock.now()
+        while frames.newest < frame:
+            if now > until:
+                self._sleep_for(frame, SLICE_S)
+                return now
+            now = clock.now()
+        return now
+
+    def _read(self, frame: int | None) -> int | None:
+        """Fill the observation; the number of the frame it ends with, None if there is none."""
+        for number in (frame, self._frames.newest):
+            if number is not None and self._frames.observation(number, self._observation):
+                return number
+        return None
+
+    def _look(self, frame: int | None, start: float) -> tuple[int, float]:
+        """Fill the observation, waiting for one if there is none; its frame, and when it began."""
+        while (number := self._read(frame)) is None:
+            self._wait_frame(self._frames.newest + 1)
+            self._check_desired()
+            start = self._clock.now()
+        return number, start
+
+    def _infer(self, frame: int | None) -> Inferred:
+        start = self._clock.now()
+        self._weights.hurry(max(0.0, HURRY * self._latency - self._idle_s))
+        self._weights.adopt()
+        self._takeover_s = self._clock.now() - start
+        number, start = self._look(frame, start)
+        self._idle_s = 0.0
+        while (answer := self._values(number, start)) is None:
+            # The link to a policy server was cut meanwhile, and the world has gone on.
+            number, start = self._look(None, self._clock.now())
+        # A sum is finite only where all its terms are.
+        if not math.isfinite(float(answer.sum())):
+            raise FloatingPointError(f"the network answered {answer} to frame {number}")
+        self._chunk = answer[:LONGEST_CHUNK] if answer.ndim == 2 else answer[None]
+        self._action = self._select(0, number)
+        self._log_probability = self._explorer.log_probability
+        if self._reader is None:
+            self._pad(start)
+        end = self._clock.now()
+        self._latency = end - start
+        return Inferred(number, end - start, end, self._frames.newest)
+
+    def _values(self, number: int, start: float) -> npt.NDArray[np.float32] | None:
+        """What the policy says of the observation, and of what is pending where it is told."""
+        if self._carried is None:
+            return self._answer(number, start)
+        assert isinstance(self._policy, ActingPolicy)
+        self._policy.state = self._carried.begin(number)
+        answer = self._answer(number, start)
+        self._carried.end(self._policy.state)
+        return answer
+
+    def _answer(self, number: int, start: float) -> npt.NDArray[np.float32] | None:
+        reader = self._reader
+        if reader is None:
+            return self._policy.values(self._observation)
+
+        def ask() -> npt.NDArray[np.float32]:
+            self._pad(start)
+            self._pending = reader.read(number)
+            return reader.pending.encode(self._pending[None])
+
+        assert not isinstance(self._policy, PretrainedPolicy)
+        return self._policy.values(self._observation, ask)
+
+    def _rehearse(self, frame: int) -> None:
+        """Do ahead of the frame what can be done, and the rest once for nothing.
+
+        After a tick's sleep the caches are cold, and cold code takes three times as long.
+        """
+        self._weights.adopt()
+        self._frames.observation(self._frames.newest, self._observation)
+        self._select(0, frame)
+        self._cells.encode(self._deposited(frame, frame))
+
+    def _decide(self, number: int) -> None:
+        """Settle how a frame's action explores."""
+        if self._decided != number:
+            config = self._context.config
+            epsilon = config.policy.epsilon_end
+            # Learners may come to a run that began without.
+            if config.learning.processes or self._context.desired.learning.processes:
+                epsilon = exploration.epsilon(self._weights.updates, config.policy)
+            if getattr(self._policy, "answers_actions", False):
+                # What has decided already is taken at its word.
+                epsilon = 0.0
+            self._explorer.decide(number, epsilon)
+            self._epsilon, self._decided = epsilon, number
+
+    def _select(self, position: int, number: int) -> Any:
+        """The action that the chunk means at a position, explored as a frame of that number is."""
+        self._decide(number)
+        return self._explorer.action(self._chunk[position])
+
+    def _align(self, deposit: Deposit) -> None:
+        """Leave out of a chunk that starts at its observation what is over by the promised tick.
+
+        Of a chunk that is over altogether the last action stays.
+        """
+        over = min(deposit.tick - deposit.frame, len(self._chunk)) - 1
+        if over > 0 and self._context.config.policy.starts_at_observation:
+            self._chunk = self._chunk[over:]
+            self._action = self._select(0, deposit.frame)
+            self._log_probability = self._explorer.log_probability
+
+    def _publish(self, item: Deposited) -> None:
+        """Deposit an action; before it, what its inference leaves to the next ones."""
+        if self._carried is not None:
+            self._carried.publish()
+        self._cells.deposit(item)
+
+    def _deposit_rest(self, first: Deposited) -> None:
+        """Deposit the actions of a chunk behind its first."""
+        for position in range(1, len(self._chunk)):
+            action = self._select(position, first.frame + position)
+            self._cells.deposit(replace(
+                first, tick=first.tick + position, action=action, position=position,
+                log_probability=self._explorer.log_probability,
+            ))
+
+    def _pad(self, start: float) -> None:
+        """Wait out the rest of the injected latency."""
+        wanted = self._context.desired.inference
+        if wanted.injected_latency_ms > 0.0:
+            mean_s, kind = wanted.injected_latency_ms / 1e3, wanted.injected_latency_distribution
+            length = draw(mean_s, kind, wanted.injected_latency_spread, self._rng)
+            self._wait_until(start + length)
+
+    def _deposited(self, frame: int, tick: int) -> Deposited:
+        return Deposited(
+            worker=self._context.index, frame=frame, tick=tick, action=self._action,
+            version=self._weights.version, registered_at=self._clock.now(),
+            log_probability=self._log_probability, pending=self._pending,
+        )
+
+    def _account(self, item: Deposited) -> None:
+        """Count the inference just registered: after the action, which is in a hurry."""
+        record = self._context.record
+        if self._context.config.policy.remote is not None:
+            record.dropped += self._passed_over(item)
+        record.inferences += 1
+        record.deposits += 1
+        record.takeover_ns += round(self._takeover_s * NANO)
+        record.weights_version = self._weights.version
+        record.epsilon = self._epsilon
+        record.ahead_ns = round(self._ahead.seconds * NANO)
+        record.awake_ns = round(self._ahead.awake_s * NANO)
+        registered_ns, latency_ns = round(item.registered_at * NANO), round(self._latency * NANO)
+        record.registrations.append(Registration(
+            registered_ns, latency_ns, item.tick, len(self._chunk),
+        ))
+
+    def _passed_over(self, item: Deposited) -> bool:
+        """Whether an answer is dropped: its ticks are over, and a newer frame was acted on."""
+        ledger = self._context.world.ledger
+        newest = ledger.newest
+        if item.tick + len(self._chunk) - 1 > newest:
+            return False
+        rows = ledger.read(newest + 1 - RECENT_TICKS, newest + 1)
+        return bool(item.frame <= rows["observed"].max(initial=-1))
+
+
+def attend(context: WorkerContext[InferenceRecord]) -> None:
+    """Beat; `Leaving` if the process has been told to go."""
+    context.beat()
+    if context.stopping or context.index >= context.desired.processes:
+        raise Leaving
+
+
+def no_observation(context: WorkerContext[InferenceRecord]) -> npt.NDArray[Any]:
+    """An observation of zeros."""
+    return np.zeros(context.blueprint.observation_space.shape, context.blueprint.frame_dtype)

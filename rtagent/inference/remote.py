@@ -1,0 +1,31 @@
+"""The body of an inference process whose policy is on another machine."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from rtagent.inference.driver import Driver, attend
+from rtagent.inference.weights import NoWeights
+from rtagent.memory.process_metrics import InferenceRecord
+from rtagent.processes.worker import WorkerContext
+from rtagent.remote.answers import Terms
+from rtagent.remote.policy import RemotePolicy
+from rtagent.remote.wire import TOKEN_VARIABLE, WebsocketDialer
+
+
+def ask_server(context: WorkerContext[InferenceRecord], address: str) -> None:
+    """Act by a policy on another machine."""
+    dialer = WebsocketDialer(address, os.environ.get(TOKEN_VARIABLE), context.clock)
+
+    def tell(kind: str, **details: object) -> None:
+        # All lose the same link, and one of them says so.
+        if context.index == 0:
+            context.event(kind, **details)
+
+    policy = RemotePolicy(
+        address, Terms.of(context.blueprint), dialer, context.clock, partial(attend, context),
+        context.record, tell, context.config.policy.remote_inputs,
+    )
+    context.ready()
+    Driver(context, policy, NoWeights()).run()

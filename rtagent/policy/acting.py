@@ -1,0 +1,144 @@
+"""The network as an inference process holds it: one observation at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rtagent.config import PolicyConfig
+from rtagent.memory.array_buffer import Floats
+from rtagent.policy.architectures import PolicyModule, channels_last
+from rtagent.policy.device import usable_device
+from rtagent.policy.factory import encodes
+from rtagent.policy.heads import PLAIN, Head, OutputHead, expected_values
+from rtagent.policy.inputs import zeros
+from rtagent.policy.networks import build, load_flat, mean_of
+from rtagent.policy.precision import ActingPrecision
+from rtagent.policy.recurrent import Lstm, encoded, state_size_of, step
+
+
+def inference_device(policy: PolicyConfig) -> torch.device:
+    """The device for inference.
+
+    Raises:
+        UserError: it is not there.
+    """
+    return usable_device(policy.device, "policy.device")
+
+
+class ActingPolicy:
+    """A network made ready to answer one observation at a time.
+
+    Attributes:
+        state: (state_size,) that the next inference of a recurrent network begins with; afterwards,
+            what it has left.
+
+    Args:
+        policy: network and device.
+        observation_space: Box of a stacked observation, or as `inputs.py` says.
+        action_space: Discrete, or a flat Box with bounds.
+        head: of the network that learns.
+        precision: of the weights, see `acting_precision`.
+
+    Raises:
+        UserError: as `build`, or the device is not there.
+    """
+
+    def __init__(
+        self, policy: PolicyConfig, observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any], head: OutputHead = PLAIN,
+        precision: ActingPrecision = "float32",
+    ) -> None:
+        self.device = inference_device(policy)
+        dtype = getattr(torch, precision)
+        module = build(policy, observation_space, action_space, head).eval().requires_grad_(False)
+        self.module = channels_last(module.to(self.device, dtype))
+        if isinstance(self.module, (PolicyModule, Lstm)):
+            self.module.values.float()
+        self.state_size = state_size_of(module)
+        self.forget()
+        support = head.support if isinstance(head, Head) else None
+        self._support = None if support is None else support.values().to(self.device)
+        self._mean = mean_of(head)
+        blank = [torch.from_numpy(each) for each in zeros(observation_space, 1)]
+        self._blank = blank[0][0].numpy()
+        self._nothing_pending = blank[1] if len(blank) > 1 else None
+
+    def load(self, values: Floats) -> None:
+        """Take over published weights, (parameters,) float32, in place."""
+        load_flat(self.module, values)
+
+    def warm_up(self) -> None:
+        """Run every shape that will be used: a first call costs up to seven times a steady one."""
+        for _ in range(3):
+            self.values(self._blank)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as at the start of an episode."""
+        self.state: Floats = np.zeros(self.state_size, np.float32)
+
+    def values(
+        self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None = None
+    ) -> Floats:
+        """What the network says of one observation, as an explorer takes it.
+
+        Args:
+            observation: (stack, ...) uint8 or float32.
+            pending: gives (1, width), in a run that has pending actions; called once, as late as
+                the network allows. If None, none is known.
+
+        Returns:
+            (actions,) float32 values, the expected ones where the network gives distributions; of
+            an actor, the (n,) components of its action, or (2 n,), see `GaussianHead`.
+        """
+        with torch.inference_mode():
+            inputs = torch.from_numpy(observation).unsqueeze(0).to(self.device)
+            output = self._answer(inputs, pending)[0]
+            if self._support is not None:
+                output = expected_values(output, self._support)
+            answer: Floats = output.float().cpu().numpy()
+        return answer
+
+    def _answer(self, inputs: Tensor, ask: Callable[[], Floats] | None) -> Tensor:
+        module: Any = self.module
+        if self._nothing_pending is None and not self.state_size:
+            return module(inputs)  # type: ignore[no-any-return]
+        features = encoded(module, inputs)
+        pending: tuple[Tensor, ...] = ()
+        if self._nothing_pending is not None:
+            pending = (self._asked(ask).to(self.device),)
+        if self.state_size:
+            states = torch.from_numpy(self.state)[None].to(self.device)
+            answer, left = step(module, features, states, pending)
+            self.state = left[0].float().cpu().numpy()
+            return answer
+        rest = module.decide if encodes(module) else module
+        return rest(features, *pending)  # type: ignore[no-any-return]
+
+    def _asked(self, ask: Callable[[], Floats] | None) -> Tensor:
+        """(1, width), what is pending."""
+        if ask is None:
+            assert self._nothing_pending is not None
+            return self._nothing_pending
+        # What passes until then is no part of the network.
+        with torch.inference_mode(False):
+            return torch.from_numpy(ask())
+
+    def greedy(
+        self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None = None
+    ) -> Floats:
+        """The same without a random actor's chance: (actions,) values, or the (n,) action."""
+        answer = self.values(observation, pending)
+        # In a world that waits, the first action of a chunk is the one that counts.
+        answer = answer[0] if answer.ndim == 2 else answer
+        if self._mean is None:
+            return answer
+        action: Floats = self._mean(torch.from_numpy(answer)[None])[0].numpy()
+        return action

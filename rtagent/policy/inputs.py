@@ -1,0 +1,77 @@
+"""What networks are given: an observation, and in some runs the pending actions beside it.
+
+The second is that of `memory/pending.py`. A network of such a run is built for a
+`Dict({"observation": Box, "pending": Box})`, and called with a batch of each, in this order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from torch import Tensor
+
+from rtagent.errors import UserError
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.pending import PendingActions
+
+Inputs: TypeAlias = tuple[Tensor, ...]
+"""A batch of observations, and in some runs one of pending actions, (B, width) float32."""
+MOST_PENDING = 1 << 16
+"""Numbers that pending actions may be."""
+
+
+def input_space(blueprint: Blueprint) -> spaces.Space[Any]:
+    """What the networks of a run are built for.
+
+    Raises:
+        UserError: the pending actions are too many numbers.
+    """
+    space: spaces.Space[Any] = blueprint.observation_space
+    pending = PendingActions.of(blueprint)
+    if pending is None:
+        return space
+    if pending.width > MOST_PENDING:
+        raise UserError(
+            f"env.pending_actions = {pending.count} makes {pending.width} inputs of these actions, "
+            f"and {MOST_PENDING} are the most; use fewer"
+        )
+    box = spaces.Box(-1.0, 1.0, (pending.width,), np.float32)
+    return spaces.Dict({"observation": space, "pending": box})
+
+
+def pending_width(space: spaces.Space[Any]) -> int:
+    """Numbers of the pending actions; 0: the network is given none."""
+    return prod(space["pending"].shape or ()) if isinstance(space, spaces.Dict) else 0
+
+
+def observation_part(space: spaces.Space[Any]) -> spaces.Box:
+    """The space of a stacked observation.
+
+    Raises:
+        UserError: it is no Box.
+    """
+    part = space["observation"] if isinstance(space, spaces.Dict) else space
+    if not isinstance(part, spaces.Box):
+        raise UserError(f"observations must be a Box, not {type(part).__name__}")
+    return part
+
+
+def observation_shape(space: spaces.Space[Any]) -> tuple[int, ...]:
+    """The shape of a stacked observation."""
+    return tuple(observation_part(space).shape)
+
+
+def observation_scale(space: spaces.Space[Any]) -> float:
+    """The factor from observations to [0, 1]; 1 where they are no pixels."""
+    return 1.0 / 255.0 if observation_part(space).dtype == np.uint8 else 1.0
+
+
+def zeros(space: spaces.Space[Any], batch: int) -> tuple[npt.NDArray[Any], ...]:
+    """A batch of what a network is given: the observations, and beside them what is pending."""
+    part, width = observation_part(space), pending_width(space)
+    observations = np.zeros((batch, *part.shape), part.dtype)
+    return (observations, np.zeros((batch, width), np.float32)) if width else (observations,)

@@ -1,0 +1,110 @@
+"""Finished policies: a file, a folder or something from a hub that acts here and does not learn.
+
+What loads them is a factory: `exported.py` for files, `lerobot.py`, or a user's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from rtagent.config import PolicyConfig
+from rtagent.errors import UserError
+from rtagent.memory.array_buffer import Floats
+from rtagent.policy.factory import imported, line_of
+
+EXPORTED = "rtagent.policy.exported:load"
+
+
+class Loaded(Protocol):
+    """What a factory of finished policies returns."""
+
+    def __call__(self, observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The answer to one observation, (stack, ...) uint8 or float32.
+
+        Returns:
+            (outputs,): values of discrete actions, or the components of a continuous one; or
+            (H, outputs) for consecutive ticks.
+        """
+
+
+class PretrainedPolicy:
+    """A finished policy, tried once.
+
+    Args:
+        policy: its `pretrained`, `factory`, `device` and `task`.
+        observation_space: Box of a stacked observation.
+        action_space: Discrete, or a flat Box.
+
+    Attributes:
+        answers_actions: what it chooses is taken as it is.
+        horizon: ticks that an answer is for.
+
+    Raises:
+        UserError: it cannot be loaded, or does not fit the spaces.
+    """
+
+    answers_actions = True
+
+    def __init__(
+        self, policy: PolicyConfig, observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+    ) -> None:
+        assert policy.pretrained is not None
+        self._name = f"policy.pretrained = {policy.pretrained!r}"
+        self._outputs = _outputs(action_space)
+        load = imported(policy.factory or EXPORTED)
+        told = {} if policy.task is None else {"task": policy.task}
+        try:
+            self._ask: Loaded = load(
+                observation_space, action_space, policy.pretrained, policy.device, **told
+            )
+        except UserError as error:
+            raise UserError(f"{self._name}: {error}") from error
+        except Exception as error:
+            raise UserError(f"{self._name} cannot be loaded: {line_of(error)}") from error
+        self._zeros = np.zeros(observation_space.shape or (), observation_space.dtype)
+        self.horizon = len(self._tried())
+
+    def values(self, observation: npt.NDArray[Any]) -> Floats:
+        """The answer to an observation, for the ticks that come.
+
+        Args:
+            observation: (stack, ...) uint8 or float32.
+
+        Returns:
+            (H, outputs) float32.
+        """
+        return np.atleast_2d(np.asarray(self._ask(observation), np.float32))
+
+    def warm_up(self) -> None:
+        """Run it: a first call costs several times a steady one."""
+        for _ in range(3):
+            self.values(self._zeros)
+
+    def _tried(self) -> Floats:
+        shape = self._zeros.shape
+        try:
+            answer = self.values(self._zeros)
+        except Exception as error:
+            raise UserError(
+                f"{self._name} fails on {self._zeros.dtype} observations of the shape {shape}: "
+                f"{line_of(error)}"
+            ) from error
+        if answer.ndim != 2 or answer.shape[1] != self._outputs or not len(answer):
+            raise UserError(
+                f"{self._name} answers an observation with {answer.shape}, not with "
+                f"({self._outputs},) or (ticks, {self._outputs})"
+            )
+        return answer
+
+
+def _outputs(action_space: spaces.Space[Any]) -> int:
+    """Discrete actions, or the components of one."""
+    if isinstance(action_space, spaces.Discrete):
+        return int(action_space.n)
+    assert isinstance(action_space, spaces.Box)
+    return action_space.shape[0]

@@ -1,0 +1,79 @@
+"""A small transformer over the last frames.
+
+It carries no state along. What inferences have in common is the frame ring, and every process sees
+all of it, whatever the others have finished: the last `env.frame_stack` frames, none left out. So
+there is no lag between inferences, and nothing that an algorithm must know to train it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rtagent.policy.architectures import NatureCnn, PolicyModule, beside
+from rtagent.policy.heads import FEATURES, AnyHead
+
+LAYERS = 2
+HEADS = 4
+
+
+class Transformer(PolicyModule):
+    """Each frame is a token; two causal layers of attention; the newest frame's token decides.
+
+    Layers are normalised first (Xiong et al., On Layer Normalization in the Transformer
+    Architecture, ICML 2020), places are learned, nothing is dropped.
+
+    Args:
+        shape: of an observation, (frames, n) or (frames, height, width), with colours behind.
+        actions: their number.
+        width: numbers of a token, and of the hidden layer for each stream of the head.
+        scale: factor from observations to [0, 1].
+        head: what it ends with.
+        pending: numbers of the pending actions.
+
+    Raises:
+        TooSmall: the frames are images, and too small.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], actions: int, width: int, scale: float, head: AnyHead,
+        pending: int = 0,
+    ) -> None:
+        super().__init__(scale, image=False)
+        frames, *frame = shape
+        self._cnn: NatureCnn | None = None
+        if len(frame) > 1:
+            channels = frame[2] if len(frame) > 2 else 1
+            self._cnn = NatureCnn((channels, *frame[:2]), 0, scale, FEATURES)
+            self.embedding = nn.Linear(self._cnn.hidden.out_features, width)
+        else:
+            self.embedding = nn.Linear(prod(frame), width)
+        self.places = nn.Parameter(torch.zeros(frames, width))
+        nn.init.normal_(self.places, std=0.02)
+        layer = nn.TransformerEncoderLayer(
+            width, HEADS, 4 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(
+            layer, LAYERS, nn.LayerNorm(width), enable_nested_tensor=False
+        )
+        self.hidden = nn.Linear(width + pending, head.streams * width)
+        self.values = head.layer(width, actions)
+
+    def encode(self, observations: Tensor) -> Tensor:
+        count, frames = observations.shape[:2]
+        if self._cnn is None:
+            tokens = self._prepare(observations, self.embedding.weight).flatten(2)
+        else:
+            # Every frame is an observation of its own, colours are its channels.
+            pictures = observations.flatten(0, 1).unsqueeze(1)
+            tokens = self._cnn(pictures).view(count, frames, -1).to(self.embedding.weight.dtype)
+        inputs = self.embedding(tokens) + self.places
+        later = torch.ones(frames, frames, dtype=torch.bool, device=inputs.device).triu(1)
+        answer: Tensor = self.layers(inputs, mask=later)[:, -1]
+        return answer
+
+    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
+        return self._answer(functional.relu(self.hidden(beside(features, pending))))

@@ -1,0 +1,5 @@
+"""A policy that runs on another machine: the protocol, what asks, and the server that answers.
+
+The protocol is that of openpi's policy servers: a websocket, messages of msgpack with NumPy arrays,
+and metadata as the server's first message.
+"""

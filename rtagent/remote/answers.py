@@ -1,0 +1,112 @@
+"""What a policy server says: its metadata once, then one answer for each observation.
+
+`rtagent policy-server` tells in its metadata whether it answers with action values or with actions.
+Any other server of the protocol answers with `actions`: (actions of consecutive ticks, components).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from rtagent.memory.array_buffer import Floats
+from rtagent.memory.blueprint import Blueprint
+from rtagent.remote.protocol import ProtocolError
+
+VALUES, ACTIONS, TIMING = "values", "actions", "server_timing"
+ANSWERS, OUTPUTS, OBSERVATION = "answers", "outputs", "observation"
+
+
+class Timing(NamedTuple):
+    """Seconds that an observation spent in the server: in its policy, and before its turn came."""
+
+    compute_s: float
+    queue_s: float
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a world needs of a server, and what the server has said that it gives.
+
+    Attributes:
+        outputs: discrete actions, or components of one.
+        discrete: which of both.
+        answers: what the server sends: values of each action, or actions.
+    """
+
+    outputs: int
+    discrete: bool
+    answers: Literal["values", "actions"] = "actions"
+
+    @staticmethod
+    def of(blueprint: Blueprint) -> Terms:
+        """What a run needs."""
+        discrete = blueprint.action_shape == ()
+        outputs = int(blueprint.action_space.n) if discrete else blueprint.action_shape[0]
+        return Terms(outputs, discrete)
+
+    def agreed(self, metadata: Mapping[str, Any]) -> Terms:
+        """The same with what a server's metadata says.
+
+        Raises:
+            ProtocolError: the server's policy has other actions.
+        """
+        outputs, answers = metadata.get(OUTPUTS, self.outputs), metadata.get(ANSWERS, ACTIONS)
+        if outputs != self.outputs:
+            what = "actions" if self.discrete else "components of an action"
+            raise ProtocolError(
+                f"the server's policy has {str(outputs)[:20]} {what}, and the environment has "
+                f"{self.outputs}"
+            )
+        if answers not in (VALUES, ACTIONS) or (answers == VALUES and not self.discrete):
+            raise ProtocolError(f"the server answers with {str(answers)[:40]!r}")
+        return Terms(self.outputs, self.discrete, answers)
+
+    def read(self, answer: Mapping[str, Any]) -> Floats:
+        """What a policy's `values` gives: (outputs,), or (H, outputs) for consecutive ticks.
+
+        A discrete action becomes 1 at its place and 0 elsewhere.
+
+        Raises:
+            ProtocolError: the answer has another shape, or what is in it is no number or action.
+        """
+        found = answer.get(self.answers)
+        if not isinstance(found, np.ndarray) or found.size == 0:
+            raise ProtocolError(f"the answer has no {self.answers!r}")
+        with np.errstate(over="ignore"):
+            actions: Floats = found.astype(np.float32)
+        wide = self.discrete and self.answers == ACTIONS
+        width = 1 if wide else self.outputs
+        if actions.ndim not in (1, 2) or actions.shape[-1] != width:
+            raise ProtocolError(
+                f"the answer has {self.answers} of the shape {found.shape}, not of "
+                f"({width},) or (ticks, {width})"
+            )
+        if not np.isfinite(actions).all():
+            raise ProtocolError(f"the answer has {self.answers} that are not finite")
+        return self._chosen(actions) if wide else actions
+
+    def _chosen(self, actions: Floats) -> Floats:
+        indices = actions[..., 0]
+        if (indices != np.rint(indices)).any() or not (0 <= indices.min() <= indices.max()
+                                                       < self.outputs):
+            raise ProtocolError(f"the answer has actions that are none of 0 to {self.outputs - 1}")
+        chosen: Floats = np.eye(self.outputs, dtype=np.float32)[indices.astype(np.int64)]
+        return chosen
+
+
+def timing_of(answer: Mapping[str, Any]) -> Timing:
+    """How long the server says that it took; 0 where it does not say."""
+    said = answer.get(TIMING)
+    said = said if isinstance(said, Mapping) else {}
+
+    def seconds(name: str) -> float:
+        value = said.get(name)
+        if not isinstance(value, int | float) or not 0.0 <= value < 1e9:
+            return 0.0
+        return float(value) / 1e3
+
+    return Timing(seconds("infer_ms"), seconds("queue_ms"))

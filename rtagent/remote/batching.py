@@ -1,0 +1,108 @@
+"""Observations that wait are answered together, by a few threads.
+
+Why it is correct. The queue is touched under its lock alone. A thread that is free takes all that
+waits, up to a bound, and answers it with one call; meanwhile others wait for the next thread. Each
+observation has a future of its own, which is always settled: with its answer, or with the error of
+the call. Who asks has one observation on its way, so the queue is as long as there are connections.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rtagent.clock import Clock
+from rtagent.remote.answers import Timing
+
+LARGEST_BATCH = 64
+
+
+@dataclass
+class Answered:
+    """The answer to one observation, and what it took."""
+
+    answer: npt.NDArray[np.float32]
+    timing: Timing
+
+
+@dataclass
+class _Waiting:
+    observation: npt.NDArray[Any]
+    since: float
+    future: Future[Answered] = field(default_factory=Future)
+
+
+class Batcher:
+    """Answers observations in batches.
+
+    Args:
+        answer: from observations, (B, ...), to answers, (B, ...); called by several threads at once
+            if `parallel` is more than 1.
+        clock: time.
+        parallel: batches that are answered at the same time.
+        largest: observations of a batch at most.
+    """
+
+    def __init__(
+        self, answer: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]], clock: Clock,
+        parallel: int = 1, largest: int = LARGEST_BATCH,
+    ) -> None:
+        self._answer, self._clock, self._largest = answer, clock, largest
+        self._waiting: list[_Waiting] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"batch-{index}", daemon=True)
+            for index in range(parallel)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, observation: npt.NDArray[Any]) -> Future[Answered]:
+        """The answer to come."""
+        waiting = _Waiting(observation, self._clock.now())
+        with self._changed:
+            self._waiting.append(waiting)
+            self._changed.notify()
+        return waiting.future
+
+    def close(self) -> None:
+        """Answer no more; what waits is called off."""
+        with self._changed:
+            self._closed = True
+            for waiting in self._waiting:
+                waiting.future.cancel()
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (batch := self._next()) is not None:
+            # Who has gone meanwhile has called off.
+            batch = [each for each in batch if each.future.set_running_or_notify_cancel()]
+            if batch:
+                self._settle(batch)
+
+    def _next(self) -> list[_Waiting] | None:
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            batch, self._waiting = self._waiting[: self._largest], self._waiting[self._largest :]
+            return batch or None
+
+    def _settle(self, batch: list[_Waiting]) -> None:
+        began = self._clock.now()
+        try:
+            answers = self._answer(np.stack([each.observation for each in batch]))
+            took_s = self._clock.now() - began
+            for each, answer in zip(batch, answers, strict=True):
+                each.future.set_result(Answered(answer, Timing(took_s, began - each.since)))
+        except Exception as error:
+            for each in batch:
+                if not each.future.done():
+                    each.future.set_exception(error)

@@ -1,0 +1,106 @@
+"""Messages of the protocol: msgpack, with NumPy arrays as openpi's `msgpack_numpy` writes them.
+
+An array is a map of `__ndarray__`, `data`, `dtype` and `shape`, with keys of bytes. Nothing is
+unpickled: only numbers and truth values are taken, of exactly as many bytes as their shape says.
+The protocol: https://github.com/Physical-Intelligence/openpi, packages/openpi-client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rtagent.errors import UserError
+
+try:
+    import msgpack
+except ImportError:
+    raise UserError(
+        "policy servers are asked and run with the package msgpack: pip install 'rtagent[remote]'"
+    ) from None
+
+ARRAY, GENERIC, DATA, DTYPE, SHAPE = b"__ndarray__", b"__npgeneric__", b"data", b"dtype", b"shape"
+KINDS = "biuf"
+"""Kinds of elements that travel: truth values, integers, floats."""
+MOST_DIMENSIONS = 8
+
+
+class ProtocolError(Exception):
+    """The other side does not keep to the protocol; one line that says how."""
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """A message as bytes; arrays must be of numbers or truth values."""
+    encoded: bytes = msgpack.packb(message, default=_packed)
+    return encoded
+
+
+def decode(data: bytes | str) -> dict[str, Any]:
+    """A message from bytes of whatever origin; its arrays are read-only.
+
+    Raises:
+        ProtocolError: it is none. A text is the other side's error, whose last line is quoted.
+    """
+    if isinstance(data, str):
+        lines = data.strip().splitlines()
+        raise ProtocolError(f"the server says: {lines[-1][:200] if lines else 'an error'}")
+    try:
+        message = msgpack.unpackb(data, object_hook=_unpacked)
+    except ProtocolError:
+        raise
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        reason = str(error).splitlines()[:1] or [type(error).__name__]
+        raise ProtocolError(f"no msgpack message: {reason[0][:200]}") from None
+    if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
+        raise ProtocolError("the message is no map with names")
+    return message
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind not in KINDS:
+            raise ValueError(f"an array of {value.dtype} cannot be sent")
+        if isinstance(value, np.generic):
+            return {GENERIC: True, DATA: value.item(), DTYPE: value.dtype.str}
+        return {
+            ARRAY: True, DATA: value.tobytes(), DTYPE: value.dtype.str, SHAPE: list(value.shape)
+        }
+    raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
+def _unpacked(found: dict[Any, Any]) -> Any:
+    if ARRAY in found:
+        return _array(found.get(DATA), _dtype(found), found.get(SHAPE))
+    if GENERIC in found:
+        value = found.get(DATA)
+        if not isinstance(value, bool | int | float):
+            raise ProtocolError("a number in the message is none")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(value).astype(_dtype(found))[()]
+    return found
+
+
+def _dtype(found: dict[Any, Any]) -> np.dtype[Any]:
+    name = found.get(DTYPE)
+    # NumPy reads more than names here: lists of fields, and text with commas.
+    if isinstance(name, str) and 2 <= len(name) <= 4 and name[0] in "<>|=" and name[1] in KINDS:
+        try:
+            return np.dtype(name)
+        except TypeError:
+            pass
+    raise ProtocolError(f"an array of {str(name)[:40]!r} is not taken")
+
+
+def _array(data: Any, dtype: np.dtype[Any], shape: Any) -> np.ndarray[Any, Any]:
+    whole = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS and all(
+        type(side) is int and 0 <= side <= 1 << 40 for side in shape
+    )
+    if not whole or not isinstance(data, bytes):
+        raise ProtocolError("an array without data or shape")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ProtocolError(f"an array of the shape {shape} with {len(data)} bytes")
+    array: np.ndarray[Any, Any] = np.frombuffer(data, dtype).reshape(shape)
+    return array

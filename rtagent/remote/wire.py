@@ -1,0 +1,197 @@
+"""A connection to a policy server, and how it is made.
+
+Why it is correct. An attempt to connect runs in a thread of its own, for a name may take long to be
+looked up and a handshake to be answered; what came of it is fetched through a queue, in slices. An
+attempt that is no longer waited for ends by itself and closes what it has opened. A message that a
+cut link does not carry ends the connection: the kernel sees to it (`TCP_USER_TIMEOUT`), also while
+it is being sent. What the other side sends is bounded before it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import ssl
+import threading
+from typing import Any, Protocol
+
+import websockets
+from websockets.sync.client import ClientConnection, connect
+
+from rtagent.clock import Clock
+from rtagent.remote.protocol import ProtocolError, decode
+
+TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
+LARGEST_ANSWER = 16 << 20
+UNACKNOWLEDGED_S = 1.0
+"""A connection whose other machine confirms nothing for so long is given up, on a short way."""
+LEAVING_S = 0.2
+FIRST_OPEN_S = 5.0
+"""How long the first connection may take to be made, before it is known how long one takes."""
+LEAST_OPEN_S = 0.4
+OPEN_TIMES = 3.0
+"""So many times as long as the last one took may a further connection take."""
+
+
+class LostError(Exception):
+    """There is no connection, or no longer; one line that says why."""
+
+
+class RefusedError(LostError):
+    """The server answers, and will not do; it need not be asked again at once."""
+
+
+class Wire(Protocol):
+    """A connection; `metadata` is the server's first message."""
+
+    metadata: dict[str, Any]
+
+    def send(self, data: bytes) -> None:
+        """Send a message. Raises `LostError`."""
+        ...
+
+    def receive(self, seconds: float) -> bytes | str | None:
+        """The next message; None if there is none by then. Raises `LostError`."""
+        ...
+
+    def close(self) -> None:
+        """Leave, without waiting for the other side."""
+        ...
+
+
+class Dialer(Protocol):
+    """Makes connections, one at a time."""
+
+    def dial(self) -> None:
+        """Begin an attempt."""
+        ...
+
+    def outcome(self, seconds: float) -> Wire | None:
+        """The connection; None if there is none by then. Raises `LostError` or `RefusedError`."""
+        ...
+
+
+class WebsocketWire:
+    """A websocket whose server has sent its metadata.
+
+    Args:
+        connection: open.
+        metadata: of the server.
+    """
+
+    def __init__(self, connection: ClientConnection, metadata: dict[str, Any]) -> None:
+        self._connection, self.metadata = connection, metadata
+
+    def send(self, data: bytes) -> None:
+        try:
+            self._connection.send(data)
+        except (websockets.WebSocketException, OSError) as error:
+            raise LostError(in_words(error)) from None
+
+    def receive(self, seconds: float) -> bytes | str | None:
+        try:
+            return self._connection.recv(seconds)
+        except TimeoutError:
+            return None
+        except (websockets.WebSocketException, OSError) as error:
+            raise LostError(in_words(error)) from None
+
+    def close(self) -> None:
+        self._connection.close_socket()
+
+
+class WebsocketDialer:
+    """Connects to a policy server.
+
+    Args:
+        address: `ws://host:port` or `wss://host:port`, a path if there is one.
+        token: of the server, if it wants one.
+        clock: time.
+    """
+
+    def __init__(self, address: str, token: str | None, clock: Clock) -> None:
+        self._address, self._clock = address, clock
+        self._headers = {"Authorization": f"Api-Key {token}"} if token else {}
+        self._open_s = FIRST_OPEN_S
+        self._outcomes: queue.SimpleQueue[WebsocketWire | LostError] = queue.SimpleQueue()
+
+    def dial(self) -> None:
+        threading.Thread(target=self._attempt, name="dial", daemon=True).start()
+
+    def outcome(self, seconds: float) -> Wire | None:
+        try:
+            found = self._outcomes.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(found, LostError):
+            raise found
+        return found
+
+    def _attempt(self) -> None:
+        try:
+            self._outcomes.put(self._opened())
+        except LostError as error:
+            self._outcomes.put(error)
+        except Exception as error:
+            self._outcomes.put(LostError(in_words(error)))
+
+    def _opened(self) -> WebsocketWire:
+        began = self._clock.now()
+        try:
+            # Entered and not left: older and newer versions of the package agree on this.
+            connection = connect(
+                self._address, compression=None, max_size=LARGEST_ANSWER, proxy=None,
+                additional_headers=self._headers, open_timeout=self._open_s,
+                close_timeout=LEAVING_S, ping_interval=None,
+            ).__enter__()
+        except websockets.InvalidStatus as error:
+            status = error.response.status_code
+            kind = RefusedError if 400 <= status < 500 else LostError
+            raise kind(_refusal(status)) from None
+        except (websockets.InvalidHandshake, websockets.InvalidURI) as error:
+            if isinstance(error.__cause__, EOFError | OSError):
+                # What stands before a server that is gone, such as a proxy, hangs up.
+                raise LostError("the connection was closed at once") from None
+            raise RefusedError(f"no websocket there: {in_words(error)}") from None
+        try:
+            metadata = decode(connection.recv(self._open_s))
+            # A long way takes longer to repeat what was lost on it.
+            slow_s = OPEN_TIMES * (self._clock.now() - began)
+            with contextlib.suppress(OSError):
+                connection.socket.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT,
+                    round(max(UNACKNOWLEDGED_S, slow_s) * 1e3),
+                )
+        except TimeoutError:
+            connection.close_socket()
+            raise LostError("no metadata came") from None
+        except ProtocolError as error:
+            connection.close_socket()
+            raise RefusedError(str(error)) from None
+        self._open_s = max(LEAST_OPEN_S, slow_s)
+        return WebsocketWire(connection, metadata)
+
+
+def _refusal(status: int) -> str:
+    if status in (401, 403):
+        return "the server refuses the token (RTAGENT_REMOTE_TOKEN)"
+    return f"the server answers with HTTP status {status}"
+
+
+def in_words(error: BaseException) -> str:
+    """Why a connection failed, in one line."""
+    if isinstance(error, websockets.ConnectionClosed):
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        closing = error.sent or error.rcvd
+        if closing is not None and closing.code == websockets.CloseCode.MESSAGE_TOO_BIG:
+            return f"the message is larger than {LARGEST_ANSWER >> 20} MiB"
+        return "the server has closed the connection"
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not good: {error.verify_message}"
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text).splitlines()[0][:200]

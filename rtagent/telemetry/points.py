@@ -1,0 +1,46 @@
+"""Points of a run's curves, and what takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Point(NamedTuple):
+    """Several scalars of one moment.
+
+    Attributes:
+        wall_time: seconds since 1970.
+        step: the tick, at least 0.
+        values: by name, `group/name`.
+    """
+
+    wall_time: float
+    step: int
+    values: Mapping[str, float]
+
+
+class Sink(Protocol):
+    """What takes points.
+
+    Attributes:
+        name: for messages.
+        problem: why points are not being written. If None, they are.
+    """
+
+    name: str
+    problem: str | None
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Take points, in order. Never waits for a network and never raises."""
+
+    def close(self) -> None:
+        """Write what is left, within `CLOSE_S`."""
+
+
+class Library(Protocol):
+    """What a `Background` sink uses, in its thread alone; every call may wait and may raise."""
+
+    def write(self, points: Sequence[Point]) -> None: ...
+
+    def close(self) -> None: ...

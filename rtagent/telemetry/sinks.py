@@ -1,0 +1,166 @@
+"""Where the curves of a run go: TensorBoard's files, and libraries beside them.
+
+Why it is correct. One thread, the recorder's, gives points to the sinks and never waits for one.
+TensorBoard's files are written at once; what does not fit on the disk is kept and written later.
+The other two are libraries that may block, on a network for one. Each is used by one thread of its
+own and by nobody else, behind a queue with `WAITING` places: what finds the queue full is counted
+and dropped. A thread tells its trouble by one attribute, which the recorder reads; it is a daemon
+thread, and the process does not wait for it beyond `CLOSE_S`. A library that crashes takes the
+recorder with it, which is started again; the rest of the run does not notice.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rtagent.config.operation import RunConfig
+from rtagent.errors import UserError
+from rtagent.files.append import append_whole
+from rtagent.files.pruning import MIB, newest_first, prune
+from rtagent.telemetry.libraries import LIBRARIES
+from rtagent.telemetry.points import Library, Point, Sink
+from rtagent.telemetry.tensorboard import scalar_record, version_record
+
+TENSORBOARD_DIR = "tensorboard"
+EVENT_FILE = "events.out.tfevents"
+PARTS = 4
+"""Event files that a recorder writes, one after the other, before the oldest goes."""
+WAITING = 256
+"""Pieces that a sink may be behind; at one in five seconds, twenty minutes."""
+CLOSE_S = 1.0
+"""A sink may take so long to finish at the end of the run."""
+KEPT = 4096
+"""Points that are kept for a disk that is full."""
+
+
+class EventFiles:
+    """TensorBoard's event files, of which the oldest go.
+
+    Args:
+        folder: where.
+        most_bytes: of all files.
+        wall_time: seconds since 1970.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, folder: Path, most_bytes: int, wall_time: Callable[[], float]) -> None:
+        self.problem: str | None = None
+        self.most_bytes = most_bytes
+        self._folder, self._wall_time = folder, wall_time
+        self._unwritten: list[Point] = []
+        self._written = 0
+        self._begin_file()
+
+    def write(self, points: Sequence[Point]) -> None:
+        self._unwritten = [*self._unwritten, *points][-KEPT:]
+        if not self._unwritten:
+            return
+        head = b"" if self._written else version_record(self._wall_time())
+        data = head + b"".join(scalar_record(*point) for point in self._unwritten)
+        try:
+            append_whole(self._file, data)
+            self._unwritten, self._written = [], self._written + len(data)
+            if self._written > self.most_bytes // PARTS:
+                self._begin_file()
+                files = newest_first(self._folder, f"{EVENT_FILE}.*")
+                prune(files, sys.maxsize, self.most_bytes * (PARTS - 1) // PARTS)
+            self.problem = None
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+
+    def close(self) -> None:
+        self.write(())
+
+    def _begin_file(self) -> None:
+        name = f"{EVENT_FILE}.{self._wall_time():.0f}.{os.getpid()}"
+        self._file, self._written = self._folder / name, 0
+
+
+class Background:
+    """Gives points to a library in a thread of its own.
+
+    Args:
+        name: of the library.
+        start: makes the library ready; called in the thread, again after it failed.
+    """
+
+    def __init__(self, name: str, start: Callable[[], Library]) -> None:
+        self.name = name
+        self.problem: str | None = None
+        self.dropped = 0
+        self._start = start
+        self._queue: queue.Queue[Sequence[Point] | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def write(self, points: Sequence[Point]) -> None:
+        if not points:
+            return
+        try:
+            self._queue.put_nowait(points)
+        except queue.Full:
+            self.dropped += len(points)
+            self.problem = f"it takes nothing more, {self.dropped} points are left out"
+
+    def close(self) -> None:
+        try:
+            self._queue.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        library: Library | None = None
+        while (points := self._queue.get()) is not None:
+            try:
+                library = library or self._start()
+                library.write(points)
+                self.problem = None
+            except Exception as error:
+                library, self.dropped = None, self.dropped + len(points)
+                self.problem = next(iter(str(error).splitlines()), type(error).__name__)
+        try:
+            if library is not None:
+                library.close()
+        except Exception as error:
+            self.problem = str(error)
+
+
+def configured(run: RunConfig) -> list[str]:
+    """Names of the libraries that the configuration asks for."""
+    return [name for name in LIBRARIES if getattr(run, name)]
+
+
+def check(run: RunConfig) -> None:
+    """Refuse a sink whose package is not there.
+
+    Raises:
+        UserError: one line that says what to install.
+    """
+    for name in configured(run):
+        if find_spec(name) is None:
+            raise UserError(
+                f"run.{name} = true needs the package {name}: "
+                f"pip install 'rtagent[{name}]', or set run.{name} = false"
+            )
+
+
+def open_sinks(
+    run: RunConfig, run_dir: Path, config: Mapping[str, Any], wall_time: Callable[[], float]
+) -> list[Sink]:
+    """The sinks that the configuration asks for, TensorBoard first."""
+    sinks: list[Sink] = []
+    if run.tensorboard:
+        sinks.append(EventFiles(run_dir / TENSORBOARD_DIR, run.tensorboard_mb * MIB, wall_time))
+    for name in configured(run):
+        make = LIBRARIES[name]
+        sinks.append(Background(name, lambda make=make: make(run_dir, config)))  # type: ignore[misc]
+    return sinks

@@ -1,0 +1,70 @@
+"""Inference processes of a virtual run: the live driver, which is told how long it takes.
+
+All share one network. An inference is computed where it begins, so the weights that it uses are
+those of its beginning, as in a live run; they are adopted the moment they are published. Where the
+policy is told what is pending, which it asks in the end (`memory/pending.py`), it is computed
+there, by the weights of then. What a recurrent policy begins with is that of the beginning in any
+case, and what it leaves is there for others when the inference would be over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtagent.inference.driver import Driver
+from rtagent.inference.latency import draw
+from rtagent.inference.weights import Weights
+from rtagent.memory.process_metrics import InferenceRecord
+from rtagent.policy.acting import ActingPolicy
+from rtagent.processes.worker import WorkerContext
+from rtagent.staggering.instructions import Deposit
+
+
+class VirtualDriver(Driver):
+    """One inference process.
+
+    Args:
+        context: of this worker; its clock stands still while anything is computed.
+        policy: of all of them.
+        weights: of the policy.
+        inference_s: seconds of an inference without injected latency.
+    """
+
+    def __init__(
+        self, context: WorkerContext[InferenceRecord], policy: ActingPolicy, weights: Weights,
+        inference_s: float,
+    ) -> None:
+        super().__init__(context, policy, weights)
+        self._published, self._inference_s = weights, inference_s
+
+    def begin(self, frame: int) -> float:
+        """Compute the action that answers a frame; seconds that this takes."""
+        if self._reader is None:
+            self._compute(frame)
+        elif self._carried is not None:
+            self._carried.begin(frame)
+        self._latency = max(self._inference_s, self._drawn_s())
+        return self._latency
+
+    def register(self, instruction: Deposit) -> None:
+        """Register the action."""
+        if self._reader is not None:
+            self._compute(instruction.frame)
+        self._align(instruction)
+        item = self._deposited(instruction.frame, instruction.tick)
+        self._publish(item)
+        self._account(item)
+
+    def _compute(self, frame: int) -> None:
+        latency = self._latency
+        self._published.take_over()
+        self._infer(frame)
+        self._latency = latency
+
+    def _drawn_s(self) -> float:
+        wanted = self._context.desired.inference
+        kind, spread = wanted.injected_latency_distribution, wanted.injected_latency_spread
+        return draw(wanted.injected_latency_ms / 1e3, kind, spread, self._rng)
+
+    def _pad(self, start: Any) -> None:
+        """Nothing: how long it takes is said by `begin`."""

@@ -1,0 +1,332 @@
+"""A whole run in virtual time, in one process: what is configured, as fast as it can be computed.
+
+Why it says what a live run would. World memory, ticks, arbiter, drivers, staggering, replay and
+updates are those of the live processes; only their clock is another one. An inference or an update
+is computed when it begins, in no time, and counts when it would be over. The time of an inference
+is drawn from the injected latency, or given; that of an update is given; what is not given is
+measured once. All chance comes from the seed: with given times, two runs are the same to the bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from rtagent.config import Config
+from rtagent.env.adapter import open_environment
+from rtagent.env.default_action import DefaultBehaviour
+from rtagent.env.process import TickLoop
+from rtagent.env.wall_clock import TickSchedule
+from rtagent.errors import UserError
+from rtagent.evaluation.probe import probe
+from rtagent.inference.standby import Standby
+from rtagent.inference.weights import Weights
+from rtagent.learning.beginning import build_network, publish_initial
+from rtagent.learning.replay.sequences import blank
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.array_buffer import Floats
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.control import DesiredState
+from rtagent.memory.ledger import Rows
+from rtagent.memory.process_metrics import Own
+from rtagent.memory.world import World, WorldMemory
+from rtagent.policy.acting import ActingPolicy
+from rtagent.policy.inputs import input_space
+from rtagent.policy.networks import head_of
+from rtagent.processes.pipe import Pipe
+from rtagent.processes.worker import Assignment, WorkerContext
+from rtagent.staggering.arbiter import Arbiter
+from rtagent.staggering.instructions import Deposit
+from rtagent.staggering.merging import MERGES
+from rtagent.staggering.virtual_workers import VirtualWorkers, exponential, lateness
+from rtagent.storage.demonstration_loading import delay_ticks, find_demonstrations, load
+from rtagent.virtual.acting import VirtualDriver
+from rtagent.virtual.learning import UpdateTime, VirtualLearners
+from rtagent.virtual.result import VirtualRun
+
+OVERSLEEP_S = 100e-6
+"""Mean by which a wait of an inference process ends late."""
+TICK_LATENESS_S = 200e-6
+"""Mean by which a tick is late."""
+START_TICKS = 0.37
+"""Inference processes begin together, so long after the first tick."""
+TICKS_PER_LOOK = 64
+"""Memory ahead of the newest tick is reserved, and rows are copied, so often."""
+REPEATS = 20
+"""Inferences and updates of which the median is taken."""
+
+
+def run(
+    config: Config, *, seconds: float, seed: int | None = None, policy: Path | None = None,
+    inference_s: float | None = None, update_s: float | UpdateTime | None = None,
+    checkpoint_dir: Path | None = None,
+    progress: Callable[[float], bool | None] = lambda at_s: None,
+) -> VirtualRun:
+    """Act, and learn if `learning.processes` says so.
+
+    Args:
+        config: of the run; `learning.precision`, `placement` and `prefetch`, which depend on the
+            machine, are taken as float32, off and 0.
+        seconds: of virtual time.
+        seed: in place of `run.seed`.
+        policy: a checkpoint to begin with. If None, random weights.
+        inference_s: seconds of an inference; injected latency counts where it is longer. If None,
+            measured here, unless latency is injected.
+        update_s: seconds of an update, or a function from its transitions to them. If None,
+            measured here.
+        checkpoint_dir: where a checkpoint of what was learned is written in the end. If None, none
+            is.
+        progress: called now and then with the seconds so far; True ends the run.
+
+    Raises:
+        UserError: something configured has no virtual counterpart, or does not fit.
+    """
+    config = _settled(config, seed)
+    with _one_thread():
+        blueprint = probe(config)
+        past = None
+        if config.learning.demonstrations is not None:
+            past = find_demonstrations(Path(config.learning.demonstrations), config, blueprint)
+        memory = WorldMemory(config, blueprint, 0 if past is None else past.newest + 1)
+        world = World(memory.handles)
+        try:
+            publish_initial(world, config, policy)
+            if past is not None:
+                load(
+                    past, blueprint, world.frames, world.ledger,
+                    delay=delay_ticks(config, blueprint),
+                    interval=config.learning.demonstration_interval, time_ns=0,
+                )
+            times = _times(config, blueprint, inference_s, update_s)
+            begun = _Run(config, memory, world, policy, checkpoint_dir, *times)
+            played = begun.play(seconds, progress)
+            if checkpoint_dir is not None:
+                begun.save()
+            return played
+        finally:
+            world.close()
+            memory.close()
+
+
+def _settled(config: Config, seed: int | None) -> Config:
+    """The configuration without what depends on the machine.
+
+    Raises:
+        UserError: something has no virtual counterpart.
+    """
+    inference, policy = config.inference, config.policy
+    for name, given, fits, needed in (
+        ("inference.processes", inference.processes, inference.processes != "auto", "a number"),
+        ("learning.where", config.learning.where, config.learning.where == "here", "here"),
+        ("policy.engine", policy.engine, policy.engine == "torch", "torch"),
+        ("policy.remote", policy.remote, policy.remote is None, "none"),
+        ("policy.pretrained", policy.pretrained, policy.pretrained is None, "none"),
+    ):
+        if not fits:
+            raise UserError(f"{name} = {given!r} has no virtual time; use {needed}")
+    values = config.model_dump()
+    if values["learning"]["precision"] == "auto":
+        values["learning"]["precision"] = "float32"
+    values["learning"] |= {"placement": "off", "prefetch": 0}
+    if seed is not None:
+        values["run"]["seed"] = seed
+    return Config.model_validate(values)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """As each live process has; and sums do not depend on the number of cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _times(
+    config: Config, blueprint: Blueprint, inference_s: float | None,
+    update_s: float | UpdateTime | None,
+) -> tuple[float, UpdateTime]:
+    """Seconds of an inference without injected latency, and of updates: given, or measured."""
+    if inference_s is None:
+        injected = config.inference.injected_latency_ms > 0.0
+        inference_s = 0.0 if injected else _forward_s(config, blueprint)
+    if update_s is None:
+        update_s = _update_s(config, blueprint) if config.learning.processes else 1.0
+    if not callable(update_s):
+        if not 0.0 < update_s < float("inf"):
+            raise UserError(f"seconds of an update = {update_s:g}: must be above 0")
+        constant = update_s
+        return inference_s, lambda size: constant
+    return inference_s, update_s
+
+
+def _forward_s(config: Config, blueprint: Blueprint) -> float:
+    policy = _policy(config, blueprint)
+    policy.warm_up()
+    space = blueprint.observation_space
+    zeros = np.zeros(space.shape, blueprint.frame_dtype)
+    return _median_s(lambda: policy.values(zeros))
+
+
+def _update_s(config: Config, blueprint: Blueprint) -> float:
+    update = SharedUpdate.private(build_network(config, blueprint), config.learning)
+    batch = blank(blueprint, config.learning, config.learning.batch_size)
+    return _median_s(lambda: update.step(batch))
+
+
+def _median_s(call: Callable[[], object]) -> float:
+    call()
+    took = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        call()
+        took.append(time.perf_counter() - began)
+    return float(np.median(took))
+
+
+def _policy(config: Config, blueprint: Blueprint) -> ActingPolicy:
+    spaces = input_space(blueprint), blueprint.action_space
+    return ActingPolicy(config.policy, *spaces, head_of(config.learning, blueprint.action_space))
+
+
+class _Context(WorkerContext[Own]):
+    """Of a worker that nobody hears or watches."""
+
+    def event(self, kind: str, **details: Any) -> None:
+        """Nobody is told, but of a checkpoint that cannot be written."""
+        if kind == "checkpoint_failed":
+            raise UserError(details["reason"])
+
+
+class _Clock:
+    """The world's clock: to sleep lets the others go on. Ticks happen a little late."""
+
+    def __init__(self, workers: VirtualWorkers, late: Iterator[float]) -> None:
+        self._workers, self._late = workers, late
+
+    def now(self) -> float:
+        return self._workers.now
+
+    def sleep_until(self, when: float) -> None:
+        if when > self._workers.now:
+            self._workers.advance(when + next(self._late))
+
+
+class _Run:
+    """The parts of one run, and what its processes do to each other."""
+
+    def __init__(
+        self, config: Config, memory: WorldMemory, world: World, resume: Path | None,
+        checkpoint_dir: Path | None, inference_s: float, update_s: UpdateTime,
+    ) -> None:
+        self._config, self._memory, self._world = config, memory, world
+        self._folder = checkpoint_dir or Path()
+        self._resume, self._times = resume, (inference_s, update_s(config.learning.batch_size))
+        blueprint, tick_s = world.blueprint, world.blueprint.tick_seconds
+        processes, learners = cast(int, config.inference.processes), config.learning.processes
+        world.control.write(DesiredState(
+            config, processes=processes, rows=processes, learner_ring=list(range(learners)),
+            go=True,
+        ))
+        world.stagger.reset(config.inference.algorithm, 0.0, processes)
+        world.actions.limit(processes)
+        rng = np.random.default_rng([config.run.seed, 0x76697274])
+        self.workers = VirtualWorkers(
+            world.stagger, tick_s, exponential(OVERSLEEP_S, rng.spawn(1)[0]), self
+        )
+        self.workers.newest = world.frames.newest
+        self._clock = _Clock(self.workers, lateness(TICK_LATENESS_S, tick_s, rng.spawn(1)[0]))
+        policy = _policy(config, blueprint)
+        standby = Standby(policy)
+        weights = Weights(world.weights, blueprint.parameters, standby, self._clock)
+        self._drivers = [
+            VirtualDriver(self._context("inference", index), policy, weights, inference_s)
+            for index in range(processes)
+        ]
+        contexts = [self._context("learner", index) for index in range(learners)]
+        self._learners = VirtualLearners(contexts, self.workers, update_s)
+
+    # ---- what the workers ask for
+
+    def infer(self, worker: int, frame: int) -> float:
+        return self._drivers[worker].begin(frame)
+
+    def deposit(self, worker: int, instruction: Deposit) -> None:
+        self._drivers[worker].register(instruction)
+
+    def learn(self) -> float:
+        return self._learners.learn()
+
+    # ---- the run
+
+    def play(self, seconds: float, progress: Callable[[float], bool | None]) -> VirtualRun:
+        """Run ticks."""
+        world, config = self._world, self._config
+        adapter = open_environment(config.env)
+        try:
+            first, rate_hz = world.ledger.newest + 1, world.blueprint.rate_hz
+            loop = TickLoop(
+                adapter, DefaultBehaviour(config.env, adapter), frames=world.frames,
+                ledger=world.ledger, actions=world.actions, record=world.metrics.environment,
+                schedule=TickSchedule(rate_hz, 0, first, config.env.max_catch_up_ticks),
+                clock=self._clock,
+                arbiter=Arbiter(config.inference.fill, merge=MERGES[config.policy.chunk]),
+                seed=config.run.seed + first, states=world.states,
+            )
+            self._learners.begin()
+            rows: list[Rows] = []
+            for done in range(int(seconds * rate_hz)):
+                loop.run_next()
+                self.workers.publish(loop.tick - 1)
+                if done == 0:
+                    self._start()
+                if (done + 1) % TICKS_PER_LOOK == 0:
+                    self._reserve()
+                    rows.append(world.ledger.read(loop.tick - TICKS_PER_LOOK, loop.tick))
+                    if progress((done + 1) / rate_hz):
+                        break
+        finally:
+            adapter.close()
+        read = sum(map(len, rows))
+        rows.append(world.ledger.read(first + read, loop.tick))
+        return VirtualRun(
+            np.concatenate(rows), rate_hz, world.metrics.learners[0].updates, *self._times,
+            self._weights(),
+        )
+
+    def save(self) -> None:
+        """Write a checkpoint of what was learned, as a live run of this configuration does."""
+        self._world.status.write({"config": self._config.model_dump(mode="json")})
+        self._learners.save()
+
+    def _weights(self) -> Floats:
+        """What was published last."""
+        flat = np.empty(self._world.blueprint.parameters, np.float32)
+        self._world.weights.read(flat)
+        return flat
+
+    def _start(self) -> None:
+        when = self.workers.now + START_TICKS * self._world.blueprint.tick_seconds
+        for index in range(len(self._drivers)):
+            self.workers.call_at(when, partial(self.workers.start, index))
+
+    def _reserve(self) -> None:
+        capacity = self._config.replay.capacity
+        while not self._memory.maintain(self._world.ledger.newest, capacity):
+            pass
+
+    def _context(self, role: str, index: int) -> WorkerContext[Any]:
+        world = self._world
+        folder, handles = self._folder, self._memory.handles
+        assignment = Assignment(role, index, "", handles, folder, self._resume, folder)
+        record: Any = world.metrics.record(role, index)
+        return _Context(assignment, world, record, self._clock, cast(Pipe, None))

@@ -1,0 +1,230 @@
+"""Experiments: what is left of one after an interruption, its intervals and its tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import experiment as engine
+from benchmarks.experiment import Experiment, Options, Results, perform
+from benchmarks.intervals import half_interval, student
+from rtagent.errors import UserError
+
+COMMAND = "rtagent experiment doubling"
+
+
+def double(x: int, seed: int) -> dict[str, Any]:
+    """Twice x, and a seed's own error."""
+    if x == 13:
+        raise ValueError("no luck\nat all")
+    return {"twice": 2.0 * x + seed, "unknown": math.nan, "curve": [seed, x]}
+
+
+def draw(results: Results, figure: Any) -> None:
+    results.line(figure.subplots(), "x", "twice")
+
+
+def experiment_of(*values: int, wave: int = 2) -> Experiment:
+    return Experiment(lambda quick: [{"x": x} for x in values], double, draw, wave=wave)
+
+
+class InThisProcess:
+    """Carries out calls one after the other; Ctrl-C comes after so many."""
+
+    def __init__(self, most: float = math.inf) -> None:
+        self.most = most
+        self.waves: list[int] = []
+
+    def __call__(
+        self, calls: dict[str, Callable[[], Any]], at_once: int
+    ) -> Iterator[tuple[str, Any]]:
+        self.waves.append(len(calls))
+        for name, call in calls.items():
+            if not self.most:
+                raise KeyboardInterrupt
+            self.most -= 1
+            try:
+                yield name, call()
+            except ValueError as error:
+                yield name, error
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options("doubling", tmp_path / "out", seeds=(0, 1), command=COMMAND)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_night_that_is_interrupted_goes_on(options: Options) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment_of(1, 2, 3), options, InThisProcess(most=2))
+    kept = json.loads((options.out / "results.json").read_text())
+    assert [(each["params"]["x"], each["seed"]) for each in kept["trials"]] == [(1, 0), (2, 0)]
+    rest = InThisProcess()
+    record = perform(experiment_of(1, 2, 3), options, rest)
+    assert rest.waves == [0, 2, 2]
+    assert record["trials"][:2] == kept["trials"]
+    assert [each["figures"]["twice"] for each in record["trials"]] == [2, 4, 6, 3, 5, 7]
+    assert record["commands"] == [COMMAND]
+    assert record["machine"]["cores"] == len(os.sched_getaffinity(0))
+    assert {"processor", "kernel", "load"} <= record["machine"].keys()
+    assert (options.out / "doubling.png").stat().st_size > 1000
+
+
+def test_the_tables_have_every_trial_and_every_figure(options: Options) -> None:
+    perform(experiment_of(1, 13), options, InThisProcess())
+    found = rows(options.out / "results.csv")
+    assert [(row["x"], row["seed"], row["twice"]) for row in found] == [
+        ("1", "0", "2.0"), ("13", "0", ""), ("1", "1", "3.0"), ("13", "1", "")
+    ]
+    assert found[1]["failed"] == "ValueError: no luck at all"
+    assert "curve" not in found[0]
+    intervals = rows(options.out / "intervals.csv")
+    twice, unknown, failed = intervals
+    half = 12.7062 * math.sqrt(0.5) / math.sqrt(2)
+    assert [twice[name] for name in ("x", "figure", "mean", "seeds")] == ["1", "twice", "2.5", "2"]
+    assert [float(twice[name]) for name in ("low", "high")] == pytest.approx(
+        [2.5 - half, 2.5 + half], rel=1e-5
+    )
+    assert (unknown["figure"], unknown["mean"]) == ("unknown", "")
+    assert (failed["x"], failed["mean"], failed["failed"]) == ("13", "", "2")
+    trials = json.loads((options.out / "results.json").read_text())["trials"]
+    assert Results(trials).means() == [
+        {"x": 1, "twice": "2.5 ± 6.4", "unknown": "unknown"}, {"x": 13, "failed": 2}
+    ]
+
+
+def test_what_failed_is_tried_again(options: Options) -> None:
+    perform(experiment_of(1, 13), options, InThisProcess())
+    again = InThisProcess()
+    record = perform(experiment_of(1, 13), options, again)
+    assert again.waves == [1, 1]
+    assert sum("failed" in trial for trial in record["trials"]) == 2
+
+
+def test_more_seeds_and_parameters_are_added(options: Options) -> None:
+    perform(experiment_of(1), options, InThisProcess())
+    more = Options("doubling", options.out, seeds=(1, 2), command="another")
+    added = InThisProcess()
+    record = perform(experiment_of(1, 2), more, added)
+    assert added.waves == [1, 2]
+    assert len(record["trials"]) == 5
+    assert record["commands"] == [COMMAND, "another"]
+
+
+@pytest.mark.parametrize(("name", "now"), [
+    ("version", "9.9.9"), ("code", {"commit": "0" * 40, "modified": False}), ("quick", True),
+    ("experiment", "other"),
+])
+def test_trials_under_other_conditions_are_not_mixed(
+    options: Options, name: str, now: object
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment_of(1, 2), options, InThisProcess(most=1))
+    path = options.out / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: now}))
+    with pytest.raises(UserError, match=f"holds trials made with {name}.*--anew"):
+        perform(experiment_of(1, 2), options, InThisProcess())
+    anew = Options(options.name, options.out, seeds=(0,), anew=True)
+    assert len(perform(experiment_of(1), anew, InThisProcess())["trials"]) == 1
+
+
+def test_what_is_finished_is_only_drawn_whatever_the_version_is(options: Options) -> None:
+    perform(experiment_of(1), options, InThisProcess())
+    path = options.out / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": "0.0.1"}))
+    assert perform(experiment_of(1), options, InThisProcess())["version"] == "0.0.1"
+
+
+def test_a_damaged_folder_is_refused(options: Options) -> None:
+    options.out.mkdir()
+    (options.out / "results.json").write_text("{")
+    with pytest.raises(UserError, match="not readable"):
+        perform(experiment_of(1), options, InThisProcess())
+
+
+def test_waves_keep_their_partners(options: Options) -> None:
+    pairs = experiment_of(1, 2, 3, 4, wave=2)
+    with pytest.raises(KeyboardInterrupt):
+        perform(pairs, options, InThisProcess(most=1))
+    rest = InThisProcess()
+    perform(pairs, options, rest)
+    assert rest.waves == [1, 2, 2, 2]
+
+
+def test_only_some_trials(options: Options) -> None:
+    only = Options("doubling", options.out, seeds=(0,), only=("x=2",))
+    record = perform(experiment_of(1, 2), only, InThisProcess())
+    assert [each["params"] for each in record["trials"]] == [{"x": 2}]
+    with pytest.raises(UserError, match="--only y=1: no such trial; the parameters are x"):
+        perform(experiment_of(1, 2), Options("d", options.out, only=("y=1",)), InThisProcess())
+    with pytest.raises(UserError, match="--only x=7: no such trial; x is one of 1, 2"):
+        perform(experiment_of(1, 2), Options("d", options.out, only=("x=7",)), InThisProcess())
+
+
+def test_what_is_virtual_needs_no_partners() -> None:
+    """So it runs first, as many at once as there are cores."""
+    times = ["wall clock", "virtual", "wall clock", "virtual", "virtual", "wall clock"]
+    planned = [{"params": {"time": time, "x": x}, "seed": 0} for x, time in enumerate(times)]
+    waves = engine._waves(experiment_of(wave=2), planned)
+    assert [[trial["params"]["x"] for trial in wave] for wave in waves] == [[1, 3, 4], [0, 2], [5]]
+    cores = len(os.sched_getaffinity(0))
+    assert [engine.at_once(wave) for wave in waves] == [cores, 2, 1]
+
+
+@pytest.mark.process
+def test_trials_run_in_processes_of_their_own(options: Options) -> None:
+    trials = perform(experiment_of(1, 13), options)["trials"]
+    assert [trial.get("figures", {}).get("twice") for trial in trials] == [2, None, 3, None]
+
+
+def test_the_quantile_is_students() -> None:
+    """As tables print it, and as a plain integral of the density says."""
+    known = {2: 12.7062, 3: 4.3027, 4: 3.1824, 5: 2.7764, 10: 2.2622, 31: 2.0423, 121: 1.9799}
+    for seeds, quantile in known.items():
+        assert student(seeds) == pytest.approx(quantile, abs=1e-4)
+    for seeds in (4, 8, 20):
+        df, most = seeds - 1, student(seeds)
+        x = np.linspace(-most, most, 100_001)
+        density = (1 + x**2 / df) ** (-(df + 1) / 2)
+        whole = math.sqrt(df * math.pi) * math.gamma(df / 2) / math.gamma((df + 1) / 2)
+        assert np.trapezoid(density, x) / whole == pytest.approx(0.95, abs=1e-6)
+
+
+def test_the_interval_is_students() -> None:
+    values = np.array([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])
+    half = []
+    for column in values.T:
+        mean = sum(column) / 3
+        deviation = math.sqrt(sum((value - mean) ** 2 for value in column) / 2)
+        half.append(4.30265 * deviation / math.sqrt(3))
+    assert half_interval(values) == pytest.approx(half, rel=1e-5)
+    assert half_interval(values[:, 0]) == pytest.approx(half[0], rel=1e-5)
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert half_interval(np.array([4.0])) == 0.0
+    assert (half_interval(np.ones((1, 7))) == np.zeros(7)).all()
+
+
+@pytest.mark.parametrize(
+    "name", [path.stem for path in Path(engine.__file__).parent.glob("experiments/[a-z]*.py")]
+)
+def test_every_experiment_has_a_short_form(name: str) -> None:
+    experiment = engine.load(name)
+    quick, whole = ([dict(each) for each in experiment.trials(size)] for size in (True, False))
+    assert 0 < len(quick) <= len(whole)
+    assert quick == json.loads(json.dumps(quick))
+    assert len({json.dumps(each) for each in whole}) == len(whole)

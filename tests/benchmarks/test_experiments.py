@@ -1,0 +1,101 @@
+"""What single experiments measure, against plain transcriptions."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.experiments import discounting, model_size, processes_needed, r3, staggering_modes
+from rtagent.config import GAME_BOY_HZ
+from rtagent.config_sources import load_config
+from rtagent.staggering.simulator import Kill, Restart
+
+
+def test_the_smallest_number_that_is_enough() -> None:
+    for least_enough in range(1, 9):
+        assert processes_needed.smallest(lambda n, k=least_enough: n >= k, 1, 8) == least_enough
+    assert processes_needed.smallest(lambda n: False, 1, 8) is None
+
+
+@pytest.mark.parametrize("ticks", [0.5, 1.0, 3.7, 12.4])
+def test_round_robin_learners_are_as_many_as_the_gradient_has_ticks(ticks: float) -> None:
+    """Without noise: N learners make N updates in a gradient and its turn to be applied."""
+    formula = next(n for n in range(1, 99) if n / (ticks + processes_needed.APPLY) >= 0.99)
+    assert processes_needed.simulated_learners(ticks, 0.0, 0, updates=4000) == formula
+
+
+@pytest.mark.parametrize(("ticks", "mode", "most"), [(2, "adaptive", 3), (5, "maximum-time", 6)])
+def test_acting_takes_as_many_processes_as_an_inference_has_ticks(
+    ticks: float, mode: str, most: int
+) -> None:
+    found = processes_needed.run("simulated", "acting", mode, 0, time="virtual", ticks=ticks)
+    assert found["formula"] == most
+    assert ticks <= found["needed"] <= most
+
+
+def test_who_is_killed_is_restarted_half_a_second_later() -> None:
+    kill, restart, *_ = staggering_modes.events_of("kill, restart", 6, 60.0)
+    assert (kill, restart) == (Kill(17.0, 2), Restart(17.5, 2))
+    assert staggering_modes.events_of("kill", 1, 60.0) == (Kill(17.0, 0),)
+    assert staggering_modes.events_of("rescale", 1, 60.0) == ()
+
+
+def test_one_outlier_does_not_slow_adaptive_for_the_rest_of_the_run() -> None:
+    told = {"time": "virtual", "disturbed": "one outlier", "processes": 9, "seconds": 60.0}
+    found = {
+        mode: staggering_modes.run(**told, mode=mode, seed=0)["inaction_percent"]
+        for mode in ("adaptive", "published-maximum-time")
+    }
+    assert found["adaptive"] < 1.0
+    assert found["published-maximum-time"] > 50.0
+
+
+def test_the_contenders_of_a_policy_are_neighbours() -> None:
+    """So they make a wave, and see the same machine."""
+    played = [each for each in model_size.trials(quick=False) if each["time"] == "wall clock"]
+    for sequential, staggered in zip(played[::2], played[1::2], strict=True):
+        assert (sequential["contender"], staggered["contender"]) == model_size.CONTENDERS
+        assert sequential["policy"] == staggered["policy"]
+
+
+@pytest.mark.parametrize("game", ["starfall", "duel"])
+@pytest.mark.parametrize(("width", "ticks"), [(7, None), (None, 5.0)])
+def test_contenders_differ_in_how_they_act_alone(
+    game: str, width: int | None, ticks: float | None
+) -> None:
+    sequential, staggered = (
+        load_config(overrides=model_size.settings(game, name, width, ticks))
+        for name in model_size.CONTENDERS
+    )
+    assert sequential.learning == staggered.learning
+    assert sequential.policy == staggered.policy
+    assert sequential.inference.sequential
+    assert staggered.inference.algorithm == "adaptive"
+    latency = 0.0 if ticks is None else round(1e3 * ticks / GAME_BOY_HZ, 3)
+    for each in (sequential, staggered):
+        assert each.inference.injected_latency_ms == latency
+
+
+def test_the_end_of_an_episode_decides_whether_it_counts() -> None:
+    episodes = [(39.0, 1.0), (41.0, 2.0), (59.0, 4.0)]
+    assert model_size.score("starfall", episodes, minutes=1.0) == 3.0
+    assert model_size.score("duel", [*episodes, (60.0, -1.0), (61.0, 0.0)], minutes=1.5) == 2.0
+    with pytest.raises(RuntimeError, match="no episode ended in the last third"):
+        model_size.score("starfall", episodes[:1], minutes=1.0)
+
+
+def test_both_modes_run_with_the_default_margin_and_with_the_rule_of_the_paper() -> None:
+    for mode in ("episode", "step"):
+        assert r3.CONTENDERS[mode] == (mode, 0.15)
+        assert r3.CONTENDERS[f"{mode} margin 0"] == (mode, 0.0)
+        wanted = {"mode": mode, "deadline_s": 2.0, "data_budget": 100}
+        assert r3.horizon_settings(f"{mode} margin 0", 2.0, 100) == wanted
+
+
+@pytest.mark.parametrize("contender", ["sequential", "staggered"])
+def test_ticks_and_decisions_differ_in_what_is_counted_alone(contender: str) -> None:
+    ticks, decisions = (
+        discounting.config_of(contender, 2.0, each, seed=3) for each in discounting.DISCOUNTS
+    )
+    assert ticks.inference == decisions.inference
+    assert ticks.inference.processes == (1 if contender == "sequential" else 3)
+    assert ticks.learning.model_copy(update={"discount": "decisions"}) == decisions.learning

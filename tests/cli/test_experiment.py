@@ -1,0 +1,70 @@
+"""`rtagent experiment`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import experiment as engine
+from rtagent.cli import bench
+from tests.cli.conftest import Refused, Run
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process is started for a trial."""
+
+    def carried_out(calls: Any, at_once: int) -> Iterator[tuple[str, Any]]:
+        for name, call in calls.items():
+            yield name, call()
+
+    monkeypatch.setattr(engine, "outcomes", carried_out)
+
+
+def test_lists_the_experiments(run: Run) -> None:
+    listed = {each["name"]: each["summary"] for each in json.loads(run("experiment", "--json").out)}
+    assert listed["interaction-time"].startswith("Interaction time against inference time")
+    assert "__init__" not in listed
+    shown = run("experiment", "--list")
+    assert shown.code == 0
+    assert "interaction-time" in shown.out
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_runs_one_and_then_only_draws_it(run: Run, tmp_path: Path) -> None:
+    arguments = [
+        "experiment", "interaction-time", "--quick", "--seeds", "0", "--out", str(tmp_path / "out"),
+        "--only", "time=virtual", "--only", "ticks=3",
+    ]
+    shown = run(*arguments)
+    assert shown.code == 0
+    assert "intervals.csv" in shown.out
+    (tmp_path / "out" / "interaction-time.png").unlink()
+    again = json.loads(run(*arguments, "--json").out)
+    assert again["commands"][0].startswith("rtagent experiment interaction-time --quick --out ")
+    found = {each["params"]["contender"]: each["figures"] for each in again["trials"]}
+    assert found["sequential"]["interaction_ticks"] == pytest.approx(3, abs=0.1)
+    assert found["sequential, learning"]["interaction_ticks"] == pytest.approx(6, abs=0.1)
+    assert found["adaptive"]["interaction_ticks"] == pytest.approx(1, abs=0.01)
+    assert (tmp_path / "out" / "interaction-time.png").exists()
+
+
+@pytest.mark.parametrize(("arguments", "why"), [
+    ("dance", "no experiment 'dance'; there are: "),
+    ("interaction-time --seeds -1", "--seeds -1: must not be negative"),
+    ("interaction-time --only ticks=7.5", "--only ticks=7.5: no such trial; ticks is one of "),
+    ("interaction-time --out /dev/null/x", "/dev/null/x: Not a directory"),
+])
+def test_mistakes_are_told_in_one_line(refused: Refused, arguments: str, why: str) -> None:
+    assert why in refused("experiment", *arguments.split())
+
+
+def test_without_a_checkout(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
+    assert "source checkout" in refused("experiment")

@@ -1,0 +1,119 @@
+"""`rtagent policy-server`: a checkpoint or a factory is served until SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from openpi_client.websocket_client_policy import WebsocketClientPolicy
+
+from tests.cli.conftest import Refused, Run
+from tests.trained import leave_checkpoint
+
+TOKEN = "secret" * 8
+FACTORY = """
+import torch
+from torch import nn
+
+class Ramp(nn.Module):
+    def __init__(self, actions):
+        super().__init__()
+        self.actions = actions
+
+    def forward(self, observations):
+        return torch.arange(self.actions).float().expand(len(observations), -1)
+
+def make(observation_space, action_space):
+    return Ramp(int(action_space.n))
+
+class Chunks(Ramp):
+    def forward(self, observations):
+        return super().forward(observations)[:, None].expand(-1, 5, -1)
+
+def make_chunks(observation_space, action_space):
+    return Chunks(int(action_space.n))
+"""
+
+
+@pytest.fixture
+def ask(run: Run) -> Callable[..., Any]:
+    """What a client hears of a server that is then ended: metadata, its answer, the output."""
+
+    def ask_it(observation: np.ndarray, *arguments: str) -> tuple[Any, Any, str]:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            port = sock.getsockname()[1]
+        heard: list[Any] = []
+
+        def client() -> None:
+            end = time.monotonic() + 180.0
+            try:
+                while not heard and time.monotonic() < end:
+                    try:
+                        there = WebsocketClientPolicy("127.0.0.1", port, api_key=TOKEN)
+                    except OSError:
+                        time.sleep(0.02)
+                        continue
+                    heard.append(there.get_server_metadata())
+                    heard.append(there.infer({"observation": observation}))
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        thread = threading.Thread(target=client)
+        thread.start()
+        code, out, err = run("policy-server", *arguments, "--port", str(port), "--json")
+        thread.join(30.0)
+        assert code == 0, err
+        return heard[0], heard[1], out
+
+    return ask_it
+
+
+def test_a_checkpoint_is_served(
+    ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
+    path = leave_checkpoint(tmp_path, "env.id=Pendulum-v1", "policy.width=1")
+    metadata, found, out = ask(np.zeros((1, 3), np.float32), str(path))
+    assert metadata["environment"] == "Pendulum-v1"
+    assert (metadata["answers"], metadata["outputs"], metadata["updates"]) == ("actions", 1, 7)
+    assert found["actions"].shape == (1, 1)
+    assert abs(found["actions"]).max() <= 2.0
+    assert json.loads(out.splitlines()[0])["address"].startswith("ws://127.0.0.1:")
+
+
+@pytest.mark.parametrize(("factory", "ticks"), [("make", 0), ("make_chunks", 5)])
+def test_a_factory_is_served(
+    ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: str,
+    ticks: int,
+) -> None:
+    monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
+    (tmp_path / "ramp_policy.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    metadata, found, _ = ask(
+        np.zeros((1, 4), np.float32), f"ramp_policy:{factory}", "--set", "env.id=CartPole-v1"
+    )
+    sys.modules.pop("ramp_policy")
+    assert metadata["answers"] == "values"
+    values = np.array([0.0, 1.0])
+    np.testing.assert_array_equal(found["values"], np.tile(values, (ticks, 1)) if ticks else values)
+    np.testing.assert_array_equal(found["actions"], [[1]] * max(ticks, 1))
+
+
+@pytest.mark.parametrize(("command", "said"), [
+    ("absent", "absent: no such checkpoint"),
+    ("no_such_module:make --set env.id=CartPole-v1", "no_such_module:make"),
+    ("--parallel 0", "--parallel 0: must be 1 to 64"),
+    ("--host 0.0.0.0", "RTAGENT_REMOTE_TOKEN"),
+])
+def test_what_cannot_be_served_is_one_line(refused: Refused, command: str, said: str) -> None:
+    assert said in refused("policy-server", *command.split(), "--port", "0")

@@ -1,0 +1,90 @@
+"""`rtagent rerun`, against the real service on an imitated daemon."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtagent.cli.rerun_stream import Stream
+from tests.cli.conftest import Refused, Run
+
+
+class Recording:
+    """Stands in for Rerun's: keeps what is logged, with its tick."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.logged: dict[str, list[tuple[int, Any]]] = {}
+        self.tick, self.calls = -1, []
+
+    def set_time(self, timeline: str, *, sequence: int | None = None, duration: float = 0) -> None:
+        self.tick = self.tick if sequence is None else sequence
+
+    def log(self, name: str, value: Any) -> None:
+        self.logged.setdefault(name, []).append((self.tick, value))
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self.calls.append(name)
+
+
+def timeline(*ticks: int) -> dict[str, Any]:
+    """Of ticks of 10 ms, of which each took 4 ms to compute."""
+    return {
+        "ticks": {
+            "tick": list(ticks), "at_ms": [10.0 * each for each in ticks],
+            "source": ["agent"] * len(ticks), "worker": [0] * len(ticks),
+            "delay": [1] * len(ticks), "action": ["left"] * len(ticks),
+        },
+        "bars": {
+            "worker": [0] * len(ticks), "start_ms": [10.0 * each - 5 for each in ticks],
+            "end_ms": [10.0 * each - 1 for each in ticks], "tick": list(ticks),
+        },
+    }
+
+
+def test_every_tick_is_passed_on_once() -> None:
+    answers = [timeline(1, 2, 3), timeline(2, 3, 4), timeline(7, 8)]
+    daemon: Any = SimpleNamespace(
+        get=lambda path: answers.pop(0) if "timeline" in path else {"actions": {"agent": 5}},
+        get_bytes_if_known=lambda path: b"png",
+    )
+    said: Any = SimpleNamespace(
+        Scalars=float, TextLog=str, EncodedImage=lambda contents, media_type: contents
+    )
+    recording = Recording()
+    stream = Stream(daemon, said, recording)
+    for _ in range(3):
+        stream.look()
+    stream.close()
+    logged = recording.logged
+    assert [tick for tick, _ in logged["tick/delay"]] == [1, 2, 3, 4, 7, 8]
+    assert logged["inference/0/ms"] == [(tick, 4.0) for tick in (1, 2, 3, 4, 7, 8)]
+    assert logged["tick/action"] == [(1, "left")]
+    assert logged["stats/actions/agent"] == [(3, 5.0), (4, 5.0), (8, 5.0)]
+    assert [tick for tick, _ in logged["screen"]] == [3, 4, 8]
+    assert (stream.ticks, stream.missed, stream.pictures) == (6, 2, 3)
+    assert recording.calls == ["flush", "disconnect"]
+
+
+@pytest.mark.usefixtures("service")
+def test_a_missing_package_is_one_line(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    assert "pip install 'rtagent[rerun]'" in refused("rerun", "--seconds", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("service")
+def test_rerun_itself_writes_a_file(run: Run, tmp_path: Path) -> None:
+    """Needs the extra `rerun`."""
+    pytest.importorskip("rerun")
+    path = tmp_path / "run.rrd"
+    code, out, err = run("rerun", "--save", str(path), "--seconds", "1", "--json")
+    assert code == 0, err
+    assert json.loads(out)["ticks"] > 0
+    assert path.read_bytes()[:3] == b"RRF"

@@ -1,0 +1,3 @@
+"""The command line, in this process."""
+
+from tests.cli.conftest import run as run

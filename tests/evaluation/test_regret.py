@@ -1,0 +1,175 @@
+"""Regret in worlds whose answer is known by hand; its bounds beside a slow transcription."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count, repeat
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rtagent.config import EnvConfig
+from rtagent.env.adapter import Adapter
+from rtagent.errors import UserError
+from rtagent.evaluation import regret
+from rtagent.evaluation.intervals import jackknife, student
+from rtagent.evaluation.regret import PausedWorld
+from rtagent.memory.ledger import row_dtype
+from rtagent.staggering.arbiter import Source
+from tests.conftest import make_blueprint
+
+LENGTH = 10
+
+
+class TwoStates(gym.Env[Any, Any]):
+    """Pays for the action that is the number of the present state, which then may change.
+
+    Args:
+        stays: probability with which it does not.
+        length: of an episode.
+    """
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    metadata = MappingProxyType({"render_fps": 20})
+
+    def __init__(self, stays: float = 0.0, length: int = LENGTH) -> None:
+        self.stays, self.length = stays, length
+        self.state = self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.state = self.steps = 0
+        return self._see(), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(int(action) == self.state)
+        self.steps += 1
+        if self.np_random.random() >= self.stays:
+            self.state = 1 - self.state
+        return self._see(), reward, self.steps == self.length, False, {}
+
+    def _see(self) -> Any:
+        return np.array([self.state], np.float32)
+
+
+class Locked(TwoStates):
+    """Holds what cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class Elsewhere(TwoStates):
+    """Goes on somewhere else, whatever becomes of this object."""
+
+    elsewhere = count()
+
+    def _see(self) -> Any:
+        return np.array([next(self.elsewhere)], np.float32)
+
+
+def adapter_of(env: gym.Env[Any, Any]) -> Adapter:
+    return Adapter(env, EnvConfig())
+
+
+def seen(observation: Any) -> Any:
+    """The values of the policy that is right without delay."""
+    state = int(observation[-1, 0])
+    return np.array([1 - state, state], np.float32)
+
+
+def play(env: TwoStates, delays: Iterator[int], episodes: int = 3, longest: int = 8) -> Any:
+    world = PausedWorld(adapter_of(env), seen, delays, 0, longest_delay=longest)
+    return world.play(episodes)
+
+
+@pytest.mark.parametrize(("delay", "returns"), [
+    # The first ticks of all have nothing but the first frame to act on.
+    (1, [10, 10, 10]), (2, [1, 0, 0]), (3, [9, 10, 10]), (4, [2, 0, 0]),
+])
+def test_a_world_that_alternates_pays_every_other_delay(delay: int, returns: list[int]) -> None:
+    found = play(TwoStates(stays=0.0), repeat(delay))
+    assert found.returns.tolist() == returns
+    assert found.ticks.tolist() == [LENGTH] * 3
+
+
+@pytest.mark.parametrize("delay", [1, 2, 4])
+def test_what_delay_costs_in_the_two_state_world_is_known(delay: int) -> None:
+    stays, ticks = 0.9, 10_000
+    found = play(TwoStates(stays, ticks), repeat(delay), episodes=1)
+    expected = (1.0 - (2.0 * stays - 1.0) ** (delay - 1)) / 2.0
+    lost = 1.0 - float(found.returns[0]) / ticks
+    assert lost == pytest.approx(expected, abs=0.02)
+    assert lost <= regret.delay_bound(np.array([delay]), stays, 1.0) + 0.02
+
+
+def test_it_ends_in_the_middle_when_told_to() -> None:
+    ticks = iter([True] * 14 + [False])
+    world = PausedWorld(adapter_of(TwoStates()), seen, repeat(1), 0, lambda: next(ticks))
+    assert world.play(3).ticks.tolist() == [LENGTH]
+
+
+def test_the_bounds_are_those_of_the_theorem() -> None:
+    rng = np.random.default_rng(0)
+    delays, p, span = rng.integers(1, 9, 500), 0.93, 2.5
+    lost = 0.0
+    for delay in delays:
+        usual = 1.0
+        for _ in range(1, delay):
+            usual *= p
+        lost += span * (1.0 - usual)
+    assert regret.delay_bound(delays, p, span) == pytest.approx(lost / 500)
+    assert regret.delay_bound(delays, 1.0, span) == 0.0
+    assert regret.delay_bound(np.ones(5, int), 0.1, span) == 0.0
+    assert regret.inaction_bound(0.25, span) == 0.625
+
+
+@pytest.mark.parametrize(("stays", "expected"), [(1.0, 1.0), (0.0, 1.0), (0.8, 0.8)])
+def test_predictability_is_the_share_of_the_usual_next_frame(
+    stays: float, expected: float
+) -> None:
+    adapter = adapter_of(TwoStates(stays))
+    world = PausedWorld(adapter, seen, repeat(1), 0)
+    rng = np.random.default_rng(1)
+    gaps = regret.random_gaps(rng, 3.0)
+    found = regret.predictability(world, adapter, gaps, 40, 100, rng)
+    assert found is not None
+    assert (found.states, found.clones) == (40, 100)
+    assert found.mean == pytest.approx(expected, abs=0.03)
+    assert expected - 0.15 <= found.minimum <= found.mean
+
+
+def test_a_state_that_cannot_be_saved_is_refused_in_one_line() -> None:
+    regret.check_cloning(adapter_of(TwoStates(0.5)), "two")
+    for env, said in ((Locked(), "cannot be saved: cannot pickle"), (Elsewhere(), "second time")):
+        with pytest.raises(UserError, match=said):
+            regret.check_cloning(adapter_of(env), "two")
+
+
+def test_what_the_ledger_says() -> None:
+    rows = np.zeros(8, row_dtype(make_blueprint()))
+    rows["tick"] = np.arange(8)
+    rows["observed"] = [-1, -1, 0, 1, -1, 2, 2, 6]
+    rows["source"] = np.where(rows["observed"] < 0, Source.DEFAULT, Source.AGENT)
+    rows["reward"] = [1, 2, 3, 4, 5, 6, 7, 8]
+    rows["flags"][[2, 5]] = 1
+    assert regret.recorded_delays(rows).tolist() == [2, 2, 2, 2, 2, 3, 4, 1]
+    found = regret.live_episodes(rows)
+    assert (found.returns.tolist(), found.ticks.tolist()) == ([6, 15], [3, 3])
+    with pytest.raises(UserError, match="no action came in time"):
+        regret.recorded_delays(rows[:2])
+
+
+def test_the_interval_of_a_mean_is_students_and_pairs_are_left_out_together() -> None:
+    values = np.random.default_rng(2).normal(size=9)
+    found = jackknife(lambda each: float(each.mean()), values)
+    assert found.half == pytest.approx(student(9) * values.std(ddof=1) / 3.0)
+    same = jackknife(lambda a, b: float(a.mean() - b.mean()), values + 5.0, values)
+    assert same == pytest.approx((5.0, 0.0))
+    assert jackknife(lambda each: float(each.mean()), values[:1]).half is None

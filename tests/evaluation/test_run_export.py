@@ -1,0 +1,182 @@
+"""What a run saved, as an MCAP file and as a LeRobot dataset."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from mcap.reader import make_reader
+
+from rtagent.errors import UserError
+from rtagent.evaluation.run_export import to_lerobot, to_mcap
+from rtagent.storage.replay_reading import SavedReplay
+from rtagent.storage.replay_snapshot import ReplayError
+from tests.stored_replay import PIXELS, VECTORS, Rings, shrink_chunks
+
+TICKS = 45
+"""Episodes of ten, and a half one."""
+
+
+@pytest.fixture(params=["pictures", "vectors"])
+def rings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> Rings:
+    """Saved in chunks of 16 ticks, so that episodes go across their edges."""
+    shrink_chunks(monkeypatch)
+    rings = Rings(PIXELS if request.param == "pictures" else VECTORS)
+    monkeypatch.setattr("tests.stored_replay.SIGNATURE", _signature(rings))
+    rings.write(TICKS).save(tmp_path / "replay")
+    return rings
+
+
+def _signature(rings: Rings) -> Any:
+    from tests.stored_replay import SIGNATURE, Signature
+
+    blueprint = rings.blueprint
+    shape = "x".join(map(str, (blueprint.frame_stack, *blueprint.frame_shape)))
+    observation = f"{shape} {blueprint.frame_dtype}"
+    return Signature(SIGNATURE.environment, "nature", observation, SIGNATURE.action)
+
+
+def test_every_saved_tick_is_read_in_order(rings: Rings, tmp_path: Path) -> None:
+    replay, told = SavedReplay(tmp_path), []
+    stretches = list(replay.stretches(told.append))
+    rows = np.concatenate([each.rows for each in stretches])
+    frames = np.concatenate([each.frames for each in stretches])
+    assert (rows == rings.ledger.read(0, TICKS)).all()
+    assert (frames == rings.frames.frames[:TICKS]).all()
+    assert sum(told) == TICKS
+    ends = [int(each.rows["tick"][-1]) for each in stretches if each.ends]
+    assert ends == [9, 19, 29, 39, 44]
+
+
+def test_a_torn_tick_ends_an_episode(rings: Rings, tmp_path: Path) -> None:
+    rings.frames.stamps[5] = -1
+    rings.save(tmp_path / "other")
+    ends = [int(s.rows["tick"][-1]) for s in SavedReplay(tmp_path / "other").stretches() if s.ends]
+    assert ends == [4, 9, 19, 29, 39, 44]
+
+
+def test_mcap(rings: Rings, tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    assert to_mcap(SavedReplay(tmp_path), path, lambda _: None) == {"ticks": TICKS}
+    with open(path, "rb") as file:
+        found = list(make_reader(file).iter_messages(log_time_order=False))
+    ticks = [json.loads(m.data) for _, channel, m in found if channel.topic == "/tick"]
+    rows = rings.ledger.read(0, TICKS)
+    assert [each["tick"] for each in ticks] == list(range(TICKS))
+    assert [each["action"] for each in ticks] == rows["action"].tolist()
+    assert [each["terminated"] for each in ticks] == (rows["flags"] == 1).tolist()
+    assert ticks[3]["source"] == "agent"
+    pictures = [json.loads(m.data) for _, channel, m in found if channel.topic == "/frame"]
+    if rings.blueprint is VECTORS:
+        assert ticks[7]["observation"] == rings.frames.frames[7].tolist()
+        assert not pictures
+        return
+    png = np.frombuffer(base64.b64decode(pictures[7]["data"]), np.uint8)
+    assert (cv2.imdecode(png, cv2.IMREAD_GRAYSCALE) == rings.frames.frames[7]).all()
+
+
+class Dataset:
+    """Stands in for LeRobot's writer."""
+
+    made: Dataset
+
+    @classmethod
+    def create(cls, repo_id: str, **arguments: Any) -> Dataset:
+        cls.made = self = cls()
+        self.arguments, self.episodes, self.pending = arguments, [], []
+        self.finalized = False
+        return self
+
+    def add_frame(self, frame: dict[str, Any]) -> None:
+        for name, feature in self.arguments["features"].items():
+            value = frame[name]
+            assert value.shape == tuple(feature["shape"]), name
+            if feature["dtype"] not in ("image", "video"):
+                assert value.dtype == feature["dtype"], name
+        assert set(frame) == {*self.arguments["features"], "task"}
+        self.pending.append(frame)
+
+    def save_episode(self) -> None:
+        self.episodes.append(self.pending)
+        self.pending = []
+
+    def finalize(self) -> None:
+        self.finalized = True
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = ModuleType("lerobot.datasets.lerobot_dataset")
+    module.LeRobotDataset = Dataset
+    for name in ("lerobot", "lerobot.datasets"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_an_observation_stands_beside_the_action_after_it(rings: Rings, tmp_path: Path) -> None:
+    replay = SavedReplay(tmp_path)
+    replay.rate_hz = lambda: 59.7  # type: ignore[method-assign]
+    assert to_lerobot(replay, tmp_path / "set", lambda _: None) == {
+        "episodes": 5, "frames": TICKS - 5, "fps": 60,
+    }
+    made = Dataset.made
+    assert made.finalized
+    assert [len(each) for each in made.episodes] == [9, 9, 9, 9, 4]
+    third, row = made.episodes[1][3], rings.ledger.read(14, 15)[0]
+    assert third["action"].tolist() == np.atleast_1d(row["action"]).tolist()
+    assert third["next.reward"] == row["reward"]
+    frame, blueprint = rings.frames.frames[13], rings.blueprint
+    if blueprint is VECTORS:
+        assert (third["observation.state"] == frame).all()
+    else:
+        assert (third["observation.image"] == frame[:, :, None]).all()
+    assert third["rtagent.delay_ticks"] == row["tick"] - row["observed"]
+    assert third["task"] == "Game-v0"
+    assert [each[-1]["next.done"].item() for each in made.episodes] == [
+        True, False, False, True, False
+    ]
+
+
+def test_a_missing_package_is_one_line(
+    rings: Rings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = SavedReplay(tmp_path)
+    monkeypatch.setitem(sys.modules, "lerobot", None)
+    monkeypatch.setitem(sys.modules, "mcap", None)
+    monkeypatch.setitem(sys.modules, "mcap.writer", None)
+    for write, name in ((to_lerobot, "lerobot"), (to_mcap, "mcap")):
+        with pytest.raises(UserError, match=rf"needs the package .* 'rtagent\[{name}\]'"):
+            write(replay, tmp_path / "out", lambda _: None)
+
+
+def test_a_folder_without_a_replay_and_one_that_is_damaged(rings: Rings, tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match=r"run\.checkpoint_replay=true"):
+        SavedReplay(tmp_path / "nothing")
+    chunk = sorted((tmp_path / "replay").glob("ticks-*"))[1]
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    with pytest.raises(ReplayError, match="wrong checksum"):
+        list(SavedReplay(tmp_path).stretches())
+    out = tmp_path / "run.mcap"
+    with pytest.raises(ReplayError):
+        to_mcap(SavedReplay(tmp_path), out, lambda _: None)
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_lerobot_itself_reads_it(rings: Rings, tmp_path: Path) -> None:
+    """Needs the extra `lerobot`."""
+    module = pytest.importorskip("lerobot.datasets.lerobot_dataset")
+    replay = SavedReplay(tmp_path)
+    replay.rate_hz = lambda: 59.7  # type: ignore[method-assign]
+    to_lerobot(replay, tmp_path / "set", lambda _: None)
+    meta = module.LeRobotDatasetMetadata("rtagent/set", root=tmp_path / "set")
+    assert (meta.total_episodes, meta.total_frames, meta.fps) == (5, TICKS - 5, 60)
+    assert meta.info["codebase_version"].startswith("v3")

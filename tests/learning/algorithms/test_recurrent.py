@@ -1,0 +1,243 @@
+"""Sequences give back what was computed while acting, and their loss is that of the equation.
+
+An agent of three strands acts in a ledger of its own: a decision on frame f begins with what that
+on frame f - 3 has left, or with zeros after a reset, and is executed two ticks later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.learning.algorithms.recurrent import RecurrentValueLearning, unroll
+from rtagent.learning.replay.sequences import Plan, SequenceBatch, SequenceReplay, blank
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.policy_states import Beginning
+from rtagent.policy.networks import build, head_of
+from rtagent.policy.recurrent import state_size_of
+from rtagent.staggering.arbiter import Source
+from tests.conftest import make_blueprint
+
+SPACE = spaces.Box(-1.0, 1.0, (1, 2), np.float32)
+ACTIONS = spaces.Discrete(3)
+CAPACITY = 256
+TICKS = 120
+LAG, DELAY = 3, 2
+ENDS = {30: TERMINATED, 61: TRUNCATED, 95: TERMINATED}
+UNEXECUTED = (44, 78)
+COUNT = 120
+LEARNING = LearningConfig(
+    algorithm="double-dqn", burn_in=4, sequence=6, n_step=3, gamma=0.9, batch_size=24
+)
+
+
+class Acted:
+    """What was done, and the memory that tells it."""
+
+    def __init__(self, learning: LearningConfig) -> None:
+        torch.manual_seed(3)
+        head = head_of(learning, ACTIONS)
+        self.network = build(PolicyConfig(network="lstm"), SPACE, ACTIONS, head)
+        size = state_size_of(self.network)
+        self.blueprint = replace(
+            make_blueprint(frame_shape=(2,), frame_stack=1), frame_dtype="float32",
+            observation_space=SPACE, action_space=ACTIONS, state_size=size,
+        )
+        sizes = FrameRing.size(self.blueprint, CAPACITY), Ledger.size(self.blueprint, CAPACITY)
+        frames, ledger = (memoryview(np.zeros(-(-n // 8), np.int64)).cast("B") for n in sizes)
+        FrameRing.format(frames), Ledger.format(ledger)
+        self.frames = FrameRing(frames, self.blueprint, CAPACITY)
+        self.ledger = Ledger(ledger, self.blueprint, CAPACITY)
+        self.rng = np.random.default_rng(5)
+        self.answers: dict[int, torch.Tensor] = {}
+        self.begun: dict[int, Beginning] = {}
+        self.left: dict[int, np.ndarray] = {}
+        self.starts: dict[int, int] = {}
+        self.rows: dict[int, tuple[float, int]] = {}
+        self._play()
+
+    def _play(self) -> None:
+        episode = start = 0
+        for tick in range(TICKS):
+            observed = tick - DELAY
+            acts = observed >= 0 and observed not in UNEXECUTED
+            flags = ENDS.get(tick, 0)
+            action, reward = int(self.rng.integers(3)), float(self.rng.normal())
+            self.ledger.write(
+                tick, observed=observed if acts else -1, time_ns=tick, registered_ns=1,
+                lateness_ns=0, reward=reward, weights_version=1, episode=episode, worker=0,
+                source=Source.AGENT if acts else Source.DEFAULT, flags=flags, action=action,
+                beginning=self.begun[observed] if acts else None,
+            )
+            self.rows[tick] = reward, action
+            frame = self.rng.normal(size=2).astype(np.float32)
+            self.frames.publish(tick, frame, start)
+            self._infer(tick, start, frame)
+            if flags:
+                episode, start = episode + 1, tick + 1
+
+    def _infer(self, frame: int, start: int, values: np.ndarray) -> None:
+        state = np.zeros(self.blueprint.state_size, np.float32)
+        self.begun[frame], self.starts[frame] = Beginning(0, state), start
+        if frame - LAG >= start:
+            self.begun[frame] = Beginning(LAG, self.left[frame - LAG])
+        states = torch.from_numpy(self.begun[frame].state)[None]
+        with torch.no_grad():
+            answer, left = self.network(torch.from_numpy(values)[None, None], states)
+        self.answers[frame], self.left[frame] = answer[0], left[0].numpy()
+
+    def replay(self, learning: LearningConfig) -> SequenceReplay:
+        replay = SequenceReplay(self.frames, self.ledger, learning)
+        while replay.refresh():
+            pass
+        return replay
+
+
+def sampled(acted: Acted, learning: LearningConfig = LEARNING, count: int = 24) -> Any:
+    batch = acted.replay(learning).sample(count, np.random.default_rng(1))
+    assert isinstance(batch, SequenceBatch)
+    return batch
+
+
+def frames_of(acted: Acted, batch: SequenceBatch) -> list[int]:
+    """Which frames the steps show, found by what they show."""
+    known = {acted.frames.frames[frame].tobytes(): frame for frame in range(TICKS)}
+    return [known[each.numpy().tobytes()] for each in batch.observations[:, 0]]
+
+
+def test_unrolling_gives_back_what_was_answered_while_acting() -> None:
+    acted = Acted(LEARNING)
+    batch = sampled(acted, count=200)
+    frames = frames_of(acted, batch)
+    wanted = torch.stack([acted.answers[frame] for frame in frames])
+    torch.testing.assert_close(unroll(acted.network, batch).detach(), wanted)
+    assert set(np.unique(batch.parents)) >= {-1, 0, 1}
+    # Strands go on behind actions that were never executed, and begin anew after a reset.
+    assert {frame + LAG for frame in UNEXECUTED} <= set(frames)
+    assert {31, 62, 96} <= set(frames)
+
+
+def test_burnt_in_states_follow_the_newest_weights_and_stored_ones_do_not() -> None:
+    acted = Acted(LEARNING)
+    batch = sampled(acted, count=200)
+    with torch.no_grad():
+        for each in acted.network.parameters():
+            each.add_(0.05)
+        found = unroll(acted.network, batch).view(*batch.parents.shape, -1)
+    # By the slow way: each step by itself, through the steps before it.
+    for row, parents in enumerate(batch.parents.tolist()):
+        observations = batch.observations.view(*batch.parents.shape, 1, 2)[row]
+        left: list[torch.Tensor] = []
+        for at, parent in enumerate(parents):
+            begun = left[parent] if parent >= 0 else batch.starts[row, at][None]
+            with torch.no_grad():
+                answer, after = acted.network(observations[at][None], begun)
+            left.append(after)
+            torch.testing.assert_close(answer[0], found[row, at])
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "double-dqn", "c51"])
+def test_the_loss_is_that_of_the_equation(algorithm: Any) -> None:
+    learning = LEARNING.model_copy(update={"algorithm": algorithm, "atoms": 5})
+    acted = Acted(learning)
+    batch = sampled(acted, learning, COUNT)
+    algorithm_ = RecurrentValueLearning(acted.network, learning)
+    loss, errors = algorithm_.compute_gradient(batch)
+    assert len(errors) == len(batch.actions) == COUNT
+    assert all(each.grad is not None for each in acted.network.parameters())
+    if algorithm == "c51":
+        assert np.isfinite(loss)
+        return
+    frames, total = frames_of(acted, batch), 0.0
+    for number, place in enumerate(batch.learned.tolist()):
+        frame = frames[place]
+        sequence = frames[place - place % batch.parents.shape[1] :][: batch.parents.shape[1]]
+        target = slow_target(acted, frame, sequence, learning)
+        if target is None:
+            assert batch.weights[number] == 0.0
+            continue
+        assert batch.weights[number] == 1.0
+        action = acted.rows[frame + DELAY][1]
+        error = abs(target - float(acted.answers[frame][action]))
+        total += 0.5 * error * error if error < 1.0 else error - 0.5
+    assert 0.0 < batch.weights.mean() < 1.0
+    assert loss == pytest.approx(total / COUNT, rel=1e-4)
+
+
+def slow_target(
+    acted: Acted, frame: int, sequence: list[int], learning: LearningConfig
+) -> float | None:
+    """y = sum of gamma^i r_i + gamma^k max_a Q(o', a), tick by tick; None: o' is not there.
+
+    Network and target are the same here, so Double DQN's choice is the best action, too.
+    """
+    begun, gamma = frame + DELAY, learning.gamma
+    last = min(tick for tick in (*ENDS, TICKS - 1) if tick >= begun)
+    # Behind the last one of the episode there is one that was never executed.
+    later = [
+        tick for tick in range(begun + 1, last + 1)
+        if tick - DELAY not in UNEXECUTED and tick - DELAY >= acted.starts[tick]
+    ] + [last + 1]
+    within = [tick for tick in later if tick - begun <= learning.n_step]
+    following = max(within, default=later[0])
+    value = sum(gamma ** (tick - begun) * acted.rows[tick][0] for tick in range(begun, following))
+    if following > last:
+        return value if ENDS[last] == TERMINATED else None
+    if following - DELAY not in sequence:
+        return None
+    best = float(acted.answers[following - DELAY].max())
+    return value + gamma ** (following - begun) * best
+
+
+def test_only_the_steps_that_are_learned_from_have_a_gradient() -> None:
+    acted = Acted(LEARNING)
+    batch = sampled(acted)
+    batch.observations.requires_grad_()
+    unroll(acted.network, batch)[batch.learned].sum().backward()
+    slopes = batch.observations.grad.abs().sum(dim=(1, 2)).view(*batch.parents.shape)
+    assert (slopes[:, : batch.burn_in] == 0).all()
+    assert (slopes[:, batch.burn_in : batch.end] > 0).all()
+    assert (slopes[:, batch.end :] == 0).all()
+
+
+def test_a_sequence_whose_state_is_lost_counts_nothing() -> None:
+    acted = Acted(LEARNING)
+    replay = acted.replay(LEARNING)
+    # Torn after its transition was noted.
+    acted.ledger._rows["state"][48 + DELAY] += 1.0
+    batch: Any = replay.sample(200, np.random.default_rng(1))
+    frames = np.array(frames_of(acted, batch)).reshape(batch.parents.shape)
+    hit = 0
+    for number, place in enumerate(batch.learned.tolist()):
+        row = frames[place // batch.parents.shape[1]]
+        # Its row is asked for only where the decision three ticks before it is not in the sequence.
+        if 48 in row and 48 - LAG not in row:
+            assert batch.weights[number] == 0.0
+            hit += 1
+    assert 0 < hit < (batch.weights == 0.0).sum() < 200
+
+
+def test_there_is_nothing_to_draw_before_a_sequence_is_whole() -> None:
+    acted = Acted(LEARNING)
+    long = LEARNING.model_copy(update={"burn_in": 200})
+    assert acted.replay(long).sample(4, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 24])
+def test_blank_batches_have_the_shapes_of_others(count: int) -> None:
+    acted = Acted(LEARNING)
+    there, made = sampled(acted, count=count), blank(acted.blueprint, LEARNING, count)
+    assert Plan.of(LEARNING).steps == 13
+    for name in ("observations", "actions", "rewards", "weights", "parents", "starts", "learned"):
+        assert getattr(there, name).shape == getattr(made, name).shape
+        assert getattr(there, name).dtype == getattr(made, name).dtype
+    network: nn.Module = acted.network
+    assert np.isfinite(RecurrentValueLearning(network, LEARNING).compute_gradient(made)[0])

@@ -1,0 +1,192 @@
+"""What learners are given of pending actions is what the decisions saw, in a world in virtual time.
+
+Several processes think for random times, each deposits for a tick of its own choice; promises are
+broken, come late and are re-used, and episodes end both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.config import LearningConfig
+from rtagent.learning.replay.batch import Batch, empty_batch
+from rtagent.learning.replay.replay import Replay
+from rtagent.learning.replay.rollouts import Rollouts
+from rtagent.memory.actions import ActionSlots
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.pending import PendingActions, PendingReader
+from rtagent.staggering.arbiter import Arbiter, Deposited
+from tests.conftest import make_blueprint
+
+BLUEPRINT = make_blueprint(
+    frame_shape=(1,), frame_dtype="float32", frame_stack=1, pending_actions=4
+)
+PENDING = PendingActions.of(BLUEPRINT)
+assert PENDING is not None
+CAPACITY = 1024
+TICKS = 400
+UNKNOWN = [-1, -1, -1, -1]
+
+
+def memory(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+@dataclass
+class Thinker:
+    """An inference process: when it is done, and with which frame it is busy."""
+
+    frame: int = -1
+    done: int = -1
+
+
+@dataclass
+class World:
+    """Rings, slots, and what happened.
+
+    Attributes:
+        seen: by frame, what the inference on it was told; if there were several, all.
+        executed: by tick.
+        ends: last ticks of episodes, and how they ended.
+    """
+
+    frames: FrameRing
+    ledger: Ledger
+    slots: ActionSlots
+    seen: dict[int, list[list[int]]] = field(default_factory=dict)
+    executed: list[int] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+
+
+def lived(seed: int, thinkers: int = 4) -> World:
+    """A run of so many ticks."""
+    buffers = memory(FrameRing.size(BLUEPRINT, CAPACITY)), memory(Ledger.size(BLUEPRINT, CAPACITY))
+    FrameRing.format(buffers[0])
+    Ledger.format(buffers[1])
+    slots = memory(ActionSlots.size(BLUEPRINT))
+    ActionSlots.format(slots, BLUEPRINT)
+    world = World(
+        FrameRing(buffers[0], BLUEPRINT, CAPACITY), Ledger(buffers[1], BLUEPRINT, CAPACITY),
+        ActionSlots(slots, BLUEPRINT),
+    )
+    assert PENDING is not None
+    rng, reader = np.random.default_rng(seed), PendingReader(PENDING, world.ledger, world.slots)
+    arbiter, workers = Arbiter(), [Thinker() for _ in range(thinkers)]
+    start = episode = 0
+    for tick in range(TICKS):
+        choice = arbiter.choose(tick, world.slots)
+        item = choice.payload
+        action = 0 if item is None else item.action
+        flags = int(rng.choice([0, TERMINATED, TRUNCATED], p=[0.94, 0.03, 0.03]))
+        world.ledger.write(
+            tick, observed=choice.frame, time_ns=tick, registered_ns=0, lateness_ns=0, reward=1.0,
+            weights_version=1, episode=episode, worker=choice.worker, source=choice.source,
+            flags=flags, action=action, pending=None if item is None else item.pending,
+            log_probability=-1.0,
+        )
+        world.frames.publish(tick, np.array([tick], np.float32), start)
+        world.executed.append(action)
+        if flags:
+            world.ends[tick] = flags
+            start, episode = tick + 1, episode + 1
+        for number, each in enumerate(workers):
+            if each.frame >= 0 and each.done <= tick:
+                seen = reader.read(each.frame)
+                world.seen.setdefault(each.frame, []).append(seen.tolist())
+                target = tick + int(rng.integers(0, 3))
+                drawn = int(rng.integers(3))
+                item = Deposited(number, each.frame, target, drawn, 1, float(tick), -1.0, seen)
+                world.slots.deposit(item)
+                each.frame = -1
+            if each.frame < 0 and rng.random() < 0.5:
+                each.frame, each.done = tick, tick + int(rng.integers(1, 7))
+    return world
+
+
+def told(vectors: torch.Tensor) -> list[list[int]]:
+    """Back from what a network is given, (B, width)."""
+    one_hot = vectors.reshape(len(vectors), 4, 3)
+    return torch.where(one_hot.sum(2) > 0, one_hot.argmax(2), -1).tolist()
+
+
+def check(world: World, batch: Batch) -> None:
+    """Compare a batch with what was seen, or executed where nobody looked."""
+    assert batch.pending is not None
+    assert batch.next_pending is not None
+    rows = zip(
+        batch.frames.tolist(), batch.next_observations[:, 0, 0].int().tolist(),
+        batch.terminals.tolist(), told(batch.pending), told(batch.next_pending), strict=True,
+    )
+    for frame, following, terminal, pending, next_pending in rows:
+        assert pending in world.seen[frame]
+        if terminal:
+            continue
+        end = min((tick for tick in world.ends if tick > frame), default=following)
+        executed = (world.executed[following + 1 : end + 1] + UNKNOWN)[:4]
+        assert next_pending in [*world.seen.get(following, []), executed]
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_replay_gives_what_the_decisions_saw(seed: int, n_step: int, either_way: str) -> None:
+    world = lived(seed)
+    learning = LearningConfig(n_step=n_step)
+    replay = Replay(world.frames, world.ledger, learning)
+    while replay.refresh():
+        pass
+    batch = replay.sample(500, np.random.default_rng(seed))
+    assert batch is not None
+    check(world, batch)
+
+
+def test_it_is_not_what_was_executed() -> None:
+    """Otherwise the ledger's own actions would do."""
+    world = lived(0)
+    broken = sum(
+        any(a >= 0 and a != b for a, b in zip(seen, world.executed[frame + 1 :], strict=False))
+        for frame, several in world.seen.items() for seen in several
+    )
+    assert broken > 10
+
+
+def test_after_truncation_it_is_what_was_executed() -> None:
+    """By the last decisions of truncated episodes alone."""
+    world = lived(3)
+    replay = Replay(world.frames, world.ledger, LearningConfig(n_step=1))
+    while replay.refresh():
+        pass
+    found = replay.index.get(np.arange(*replay.index.span))
+    cut_off = 0
+    for frame, following, pending in zip(
+        found.frame.tolist(), found.next_frame.tolist(), found.rows["next_pending"].tolist(),
+        strict=True,
+    ):
+        end = min((tick for tick in world.ends if tick > frame), default=TICKS)
+        decided = [int(each) for each in found.frame if frame < each <= end]
+        if world.ends.get(end) == TRUNCATED and not decided and following < end:
+            assert pending == (world.executed[following + 1 : end + 1] + UNKNOWN)[:4]
+            cut_off += 1
+    assert cut_off > 3
+
+
+def test_rollouts_give_it_too() -> None:
+    world = lived(1)
+    rollouts = Rollouts(world.frames, world.ledger, LearningConfig(algorithm="ppo"))
+    rollouts._next_tick = 0
+    rollouts.refresh()
+    stretch = rollouts.newest(64)
+    assert stretch is not None
+    check(world, stretch.batch)
+
+
+def test_an_empty_batch_has_the_shapes() -> None:
+    batch = empty_batch(BLUEPRINT, 3)
+    shapes: list[Any] = [tuple(each.shape) for each in (*batch.inputs, *batch.next_inputs)]
+    assert shapes == [(3, 1, 1), (3, 12)] * 2
+    assert len(empty_batch(make_blueprint(), 3).inputs) == 1

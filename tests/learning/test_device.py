@@ -1,0 +1,154 @@
+"""Learning apart from the host's memory: the processor stands in for a GPU, where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.learning.algorithms.registry import algorithm_for
+from rtagent.learning.device import HOST, Device, SentBatch
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.policy.actor_critic import build_learned
+from tests.learning.test_precision import CASES, IMAGES, actions_of, batch
+
+MODES: dict[str, dict[str, Any]] = {
+    **CASES, "td3": {"target_noise": 0.0}, "ppo": {"algorithm": "ppo"},
+}
+
+
+class FakeStream:
+    """In the place of a GPU's: counts the copies' contexts that have ended."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        yield
+        self.done += 1
+
+
+@pytest.fixture(params=["stand-in", pytest.param("cuda", marks=pytest.mark.gpu)])
+def apart(request: Any) -> Device:
+    if request.param == "cuda":
+        return Device.of(LearningConfig(device="cuda"))
+    return Device(torch.device("cpu"), FakeStream())
+
+
+def learning_of(case: str) -> LearningConfig:
+    return LearningConfig(precision="float32", publish_every=1, **MODES[case])
+
+
+def network(case: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return build_learned(PolicyConfig(network="nature"), IMAGES, actions_of(case),
+                         learning_of(case))
+
+
+def update(case: str, device: Device) -> SharedUpdate:
+    return SharedUpdate.private(network(case), learning_of(case), device.generator(1), device)
+
+
+def close(mine: Any, theirs: Any, device: Device) -> None:
+    """To the bit where the processor stands in."""
+    tolerance = 0.0 if device.device.type == "cpu" else 2e-3
+    np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("case", [case for case in MODES if case != "double-dqn"])
+def test_updates_are_those_of_the_processor(case: str, apart: Device) -> None:
+    if case == "sac" and apart.device.type == "cuda":
+        pytest.skip("draws other numbers there")
+    here, there = update(case, HOST), update(case, apart)
+    for seed in range(3):
+        found = [each.step(batch(case, seed)) for each in (here, there)]
+        assert [each.updates for each in found] == [seed, seed]
+        close(found[1].loss, found[0].loss, apart)
+        close(there.slope.numpy(), here.slope.numpy(), apart)
+        close(found[1].errors.cpu(), found[0].errors.cpu(), apart)
+    close(there.state.current.weights, here.state.current.weights, apart)
+
+
+def test_what_is_published_is_what_was_learned_there(apart: Device) -> None:
+    one = update("dqn", apart)
+    one.step(batch("dqn"))
+    published = np.empty_like(one.state.current.weights)
+    assert one.weights.read(published) is not None
+    one.refresh()
+    there = torch.cat([each.flatten().cpu() for each in one.algorithm.network.parameters()])
+    np.testing.assert_array_equal(there.detach().numpy(), published)
+    assert not np.array_equal(published, update("dqn", HOST).state.current.weights)
+
+
+def test_two_learners_on_one_device_learn_what_one_learns(apart: Device) -> None:
+    first, alone = update("dqn", apart), update("dqn", HOST)
+    learning = first.learning
+    other = SharedUpdate(
+        algorithm_for(network("dqn").to(apart.device), learning), first.state, first.weights,
+        learning, apart,
+    )
+    for seed in range(4):
+        (first, other)[seed % 2].step(batch("dqn", seed))
+        alone.step(batch("dqn", seed))
+    close(first.state.current.weights, alone.state.current.weights, apart)
+
+
+def test_a_batch_is_copied_once_and_is_its_own(apart: Device) -> None:
+    made = batch("dqn")
+    strided = torch.arange(4.0)[::2]
+    made = replace(made, rewards=torch.from_numpy(strided.numpy()), targets=strided)
+    kept = made.observations.clone()
+    sent = apart.send(made)
+    assert isinstance(sent, SentBatch)
+    assert apart.send(sent) is sent
+    assert sent.observations.data_ptr() != made.observations.data_ptr()
+    # States and successors are views of one array, here and there.
+    step = made.next_observations.data_ptr() - made.observations.data_ptr()
+    assert sent.next_observations.data_ptr() - sent.observations.data_ptr() == step > 0
+    made.observations.zero_()
+    assert torch.equal(sent.observations.cpu(), kept)
+    assert sent.rewards.tolist() == sent.targets.tolist() == [0.0, 2.0]
+    assert sent.frames is made.frames
+    if isinstance(apart._copying, FakeStream):
+        assert apart._copying.done == 1
+
+
+def test_the_processor_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, values = batch("dqn"), np.zeros(3, np.float32)
+    assert Device.of(LearningConfig()) is HOST
+    assert HOST.send(made) is made
+    assert HOST.upload(values).data_ptr() == values.ctypes.data
+    slope = torch.zeros(3)
+    assert HOST.beside(slope) is slope
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert Device.of(LearningConfig(device="auto")) is HOST
+
+
+def test_a_precision_is_measured_there(apart: Device) -> None:
+    one = update("dqn", apart)
+    one.refresh()
+    measured = one.measure_precisions(lambda count: batch("dqn"), 2, lambda: None)
+    assert measured.seconds["float32"] > 0.0
+
+
+@pytest.mark.parametrize("case", MODES)
+def test_no_tensor_is_left_behind_on_the_processor(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch does not mix the device `meta`, which has shapes and no values, with the processor."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
+    monkeypatch.setattr(torch.Tensor, "__float__", lambda _: 0.5)
+    made = algorithm_for(network(case).to("meta"), learning_of(case))
+    tensors = {k: v.to("meta") for k, v in vars(batch(case)).items() if torch.is_tensor(v)}
+    _, errors = made.compute_gradient(replace(batch(case), **tensors))
+    assert errors.device.type == "meta"
+    slopes = [each.grad for each in made.network.parameters() if each.grad is not None]
+    assert {each.device.type for each in slopes} == {"meta"}

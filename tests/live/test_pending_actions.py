@@ -1,0 +1,37 @@
+"""A daemon whose policy is told what is pending: what the ledger says it saw is what happened."""
+
+from __future__ import annotations
+
+from rtagent.memory.ledger import Rows
+from tests.conftest import Runtimes, eventually
+
+
+def test_a_daemon_learns_with_pending_actions(run: Runtimes) -> None:
+    with run(
+        "env.id=CartPole-v1", "env.rate_hz=100", "env.pending_actions=4", "inference.processes=3",
+        "inference.injected_latency_ms=15", "learning.processes=1", "learning.learning_starts=32",
+        "learning.batch_size=16",
+    ) as runtime:
+        ledger = runtime.world.ledger
+        eventually(lambda: runtime.stats()["learning"]["updates"] > 20, 120, "twenty updates")
+        eventually(
+            lambda: known(ledger.read(0, ledger.newest + 1))[0] > 100, 120, "much was pending"
+        )
+        between, kept = known(ledger.read(0, ledger.newest + 1))
+    # The rest is unknown, or a promise that was broken.
+    assert kept > 0.5 * between
+
+
+def known(rows: Rows) -> tuple[int, int]:
+    """How many actions between a frame and its decision were said to be pending, and came true."""
+    action_of = dict(zip(rows["tick"].tolist(), rows["action"].tolist(), strict=True))
+    decided = rows[(rows["source"] == 1) & (rows["observed"] >= 0)]
+    between = kept = 0
+    for tick, frame, seen in zip(
+        decided["tick"].tolist(), decided["observed"].tolist(), decided["pending"].tolist(),
+        strict=True,
+    ):
+        for place, action in enumerate(seen[: tick - frame - 1]):
+            between += 1
+            kept += action == action_of.get(frame + 1 + place)
+    return between, kept

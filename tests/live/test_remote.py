@@ -1,0 +1,102 @@
+"""A policy server and a whole daemon: no server, one that acts, one that was killed."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent import Runtime
+from rtagent.errors import UserError
+from rtagent.memory.ledger import Rows
+from rtagent.staggering.arbiter import Source
+from tests.conftest import Runtimes, eventually
+from tests.remote.serving import openpi_like, policy_server, served
+
+pytestmark = pytest.mark.process
+
+TICK_S, COMPUTE_S = 0.02, 0.05
+
+
+def slow(observations: np.ndarray) -> np.ndarray:
+    """Pushes the cart to the right, after `COMPUTE_S`."""
+    time.sleep(COMPUTE_S)
+    return np.tile(np.array([0.0, 1.0], np.float32), (len(observations), 1))
+
+
+def remote_events(runtime: Runtime) -> list[str]:
+    """What was told of the server, oldest first."""
+    events = reversed(runtime.status()["events"])
+    return [each["kind"] for each in events if each["kind"].startswith("remote")]
+
+
+def newest(runtime: Runtime, count: int) -> Rows:
+    ledger = runtime.world.ledger
+    return ledger.read(ledger.newest + 1 - count, ledger.newest + 1)
+
+
+def acts(runtime: Runtime) -> bool:
+    """Whether the server's action was executed on nearly all of the last ticks."""
+    rows = newest(runtime, 20)
+    return len(rows) == 20 and (rows["source"] != Source.DEFAULT).mean() > 0.8
+
+
+def waits(runtime: Runtime) -> bool:
+    rows = newest(runtime, 5)
+    return len(rows) == 5 and (rows["source"] == Source.DEFAULT).all()
+
+
+def test_a_daemon_acts_by_a_server_and_goes_on_without(run: Runtimes) -> None:
+    policy = served(slow, shape=(4, 4), outputs=2)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    with run(
+        "env.id=CartPole-v1", f"env.rate_hz={1 / TICK_S}", "env.frame_stack=4",
+        f"policy.remote=ws://127.0.0.1:{port}", "policy.epsilon_end=0", "inference.processes=5",
+        wait=False,
+    ) as runtime:
+        eventually(
+            lambda: runtime.status().get("events") and remote_events(runtime), 60, "a line says so"
+        )
+        eventually(lambda: waits(runtime), 30, "the world runs without a server")
+        for _ in range(2):
+            with policy_server(policy, parallel=5, port=port):
+                eventually(lambda: acts(runtime), 30, "the server acts")
+                rows = newest(runtime, 10)
+                agent = rows[rows["source"] == Source.AGENT]
+                assert (agent["action"] == 1).all()
+                assert (agent["tick"] - agent["observed"]).min() >= COMPUTE_S / TICK_S
+            eventually(lambda: waits(runtime), 30, "the default behaviour")
+        with pytest.raises(UserError, match=r"learning\.processes"):
+            runtime.set_learning(processes=1)
+        # In turns; once more where this process, which is the server, was held up for long.
+        eventually(lambda: len(remote_events(runtime)) >= 5, 30, "all of it is told")
+        told = remote_events(runtime)
+        assert told == ["remote_lost", *["remote_answers", "remote_lost"] * (len(told) // 2)]
+        assert all(each["restarts"] == 0 for each in runtime.status()["roles"])
+
+
+def test_chunks_of_a_server_like_openpis_cover_the_ticks_without_an_answer(run: Runtimes) -> None:
+    def infer(question: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(COMPUTE_S)
+        assert question["prompt"] == "hold the pole"
+        return {"actions": np.ones((10, 1), np.int64)}
+
+    with openpi_like(infer) as address, run(
+        "env.id=CartPole-v1", f"env.rate_hz={1 / TICK_S}", f"policy.remote={address}",
+        'policy.remote_inputs={prompt="hold the pole"}', "inference.processes=1",
+    ) as runtime:
+        eventually(lambda: acts(runtime), 30, "the server acts")
+
+        def acted_on() -> Rows:
+            rows = newest(runtime, 40)
+            return rows[rows["source"] != Source.DEFAULT]
+
+        eventually(lambda: len(acted_on()) >= 36, 30, "nearly every tick is covered")
+        acted = acted_on()
+        assert (acted["action"] == 1).all()
+        assert acted["position"].max() >= 1
+        assert runtime.stats()["inference"]["remote"]["compute_ms"] == pytest.approx(2.0)

@@ -1,0 +1,86 @@
+"""What a server says: agreed upon, read, and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rtagent.remote.answers import Terms, Timing, timing_of
+from rtagent.remote.protocol import ProtocolError
+from tests.conftest import make_blueprint
+
+DISCRETE = Terms(3, discrete=True)
+ARM = Terms(2, discrete=False)
+
+
+def test_a_run_says_what_it_needs() -> None:
+    assert Terms.of(make_blueprint()) == DISCRETE
+    space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    assert Terms.of(make_blueprint(action_space=space, action_shape=(2,))) == ARM
+
+
+def test_our_server_says_what_it_answers_with_and_others_answer_with_actions() -> None:
+    assert DISCRETE.agreed({"answers": "values", "outputs": 3}).answers == "values"
+    assert DISCRETE.agreed({"model": "pi0"}).answers == "actions"
+    assert ARM.agreed({}).answers == "actions"
+
+
+@pytest.mark.parametrize(("terms", "metadata", "reason"), [
+    (DISCRETE, {"outputs": 4}, "has 4 actions, and the environment has 3"),
+    (ARM, {"outputs": 7}, "has 7 components of an action, and the environment has 2"),
+    (ARM, {"outputs": "x" * 99}, "components of an action"),
+    (DISCRETE, {"answers": "logits"}, "answers with 'logits'"),
+    (ARM, {"answers": "values"}, "answers with 'values'"),
+    (ARM, {"answers": ["values"]}, "answers with"),
+])
+def test_a_server_of_other_actions_is_refused(
+    terms: Terms, metadata: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        terms.agreed(metadata)
+
+
+@pytest.mark.parametrize(("terms", "answer", "wanted"), [
+    (DISCRETE.agreed({"answers": "values"}), {"values": [1.0, 3.0, 2.0]}, [1.0, 3.0, 2.0]),
+    (DISCRETE, {"actions": [[2], [0]]}, [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
+    (DISCRETE, {"actions": [1]}, [0.0, 1.0, 0.0]),
+    (ARM, {"actions": [[0.5, -1.0]] * 4}, [[0.5, -1.0]] * 4),
+    (ARM, {"actions": [0.5, -1.0]}, [0.5, -1.0]),
+])
+def test_answers_are_those_of_a_policy(
+    terms: Terms, answer: dict[str, Any], wanted: list[Any]
+) -> None:
+    found = terms.read({name: np.array(value, np.float64) for name, value in answer.items()})
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.array(wanted, np.float32))
+
+
+@pytest.mark.parametrize(("terms", "actions", "reason"), [
+    (ARM, None, "no 'actions'"),
+    (ARM, "move", "no 'actions'"),
+    (ARM, np.zeros((0, 2)), "no 'actions'"),
+    (ARM, np.zeros((10, 7)), r"shape \(10, 7\), not of \(2,\) or \(ticks, 2\)"),
+    (ARM, np.zeros((1, 10, 2)), "of the shape"),
+    (ARM, np.array(1.0), "of the shape"),
+    (ARM, np.array([[0.0, np.nan]]), "not finite"),
+    (ARM, np.array([[0.0, 1e300]]), "not finite"),
+    (DISCRETE, np.array([[3]]), "none of 0 to 2"),
+    (DISCRETE, np.array([[-1]]), "none of 0 to 2"),
+    (DISCRETE, np.array([[0.5]]), "none of 0 to 2"),
+    (DISCRETE, np.array([[np.nan]]), "not finite"),
+    (DISCRETE, np.zeros((5, 3)), "of the shape"),
+])
+def test_bad_answers_are_refused_in_one_line(terms: Terms, actions: Any, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason) as refused:
+        terms.read({} if actions is None else {"actions": actions})
+    assert "\n" not in str(refused.value)
+
+
+def test_times_are_believed_where_they_can_be() -> None:
+    assert timing_of({"server_timing": {"infer_ms": 80.0, "queue_ms": 5}}) == Timing(0.08, 0.005)
+    for said in ({}, {"server_timing": 3}, {"server_timing": {"infer_ms": "x", "queue_ms": -1.0}},
+                 {"server_timing": {"infer_ms": float("nan")}}):
+        assert timing_of(said) == Timing(0.0, 0.0)

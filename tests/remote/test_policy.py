@@ -1,0 +1,236 @@
+"""Asking a policy server, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.memory.process_metrics import InferenceRecord
+from rtagent.remote.answers import Terms
+from rtagent.remote.policy import (
+    FIRST_ANSWER_S,
+    LEAST_PATIENCE_S,
+    LONGEST_PAUSE_S,
+    REFUSED_PAUSE_S,
+    SLICE_S,
+    RemotePolicy,
+)
+from rtagent.remote.protocol import decode, encode
+from rtagent.remote.wire import LostError, RefusedError
+
+DIALLED_S, ANSWER_S = 0.03, 0.14
+OBSERVATION = np.zeros((1, 4), np.float32)
+GOOD = {
+    "values": np.array([0.0, 2.0, 1.0], np.float32),
+    "server_timing": {"infer_ms": 80.0, "queue_ms": 10.0},
+}
+
+
+class Told(Exception):
+    """The process was told to leave."""
+
+
+class Server:
+    """What a dialer reaches: open or not, and what it answers."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.refusal: LostError | None = None
+        self.metadata: dict[str, Any] = {"answers": "values", "outputs": 3}
+        self.reply: Callable[[], bytes | str | None] = lambda: encode(GOOD)
+        self.dialled: list[float] = []
+        self.asked: list[dict[str, Any]] = []
+        self.open = 0
+
+    def dial(self) -> None:
+        self.dialled.append(self.clock.now())
+
+    def outcome(self, seconds: float) -> Server | None:
+        self.clock.advance(DIALLED_S)
+        if self.refusal is not None:
+            raise self.refusal
+        self.open += 1
+        return self
+
+    def send(self, data: bytes) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.asked.append(decode(data))
+        self.answer_at = self.clock.now() + ANSWER_S
+
+    def receive(self, seconds: float) -> bytes | str | None:
+        until = self.clock.now() + seconds
+        if until < self.answer_at or (reply := self.reply()) is None:
+            self.clock.sleep_until(until)
+            return None
+        self.clock.sleep_until(self.answer_at)
+        return reply
+
+    def close(self) -> None:
+        self.open -= 1
+
+
+class Bench:
+    """A policy, and what it has told and counted."""
+
+    def __init__(self, **inputs: Any) -> None:
+        self.clock = VirtualClock(100.0)
+        self.server = Server(self.clock)
+        self.beats: list[float] = []
+        self.leave_at = float("inf")
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        words = np.zeros(-(-InferenceRecord.size() // 8), np.int64)
+        self.record = InferenceRecord(memoryview(words).cast("B"))
+        self.policy = RemotePolicy(
+            "ws://there", Terms(3, discrete=True), self.server, self.clock, self.attend,
+            self.record, lambda kind, **details: self.events.append((kind, details)), inputs,
+        )
+
+    def attend(self) -> None:
+        self.beats.append(self.clock.now())
+        if self.clock.now() >= self.leave_at:
+            raise Told
+
+    def ask(self) -> Any:
+        return self.policy.values(OBSERVATION)
+
+    def answer(self) -> Any:
+        """Ask until there is an answer."""
+        while (found := self.ask()) is None:
+            pass
+        return found
+
+
+def test_a_new_connection_is_no_answer_for_the_world_has_gone_on() -> None:
+    bench = Bench()
+    assert bench.ask() is None
+    np.testing.assert_array_equal(bench.ask(), [0.0, 2.0, 1.0])
+    assert bench.record.connected == 1
+    assert not bench.policy.answers_actions
+
+
+def test_network_queue_and_compute_are_told_apart() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.answer()
+    record = bench.record
+    assert record.compute_ns == 80_000_000
+    assert record.queue_ns == 10_000_000
+    assert record.round_trip_ns == pytest.approx(50_000_000, abs=10)
+    assert record.in_flight == 0
+
+
+def test_one_frame_travels_without_a_stack_and_with_what_is_configured() -> None:
+    bench = Bench(prompt="fold")
+    bench.answer()
+    assert bench.server.asked[0]["prompt"] == "fold"
+    assert bench.server.asked[0]["observation"].shape == (4,)
+
+
+def test_a_cut_link_is_tried_again_and_again_and_told_once() -> None:
+    bench = Bench()
+    bench.answer()
+    bench.server.refusal = LostError("connection refused")
+    cut = bench.clock.now()
+    bench.leave_at = cut + 10.0
+    with pytest.raises(Told):
+        bench.answer()
+    assert bench.record.connected == 0
+    waits = np.diff(bench.server.dialled)
+    assert waits.max() <= LONGEST_PAUSE_S + DIALLED_S + 1e-9
+    assert np.diff(bench.beats).max() <= LONGEST_PAUSE_S
+    assert [kind for kind, _ in bench.events] == ["remote_answers", "remote_lost"]
+    assert bench.events[1][1] == {"reason": "connection refused"}
+    bench.leave_at = float("inf")
+    back = bench.clock.now()
+    bench.server.refusal = None
+    bench.answer()
+    assert bench.clock.now() - back < LONGEST_PAUSE_S + DIALLED_S + ANSWER_S + 0.01
+    assert bench.events[-1] == ("remote_answers", {"address": "ws://there"})
+
+
+def test_without_a_server_there_is_one_line_and_the_process_beats_and_leaves() -> None:
+    bench = Bench()
+    bench.server.refusal = LostError("connection refused")
+    bench.leave_at = bench.clock.now() + 60.0
+    with pytest.raises(Told):
+        bench.ask()
+    assert [kind for kind, _ in bench.events] == ["remote_lost"]
+    assert len(bench.beats) > 100
+
+
+def test_a_refusal_is_tried_again_seldom() -> None:
+    bench = Bench()
+    bench.server.refusal = RefusedError("the server refuses the token (RTAGENT_REMOTE_TOKEN)")
+    bench.leave_at = bench.clock.now() + 60.0
+    with pytest.raises(Told):
+        bench.ask()
+    assert len(bench.server.dialled) <= 60.0 / REFUSED_PAUSE_S + 1
+    assert len(bench.events) == 1
+    assert np.diff(bench.beats).max() <= SLICE_S + DIALLED_S + 1e-9
+
+
+def test_a_server_of_other_actions_is_left() -> None:
+    bench = Bench()
+    bench.server.metadata = {"outputs": 7}
+    bench.leave_at = bench.clock.now() + 20.0
+    with pytest.raises(Told):
+        bench.ask()
+    assert bench.server.open == 0
+    assert bench.events == [("remote_lost", {
+        "reason": "the server's policy has 7 actions, and the environment has 3"
+    })]
+
+
+def test_a_server_that_falls_silent_is_left_in_good_time() -> None:
+    bench = Bench()
+    bench.answer()
+    bench.server.reply = lambda: None
+    began = bench.clock.now()
+    assert bench.ask() is None
+    assert LEAST_PATIENCE_S <= bench.clock.now() - began < 2.0
+    assert bench.server.open == 0
+    assert bench.record.in_flight == 0
+
+
+def test_the_first_answer_may_take_long() -> None:
+    bench = Bench()
+    assert bench.ask() is None
+    bench.server.reply = lambda: None
+    began = bench.clock.now()
+    assert bench.ask() is None
+    assert bench.clock.now() - began >= FIRST_ANSWER_S
+    assert np.diff(bench.beats).max() <= SLICE_S + 1e-9
+
+
+def test_a_server_that_now_and_then_answers_badly_is_told_of_once() -> None:
+    bench = Bench()
+    replies = [encode(GOOD), encode({"values": np.full(3, np.nan)})]
+    bench.server.reply = lambda: replies[len(bench.server.asked) % 2]
+    for _ in range(100):
+        bench.ask()
+    assert [kind for kind, _ in bench.events].count("remote_lost") == 1
+
+
+@pytest.mark.parametrize(("reply", "reason"), [
+    (encode({"values": np.array([0.0, np.nan, 0.0])}), "not finite"),
+    (encode({"values": np.zeros(4)}), "of the shape"),
+    (encode({"actions": np.zeros((10, 1))}), "no 'values'"),
+    (b"\xc1", "no msgpack"),
+    ("Traceback\nKeyError: 'image'", "the server says: KeyError: 'image'"),
+])
+def test_bad_answers_are_one_line_and_no_action(reply: bytes | str, reason: str) -> None:
+    bench = Bench()
+    bench.server.reply = lambda: reply
+    for _ in range(50):
+        assert bench.ask() is None
+    assert bench.server.open <= 1
+    (kind, details), = bench.events
+    assert kind == "remote_lost"
+    assert reason in details["reason"]
+    bench.server.reply = lambda: encode(GOOD)
+    np.testing.assert_array_equal(bench.answer(), [0.0, 2.0, 1.0])

@@ -1,0 +1,266 @@
+"""Our server and an unmodified client; our client and a server like openpi's."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import websockets
+from openpi_client import msgpack_numpy
+from openpi_client.websocket_client_policy import WebsocketClientPolicy
+from websockets.sync.client import connect
+
+from rtagent.clock import MonotonicClock
+from rtagent.errors import UserError
+from rtagent.remote.answers import Terms
+from rtagent.remote.protocol import ProtocolError, decode, encode
+from rtagent.remote.server import listen
+from rtagent.remote.wire import LostError, RefusedError, WebsocketDialer, Wire
+from tests.conftest import eventually
+from tests.remote.serving import SHAPE, openpi_like, policy_server, served
+
+TOKEN = "secret" * 8
+
+
+def seen(action: int) -> np.ndarray:
+    found = np.zeros(SHAPE, np.float32)
+    found[0, 0] = action
+    return found
+
+
+def dialled(address: str, token: str | None = None) -> Wire:
+    dialer = WebsocketDialer(address, token, MonotonicClock())
+    dialer.dial()
+    found = dialer.outcome(10.0)
+    assert found is not None
+    return found
+
+
+def ask(wire: Wire, question: bytes) -> bytes | str:
+    wire.send(question)
+    return received(wire)
+
+
+def received(wire: Wire) -> bytes | str:
+    message = wire.receive(10.0)
+    assert message is not None
+    return message
+
+
+def test_an_unmodified_client_is_served() -> None:
+    with policy_server(served(), TOKEN) as (address, _):
+        client = WebsocketClientPolicy(address, api_key=TOKEN)
+        metadata = client.get_server_metadata()
+        assert metadata["outputs"] == 3
+        assert metadata["observation"] == {"shape": [2, 3], "dtype": "float32"}
+        for action in (2, 0, 1):
+            found = client.infer({"observation": seen(action), "prompt": "ignored"})
+            np.testing.assert_array_equal(found["values"], np.eye(3, dtype=np.float32)[action])
+            np.testing.assert_array_equal(found["actions"], [[action]])
+            assert found["server_timing"]["infer_ms"] >= 0.0
+        with pytest.raises(RuntimeError, match="no array 'observation'"):
+            client.infer({"image": seen(0)})
+
+
+def test_chunks_of_an_arm_are_served() -> None:
+    def chunks(observations: np.ndarray) -> np.ndarray:
+        return np.full((len(observations), 10, 2), 0.5, np.float32)
+
+    with policy_server(served(chunks, outputs=2, discrete=False)) as (address, _):
+        found = WebsocketClientPolicy(address).infer({"observation": seen(0)})
+        assert found["actions"].shape == (10, 2)
+
+
+def test_our_client_asks_a_server_like_openpis() -> None:
+    def infer(observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"actions": np.tile(observation["observation"][:2], (10, 1))}
+
+    with openpi_like(infer) as address:
+        wire = dialled(address)
+        terms = Terms(2, discrete=False).agreed(wire.metadata)
+        wire.send(encode({"observation": np.array([0.25, -0.5, 9.0])}))
+        np.testing.assert_array_equal(terms.read(decode(received(wire))), [[0.25, -0.5]] * 10)
+        wire.close()
+
+
+@pytest.mark.parametrize("header", [
+    f"Api-Key {TOKEN}", f"Bearer {TOKEN}", f"bearer  {TOKEN}",
+])
+def test_the_token_is_taken_in_both_ways(header: str) -> None:
+    with policy_server(served(), TOKEN) as (address, _), connect(
+        address, additional_headers={"Authorization": header}
+    ) as connection:
+        assert msgpack_numpy.unpackb(connection.recv())["outputs"] == 3
+
+
+@pytest.mark.parametrize("header", ["", f"Basic {TOKEN}", "Bearer", TOKEN, f"Bearer {TOKEN}x"])
+def test_without_the_token_there_is_nothing(header: str) -> None:
+    with policy_server(served(), TOKEN) as (address, server):
+        with pytest.raises(websockets.InvalidStatus, match="401"):
+            connect(address, additional_headers={"Authorization": header})
+        assert server.counts.refused == 1
+
+
+def test_a_wrong_token_is_one_line() -> None:
+    with policy_server(served(), TOKEN) as (address, _):
+        with pytest.raises(RefusedError, match="refuses the token"):
+            dialled(address, "wrong")
+        dialled(address, TOKEN).close()
+
+
+@pytest.mark.parametrize(("metadata", "reason"), [
+    ("hello", "the server says: hello"), (b"\xc1", "no msgpack"), (b"\x91\x01", "no map"),
+])
+def test_a_server_of_another_protocol_is_one_line(metadata: bytes | str, reason: str) -> None:
+    with openpi_like(lambda _: {}, metadata) as address, pytest.raises(RefusedError, match=reason):
+        dialled(address)
+
+
+def test_who_is_not_there_is_one_line() -> None:
+    with listen("127.0.0.1", 0, None) as sock:
+        address = f"ws://127.0.0.1:{sock.getsockname()[1]}"
+    with pytest.raises(LostError, match="refused"):
+        dialled(address)
+    with pytest.raises(LostError, match=r"^[^\n]+$"):
+        dialled("ws://no-such-name.invalid:1")
+
+
+def test_who_hangs_up_at_once_may_be_a_proxy_whose_server_will_be_back() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        hanging_up = threading.Thread(target=lambda: sock.accept()[0].close())
+        hanging_up.start()
+        with pytest.raises(LostError, match=r"closed|reset") as lost:
+            dialled(f"ws://127.0.0.1:{sock.getsockname()[1]}")
+        hanging_up.join(30.0)
+    assert not isinstance(lost.value, RefusedError)
+
+
+def test_a_huge_answer_is_not_read() -> None:
+    with openpi_like(lambda _: b"\0" * (64 << 20)) as address:
+        wire = dialled(address)
+        wire.send(encode({"observation": seen(0)}))
+        with pytest.raises(LostError, match="larger than 16 MiB"):
+            received(wire)
+
+
+def test_a_huge_question_is_not_read() -> None:
+    with policy_server(served()) as (address, _):
+        wire = dialled(address)
+        with pytest.raises(LostError):
+            ask(wire, b"\0" * (64 << 20))
+        # Others are served.
+        dialled(address).close()
+
+
+@pytest.mark.parametrize(("question", "reason"), [
+    (encode({"observation": np.zeros(7, np.float32)}), "this policy sees"),
+    (encode({"observation": np.zeros(SHAPE, np.uint8)}), "this policy sees"),
+    (encode({"observation": 3}), "no array"),
+    (b"\xc1", "no msgpack"),
+])
+def test_a_bad_question_is_answered_with_its_reason(question: bytes, reason: str) -> None:
+    with policy_server(served()) as (address, server):
+        wire = dialled(address)
+        wire.send(question)
+        with pytest.raises(ProtocolError, match=reason):
+            decode(received(wire))
+        with pytest.raises(LostError):
+            received(wire)
+        assert server.counts.refused == 1
+
+
+def test_a_policy_that_fails_ends_that_connection_alone() -> None:
+    def fails(observations: np.ndarray) -> np.ndarray:
+        raise RuntimeError("no memory on the accelerator")
+
+    with policy_server(served(fails)) as (address, _):
+        for _ in range(2):
+            wire = dialled(address)
+            wire.send(encode({"observation": seen(0)}))
+            with pytest.raises(ProtocolError, match="no memory on the accelerator"):
+                decode(received(wire))
+
+
+def test_what_waits_is_answered_together_and_to_each_its_own() -> None:
+    sizes: list[int] = []
+    go = threading.Event()
+
+    def slow(observations: np.ndarray) -> np.ndarray:
+        sizes.append(len(observations))
+        go.wait(30.0)
+        return np.eye(3, dtype=np.float32)[observations[:, 0, 0].astype(int)]
+
+    with policy_server(served(slow)) as (address, server), ThreadPoolExecutor(6) as pool:
+        wires = [dialled(address) for _ in range(6)]
+
+        def answer(action: int) -> int:
+            wires[action].send(encode({"observation": seen(action % 3)}))
+            return int(decode(received(wires[action]))["actions"][0, 0])
+
+        first = pool.submit(answer, 0)
+        eventually(lambda: bool(sizes), 30, "the first batch has begun")
+        others = [pool.submit(answer, action) for action in range(1, 6)]
+        eventually(lambda: len(server._batcher._waiting) == 5, 30, "the others wait")
+        go.set()
+        assert [each.result(30.0) for each in (first, *others)] == [0, 1, 2, 0, 1, 2]
+        for wire in wires:
+            wire.close()
+    assert sizes == [1, 5]
+
+
+def test_several_batches_at_once_where_the_policy_waits() -> None:
+    begun: list[int] = []
+    go = threading.Event()
+
+    def waits(observations: np.ndarray) -> np.ndarray:
+        begun.append(len(observations))
+        go.wait(30.0)
+        return np.zeros((len(observations), 3), np.float32)
+
+    with policy_server(served(waits), parallel=3) as (address, _), ThreadPoolExecutor(3) as pool:
+        found = []
+        for number in range(1, 4):
+            client = WebsocketClientPolicy(address)
+            found.append(pool.submit(client.infer, {"observation": seen(0)}))
+            eventually(lambda number=number: len(begun) == number, 30, "a batch has begun")
+        go.set()
+        assert all("values" in each.result(30.0) for each in found)
+    assert begun == [1, 1, 1]
+
+
+def test_a_policy_that_hangs_does_not_keep_the_server() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def hangs(observations: np.ndarray) -> np.ndarray:
+        begun.set()
+        go.wait(60.0)
+        return np.zeros((len(observations), 3), np.float32)
+
+    clock = MonotonicClock()
+    with policy_server(served(hangs)) as (address, _):
+        wires = [dialled(address) for _ in range(2)]
+        for wire in wires:
+            wire.send(encode({"observation": seen(0)}))
+        assert begun.wait(30.0)
+        left = clock.now()
+    assert clock.now() - left < 30.0
+    go.set()
+
+
+def test_an_address_that_others_reach_needs_a_token() -> None:
+    with pytest.raises(UserError, match="RTAGENT_REMOTE_TOKEN"):
+        listen("0.0.0.0", 0, None)
+    listen("0.0.0.0", 0, TOKEN).close()
+    with pytest.raises(UserError, match=r"cannot listen on 192\.0"):
+        listen("192.0.2.1", 0, TOKEN)
+
+
+def test_the_health_of_the_server_needs_no_token() -> None:
+    refused = pytest.raises(websockets.InvalidStatus, match="200")
+    with policy_server(served(), TOKEN) as (address, _), refused:
+        connect(f"{address}/healthz")
+
+

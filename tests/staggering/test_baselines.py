@@ -1,0 +1,55 @@
+"""Sequential interaction: what is asked for, in which order, on which frame."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.staggering.instructions import Deposit, Infer, Inferred, Learn, Moment, Now
+from rtagent.staggering.register import ALGORITHMS
+from rtagent.staggering.simulator import SimulationConfig, simulate
+from rtagent.staggering.state import StaggerState
+
+TICK = 0.02
+
+
+def asked_for(algorithm: str, count: int) -> list[Any]:
+    """What is asked for where an inference and an update take five ticks each."""
+    state = StaggerState(bytearray(StaggerState.nbytes()))
+    state.reset(algorithm, 0.0, 4)
+    assert state.membership.ring == (0,)
+    run = ALGORITHMS[algorithm](0, state, nullcontext(), TICK)
+    newest, asked = 50, []
+    instruction: Any = next(run)
+    for _ in range(count):
+        asked.append(instruction)
+        if isinstance(instruction, Infer):
+            seen = newest if instruction.frame is None else instruction.frame
+            newest += 5
+            instruction = run.send(Inferred(seen, 5 * TICK, newest * TICK, newest))
+        else:
+            newest += 5 * isinstance(instruction, Learn)
+            instruction = run.send(Moment(newest * TICK, newest))
+    return asked
+
+
+def test_first_the_action_then_the_update() -> None:
+    assert asked_for("sequential-infer-learn", 7) == [
+        Now(), Infer(None), Deposit(56, 50), Learn(), Infer(None), Deposit(66, 60), Learn(),
+    ]
+
+
+def test_first_the_update_then_the_action_on_the_frame_seen_before() -> None:
+    assert asked_for("sequential-learn-infer", 7) == [
+        Now(), Learn(), Infer(50), Deposit(61, 50), Learn(), Infer(60), Deposit(71, 60),
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["sequential-infer-learn", "sequential-learn-infer"])
+def test_without_learning_it_is_one_process_alone(algorithm: str) -> None:
+    config = SimulationConfig(algorithm=algorithm, inference_ticks=5.0, seconds=20.0)
+    found = simulate(config, np.random.default_rng(0)).figures()
+    assert found["inaction_fraction"] == pytest.approx(0.8, abs=0.04)

@@ -1,0 +1,158 @@
+"""Whole runs in virtual time: the same to the bit, and what theory says of delay and inaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.config.learning import A2C_DEFAULTS
+from rtagent.config_sources import load_config
+from rtagent.errors import UserError
+from rtagent.virtual import VirtualRun, run
+
+RATE_HZ = 50
+POLE = (
+    "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", "learning.learning_starts=64",
+    "learning.n_step=1", "learning.batch_size=8", "replay.capacity=4096",
+)
+
+
+def pole(*settings: str, seconds: float = 10.0, **times: Any) -> VirtualRun:
+    """CartPole at 50 Hz: an inference takes 4.5 ticks, unless it is said."""
+    config = load_config(None, [*POLE, "inference.injected_latency_ms=90", *settings], {})
+    return run(config, seconds=seconds, **{"update_s": 0.015, **times})
+
+
+def test_two_runs_are_the_same_to_the_bit_and_another_seed_is_another_run() -> None:
+    noisy = (
+        "inference.processes=5", "learning.processes=2", "learning.prioritized=true",
+        "learning.updates_per_tick=0.5", "inference.injected_latency_spread=0.3",
+        "inference.injected_latency_distribution=lognormal",
+    )
+    first, second, other = (pole(*noisy, seed=seed, seconds=6.0) for seed in (3, 3, 4))
+    assert first.updates == second.updates > 50
+    assert first.rows.tobytes() == second.rows.tobytes() != other.rows.tobytes()
+    assert (first.weights == second.weights).all()
+
+
+def test_inaction_and_delay_are_those_of_the_schedule() -> None:
+    quiet = "learning.processes=0"
+    staggered = pole(quiet, "inference.processes=5").figures(since_s=2.0)
+    assert staggered["inaction_fraction"] == 0.0
+    assert set(staggered["delay_ticks"]) == {5}
+    assert staggered["interaction_ms"] == pytest.approx(1e3 / RATE_HZ, rel=0.01)
+    alone = pole(quiet, "inference.processes=1", "inference.algorithm=sequential-infer-learn")
+    assert alone.figures()["inaction_fraction"] == pytest.approx(1 - 1 / 4.5, abs=0.02)
+    assert alone.figures()["delay_mean"] == pytest.approx(5.0, abs=0.6)
+
+
+def test_sequential_interaction_waits_for_its_updates() -> None:
+    alone = ("inference.processes=1", "learning.processes=1")
+    after, before, beside = (
+        pole(*alone, f"inference.algorithm={name}", update_s=0.095).figures(since_s=5.0)
+        for name in ("sequential-infer-learn", "sequential-learn-infer", "unstaggered")
+    )
+    # Inference and update take nine and a quarter ticks together.
+    for each in (after, before):
+        assert each["interaction_ms"] == pytest.approx(185.0, rel=0.03)
+    assert beside["interaction_ms"] == pytest.approx(90.0, rel=0.03)
+    # What is learned before the action makes it late.
+    assert (after["delay_mean"], before["delay_mean"]) == pytest.approx((5.0, 9.75), abs=0.6)
+
+
+def test_learners_take_turns_and_the_pace_is_kept() -> None:
+    paced = pole("inference.processes=5", "learning.processes=3", "learning.updates_per_tick=0.5")
+    learned_for = len(paced.rows) - 64
+    assert paced.updates == pytest.approx(0.5 * learned_for, abs=35)
+    # As many as they can: three side by side, each of 60 ms.
+    free = pole("learning.processes=3", update_s=0.06)
+    assert free.updates == pytest.approx(3 * 8.7 / 0.06, rel=0.05)
+
+
+def test_r3_chooses_batch_sizes_by_the_virtual_time_of_updates() -> None:
+    sizes: list[int] = []
+
+    def update_s(size: int) -> float:
+        sizes.append(size)
+        return 0.01 + size * 1e-4
+
+    budget = ("r3.mode=step", "r3.deadline_s=2", "r3.data_budget=3000")
+    pole("inference.processes=5", "learning.processes=1", *budget, seconds=6.0, update_s=update_s)
+    # Eight transitions per update are too few for the budget.
+    assert sizes[0] == 8
+    assert 16 <= np.median(sizes[len(sizes) // 2 :]) <= 64
+
+
+def test_on_policy_learning_finds_its_stretches() -> None:
+    ppo = ("learning.algorithm=ppo", "learning.rollout=64", "inference.processes=5")
+    assert pole(*ppo, "learning.processes=1").updates > 10
+
+
+def test_a2c_acts_by_new_weights_after_every_short_stretch() -> None:
+    found = pole("learning.algorithm=a2c", "inference.processes=5", "learning.processes=1")
+    # The first frames of an episode are answered too late to be decisions.
+    assert found.updates >= 0.6 * len(found.rows) / A2C_DEFAULTS["rollout"] > 9
+    # The last ones may not have acted yet.
+    assert len(np.unique(found.rows["weights_version"])) >= found.updates - 2
+
+
+def test_what_is_pending_is_all_that_comes_before_an_action() -> None:
+    settings = "inference.processes=5", "learning.processes=1", "env.pending_actions=6"
+    found, again = (pole(*settings, seconds=4.0) for _ in range(2))
+    assert found.rows.tobytes() == again.rows.tobytes()
+    assert found.updates > 50
+    rows = found.rows[20:]
+    assert set(rows["tick"] - rows["observed"]) == {5}
+    for place in range(4):
+        assert (rows["pending"][4:, place] == rows["action"][place : place - 4]).all()
+    # Its own is not known, and nothing behind it.
+    assert (rows["pending"][:, 4:] == -1).all()
+
+
+def test_states_come_from_the_newest_inference_that_is_over() -> None:
+    settings = (
+        "policy.network=lstm", "inference.processes=5", "learning.processes=1",
+        "learning.burn_in=4", "learning.sequence=4", "learning.updates_per_tick=0.25",
+    )
+    found, again = (pole(*settings, seconds=4.0) for _ in range(2))
+    for field in ("action", "state", "state_lag", "episode"):
+        assert found.rows[field].tobytes() == again.rows[field].tobytes()
+    assert found.updates > 20
+    # An inference takes four and a half ticks. The first ones of an episode begin with zeros.
+    rows = found.rows
+    starts = np.concatenate([[0], np.flatnonzero(rows["flags"]) + 1])
+    acted = rows[rows["source"] == 1]
+    seen = acted["observed"]
+    since = seen - starts[np.searchsorted(starts, seen, side="right") - 1]
+    assert (acted["state_lag"] == np.where(since >= 5, 5, 0)).all()
+    assert (acted["state"][acted["state_lag"] == 0] == 0.0).all()
+    assert acted["state"][acted["state_lag"] == 5].any(axis=1).all()
+
+
+def test_what_a_recurrent_policy_does_not_go_with_is_refused() -> None:
+    for setting in ("learning.prioritized=true", "learning.transitions=executed"):
+        with pytest.raises(UserError, match="carries a state"):
+            pole("policy.network=lstm", setting)
+
+
+def test_returns_are_those_of_the_ledger() -> None:
+    found = pole("inference.processes=5", "learning.processes=0")
+    assert len(found.returns) == len(found.ends_s) > 5
+    # CartPole pays 1 for each tick.
+    assert found.returns.sum() == np.flatnonzero(found.rows["flags"])[-1] + 1
+
+
+def test_what_has_no_virtual_time_is_refused() -> None:
+    for setting in ("inference.processes=auto", "learning.where=cluster"):
+        with pytest.raises(UserError, match=setting.split("=")[0]):
+            pole(setting)
+    with pytest.raises(UserError, match="seconds of an update = 0"):
+        pole(update_s=0.0)
+
+
+def test_it_can_be_ended_early() -> None:
+    seen: list[float] = []
+    found = pole("learning.processes=0", progress=lambda at_s: bool(seen.append(at_s)) or at_s > 3)
+    assert len(found.rows) == round(seen[-1] * RATE_HZ) < 4 * RATE_HZ + 64
