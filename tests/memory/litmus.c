@@ -4,9 +4,11 @@
  *     litmus gather ROUNDS     frames are published as frames.py does it, and gathered by gather.c
  *
  * With -DREORDERED the writer stores in the order in which ARM64 may carry out its stores if there
- * is no fence: the harness must notice.
+ * is no fence: the harness must notice. So that it does on a machine where the two threads hardly
+ * ever run at once, the writer waits in that state, in one round, until the reader has looked.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,6 +36,7 @@ static _Alignas(256) _Atomic int64_t numbers[CAPACITY];
 static _Alignas(256) _Atomic int64_t starts[CAPACITY];
 static _Alignas(256) volatile char frames[CAPACITY][FRAME];
 static const int64_t floor_word = 0;
+static _Alignas(256) _Atomic int64_t looks;
 static int64_t rounds;
 
 static void set(_Atomic int64_t *word, int64_t value)
@@ -46,6 +49,16 @@ static int64_t get(_Atomic int64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
+#ifdef REORDERED
+/* Returns at once but in the round in the middle. */
+static void wait_until_looked_at(int64_t round)
+{
+    int64_t enough = get(&looks) + 2 * NEAR;
+    while (round == rounds / 2 && get(&looks) < enough)
+        sched_yield();
+}
+#endif
+
 static void write_message(int64_t round)
 {
     for (int i = 0; i < WORDS; i++)
@@ -57,6 +70,7 @@ static void *send_messages(void *nothing)
     for (int64_t round = 0; round < rounds; round++) {
 #ifdef REORDERED
         set(&newest, round);
+        wait_until_looked_at(round);
         write_message(round);
 #else
         write_message(round);
@@ -75,6 +89,7 @@ static int64_t receive_messages(void)
         rtagent_fence();
         for (int i = 0; i < WORDS; i++)
             wrong += get(&message[i]) < seen;
+        set(&looks, get(&looks) + 1);
     }
     return wrong;
 }
@@ -95,6 +110,7 @@ static void *publish(void *nothing)
 #ifdef REORDERED
         set(&numbers[slot], number);
         set(&newest, number);
+        wait_until_looked_at(number);
         fill(number);
 #else
         fill(number);
@@ -120,6 +136,7 @@ static int64_t gather(void)
     for (int64_t turn = 0, last = -1; last < rounds - 1; turn++) {
         last = get(&newest);
         rtagent_fence();
+        set(&looks, turn);
         wanted = last - turn % NEAR;
         if (wanted < STACK)
             continue;
