@@ -29,7 +29,8 @@ from rich.progress import Progress
 
 from benchmarks import hostile
 from benchmarks.command import command_line
-from benchmarks.fuzz_targets import FILES, SHAPE, Target, messages_of
+from benchmarks.fuzz_target import Target, Watch
+from benchmarks.fuzz_targets import FILES, SHAPE, messages_of
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.connection import Connection
 
@@ -64,27 +65,26 @@ class Result:
 
 def files(target: Target, first: int, count: int, seed: int, advance: Advance) -> Result:
     """Read so many examples."""
-    result, clock, before = Result(), MonotonicClock(), 0.0
+    result, watch, before = Result(), Watch(), 0.0
     with tempfile.TemporaryDirectory(prefix="rtagent-fuzz-") as folder, target.open(
         Path(folder)
     ) as (make, use):
-        for number in range(first, first + count):
-            content = make(Random(f"{seed}/{target.name}/{number}"))
-            began, worked = clock.now(), time.thread_time()
-            try:
-                use(content)
-            except target.refusal:
-                result.refused += 1
-            except Exception:
-                result.crashes += 1
-                print(f"{target.name} {number}:\n{traceback.format_exc()}", file=sys.stderr)
-            result.longest_stall_s = max(result.longest_stall_s, clock.now() - began)
-            result.longest_cpu_s = max(result.longest_cpu_s, time.thread_time() - worked)
-            result.tried += 1
-            if result.tried == count // 10:
+        for start in range(first, first + count, target.at_once):
+            numbers = range(start, min(start + target.at_once, first + count))
+            examples = [make(Random(f"{seed}/{target.name}/{number}")) for number in numbers]
+            for number, answer in zip(numbers, use(examples, watch), strict=True):
+                if isinstance(answer, target.refusal):
+                    result.refused += 1
+                elif answer:
+                    result.crashes += 1
+                    told = "".join(traceback.format_exception(answer))
+                    print(f"{target.name} {number}:\n{told}", file=sys.stderr)
+            result.tried += len(numbers)
+            if not before and result.tried >= count // 10:
                 before = resident_mib()
-            advance(1)
-    result.memory_growth_mib = max(resident_mib() - before, 0.0) if before else 0.0
+            advance(len(numbers))
+    result.longest_stall_s, result.longest_cpu_s = watch.longest
+    result.memory_growth_mib = max(resident_mib() - before, 0.0)
     return result
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 
 from benchmarks import hostile
+from benchmarks.fuzz_states import AT_ONCE, states
+from benchmarks.fuzz_target import Make, Target, Use, each
 from rtagent.config_sources import load_config
 from rtagent.env.donkey.protocol import ProtocolError
 from rtagent.env.donkey.telemetry import read
-from rtagent.env.gameboy import state_trial
-from rtagent.env.gameboy.gambatte_machine import GameBoy
-from rtagent.env.gameboy.rom import BUNDLED
-from rtagent.env.gameboy.state_trial import check_states
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
@@ -36,28 +33,7 @@ from rtagent.storage.replay_snapshot import save as save_replay
 
 SHAPE = (120, 160, 3)
 TICKS, CAPACITY = 200, 400
-BOOT_FRAMES = 300
-FRAMES_PLAYED = 600
-"""After a state that was let through: then it must not end the emulator either."""
 SIGNATURE = Signature("Game-v0", "nature", "4x84x84 uint8", "Discrete(3)")
-
-Make = Callable[[Random], Any]
-Use = Callable[[Any], None]
-
-
-@dataclass(frozen=True)
-class Target:
-    """A reader of files.
-
-    Attributes:
-        name: of the target.
-        open: gives how to make an example, and how to read it; is told a folder to work in.
-        refusal: what the reader may raise.
-    """
-
-    name: str
-    open: Callable[[Path], AbstractContextManager[tuple[Make, Use]]]
-    refusal: type[Exception]
 
 
 def messages_of(
@@ -88,34 +64,7 @@ def _pictures(folder: Path) -> Iterator[tuple[Make, Use]]:
     def use(content: bytes) -> None:
         read({"msg_type": "telemetry", "speed": 1, "image": hostile.as_text(content)}, SHAPE)
 
-    yield hostile.picture, use
-
-
-@contextmanager
-def _states(folder: Path) -> Iterator[tuple[Make, Use]]:
-    machine = GameBoy(BUNDLED / "starfall" / "starfall.gb")
-    for _ in range(BOOT_FRAMES):
-        machine.step()
-    whole = machine.snapshot().state
-    usual = state_trial.FRAMES, state_trial.LONGEST_S
-    # Whoever hangs hangs for ever: a second says it as well as five.
-    state_trial.LONGEST_S = 0.5
-
-    def use(state: bytes) -> None:
-        check_states(machine, {"it": state})
-        state_trial.FRAMES = FRAMES_PLAYED
-        try:
-            fault = state_trial._tried(machine, [state])
-        finally:
-            state_trial.FRAMES = usual[0]
-        if fault:
-            raise RuntimeError(f"after it was let through, {fault}")
-
-    try:
-        yield lambda random: hostile.mutated(random, whole), use
-    finally:
-        state_trial.FRAMES, state_trial.LONGEST_S = usual
-        machine.close()
+    yield hostile.picture, partial(each, use)
 
 
 @contextmanager
@@ -130,7 +79,7 @@ def _checkpoints(folder: Path) -> Iterator[tuple[Make, Use]]:
         path.write_bytes(content)
         load(path)
 
-    yield lambda random: hostile.checkpoint(random, whole), use
+    yield lambda random: hostile.checkpoint(random, whole), partial(each, use)
 
 
 @contextmanager
@@ -162,7 +111,7 @@ def _replays(folder: Path) -> Iterator[tuple[Make, Use]]:
         finally:
             path.write_bytes(whole[path])
 
-    yield make, use
+    yield make, partial(each, use)
 
 
 @contextmanager
@@ -175,7 +124,7 @@ def _configurations(folder: Path) -> Iterator[tuple[Make, Use]]:
         path.write_bytes(content)
         load_config(path, (), {})
 
-    yield lambda random: hostile.configuration(random, random.choice(whole)), use
+    yield lambda random: hostile.configuration(random, random.choice(whole)), partial(each, use)
 
 
 @contextmanager
@@ -190,7 +139,7 @@ def _answers(folder: Path) -> Iterator[tuple[Make, Use]]:
         timing_of(found)
         terms.agreed(found).read(found)
 
-    yield lambda random: hostile.mutated(random, whole), use
+    yield lambda random: hostile.mutated(random, whole), partial(each, use)
 
 
 def _rings() -> tuple[FrameRing, Ledger]:
@@ -211,7 +160,7 @@ def _rings() -> tuple[FrameRing, Ledger]:
 FILES = {
     target.name: target
     for target in (
-        Target("pictures", _pictures, ProtocolError), Target("states", _states, UserError),
+        Target("pictures", _pictures, ProtocolError), Target("states", states, UserError, AT_ONCE),
         Target("checkpoints", _checkpoints, CheckpointError),
         Target("replays", _replays, UserError),
         Target("configurations", _configurations, UserError),

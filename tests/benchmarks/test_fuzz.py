@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks import fuzz, hostile
+from benchmarks import fuzz, fuzz_states, hostile
+from benchmarks.fuzz_target import Target, Watch, each
 from benchmarks.fuzz_targets import FILES
 
 FEW = settings(
@@ -26,8 +28,8 @@ def test_a_file_is_read_or_refused(name: str, tmp_path: Path) -> None:
         @settings(FEW, max_examples=10 if name == "states" else 40)
         @given(st.integers(0, 2**32))
         def try_one(seed: int) -> None:
-            with contextlib.suppress(target.refusal):
-                use(make(Random(seed)))
+            (answer,) = use([make(Random(seed))], Watch())
+            assert answer is None or isinstance(answer, target.refusal), answer
 
         try_one()
 
@@ -56,9 +58,27 @@ def test_what_a_reader_stumbles_over_is_counted(
 ) -> None:
     @contextlib.contextmanager
     def broken(folder: Path):  # type: ignore[no-untyped-def]
-        yield lambda random: random.random(), lambda value: {}["nothing"]
+        yield lambda random: random.random(), partial(each, lambda value: {}["nothing"])
 
-    target = fuzz.Target("broken", broken, ValueError)
+    target = Target("broken", broken, ValueError, at_once=2)
     result = fuzz.files(target, 7, 3, 0, lambda done: None)
     assert (result.tried, result.crashes, result.refused) == (3, 3, 0)
     assert "broken 7:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("let_through", [False, True])
+def test_of_many_states_the_guilty_are_found(
+    let_through: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hostile, "mutated", lambda random, content: content)
+    if let_through:
+        monkeypatch.setattr(fuzz_states, "load_and_run", lambda machine, state: None)
+    with FILES["states"].open(tmp_path) as (make, use):
+        whole = make(Random(0))
+        # gambatte reads on behind the end of a field that is too long.
+        bad = whole[:7] + b"\x7f" + whole[8:]
+        watch = Watch()
+        answers = use([whole, bad, b"none", whole, bad, whole], watch)
+    assert [place for place, answer in enumerate(answers) if answer] == [1, 4]
+    assert all(isinstance(answers[place], RuntimeError) == let_through for place in (1, 4))
+    assert watch.longest > (0.0, 0.0)

@@ -18,7 +18,7 @@ from rtagent.env.gameboy.game import BOOT_FRAMES, Game
 from rtagent.env.gameboy.machine import Machine, Snapshot
 from rtagent.env.gameboy.pyboy_machine import PyBoyMachine
 from rtagent.env.gameboy.rom_file import padded
-from rtagent.env.gameboy.state_trial import check_states
+from rtagent.env.gameboy.state_trial import check_states, harmful
 from rtagent.errors import UserError
 from tests.cartridges import REWARDS, ROM
 
@@ -62,7 +62,7 @@ def test_what_the_machine_refuses_itself_is_left_to_it(machine: GameBoy) -> None
 def test_the_state_that_does_harm_is_named(
     machine: GameBoy, damage: Callable[[bytes], bytes], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_trial, "LONGEST_S", 1.0)
+    monkeypatch.setattr(state_trial, "LONGEST_S", 0.3)
     good = machine.snapshot().state
     with pytest.raises(UserError, match=f"the start second is damaged.*the emulator {fault}"):
         check_states(machine, {"first": good, "second": damage(good)})
@@ -83,20 +83,42 @@ class Waiting:
     snapshot = screen
 
 
-@pytest.mark.parametrize(("patience", "fault"), [(10, ""), (1, "the emulator hangs")])
+@pytest.mark.parametrize(("patience", "faults"), [(200, []), (1, ["the emulator hangs"])])
 def test_a_busy_machine_is_no_emulator_that_hangs(
-    patience: int, fault: str, monkeypatch: pytest.MonkeyPatch
+    patience: int, faults: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_trial, "LONGEST_S", 0.05)
-    monkeypatch.setattr(state_trial, "LONGEST_EACH_S", 0.0)
     monkeypatch.setattr(state_trial, "PATIENCE", patience)
-    assert state_trial._tried(cast(Machine, Waiting()), [b""]) == fault
+    assert [fault for _, fault in harmful(cast(Machine, Waiting()), [b""])] == faults
+
+
+def ends(*deadly: bytes) -> state_trial.Play:
+    """A way to play that ends the process when all of these were played in it."""
+    met = set()
+
+    def play(machine: Machine, state: bytes) -> None:
+        met.add(state)
+        if met.issuperset(deadly):
+            os.abort()
+
+    return play
+
+
+@pytest.mark.parametrize(("deadly", "found"), [
+    ([b"a"], [[0]]), ([b"c"], [[2]]), ([b"d"], [[3]]), ([b"a", b"c"], [range(3)]), ([b"x"], []),
+])
+def test_those_that_end_a_process_are_found_among_many(
+    machine: GameBoy, deadly: list[bytes], found: list[list[int]]
+) -> None:
+    assert [places for places, _ in harmful(machine, [b"a", b"b", b"c", b"d"], ends(*deadly))
+            ] == found
 
 
 def test_states_that_do_harm_together_are_named_together(
     machine: GameBoy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_trial, "_tried", lambda _, states: "x" if len(states) > 1 else "")
+    together = [(range(2), "the emulator crashes")]
+    monkeypatch.setattr(state_trial, "harmful", lambda machine, states: together)
     with pytest.raises(UserError, match="first, second"):
         check_states(machine, {"first": b"", "second": b""})
 
