@@ -23,7 +23,7 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
-from rtagent.evaluation.trained_policy import TrainedPolicy
+from rtagent.evaluation.trained_policy import TrainedPolicy, check_sees_observations_alone
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.networks import build, head_of
@@ -87,6 +87,7 @@ def _factory_policy(args: argparse.Namespace) -> Served:
     given = (*args.overrides, f"policy.factory={args.checkpoint}", "learning.processes=0")
     config = load_config(args.config, given)
     blueprint = probe(config)
+    check_sees_observations_alone(blueprint)
     spaces = blueprint.observation_space, blueprint.action_space
     module = build(config.policy, *spaces, head_of(config.learning, blueprint.action_space))
     return _served(module.eval().requires_grad_(False), blueprint, config, {})

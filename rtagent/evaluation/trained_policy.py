@@ -88,6 +88,24 @@ def playing(config: Config) -> Config:
     return Config.model_validate(values)
 
 
+def check_sees_observations_alone(blueprint: Blueprint) -> None:
+    """Refuse the policy of a run whose network is given more than observations.
+
+    Raises:
+        UserError: it takes pending actions, or carries a state.
+    """
+    if blueprint.pending_actions:
+        raise UserError(
+            f"env.pending_actions = {blueprint.pending_actions}: this policy takes them beside an "
+            "observation, and an exported or served one takes observations alone"
+        )
+    if blueprint.state_size:
+        raise UserError(
+            "this policy carries a state from one inference to the next, and an exported or "
+            "served one takes observations alone"
+        )
+
+
 class TrainedPolicy:
     """The network of a checkpoint, in float32; its configuration is that of its run.
 
@@ -124,16 +142,7 @@ class TrainedPolicy:
         Raises:
             UserError: it needs more than observations.
         """
-        if self.blueprint.pending_actions:
-            raise UserError(
-                f"env.pending_actions = {self.blueprint.pending_actions}: this policy takes them "
-                "beside an observation, and an exported one takes observations alone"
-            )
-        if self.blueprint.state_size:
-            raise UserError(
-                "this policy carries a state from one inference to the next, and an exported or "
-                "served one takes observations alone"
-            )
+        check_sees_observations_alone(self.blueprint)
         support = self._head.support if isinstance(self._head, Head) else None
         mean = networks.mean_of(self._head)
         network = self.network if mean is None else nn.Sequential(self.network, mean)

@@ -42,6 +42,22 @@ class Chunks(Ramp):
 
 def make_chunks(observation_space, action_space):
     return Chunks(int(action_space.n))
+
+class Counter(Ramp):
+    state_size = 1
+
+    def forward(self, observations, states):
+        return super().forward(observations), states + 1.0
+
+def make_recurrent(observation_space, action_space):
+    return Counter(int(action_space.n))
+
+class Told(Ramp):
+    def forward(self, observations, pending):
+        return super().forward(observations)
+
+def make_told(spaces, action_space):
+    return Told(int(action_space.n))
 """
 
 
@@ -107,6 +123,23 @@ def test_a_factory_is_served(
     values = np.array([0.0, 1.0])
     np.testing.assert_array_equal(found["values"], np.tile(values, (ticks, 1)) if ticks else values)
     np.testing.assert_array_equal(found["actions"], [[1]] * max(ticks, 1))
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ("ramp_policy:make_recurrent", "carries a state from one inference to the next"),
+    ("ramp_policy:make_told --set env.pending_actions=2", "env.pending_actions = 2"),
+])
+def test_a_factory_that_needs_more_than_observations_is_refused(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, said: str
+) -> None:
+    (tmp_path / "ramp_policy.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    line = refused(
+        "policy-server", *arguments.split(), "--set", "env.id=CartPole-v1", "--port", "0"
+    )
+    sys.modules.pop("ramp_policy")
+    assert said in line
+    assert "takes observations alone" in line
 
 
 @pytest.mark.parametrize(("command", "said"), [
