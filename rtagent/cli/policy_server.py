@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from rtagent.policy.networks import build, head_of
 from rtagent.remote.answers import Terms
 from rtagent.remote.server import Counts, PolicyServer, Served, listen
 from rtagent.remote.wire import TOKEN_VARIABLE
+from service.http.certificate import tls_context
 
 PERIOD_S = 10.0
 MOST_PARALLEL = 64
@@ -43,6 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--parallel", metavar="N", type=int, default=1,
         help="batches that are computed at the same time (1); more where the policy waits for an "
         "accelerator, or for something else than the processor")
+    add("--tls-certificate", metavar="FILE", type=Path,
+        help="PEM file with a certificate and its chain: serve wss://, and nothing else")
+    add("--tls-key", metavar="FILE", type=Path,
+        help="PEM file with its key, without a passphrase; default: it is in the certificate's")
     add("--json", action="store_true", help="a JSON document per line on stdout")
 
 
@@ -50,11 +56,12 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; a line every 10 s in which something was asked."""
     check_between("parallel", args.parallel, 1, MOST_PARALLEL)
     check_between("port", args.port, 0, 65_535)
-    token = os.environ.get(TOKEN_VARIABLE) or None
+    token, tls = os.environ.get(TOKEN_VARIABLE) or None, _tls(args)
     with listen(args.host, args.port, token) as sock:
         served = _factory_policy(args) if _is_factory(args.checkpoint) else _checkpoint_policy(args)
         host = f"[{args.host}]" if ":" in args.host else args.host
-        address = f"ws://{host}:{sock.getsockname()[1]}"
+        scheme = "ws" if tls is None else "wss"
+        address = f"{scheme}://{host}:{sock.getsockname()[1]}"
 
         async def serve() -> None:
             server = PolicyServer(served, MonotonicClock(), token, args.parallel)
@@ -64,11 +71,20 @@ def run(args: argparse.Namespace) -> int:
                   f"rtagent policy-server: {address}", flush=True)
             async with asyncio.TaskGroup() as tasks:
                 telling = tasks.create_task(_tell(server.counts, args.json))
-                await server.run(sock)
+                await server.run(sock, tls)
                 telling.cancel()
 
         asyncio.run(serve())
     return 0
+
+
+def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
+    if args.tls_certificate is None:
+        if args.tls_key is not None:
+            raise UserError("--tls-key needs --tls-certificate")
+        return None
+    names = "--tls-certificate", "--tls-key"
+    return tls_context(args.tls_certificate, args.tls_key, names)
 
 
 def _is_factory(given: Path | None) -> bool:

@@ -17,6 +17,7 @@ import ipaddress
 import math
 import signal
 import socket
+import ssl
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -135,12 +136,12 @@ class PolicyServer:
         self._stopped = asyncio.Event()
         self.counts = Counts()
 
-    async def run(self, sock: socket.socket) -> None:
-        """Serve on a listening socket; ends soon after `stop`."""
+    async def run(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Serve on a listening socket, over TLS if there is a context; ends soon after `stop`."""
         size = math.prod(self._served.shape) * self._served.dtype.itemsize
         server = await serve(
             self._talk, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
-            process_request=self._admit, ping_interval=None, close_timeout=LEAVING_S,
+            process_request=self._admit, ping_interval=None, close_timeout=LEAVING_S, ssl=tls,
         )
         await self._stopped.wait()
         server.close()

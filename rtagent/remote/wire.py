@@ -193,5 +193,7 @@ def in_words(error: BaseException) -> str:
         return "no answer"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not good: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return f"no TLS there: {error.reason.replace('_', ' ').lower()}"
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).splitlines()[0][:200]

@@ -147,6 +147,8 @@ def test_a_factory_that_needs_more_than_observations_is_refused(
     ("no_such_module:make --set env.id=CartPole-v1", "no_such_module:make"),
     ("--parallel 0", "--parallel 0: must be 1 to 64"),
     ("--host 0.0.0.0", "RTAGENT_REMOTE_TOKEN"),
+    ("--tls-key absent.key", "--tls-key needs --tls-certificate"),
+    ("--tls-certificate absent.pem", "--tls-certificate: cannot read absent.pem"),
 ])
 def test_what_cannot_be_served_is_one_line(refused: Refused, command: str, said: str) -> None:
     assert said in refused("policy-server", *command.split(), "--port", "0")

@@ -34,7 +34,8 @@ def served(answer: Callable[[np.ndarray], np.ndarray] = first_of_three, **change
 
 @contextmanager
 def policy_server(
-    policy: Served, token: str | None = None, parallel: int = 1, port: int = 0
+    policy: Served, token: str | None = None, parallel: int = 1, port: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[tuple[str, PolicyServer]]:
     """Our server; its address."""
     started = threading.Event()
@@ -44,7 +45,7 @@ def policy_server(
         server = PolicyServer(policy, MonotonicClock(), token, parallel)
         found.append((server, asyncio.get_running_loop()))
         started.set()
-        await server.run(sock)
+        await server.run(sock, tls)
 
     with listen("127.0.0.1", port, token) as sock:
         thread = threading.Thread(target=lambda: asyncio.run(main()))

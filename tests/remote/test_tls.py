@@ -1,4 +1,4 @@
-"""A policy server behind TLS."""
+"""A policy server behind TLS: one that knows it, ours, and who speaks something else."""
 
 from __future__ import annotations
 
@@ -12,32 +12,70 @@ import pytest
 
 from rtagent.clock import MonotonicClock
 from rtagent.remote.protocol import decode, encode
-from rtagent.remote.wire import LostError, WebsocketDialer
-from tests.remote.serving import openpi_like
-from tests.service.certificates import make_certificate
+from rtagent.remote.wire import LostError, WebsocketDialer, Wire
+from service.http.certificate import tls_context
+from tests.remote.serving import SHAPE, openpi_like, policy_server, served
+from tests.service.certificates import Certificate, make_certificate
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no OpenSSL")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no OpenSSL")
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    return make_certificate(tmp_path)
+
+
+def dialled(address: str) -> Wire:
+    dialer = WebsocketDialer(address, None, MonotonicClock())
+    dialer.dial()
+    wire = dialer.outcome(30.0)
+    assert wire is not None
+    return wire
+
+
+def actions(wire: Wire, observation: np.ndarray) -> np.ndarray:
+    wire.send(encode({"observation": observation}))
+    answer = wire.receive(30.0)
+    assert answer is not None
+    wire.close()
+    found: np.ndarray = decode(answer)["actions"]
+    return found
+
+
 def test_a_server_behind_tls_is_asked_if_its_certificate_is_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def infer(question: dict[str, Any]) -> dict[str, Any]:
         return {"actions": question["observation"]}
 
-    made = make_certificate(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made.certificate, made.key)
-    with openpi_like(infer, tls=context) as address:
-        dialer = WebsocketDialer(address.replace("ws:", "wss:"), None, MonotonicClock())
-        dialer.dial()
+    tls = tls_context(certificate.certificate, certificate.key)
+    with openpi_like(infer, tls=tls) as address:
+        address = address.replace("ws:", "wss:")
         with pytest.raises(LostError, match="certificate is not good"):
-            dialer.outcome(30.0)
-        monkeypatch.setenv("SSL_CERT_FILE", str(made.certificate))
-        dialer.dial()
-        wire = dialer.outcome(30.0)
-        assert wire is not None
-        wire.send(encode({"observation": np.ones((1, 2))}))
-        answer = wire.receive(30.0)
-        assert answer is not None
-        np.testing.assert_array_equal(decode(answer)["actions"], np.ones((1, 2)))
-        wire.close()
+            dialled(address)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.certificate))
+        np.testing.assert_array_equal(actions(dialled(address), np.ones((1, 2))), np.ones((1, 2)))
+
+
+def test_our_server_speaks_tls_and_nothing_else(
+    certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_certificate(tmp_path, "other.example")
+    tls = tls_context(certificate.certificate, certificate.key)
+    with policy_server(served(), tls=tls) as (address, _):
+        with pytest.raises(LostError, match=r"^(the connection was closed|no websocket)[^\n]+$"):
+            dialled(address)
+        address = address.replace("ws:", "wss:")
+        for trusted in (None, other):
+            if trusted is not None:
+                monkeypatch.setenv("SSL_CERT_FILE", str(trusted.certificate))
+            with pytest.raises(LostError, match=r"certificate is not good: [^\n]+$"):
+                dialled(address)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.certificate))
+        seen = np.full(SHAPE, 2.0, np.float32)
+        np.testing.assert_array_equal(actions(dialled(address), seen), [[2]])
+
+
+def test_a_server_without_tls_is_one_line() -> None:
+    with policy_server(served()) as (address, _), pytest.raises(LostError, match="no TLS there"):
+        dialled(address.replace("ws:", "wss:"))
