@@ -145,6 +145,9 @@ class Stream:
             for name in COLUMNS:
                 if name in ticks:
                     self._scalar(f"tick/{name}", ticks[name][at])
+            components = ticks["components"][at] if "components" in ticks else None
+            if components is not None:
+                self._to.log("tick/action", self._rerun.Scalars(components))
             if ticks["action"][at] not in (None, self._action):
                 self._action = ticks["action"][at]
                 self._to.log("tick/action", self._rerun.TextLog(self._action))

@@ -87,6 +87,7 @@ def _ticks(rows: Rows, meanings: tuple[str, ...], start_ns: int) -> dict[str, li
         "delay": _where(acted, rows["tick"] - rows["observed"]),
         "position": _where(acted, rows["position"]),
         "action": _names(rows["action"], meanings),
+        "components": _components(rows["action"]),
     }
 
 
@@ -140,3 +141,11 @@ def _names(actions: npt.NDArray[Any], meanings: tuple[str, ...]) -> list[str | N
         meanings[action] if 0 <= action < len(meanings) else str(action)
         for action in actions.tolist()
     ]
+
+
+def _components(actions: npt.NDArray[Any]) -> list[list[float] | None]:
+    """The numbers of continuous actions."""
+    if actions.ndim == 1:
+        return [None] * len(actions)
+    components: list[list[float] | None] = actions.tolist()
+    return components

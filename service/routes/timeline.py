@@ -43,6 +43,9 @@ class Ticks(BaseModel):
     action: list[str | None] = told(
         "The environment's name of the executed action, or its number; null: it has neither.",
         ["LEFT", "NOOP", "LEFT"])
+    components: list[list[float] | None] = told(
+        "The numbers of the executed action, where actions are continuous; null: they are not.",
+        [None, None, None])
 
 
 class Bars(BaseModel):

@@ -31,13 +31,15 @@ class Recording:
         return lambda *_, **__: self.calls.append(name)
 
 
-def timeline(*ticks: int) -> dict[str, Any]:
+def timeline(*ticks: int, continuous: bool = False) -> dict[str, Any]:
     """Of ticks of 10 ms, of which each took 4 ms to compute."""
+    name, numbers = (None, [0.5, -1.0]) if continuous else ("left", None)
     return {
         "ticks": {
             "tick": list(ticks), "at_ms": [10.0 * each for each in ticks],
             "source": ["agent"] * len(ticks), "worker": [0] * len(ticks),
-            "delay": [1] * len(ticks), "action": ["left"] * len(ticks),
+            "delay": [1] * len(ticks), "action": [name] * len(ticks),
+            "components": [numbers] * len(ticks),
         },
         "bars": {
             "worker": [0] * len(ticks), "start_ms": [10.0 * each - 5 for each in ticks],
@@ -46,20 +48,32 @@ def timeline(*ticks: int) -> dict[str, Any]:
     }
 
 
-def test_every_tick_is_passed_on_once() -> None:
-    answers = [timeline(1, 2, 3), timeline(2, 3, 4), timeline(7, 8)]
+def streamed(*answers: dict[str, Any]) -> tuple[Stream, Recording]:
+    """What becomes of the timelines that a daemon answers with."""
+    left = list(answers)
     daemon: Any = SimpleNamespace(
-        get=lambda path: answers.pop(0) if "timeline" in path else {"actions": {"agent": 5}},
+        get=lambda path: left.pop(0) if "timeline" in path else {"actions": {"agent": 5}},
         get_bytes_if_known=lambda path: b"png",
     )
     said: Any = SimpleNamespace(
-        Scalars=float, TextLog=str, EncodedImage=lambda contents, media_type: contents
+        Scalars=lambda value: value, TextLog=str,
+        EncodedImage=lambda contents, media_type: contents,
     )
     recording = Recording()
     stream = Stream(daemon, said, recording)
-    for _ in range(3):
+    for _ in answers:
         stream.look()
     stream.close()
+    return stream, recording
+
+
+def test_continuous_actions_are_drawn() -> None:
+    _, recording = streamed(timeline(1, 2, continuous=True))
+    assert recording.logged["tick/action"] == [(1, [0.5, -1.0]), (2, [0.5, -1.0])]
+
+
+def test_every_tick_is_passed_on_once() -> None:
+    stream, recording = streamed(timeline(1, 2, 3), timeline(2, 3, 4), timeline(7, 8))
     logged = recording.logged
     assert [tick for tick, _ in logged["tick/delay"]] == [1, 2, 3, 4, 7, 8]
     assert logged["inference/0/ms"] == [(tick, 4.0) for tick in (1, 2, 3, 4, 7, 8)]

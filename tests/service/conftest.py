@@ -91,6 +91,7 @@ def example_timeline(
             "delay": of_kept(lambda tick: processes),
             "position": of_kept(lambda tick: 0),
             "action": of_kept(lambda tick: "LEFT", "NOOP"),
+            "components": of_kept(lambda tick: None),
         },
         "bars": {
             "worker": [tick % processes for tick in kept],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from types import SimpleNamespace
@@ -57,8 +58,9 @@ WORKER = {
 class Run:
     """The memory of a run that the test writes, and a reader of its figures."""
 
-    def __init__(self, **config: Any) -> None:
-        blueprint = make_blueprint(rate_hz=RATE_HZ, tensors=(TensorSpec("w", (PARAMETERS,)),))
+    def __init__(self, shapes: Mapping[str, Any] | None = None, **config: Any) -> None:
+        tensors = (TensorSpec("w", (PARAMETERS,)),)
+        blueprint = make_blueprint(rate_hz=RATE_HZ, tensors=tensors, **(shapes or {}))
         self.config = parse_config({"replay": {"capacity": CAPACITY}, **config})
         memory = WorldMemory(self.config, blueprint)
         self.world = World(memory.handles)
@@ -83,7 +85,7 @@ class Run:
 
     def tick(
         self, tick: int, source: Source = DEFAULT, observed: int = -1, late_ns: int = 0,
-        action: int = 0, slipped_ns: int = 0, reward: float = 0.0,
+        action: Any = 0, slipped_ns: int = 0, reward: float = 0.0,
     ) -> None:
         """One tick, as the environment process runs it."""
         record, name = self.metrics.environment, source.name.lower()

@@ -55,9 +55,20 @@ def test_ticks_say_what_was_executed_and_when(run: Run) -> None:
         "delay": [None, 1, 2, None],
         "position": [None, 0, 0, None],
         "action": ["NOOP", "RIGHT", "LEFT", "NOOP"],
+        "components": [None, None, None, None],
     }
     assert found["tick_ms"] == PERIOD_MS
     assert found["now_ms"] == pytest.approx(2000 + 3 * PERIOD_MS)
+
+
+def test_continuous_actions_are_their_numbers() -> None:
+    run = Run({"action_shape": (2,), "action_dtype": "float32", "action_meanings": ()})
+    run.begin()
+    run.tick(0, action=[0.0, 0.0])
+    run.tick(1, AGENT, observed=0, action=[0.5, -1.25])
+    ticks = drawn(run)["ticks"]
+    assert ticks["components"] == [[0.0, 0.0], [0.5, -1.25]]
+    assert ticks["action"] == [None, None]
 
 
 def test_a_bar_runs_from_the_published_frame_to_the_registration(run: Run) -> None:
