@@ -67,4 +67,4 @@ def test_the_lag_of_each_decisions_state_is_what_the_rows_say(run: Runtimes) -> 
     np.testing.assert_array_equal(rows["state"][lag > 0], frames[behind])
     np.testing.assert_array_equal(starts[behind], starts[frame[lag > 0]])
     # What was executed was over before, and what is newer may have been.
-    assert ((0 < lag) & (lag <= age))[age > 0].all()
+    assert ((lag > 0) & (lag <= age))[age > 0].all()
