@@ -25,6 +25,7 @@ import uvicorn
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.errors import UserError
+from rtagent.files.certificate import tls_context
 from rtagent.logs.printable import printable
 from rtagent.memory.world import World, WorldHandles
 from rtagent.processes.pipe import Pipe
@@ -38,7 +39,6 @@ from rtagent.processes.worker import (
 )
 from service.app import create_app
 from service.daemon.backend import Backend
-from service.http.certificate import tls_context
 from service.http.connections import RESERVED_DESCRIPTORS, Connections, Noticing, descriptor_limit
 from service.http.listening import Listener
 from service.http.seldom import seldom_logged

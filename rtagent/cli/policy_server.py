@@ -25,13 +25,13 @@ from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
 from rtagent.evaluation.trained_policy import TrainedPolicy, check_sees_observations_alone
+from rtagent.files.certificate import tls_context
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.networks import build, head_of
 from rtagent.remote.answers import Terms
 from rtagent.remote.server import Counts, PolicyServer, Served, listen
 from rtagent.remote.wire import TOKEN_VARIABLE
-from service.http.certificate import tls_context
 
 PERIOD_S = 10.0
 MOST_PARALLEL = 64

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rtagent.clock import MonotonicClock
+from rtagent.files.certificate import tls_context
 from rtagent.remote.protocol import decode, encode
 from rtagent.remote.wire import LostError, WebsocketDialer, Wire
-from service.http.certificate import tls_context
 from tests.remote.serving import SHAPE, openpi_like, policy_server, served
 from tests.service.certificates import Certificate, make_certificate
 

@@ -1,0 +1,44 @@
+"""The certificate and the key of a server."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from rtagent.errors import UserError
+
+
+def tls_context(
+    certificate: Path, private_key: Path | None,
+    names: tuple[str, str] = ("service.certificate", "service.private_key"),
+) -> ssl.SSLContext:
+    """What a server needs to speak TLS 1.2 and 1.3.
+
+    Args:
+        certificate: PEM file.
+        private_key: PEM file. If None, it is in the certificate's.
+        names: of both settings, for what is refused.
+
+    Raises:
+        UserError: it cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    key = private_key or certificate
+    for name, path in zip(names, (certificate, key), strict=True):
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise UserError(f"{name}: cannot read {path}: {error.strerror}") from None
+    try:
+        # Without a password of its own, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise UserError(
+            f"{names[0]} = {certificate}: it and its key {key} cannot be used "
+            f"({reason.replace('_', ' ').lower()}); both must be PEM, without a passphrase"
+        ) from None
+    return context
