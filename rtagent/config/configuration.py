@@ -118,7 +118,7 @@ class Config(Section):
     def _check_cluster(self) -> None:
         if self.learning.where == "cluster":
             self._require("learning.where = 'cluster', whose gateway is the one process", {
-                "learning.processes": [1], "r3.mode": ["off"],
+                "learning.processes": [1], "r3.mode": ["off"], "learning.placement": ["off"],
             })
 
     def _check_on_policy(self) -> None:

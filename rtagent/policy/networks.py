@@ -93,11 +93,17 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
     """The head that the configured algorithm learns with.
 
     Raises:
-        UserError: the algorithm, the kind of head or a margin is not one for these actions.
+        UserError: the algorithm, the kind of head, a margin or placement is not one for these
+            actions.
     """
     algorithm = resolved_algorithm(learning, action_space)
     if algorithm in ("dqn", "double-dqn", "c51"):
         return Head(learning.dueling, support_of(learning))
+    if learning.placement != "off":
+        raise UserError(
+            f"learning.placement = {learning.placement!r}: steps of dqn, double-dqn and c51 are "
+            f"planned, and {algorithm} learns here; set learning.placement = 'off'"
+        )
     if learning.dueling:
         raise UserError(
             f"learning.dueling = true: {algorithm} learns no value for each action; set "

@@ -76,6 +76,7 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("learning.algorithm=ppo", "r3.mode=step", "r3.deadline_s=9", "r3.data_budget=900"),
          ["r3.mode = 'step'", "'ppo'"]),
         (("learning.where=cluster", "learning.processes=0"), ["learning.processes = 0"]),
+        (("learning.where=cluster", "learning.placement=auto"), ["learning.placement = 'auto'"]),
         (("learning.where=cluster", "r3.mode=step", "r3.deadline_s=9", "r3.data_budget=900"),
          ["r3.mode = 'step'", "learning.where"]),
     ],

@@ -18,9 +18,7 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy.actor_critic import build_learned
 from tests.learning.test_precision import CASES, IMAGES, actions_of, batch
 
-MODES: dict[str, dict[str, Any]] = {
-    **CASES, "td3": {"target_noise": 0.0}, "ppo": {"algorithm": "ppo"},
-}
+MODES: dict[str, dict[str, Any]] = {**CASES, "td3": {"target_noise": 0.0}}
 
 
 class FakeStream:

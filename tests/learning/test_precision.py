@@ -34,7 +34,8 @@ IMAGES = spaces.Box(0, 255, (2, 36, 36), np.uint8)
 CASES: dict[str, dict[str, Any]] = {
     "dqn": {}, "double-dqn": {"algorithm": "double-dqn"}, "dueling": {"dueling": True},
     "c51": {"algorithm": "c51", "atoms": 11}, "td3": {},
-    "ddpg": {"algorithm": "ddpg"}, "sac": {"algorithm": "sac"},
+    "ddpg": {"algorithm": "ddpg"}, "sac": {"algorithm": "sac"}, "ppo": {"algorithm": "ppo"},
+    "a2c": {"algorithm": "a2c"},
 }
 DISCRETE, CONTINUOUS = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
 
