@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -76,6 +76,7 @@ class GameBoy(Machine):
         self._emulator.configure_data(self._data)
         self.ram = Ram(self._data.memory)
         self._masks: dict[tuple[str, ...], NDArray[np.uint8]] = {}
+        self._headings: list[tuple[int, int, bytes]] | None = None
 
     def press(self, buttons: Iterable[str] = ()) -> None:
         """See `Machine`."""
@@ -100,9 +101,21 @@ class GameBoy(Machine):
 
     def restore(self, snapshot: Snapshot) -> None:
         """See `Machine`."""
-        if not self._emulator.set_state(snapshot.state):
+        if not self._complete(snapshot.state) or not self._emulator.set_state(snapshot.state):
             raise ValueError("this snapshot was not taken from this cartridge")
         self._picture = snapshot.picture
+
+    def _complete(self, state: bytes) -> bool:
+        """Whether it has the fields that this machine saves, where it saves them.
+
+        The core reads a field of any length, and what is missing it takes from memory that nobody
+        has written: such a state may run once, and end the process another time.
+        """
+        if self._headings is None:
+            self._headings = list(_headings(self._emulator.get_state()))
+        return len(state) == self._headings[-1][1] and all(
+            state[start:stop] == heading for start, stop, heading in self._headings
+        )
 
     def close(self) -> None:
         """Switch off, so that this process can start another one; may be called twice."""
@@ -119,6 +132,24 @@ class _Off:
             raise RuntimeError("this Game Boy is switched off")
 
         return refuse
+
+
+def _headings(state: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Start, end and content of what stands before each field, and the end of the whole.
+
+    A state begins with a version, two bytes, and a picture; each field with its name, which ends
+    with a zero byte. Picture and fields tell their length before, in three bytes, the highest
+    first.
+    """
+    start, at = 0, 2
+    while True:
+        stop = at + 3
+        yield start, stop, state[start:stop]
+        start = stop + int.from_bytes(state[at:stop], "big")
+        if start >= len(state):
+            break
+        at = state.index(b"\0", start) + 1
+    yield len(state), len(state), b""
 
 
 def _start(image: bytes) -> Any:
