@@ -15,7 +15,7 @@ from typing import Any
 
 from rtagent.processes.scheduling import die_with_parent
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 class Forked:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ import pytest
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 
 from tests.cli.conftest import Refused, Run
+from tests.ports import free_port
 from tests.trained import leave_checkpoint
 
 TOKEN = "secret" * 8
@@ -66,9 +66,7 @@ def ask(run: Run) -> Callable[..., Any]:
     """What a client hears of a server that is then ended: metadata, its answer, the output."""
 
     def ask_it(observation: np.ndarray, *arguments: str) -> tuple[Any, Any, str]:
-        with socket.create_server(("127.0.0.1", 0)) as sock:
-            port = sock.getsockname()[1]
-        heard: list[Any] = []
+        port, heard = free_port(), list[Any]()
 
         def client() -> None:
             end = time.monotonic() + 180.0
@@ -87,7 +85,7 @@ def ask(run: Run) -> Callable[..., Any]:
         thread = threading.Thread(target=client)
         thread.start()
         code, out, err = run("policy-server", *arguments, "--port", str(port), "--json")
-        thread.join(30.0)
+        thread.join(120.0)
         assert code == 0, err
         return heard[0], heard[1], out
 

@@ -17,6 +17,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect as open_websocket
 
+from tests.ports import free_port
 from tests.service.certificates import make_certificate
 from tests.service.conftest import TOKEN, FakeBackend, RunningService, eventually
 
@@ -34,11 +35,6 @@ http {{
 }}
 """
 """What nginx has around a site, without touching the machine's own."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def adapted(text: str, folder: Path, port: int, service_port: int) -> str:
@@ -94,7 +90,7 @@ def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[in
         yield port, ssl.create_default_context(cafile=str(certificate.certificate))
     finally:
         proxy.terminate()
-        proxy.wait(30.0)
+        proxy.wait(120.0)
         service.stop()
 
 

@@ -20,6 +20,7 @@ from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.server import listen
 from rtagent.remote.wire import LostError, RefusedError, WebsocketDialer, Wire
 from tests.conftest import eventually
+from tests.ports import free_port
 from tests.remote.serving import SHAPE, openpi_like, policy_server, served
 
 TOKEN = "secret" * 8
@@ -120,10 +121,8 @@ def test_a_server_of_another_protocol_is_one_line(metadata: bytes | str, reason:
 
 
 def test_who_is_not_there_is_one_line() -> None:
-    with listen("127.0.0.1", 0, None) as sock:
-        address = f"ws://127.0.0.1:{sock.getsockname()[1]}"
     with pytest.raises(LostError, match="refused"):
-        dialled(address)
+        dialled(f"ws://127.0.0.1:{free_port()}")
     with pytest.raises(LostError, match=r"^[^\n]+$"):
         dialled("ws://no-such-name.invalid:1")
 

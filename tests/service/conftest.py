@@ -26,6 +26,7 @@ from service.http.binding import bind
 from service.http.settings import Settings
 from service.process import serve
 from service.routes import openapi
+from tests.ports import free_port
 
 TOKEN = "t" * 20 + "0123456789abcdef" * 2
 PORT = 8008
@@ -205,9 +206,9 @@ class FakeBackend:
         self.askers.append(by)
         if self.failure is not None:
             raise self.failure
-        assert self.may_answer.wait(30.0)
+        assert self.may_answer.wait(120.0)
         if name == "checkpoint":
-            assert self.may_write.wait(30.0)
+            assert self.may_write.wait(120.0)
             return {"file": "checkpoint-000000004100.safetensors", "updates": 4100,
                     "replay": arguments["replay"], "seconds": 0.4}
         for section, changes in arguments.items():
@@ -270,8 +271,8 @@ class RunningService:
 
     def start(self) -> None:
         """Listen on the port of the last time, at first on a free one."""
+        self.port = self.port or free_port()
         sock = bind("127.0.0.1", self.port, reachable=False)
-        self.port = sock.getsockname()[1]
         self._stop.clear()
         arguments = (sock, self.backend, self.settings, self._stop.is_set, self._beat)
         self._thread = threading.Thread(target=serve, args=arguments, daemon=True)
@@ -281,13 +282,13 @@ class RunningService:
         """Stop, whatever its clients do."""
         assert self._thread is not None
         self._stop.set()
-        self._thread.join(30.0)
+        self._thread.join(120.0)
         assert not self._thread.is_alive(), "the service did not stop"
 
     def client(self) -> httpx.Client:
         return httpx.Client(
             base_url=f"http://127.0.0.1:{self.port}", headers={"authorization": f"Bearer {TOKEN}"},
-            timeout=30.0,
+            timeout=120.0,
         )
 
     def login_url(self) -> str:
@@ -320,7 +321,7 @@ def closed(sock: socket.socket) -> bool:
         return True
 
 
-def eventually(condition: Callable[[], object], seconds: float = 30.0) -> bool:
+def eventually(condition: Callable[[], object], seconds: float = 120.0) -> bool:
     """Whether the condition becomes true in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -18,7 +18,7 @@ FLAGS = [
 ]
 EXPECTED = ("Failed to load resource", "WebSocket connection to", "Canvas2D: Multiple readback")
 """What the browser notes of answers that are errors, and of tests that look at pixels."""
-PATIENCE_MS = 30_000
+PATIENCE_MS = 120_000
 
 
 def _missing(what: str) -> None:

@@ -1,0 +1,29 @@
+"""Ports that stay free until a test listens on them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from pathlib import Path
+
+_LOWEST = 10_000
+
+
+def _handed_out() -> int:
+    """The lowest port that the kernel gives to a connection, or to who asks for any."""
+    return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+
+
+# Tests that run side by side begin far from each other.
+_numbers = itertools.count(os.getpid() * 37)
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and that no connection of another test is given."""
+    for number in _numbers:
+        port = _LOWEST + number % max(1, _handed_out() - _LOWEST)
+        with socket.socket() as sock:
+            if sock.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise AssertionError
