@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from rtagent.clock import MonotonicClock
+from rtagent.env.donkey import connection
 from rtagent.env.donkey.server import Simulator, listen
 from tests.conftest import open_descriptors
 
@@ -23,7 +24,7 @@ def serving(port=0, **options):
         yield simulator
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
 
 
@@ -32,6 +33,12 @@ def simulator(request):
     """Serving, with the options that are the test's parameter."""
     with serving(**getattr(request, "param", {})) as running:
         yield running
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """A machine that holds everybody up for a moment does not look like a silent simulator."""
+    monkeypatch.setattr(connection, "SILENCE_S", 600.0)
 
 
 @pytest.fixture

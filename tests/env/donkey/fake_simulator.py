@@ -52,10 +52,20 @@ class FakeSimulator:
     def send(self, *messages):
         """Messages, or raw bytes, to the client; nothing happens if it has gone."""
         for message in messages:
-            data = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
-            with self._lock, contextlib.suppress(OSError):
-                if self._peer is not None:
-                    self._peer.sendall(data)
+            with self._lock:
+                self._deliver(message)
+
+    def _deliver(self, message):
+        """To be called with the lock."""
+        data = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            if self._peer is not None:
+                self._peer.sendall(data)
+
+    def silence(self):
+        """Send no telemetry any more; none is on its way to the socket afterwards."""
+        with self._lock:
+            self.frame = None
 
     def drop(self):
         """Close the connection, also under a thread that sends what nobody takes."""
@@ -78,6 +88,8 @@ class FakeSimulator:
                 peer, _ = self._listener.accept()
             except OSError:
                 return
+            # What is sent is there, also before the client has acknowledged what was sent before.
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections += 1
             with self._lock:
                 self._peer = peer
@@ -118,5 +130,6 @@ class FakeSimulator:
     def _stream(self):
         while self._go_on:
             time.sleep(self._period)
-            if self.frame is not None:
-                self.send({"msg_type": "telemetry", "image": PICTURE, **self.frame})
+            with self._lock:
+                if self.frame is not None:
+                    self._deliver({"msg_type": "telemetry", "image": PICTURE, **self.frame})

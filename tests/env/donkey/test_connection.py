@@ -9,13 +9,14 @@ import pytest
 
 from rtagent.clock import MonotonicClock, VirtualClock
 from rtagent.env.donkey import connection as module
-from rtagent.env.donkey.connection import Connection, State
+from rtagent.env.donkey.connection import SILENCE_S, Connection, State
 from tests.conftest import eventually
+from tests.ports import free_port
 
 from .fake_simulator import PICTURE, FakeSimulator, picture
 
 SHAPE = (120, 160, 3)
-pytestmark = pytest.mark.usefixtures("no_descriptor_left")
+pytestmark = pytest.mark.usefixtures("no_descriptor_left", "patient")
 
 
 @pytest.fixture
@@ -48,12 +49,12 @@ def connect():
         each.close()
 
 
-def until(connection, condition, timeout=30.0):
+def until(connection, condition, timeout=120.0):
     """Poll as a client does, in short turns; seconds that it took."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + timeout, (connection.state, connection.count)
-        connection.poll(time.monotonic() + 0.02, enough=condition)
+        connection.poll(connection._clock.now() + 0.02, enough=condition)
         while connection.waiting:
             connection.take()
     return time.monotonic() - began
@@ -66,10 +67,14 @@ def running(connect, fake, **options):
 
 
 class TickingClock(VirtualClock):
-    """Half a millisecond passes with every look at it."""
+    """Half a millisecond passes with every look at it, and none meanwhile."""
+
+    def __init__(self, start, step_s=5e-4):
+        super().__init__(start)
+        self._step_s = step_s
 
     def now(self):
-        self.sleep_until(super().now() + 5e-4)
+        self.sleep_until(super().now() + self._step_s)
         return super().now()
 
 
@@ -106,18 +111,19 @@ def test_a_race_that_begins_leaves_the_last_one_behind(connect, fake):
 
 @greeted("need_car_config")
 def test_in_a_lobby_pings_are_life_until_there_is_telemetry(connect, fake, monkeypatch):
-    monkeypatch.setattr(module, "SILENCE_S", 0.3)
     fake.frame = None
     connection = connect(fake.address)
     until(connection, lambda: connection.running)
-    began = time.monotonic()
+    clock = connection._clock = TickingClock(connection._clock.now(), 0.005)
+    monkeypatch.setattr(module, "SILENCE_S", 0.3)
+    began = clock.now()
 
     def waited():
         fake.send({"msg_type": "ping"})
-        return time.monotonic() > began + 4 * module.SILENCE_S
+        return clock.now() > began + 4 * module.SILENCE_S
 
     until(connection, waited)
-    assert connection.running
+    assert connection.running, connection.last_problem
     assert connection.count["losses"] == 0
     fake.frame = {"speed": 1.0}
     until(connection, lambda: connection.count["used"] > 0)
@@ -148,9 +154,7 @@ def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
 @pytest.fixture
 def quiet(connect, fake, monkeypatch):
     """A connection to a simulator that sends nothing of itself."""
-    # A machine that holds everybody up for a moment must not look like a silent simulator.
-    monkeypatch.setattr(module, "SILENCE_S", 1e9)
-    fake.frame = None
+    fake.silence()
     connection = connect(fake.address)
     until(connection, lambda: connection.running)
     return connection
@@ -186,12 +190,13 @@ def test_who_does_not_keep_up_gets_the_newest_and_the_rest_is_counted(quiet, fak
 
 
 @pytest.mark.realtime
-def test_a_silent_simulator_is_noticed_within_two_seconds(connect, fake):
+def test_a_silent_simulator_is_noticed_within_two_seconds(connect, fake, monkeypatch):
+    monkeypatch.setattr(module, "SILENCE_S", SILENCE_S)
     connection = running(connect, fake)
-    fake.frame = None
+    fake.silence()
     took = until(connection, lambda: not connection.running)
     assert module.SILENCE_S < 2.0
-    assert 1.0 < took < 4.0  # The machine may be busy.
+    assert 1.0 < took < 10.0  # The machine may be busy.
     assert "no telemetry" in connection.last_problem
     fake.frame = {"speed": 1.0}
     until(connection, lambda: connection.running)
@@ -271,9 +276,8 @@ def test_a_flood_of_messages_takes_no_more_time_than_it_is_given(
 ):
     """Time here passes with every look at the clock, so it does not matter how busy the machine is.
     """
-    monkeypatch.setattr(module, "SILENCE_S", 1e9)
     connection = running(connect, fake)
-    fake.frame = None
+    fake.silence()
     clock = connection._clock = TickingClock(connection._clock.now())
     sender = threading.Thread(target=fake.send, args=(100_000 * message,), daemon=True)
     sender.start()
@@ -291,8 +295,7 @@ def test_a_flood_of_messages_takes_no_more_time_than_it_is_given(
 def test_what_a_look_leaves_is_there_for_the_next_without_another_byte(connect, fake, monkeypatch):
     monkeypatch.setattr(module, "MOST_IN_ONE_LOOK", 3)
     connection = running(connect, fake)
-    fake.frame = None
-    time.sleep(0.05)
+    fake.silence()
     count, before = connection.count, connection.count["malformed"]
     fake.send(10 * b"{}\n")
     connection.poll(time.monotonic() + 30.0, enough=lambda: count["malformed"] == before + 10)
@@ -395,7 +398,8 @@ def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connect, fak
     until(connection, lambda: connection.running)
 
 
-def test_controls_wait_for_a_reset(connect, fake):
+def test_controls_wait_for_a_reset(connect, fake, monkeypatch):
+    monkeypatch.setattr(module, "RESET_AGAIN_S", 60.0)
     connection = running(connect, fake)
     fake.ignores_resets = 99
     connection.reset()
@@ -407,10 +411,8 @@ def test_controls_wait_for_a_reset(connect, fake):
 
 
 def test_pauses_grow_and_are_spread(connect):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = taken.getsockname()
     clock = VirtualClock()
-    connection = connect(address, clock, chance=random.Random(1))
+    connection = connect(("127.0.0.1", free_port()), clock, chance=random.Random(1))
     tries = []
     while len(tries) < 12:
         connection.poll(clock.now() + 0.01, enough=lambda: False)
@@ -433,9 +435,10 @@ def test_an_unknown_scene_is_refused_by_name(connect, fake):
 
 def test_nobody_listening_says_nothing_about_the_simulator(connect, fake, monkeypatch):
     """A world that was not stepped for a while has not lost its simulator."""
-    monkeypatch.setattr(module, "SILENCE_S", 0.3)
     connection = running(connect, fake)
+    clock = connection._clock = TickingClock(connection._clock.now())
+    monkeypatch.setattr(module, "SILENCE_S", 0.3)
     used, losses = (connection.count[name] for name in ("used", "losses"))
-    time.sleep(0.8)
+    clock.advance(0.8)
     until(connection, lambda: connection.count["used"] > used)
     assert connection.count["losses"] == losses

@@ -23,11 +23,13 @@ from rtagent.env.donkey.environment import DonkeyCar
 from rtagent.env.donkey.scenes import SCENES
 from rtagent.errors import UserError
 from tests.conftest import eventually, role
+from tests.ports import free_port
 
 from .conftest import serving
 from .fake_simulator import PICTURE, FakeSimulator
 
 COAST, STRAIGHT_FAST, BRAKE = 2, 12, 15
+pytestmark = pytest.mark.usefixtures("patient")
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def make():
         env.close()
 
 
-def drive_while(env, condition, action=COAST, timeout=30.0):
+def drive_while(env, condition, action=COAST, timeout=120.0):
     """Step until the condition on info fails; all that the steps gave."""
     given, began = [], time.monotonic()
     while True:
@@ -199,8 +201,7 @@ def test_a_race_that_stops_truncates_the_episode(fake, make):
 def test_a_disqualification_terminates_even_as_the_race_stops(fake, make):
     env = make(fake.address)
     env.reset()
-    fake.frame = None
-    time.sleep(0.05)
+    fake.silence()
     while env.step(COAST)[4]["figures"].get("repeated", 0) < 2:
         pass
     fake.send(
@@ -236,7 +237,7 @@ def test_a_reset_begins_at_the_start(simulator, make):
 
 def test_a_simulator_that_ignores_resets_hangs_nobody(fake, make, monkeypatch):
     monkeypatch.setattr(module, "RESET_S", 0.2)
-    monkeypatch.setattr(connection_module, "RESET_AGAIN_S", 0.3)
+    monkeypatch.setattr(connection_module, "RESET_AGAIN_S", 60.0)
     env = make(fake.address)
     fake.ignores_resets = 99
     # It would otherwise come back when the reset has been given up.
@@ -244,14 +245,14 @@ def test_a_simulator_that_ignores_resets_hangs_nobody(fake, make, monkeypatch):
     assert info["resetting"]
     _, reward, terminated, truncated, _ = env.step(COAST)
     assert (reward, terminated, truncated) == (0.0, False, False)
+    monkeypatch.setattr(connection_module, "RESET_AGAIN_S", 0.1)
     drive_while(env, lambda info: info["resetting"])
 
 
 def test_who_falls_behind_catches_up(fake, make):
     env = make(fake.address)
     env.reset()
-    fake.frame = None
-    time.sleep(0.1)
+    fake.silence()
     while not env.step(COAST)[4]["figures"]["repeated"]:
         pass
     seen = []
@@ -269,12 +270,13 @@ def test_who_falls_behind_catches_up(fake, make):
 @pytest.mark.realtime
 def test_a_step_on_a_clock_of_its_own_never_lasts_a_tick(fake, make):
     """Whatever the time between ticks and frames: each frame is used, and no tick waits long."""
-    fake.frame = None
+    fake.silence()
     env = make(fake.address, rate_hz=20.0)
     env.paced = True
     env.reset()
     clock, period = MonotonicClock(), 1 / 20
-    for phase in (0.1, 0.5, 0.9):
+
+    def keeps_step(phase):
         sender = _Every(fake, period)
         start, steps, before = sender.start + (1.0 - phase) * period, [], env.figures
         for tick in range(12):
@@ -284,9 +286,14 @@ def test_a_step_on_a_clock_of_its_own_never_lasts_a_tick(fake, make):
             steps.append(clock.now() - began)
         sender.stop()
         after = env.figures
-        assert np.median(steps) < 0.5 * period
-        assert after["used"] - before.get("used", 0) >= 8
-        assert after.get("skipped", 0) - before.get("skipped", 0) <= 2
+        used, skipped = (after.get(of, 0) - before.get(of, 0) for of in ("used", "skipped"))
+        told.append((phase, np.median(steps), used, skipped))
+        return np.median(steps) < 0.5 * period and used >= 8 and skipped <= 2
+
+    for phase in (0.1, 0.5, 0.9):
+        told = []
+        # The machine may hold everybody up now and then.
+        assert any(keeps_step(phase) for _ in range(4)), told
 
 
 class _Every:
@@ -417,8 +424,7 @@ def test_its_own_simulator_dies_with_it():
 
 def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left):
     monkeypatch.setattr(module, "START_S", 0.2)
-    with serving() as simulator:
-        port = simulator.at[1]
+    port = free_port()
     with pytest.raises(UserError, match=rf"no DonkeyCar simulator at .*:{port}: .*refused"):
         DonkeyCar(host="127.0.0.1", port=port)
 
@@ -471,7 +477,7 @@ def test_nobody_else_finds_the_embedded_simulator():
     program = (
         "import socket, sys\n"
         "sock = socket.socket(socket.AF_UNIX)\n"
-        "sock.settimeout(20)\n"
+        "sock.settimeout(120)\n"
         "sock.connect(bytes.fromhex(sys.argv[1]))\n"
         "print(sock.recv(100))"
     )

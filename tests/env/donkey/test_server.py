@@ -157,13 +157,16 @@ def test_several_clients_drive_at_once_each_in_its_own_world(simulator):
 @pytest.mark.realtime
 def test_frames_come_on_an_absolute_schedule():
     with serving(fps=20.0) as simulator, driver(simulator) as client:
+        times = [time.monotonic()]
         _, first = client.observe()
-        began = time.monotonic()
+        times.append(time.monotonic())
         time.sleep(1.0)
+        times.append(time.monotonic())
         _, last = client.observe()
-        passed = time.monotonic() - began
-        # The world's time follows the machine's, however late single frames are.
-        assert last["time"] - first["time"] == pytest.approx(passed, abs=0.4)
+        times.append(time.monotonic())
+        # The world's time follows the machine's, however late single frames are seen.
+        least, most = times[2] - times[1], times[3] - times[0]
+        assert least - 0.4 < last["time"] - first["time"] < most + 0.4
 
 
 def test_a_client_that_stops_reading_holds_up_nobody(simulator):
@@ -183,7 +186,7 @@ def test_a_step_that_finds_the_client_busy_is_shown_later():
     big = {**CAMERA, "img_w": 1280, "img_h": 960, "img_enc": "PNG"}
     with serving(most_pixels=1280 * 960) as simulator, socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
-        sock.settimeout(30)
+        sock.settimeout(60)
         sock.connect(simulator.at)
         with loaded(sock) as lines:
             sock.sendall(asked("step_mode", step_mode="synchronous", time_step=0.05))
@@ -197,7 +200,7 @@ def test_a_step_that_finds_the_client_busy_is_shown_later():
 
 
 def test_what_a_client_sends_is_bounded(simulator):
-    with socket.create_connection(simulator.at, timeout=10) as rude:
+    with socket.create_connection(simulator.at, timeout=60) as rude:
         rude.sendall(b'{"msg_type":"' + b"x" * (2 * LONGEST_FROM_CLIENT))
         with rude.makefile("rb") as lines, contextlib.suppress(ConnectionResetError):
             # It was greeted, and then sent away.
@@ -207,7 +210,7 @@ def test_what_a_client_sends_is_bounded(simulator):
 
 
 def test_garbage_is_counted_and_the_client_stays(simulator):
-    with socket.create_connection(simulator.at, timeout=10) as sock, loaded(sock) as lines:
+    with socket.create_connection(simulator.at, timeout=60) as sock, loaded(sock) as lines:
         sock.sendall(b'GET / HTTP/1.1\r\n\r\n{"x":1}{"msg_type":"fly"}')
         sock.sendall(asked("control", steering="NaN", throttle=1, brake=0))
         eventually(lambda: simulator.figures.malformed == 2, 30, "two malformed")
@@ -225,7 +228,7 @@ def test_a_client_that_leaves_in_mid_message_is_forgotten(simulator):
 
 def test_more_clients_than_wanted_are_turned_away():
     with serving(most_clients=1) as simulator, driver(simulator):
-        with socket.create_connection(simulator.at, timeout=10) as second:
+        with socket.create_connection(simulator.at, timeout=60) as second:
             assert second.recv(100) == b""
         assert simulator.figures.turned_away == 1
         assert simulator.clients == 1
@@ -248,7 +251,7 @@ HOSTILE = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("message", HOSTILE.values(), ids=HOSTILE)
 def test_no_message_ends_or_fails_it(simulator, message):
-    with socket.create_connection(simulator.at, timeout=20) as sock, loaded(sock) as lines:
+    with socket.create_connection(simulator.at, timeout=60) as sock, loaded(sock) as lines:
         sock.sendall(message + asked("get_protocol_version"))
         while json.loads(lines.readline())["msg_type"] != "protocol_version":
             pass
@@ -259,7 +262,7 @@ def test_no_message_ends_or_fails_it(simulator, message):
 def test_what_fails_while_a_client_is_served_costs_nobody_else(simulator, monkeypatch, caplog):
     monkeypatch.setitem(session._HANDLERS, "lidar_config", lambda of, message: {}["nothing"])
     other = PublicClient(simulator.at)
-    with socket.create_connection(simulator.at, timeout=20) as sock, loaded(sock) as lines:
+    with socket.create_connection(simulator.at, timeout=60) as sock, loaded(sock) as lines:
         eventually(lambda: simulator.figures.failed == 1, 30, "the public client asks for a lidar")
         monkeypatch.setattr(session.Session, "telemetry", lambda of: {}["nothing"])
         with contextlib.suppress(ConnectionResetError):
@@ -274,7 +277,7 @@ def test_what_fails_while_a_client_is_served_costs_nobody_else(simulator, monkey
 def test_a_flood_of_cameras_costs_one_camera_a_frame(simulator, monkeypatch):
     made = []
     monkeypatch.setattr(session, "Camera", lambda *args: made.append(args) or Camera(*args))
-    with socket.create_connection(simulator.at, timeout=20) as sock, loaded(sock) as lines:
+    with socket.create_connection(simulator.at, timeout=60) as sock, loaded(sock) as lines:
         before = len(made)
         configs = [asked("cam_config", img_w=320, img_h=240 + each % 2) for each in range(600)]
         sock.sendall(b"".join(configs) + asked("get_protocol_version"))
@@ -380,7 +383,7 @@ def test_pixels_are_shared():
     with serving(**options) as simulator, contextlib.ExitStack() as all_:
         ends = []
         for _ in range(8):
-            sock = all_.enter_context(socket.create_connection(simulator.at, timeout=20))
+            sock = all_.enter_context(socket.create_connection(simulator.at, timeout=60))
             ends.append((sock, all_.enter_context(sock.makefile("rb"))))
 
         def refused(kind, width, height):
@@ -401,9 +404,10 @@ def test_pixels_are_shared():
 
 
 def test_who_says_nothing_at_first_is_sent_away(monkeypatch):
-    monkeypatch.setattr(server, "FIRST_WORD_S", 0.3)
     with serving() as simulator, driver(simulator):
-        with socket.create_connection(simulator.at, timeout=20) as sock:
+        # Whoever drives has said its first word.
+        monkeypatch.setattr(server, "FIRST_WORD_S", 0.3)
+        with socket.create_connection(simulator.at, timeout=60) as sock:
             sock.sendall(b'{"msg_type')
             assert sock.makefile("rb").read().count(b"\n") == 1
         assert simulator.figures.silent == 1
@@ -434,7 +438,7 @@ def test_on_a_unix_socket_one_process_alone_may_connect():
         simulator = Simulator(listener, MonotonicClock(), only_for=pid)
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(listener.getsockname())
-            sock.settimeout(20)
+            sock.settimeout(60)
             for _ in range(3):
                 simulator.turn()
             assert greeting in sock.recv(1000)
