@@ -95,7 +95,7 @@ def test_the_pure_wheel_serves(wheels: Path, tmp_path: Path) -> None:
         assert "import" in page(state, "static/main.js")
     finally:
         daemon.terminate()
-        assert daemon.wait(30) == 0
+        assert daemon.wait(120) == 0
 
 
 @pytest.mark.process

@@ -292,7 +292,7 @@ def test_a_real_training(tmp_path: Path) -> None:
     trained = _rtagent(
         "train", "--updates", "60", *_cartpole(tmp_path / "state"), "--out", str(out), "--json"
     )
-    text, errors = trained.communicate(timeout=120)
+    text, errors = trained.communicate(timeout=300)
     assert trained.returncode == 0, errors
     done = json.loads(text)
     assert done["updates_in_this_run"] >= 60
@@ -313,15 +313,16 @@ def test_a_real_training(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_ctrl_c_on_a_real_training(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    trained = _rtagent("train", "--seconds", "1000", *_cartpole(state), "--json")
+    often = ("--set", "run.checkpoint_every_s=1")
+    trained = _rtagent("train", "--seconds", "1000", *_cartpole(state), *often, "--json")
     try:
         _wait(lambda: list(state.glob("runs/*/episodes.csv")), 180.0)
-        time.sleep(1.0)
+        _wait(lambda: list(state.glob("checkpoints/*.safetensors")), 180.0)
         # As a terminal does it: to the whole group, and by an impatient hand.
         for _ in range(2):
             os.killpg(trained.pid, signal.SIGINT)
             time.sleep(0.1)
-        text, errors = trained.communicate(timeout=120)
+        text, errors = trained.communicate(timeout=300)
     finally:
         trained.kill()
     assert trained.returncode == 0, errors

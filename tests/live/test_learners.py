@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,13 +63,14 @@ def pair(shared: Runtime) -> Runtime:
 
 
 def test_two_take_turns_on_one_set_of_weights(pair: Runtime) -> None:
-    start, expired = applied(pair)[:2], pair.stats()["learning"]["turns_expired"]
+    start, before = counted(pair)
+    pair.set_learning(paused=False)
     each_applies(pair, 2, 50)
-    first, second = (now - then for now, then in zip(applied(pair), start, strict=False))
-    stats = pair.stats()["learning"]
+    now, stats = counted(pair)
+    first, second = (later - earlier for later, earlier in zip(now, start, strict=True))
     # Strictly in turn, but for a lease that a crowded machine lets run out.
-    assert abs(first - second) <= 2 + 2 * (stats["turns_expired"] - expired)
-    assert stats["updates"] == pytest.approx(sum(applied(pair)), abs=40)
+    assert abs(first - second) <= 2 + 2 * (stats["turns_expired"] - before["turns_expired"])
+    assert stats["updates"] == pytest.approx(sum(now), abs=40)
     assert stats["staleness"]["max"] <= 1 + stats["turns_expired"]
     assert 0.5 < stats["staleness"]["mean"] <= 1.0
     assert stats["samples_consumed"] == pytest.approx(32 * stats["updates"], rel=0.2)
@@ -104,11 +106,15 @@ def test_pausing_and_the_size_of_a_batch(pair: Runtime) -> None:
 
 def still(runtime: Runtime) -> bool:
     before = updates(runtime)
-    try:
-        eventually(lambda: updates(runtime) > before, 0.5, "another update")
-    except AssertionError:
-        return True
-    return False
+    time.sleep(0.5)
+    return updates(runtime) == before
+
+
+def counted(runtime: Runtime) -> tuple[list[int], dict[str, Any]]:
+    """What each of two learners has applied, and the figures, while neither applies anything."""
+    runtime.set_learning(paused=True)
+    eventually(lambda: still(runtime), 120, "nobody updates")
+    return applied(runtime)[:2], runtime.stats()["learning"]
 
 
 def test_deadlines_change_while_it_runs_or_are_refused(pair: Runtime) -> None:
@@ -165,7 +171,7 @@ def test_a_stopped_learner_loses_its_turn_and_then_its_life(run: Runtimes) -> No
         os.kill(pid, signal.SIGSTOP)
         # Stopped inside the lock, only its death a few seconds later frees the others.
         eventually(lambda: applied(runtime)[1] > before + 10, 120, "the other goes on")
-        eventually(lambda: role(runtime, "learner 0").get("restarts") == 1, 30, "it is replaced")
+        eventually(lambda: role(runtime, "learner 0").get("restarts", 0) >= 1, 30, "it is replaced")
 
 
 def test_new_weights_act_and_the_learners_state_survives_a_restart(

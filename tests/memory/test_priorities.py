@@ -371,7 +371,7 @@ def test_learners_are_killed_while_they_write(
 
     def change() -> None:
         own = Priorities(memory, leaves, RobustLock(arena.handle), MonotonicClock())
-        rng = np.random.default_rng()
+        rng = np.random.default_rng(0)
         while True:
             own.update(rng.integers(0, leaves, 512), rng.random(512) + 0.1)
 

@@ -25,7 +25,7 @@ READERS = 2
 SEED = 20_240_229
 LEAST_WRITES = 1000
 LEAST_READS = 1000
-ENOUGH_S = 60.0
+ENOUGH_S = 300.0
 
 Shared = Callable[[int], memoryview]
 

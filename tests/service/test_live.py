@@ -106,5 +106,5 @@ def test_a_checkpoint_is_written_and_listed(client: httpx.Client) -> None:
     newest = client.get("/v1/checkpoints").json()["checkpoints"][0]
     assert newest["file"] == written.json()["file"]
     assert newest["updates"] == written.json()["updates"]
-    assert newest["age_s"] < 30.0
+    assert newest["age_s"] < 120.0
     assert "/" not in newest["file"]

@@ -29,10 +29,10 @@ def open_stream(service: RunningService, hz: int = 20) -> socket.socket:
 
 
 def test_stream_carries_the_figures(running: RunningService) -> None:
+    began = time.monotonic()
     with running.client() as client, client.stream("GET", "/v1/stats/stream?hz=2") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         events = []
-        began = time.monotonic()
         for line in answer.iter_lines():
             if line.startswith("data: "):
                 events.append(json.loads(line.removeprefix("data: ")))

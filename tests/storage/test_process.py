@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, 
 from rtagent.storage.replay_snapshot import Manifest, find
 from tests.conftest import make_blueprint
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 CONFIG = parse_config({"replay": {"capacity": 20_500}, "learning": {"processes": 0}})
 PICTURES = make_blueprint(frame_shape=(84, 84))
 
@@ -138,6 +139,22 @@ def test_there_and_back(tmp_path: Path, make_world: Worlds, fork_server: launch.
     assert (later.frames.stamps[:5000] == np.arange(5000)).all()
 
 
+def save_and_wait(handles: WorldHandles, folder: Path, pipe: Line) -> None:
+    """Save, but go on after the first word only when SIGTERM has come."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    say = Progress.__call__
+
+    def say_and_wait(progress: Progress, done: float) -> None:
+        Progress.__call__ = say  # type: ignore[method-assign]
+        say(progress, done)
+        while signal.SIGTERM not in signal.sigpending():
+            time.sleep(0.001)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    Progress.__call__ = say_and_wait  # type: ignore[method-assign]
+    save_replay(handles, folder, pipe)
+
+
 @pytest.mark.process
 def test_termination_ends_a_save_between_pieces(
     tmp_path: Path, make_world: Worlds, fork_server: launch.ForkServer
@@ -145,8 +162,8 @@ def test_termination_ends_a_save_between_pieces(
     _, handles = make_world(make_blueprint(), ticks=10)
     answers(*start(fork_server, save_replay, handles, tmp_path))
     before = {path.name for path in tmp_path.iterdir()}
-    _, handles = make_world(ticks=20_000)
-    process, pipe = start(fork_server, save_replay, handles, tmp_path)
+    _, handles = make_world(ticks=5000)
+    process, pipe = start(fork_server, save_and_wait, handles, tmp_path)
     assert pipe.poll(LIMIT_S)
     kind, details = pipe.recv()
     assert kind == "progress"

@@ -83,9 +83,8 @@ def test_it_grows_until_the_agent_acts_on_every_tick(run: Runtimes) -> None:
         "inference.injected_latency_ms=82",
     ) as runtime:
         eventually(lambda: runtime.stats()["inference"]["ready"] >= 5, 30, "it has grown")
-        move = next(
-            event for event in runtime.status()["events"] if event["kind"] == "rescaled"
-        )
+        # The first: on a busy machine it may have gone back since.
+        move = [e for e in runtime.status()["events"] if e["kind"] == "rescaled"][-1]
         assert move["by"] == "auto"
         assert move["after"] > move["before"]
         assert move["why"]

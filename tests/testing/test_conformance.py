@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,21 @@ SLOW_HZ = 5.0
 """So slow that a busy machine makes no difference."""
 
 
-def sleepers() -> int:
-    """Processes that `Leaking` has started."""
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What the environment of every process that this test starts has in it."""
+    monkeypatch.setenv("STARTED_BY", str(os.getpid()))
+    return f"STARTED_BY={os.getpid()}".encode()
+
+
+def sleepers(own: bytes) -> int:
+    """Processes that `Leaking` has started for this test."""
     count = 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                count += (entry / "cmdline").read_bytes() == b"sleep\x003607\x00"
+                sleeps = (entry / "cmdline").read_bytes() == b"sleep\x003607\x00"
+                count += sleeps and own in (entry / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
     return count
@@ -67,13 +76,12 @@ def test_a_process_that_dies_is_an_error_with_its_last_words() -> None:
 
 
 @pytest.mark.process
-def test_leaks_are_found_and_ended() -> None:
-    before = sleepers()
+def test_leaks_are_found_and_ended(own: bytes) -> None:
     report = check_realtime(functools.partial(bad_worlds.Leaking), rate_hz=SLOW_HZ, seconds=1.0)
     assert [check.name for check in report.failures] == ["close"]
     assert "1 more processes" in report.check("close").found
     assert "more descriptors" in report.check("close").found
-    eventually(lambda: sleepers() == before, 30, "what it left has ended")
+    eventually(lambda: sleepers(own) == 0, 30, "what it left has ended")
 
 
 def test_what_cannot_be_sent_is_not_tried() -> None:
