@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
 SECONDS = 6.0
 WARM_UP_S = 2.0
-ATTEMPTS = 4
 
 
 def test_inaction_delay_and_return_agree_with_a_live_run(run: Runtimes) -> None:
@@ -41,10 +40,6 @@ def test_inaction_delay_and_return_agree_with_a_live_run(run: Runtimes) -> None:
         )
         return "" if agrees else f"live {live}, virtual {found}"
 
-    complaints = []
-    # The machine may hold the processes up now and then.
-    for _ in range(ATTEMPTS):
-        complaints.append(attempt())
-        if not complaints[-1]:
-            return
-    raise AssertionError(complaints)
+    complaint = attempt()
+    # The machine may have been held up once.
+    assert not complaint or not attempt(), complaint
