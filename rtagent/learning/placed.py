@@ -23,7 +23,12 @@ from rtagent.placement.step import Placement, place_on_one
 
 MS = 1e3
 WARM_UPS = 2
-LEAST_STEPS = 3
+LEAST_TURNS = 3
+TURN_S = 0.02
+"""So much processor time, but two steps in any case, an update has before it is the other one's
+turn. A learner has one update, whose weights stay in the caches; so the first step of a turn, which
+finds the other's there, is not counted."""
+LEAST_IN_TURN = 2
 
 
 class PlacedUpdate:
@@ -90,7 +95,7 @@ def measure_plan(
     planned: SharedUpdate, single: SharedUpdate, batch: Batch, seconds: float, clock: Clock,
     on_progress: Callable[[float], None],
 ) -> Measured:
-    """Steps of two updates in turns, so that both see the same machine.
+    """Some steps of each of two updates in turns, so that both see the same machine.
 
     Args:
         planned: with the plan in force.
@@ -100,26 +105,29 @@ def measure_plan(
         clock: of the process.
         on_progress: called with the fraction that is done.
     """
-    times: dict[SharedUpdate, list[float]] = {planned: [], single: []}
-    busy: list[float] = []
-    start = clock.now()
-    warm = 0
+    times: dict[SharedUpdate, list[tuple[float, float]]] = {planned: [], single: []}
+    for update in (planned, single):
+        for _ in range(WARM_UPS):
+            _, computed_ms = _step(update, batch, clock)
+    in_turn = max(LEAST_IN_TURN, round(TURN_S * MS / max(computed_ms, 1e-3)))
+    start, turns = clock.now(), 0
     while True:
         for update, taken in times.items():
-            before, computed = clock.now(), time.thread_time()
-            update.step(batch)
-            taken.append(MS * (clock.now() - before))
-            if update is planned:
-                busy.append(MS * (time.thread_time() - computed))
-        warm += 1
-        if warm == WARM_UPS:
-            for taken in (*times.values(), busy):
-                taken.clear()
-            start = clock.now()
+            steps = [_step(update, batch, clock) for _ in range(in_turn)]
+            taken += steps[1:]
+        turns += 1
         done = (clock.now() - start) / seconds
         on_progress(min(1.0, done))
-        if warm >= WARM_UPS + LEAST_STEPS and done >= 1.0:
-            return Measured(tuple(times[planned]), tuple(times[single]), tuple(busy))
+        if turns >= LEAST_TURNS and done >= 1.0:
+            both, busy = zip(*times[planned], strict=True)
+            return Measured(both, tuple(each for each, _ in times[single]), busy)
+
+
+def _step(update: SharedUpdate, batch: Batch, clock: Clock) -> tuple[float, float]:
+    """Make a step; its milliseconds on the clock, and of this thread's processor time."""
+    before, computed = clock.now(), time.thread_time()
+    update.step(batch)
+    return MS * (clock.now() - before), MS * (time.thread_time() - computed)
 
 
 def measure_placement(

@@ -130,8 +130,8 @@ class Placing:
             self._core = self._core or SecondCore()
             self._plans[size] = PlacedUpdate(self._update, placement, self._core), Trial()
         self._event(
-            "placement", batch_size=size, predicted_ms=placement.plan.length_us / MS,
-            one_core_ms=placement.single_us / MS, proven=placement.plan.proven,
+            "placement", batch_size=size, predicted_ms=placement.predicted_us / MS,
+            one_core_ms=placement.predicted_single_us / MS, proven=placement.plan.proven,
             cores=2 if placement.uses_second else 1,
         )
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rtagent.errors import UserError
@@ -74,6 +75,19 @@ class Profile:
     cast_us_per_mb: float = 0.0
 
     @property
+    def whole(self) -> float:
+        """A whole step on one core over the sum of its parts, medians of both.
+
+        A step is slow now in one part and now in another, so the median of the sum is more than the
+        sum of the medians, from which plans are made.
+        """
+        return median(
+            step_us / sum(
+                part.alone_us.get(each, min(part.alone_us.values())) for part in self.parts
+            ) for each, step_us in self.step_us.items()
+        )
+
+    @property
     def precisions(self) -> tuple[str, ...]:
         """That were measured."""
         return tuple(self.step_us)
@@ -126,6 +140,8 @@ def from_json(document: dict[str, Any]) -> Profile:
     """
     parts = tuple(Part(**part) for part in document["parts"])
     known = set(document["step_us"])
+    if not known or not parts:
+        raise ValueError("no step was measured")
     for part in parts:
         if part.kind not in KINDS or not part.alone_us or not part.alone_us.keys() <= known:
             raise ValueError(f"no part of a step: {part}")

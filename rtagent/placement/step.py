@@ -53,8 +53,18 @@ class Placement:
         return self.problem.units[self.plan.placed[number].unit]
 
     @property
+    def predicted_us(self) -> float:
+        """What a step takes by the plan: its length, as much longer as a whole step is."""
+        return self.plan.length_us * self.profile.whole
+
+    @property
+    def predicted_single_us(self) -> float:
+        """The same by the best plan for one processor."""
+        return self.single_us * self.profile.whole
+
+    @property
     def first_busy_us(self) -> float:
-        """How long the first core computes."""
+        """How long the first core computes in the plan."""
         placed = [
             each for n, each in enumerate(self.plan.placed) if self.unit(n).processor == FIRST
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "k.json").write_bytes(content.encode("latin-1"))
     assert ProfileCache(tmp_path).read("k") is None
+
+
+def test_a_whole_step_takes_more_than_the_medians_of_its_parts() -> None:
+    profile = made_profile(layers=("values",))
+    # Seven parts of 100 us.
+    assert profile.precisions == ("float32", "bfloat16")
+    assert replace(profile, step_us={"float32": 770.0}).whole == pytest.approx(1.1)
+    both = replace(profile, step_us={"float32": 770.0, "bfloat16": 910.0})
+    assert both.whole == pytest.approx(1.2)
 
 
 def test_parts_that_no_step_has_are_refused(tmp_path: Path) -> None:

@@ -28,6 +28,15 @@ def test_the_target_runs_beside_the_online_network_and_weights_beside_inputs() -
     assert placement.first_busy_us < placement.plan.length_us + 1.0
 
 
+def test_a_prediction_has_what_a_whole_step_takes_beyond_its_parts() -> None:
+    profile = made_profile(bfloat16=2.0)
+    longer = replace(profile, step_us={"float32": 1.2 * profile.step_us["float32"]})
+    placement = place(longer)
+    assert placement.plan.length_us == pytest.approx(place(profile).plan.length_us)
+    assert placement.predicted_us == pytest.approx(longer.whole * placement.plan.length_us)
+    assert placement.predicted_single_us == pytest.approx(longer.whole * placement.single_us)
+
+
 def test_what_hangs_on_the_tape_stays_on_the_first_core() -> None:
     placement = place(made_profile(double=True))
     for kind in ("takeover", "forward", "loss", "inputs", "gradient", "apply"):
