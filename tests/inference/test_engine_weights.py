@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.inference.engine_weights import (
-    EnginePolicy,
-    EngineWeights,
-    Opened,
-    OpeningThread,
-)
+from rtagent.inference.engine_weights import EnginePolicy, EngineWeights, Opened, OpeningThread
 from rtagent.inference.weights import Weights
 from rtagent.memory.engine_models import EngineModels, ModelInfo
 from rtagent.memory.process_metrics import InferenceRecord

@@ -1,0 +1,12 @@
+"""What the tests of the driver share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.inference.driver_bench import Bench
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)

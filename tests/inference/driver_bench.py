@@ -1,0 +1,184 @@
+"""A driver on a virtual clock, in memory of its own, that follows the script of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import VirtualClock
+from rtagent.config import Config, LearningConfig, PolicyConfig
+from rtagent.inference.driver import Driver
+from rtagent.inference.weights import Weights
+from rtagent.memory.actions import ActionSlots
+from rtagent.memory.alternation import Alternation
+from rtagent.memory.blueprint import TensorSpec
+from rtagent.memory.control import DesiredState
+from rtagent.memory.frames import FrameRing
+from rtagent.memory.ledger import Ledger
+from rtagent.memory.process_metrics import ProcessMetrics
+from rtagent.memory.weights import WeightBuffers, WeightsInfo
+from rtagent.staggering.instructions import Now
+from tests.conftest import make_blueprint
+from tests.desired import make_desired
+
+CAPACITY = 64
+PARAMETERS = 3
+INDEX = 2
+TAU_S = 0.25
+START_S = 10.0
+ALWAYS_THE_POLICY = PolicyConfig(epsilon_start=0.0, epsilon_end=0.0)
+
+
+class StubPolicy:
+    """Prefers the action that its weights name, after `TAU_S`."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.weights = self.idle = np.zeros(PARAMETERS, np.float32)
+        self.pieces, self.piece_s = 1, 0.0
+        self.seen: list[list[int]] = []
+        self.during: Callable[[], None] = lambda: None
+        self.answers: np.ndarray | None = None
+
+    def fill(self, piece: int, values: np.ndarray) -> None:
+        self.clock.advance(self.piece_s)
+        self.idle = values.copy()
+
+    def swap(self) -> None:
+        self.weights = self.idle
+
+    def values(self, observation: np.ndarray) -> np.ndarray:
+        self.seen.append([int(frame.flat[0]) for frame in observation])
+        before = self.weights
+        self.during()
+        assert self.weights is before, "the weights were switched inside an inference"
+        self.clock.advance(TAU_S)
+        return self.weights if self.answers is None else self.answers
+
+
+class ImpatientBell:
+    """Lets the whole time limit pass, or what the test puts in its place."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.during: Callable[[], None] = lambda: None
+
+    def ring(self) -> None:
+        pass
+
+    def wait_for(self, condition: Callable[[], bool], clock: Any, timeout: float) -> bool:
+        if not condition():
+            self.during()
+        if not condition():
+            self.clock.advance(timeout)
+        return condition()
+
+
+class SteppingClock(VirtualClock):
+    """Looking at the time takes time, so that nothing spins for ever."""
+
+    def now(self) -> float:
+        self.advance(1e-6)
+        return super().now()
+
+
+def memory(size: int) -> memoryview:
+    return memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
+
+
+class AskingPolicy(StubPolicy):
+    """One that asks what is pending, after `TAU_S`."""
+
+    def values(self, observation: np.ndarray, pending: Any = None) -> np.ndarray:
+        answer = super().values(observation)
+        self.told = pending()
+        return answer
+
+
+class Bench:
+    """A driver with everything around it, and a script in place of the staggering algorithm."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **shapes: Any) -> None:
+        blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes)
+        self.clock = SteppingClock(START_S)
+        weights = memory(WeightBuffers.size(PARAMETERS))
+        frames = memory(FrameRing.size(blueprint, CAPACITY))
+        slots = memory(ActionSlots.size(blueprint))
+        FrameRing.format(frames)
+        ActionSlots.format(slots, blueprint)
+        self.buffers = WeightBuffers(weights, PARAMETERS)
+        self.frames = FrameRing(frames, blueprint, CAPACITY)
+        self.frames.bell = self.bell = ImpatientBell(self.clock)  # type: ignore[assignment]
+        self.slots = ActionSlots(slots, blueprint)
+        self.alternation = Alternation(memory(Alternation.size()))
+        self.alternation._answers = ImpatientBell(self.clock)  # type: ignore[assignment]
+        rows = memory(Ledger.size(blueprint, CAPACITY))
+        Ledger.format(rows)
+        self.ledger = Ledger(rows, blueprint, CAPACITY)
+        self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
+        self.record = self.metrics.inference[INDEX]
+        self.desired = make_desired(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
+        self.beats = 0
+        self.stopping = False
+        bench = self
+
+        class Context(SimpleNamespace):
+            @property
+            def desired(self) -> DesiredState:
+                return bench.desired
+
+            @property
+            def stopping(self) -> bool:
+                return bench.stopping
+
+        self.context = Context(
+            clock=self.clock, index=INDEX, blueprint=blueprint, record=self.record,
+            config=Config(policy=ALWAYS_THE_POLICY, learning=LearningConfig(processes=0)),
+            beat=self._beat,
+            world=SimpleNamespace(
+                frames=self.frames, actions=self.slots, weights=self.buffers, metrics=self.metrics,
+                states=None,
+                stagger=SimpleNamespace(algorithm="script"), claim_lock=nullcontext(),
+                alternation=self.alternation, ledger=self.ledger,
+            ),
+        )
+        asks = "pending_actions" in shapes
+        self.policy = AskingPolicy(self.clock) if asks else StubPolicy(self.clock)
+        self.weights = Weights(self.buffers, PARAMETERS, self.policy, self.clock)
+        self._monkeypatch = monkeypatch
+        self.publish(0)
+        self.weights.take_over()
+
+    def _beat(self) -> None:
+        self.beats += 1
+
+    def publish(self, version: int, best: int = 1) -> None:
+        values = np.zeros(PARAMETERS, np.float32)
+        values[best] = 1.0 + version
+        self.buffers.publish(values, WeightsInfo(version, 10 * version))
+
+    def show(self, *numbers: int) -> None:
+        for number in numbers:
+            self.frames.publish(number, np.full((6, 5), number, np.uint8), 0)
+
+    def follow(self, *instructions: Any) -> list[Any]:
+        """The replies to a list of instructions; the process is told to leave after the last."""
+        replies = []
+
+        def script(*arguments: Any) -> Generator[Any, Any, None]:
+            for instruction in instructions:
+                reply = yield instruction
+                replies.append(reply)
+            self.stopping = True
+            yield Now()
+
+        self._monkeypatch.setattr("rtagent.inference.driver.ALGORITHMS", {"script": script})
+        driver = Driver(self.context, self.policy, self.weights)  # type: ignore[arg-type]
+        driver.run()
+        self.awake = driver._ahead.seconds, driver._ahead.awake_s
+        return replies

@@ -1,0 +1,185 @@
+"""The actions that a driver deposits: chunks, exploration, continuous ones."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rtagent.config import Config, LearningConfig, PolicyConfig
+from rtagent.policy.exploration import explores, smooth_noise
+from rtagent.staggering.arbiter import Deposited
+from rtagent.staggering.instructions import Deposit, Infer, WaitFrame
+from tests.desired import with_changes
+from tests.inference.driver_bench import INDEX, PARAMETERS, Bench
+
+
+def test_a_chunk_fills_the_slots_of_consecutive_ticks(bench: Bench) -> None:
+    bench.show(0, 1, 2)
+    bench.policy.answers = np.eye(PARAMETERS, dtype=np.float32)
+    order = []
+    deposit = bench.slots.deposit
+    bench.slots.deposit = lambda item: (  # type: ignore[method-assign]
+        order.append((item.tick, item.position, bench.record.inferences)), deposit(item)
+    )
+    bench.follow(Infer(2), Deposit(9, 2))
+    # The first is in a hurry: the accounts wait for it, and the others for the accounts.
+    assert order == [(9, 0, 0), (10, 1, 1), (11, 2, 1)]
+    for position, tick in enumerate((9, 10, 11)):
+        (found,) = bench.slots.at(tick)
+        assert found == Deposited(
+            INDEX, 2, tick, position, 0, found.registered_at, position=position
+        )
+    assert len({bench.slots.at(tick)[0].registered_at for tick in (9, 10, 11)}) == 1
+    (sample,) = bench.record.registrations_since(0)
+    assert (sample["tick"], sample["ticks"]) == (9, 3)
+    bench.policy.answers[2, 0] = np.nan
+    with pytest.raises(FloatingPointError, match="to frame 2"):
+        bench.follow(Infer(2))
+
+
+@pytest.mark.parametrize(("tick", "chosen"), [(3, [0, 1, 2]), (4, [1, 2]), (5, [2]), (9, [2])])
+def test_a_chunk_that_starts_at_its_observation_leaves_out_what_is_over(
+    bench: Bench, tick: int, chosen: list[int]
+) -> None:
+    """Frame 2 is what tick 2 made: the first action is for tick 3, whatever tick was promised."""
+    bench.context.config = Config(
+        policy=PolicyConfig(epsilon_end=0.0, chunk_start="observation"),
+        learning=LearningConfig(processes=0),
+    )
+    bench.show(0, 1, 2)
+    bench.policy.answers = np.eye(PARAMETERS, dtype=np.float32)
+    bench.follow(Infer(2), Deposit(tick, 2))
+    found = [bench.slots.at(tick + position) for position in range(PARAMETERS)]
+    assert [each[0].action for each in found if each] == chosen
+    assert [each[0].position for each in found if each] == list(range(len(chosen)))
+
+
+def test_where_a_chunk_starts_by_itself() -> None:
+    assert not PolicyConfig().starts_at_observation
+    assert PolicyConfig(pretrained="policy.pt2").starts_at_observation
+    assert PolicyConfig(remote="ws://here:1").starts_at_observation
+    assert not PolicyConfig(remote="ws://here:1", chunk_start="promised").starts_at_observation
+
+
+def test_each_action_of_a_chunk_explores_like_that_of_its_tick(bench: Bench) -> None:
+    bench.context.config = Config(
+        policy=PolicyConfig(epsilon_end=0.5, exploration_hold_ticks=1),
+        learning=LearningConfig(processes=0),
+    )
+    bench.show(*range(5))
+    bench.policy.answers = np.tile(np.float32([1.0, 0.0, 0.0]), (40, 1))
+    bench.follow(Infer(4), Deposit(6, 4))
+    drawn = [explores(0, 4 + position, 1, 0.5, PARAMETERS) or 0 for position in range(40)]
+    assert [bench.slots.at(6 + position)[0].action for position in range(40)] == drawn
+    assert any(drawn)
+
+
+def test_a_policy_that_answers_actions_is_taken_at_its_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = gymnasium.spaces.Box(-2.0, 2.0, (3,))
+    bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
+    bench.context.config = Config(
+        policy=PolicyConfig(epsilon_end=1.0), learning=LearningConfig(processes=0)
+    )
+    bench.show(0)
+    bench.policy.answers_actions = True  # type: ignore[attr-defined]
+    bench.policy.answers = np.float32([[1.0, -1.0, 0.5], [0.0, 3.0, 0.0]])
+    bench.follow(Infer(0), Deposit(1, 0))
+    assert bench.slots.at(1)[0].action.tolist() == [1.0, -1.0, 0.5]
+    assert bench.slots.at(2)[0].action.tolist() == [0.0, 2.0, 0.0]
+
+
+def test_a_policy_s_probability_travels_with_its_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.context.config = Config(learning=LearningConfig(algorithm="ppo"))
+    bench.policy.answers = np.log(np.float32([0.2, 0.7, 0.1]))
+    said = {}
+    for frame in range(12):
+        bench.show(frame)
+        # A look ahead draws another action, which is not the one that is deposited.
+        bench.follow(Infer(frame), WaitFrame(frame + 1), Deposit(frame + 1, frame))
+        bench.stopping = False
+        (found,) = bench.slots.at(frame + 1)
+        said[found.action] = found.log_probability
+    assert len(said) > 1
+    for action, value in said.items():
+        assert value == pytest.approx(np.log([0.2, 0.7, 0.1][action]), abs=1e-5)
+
+
+def test_continuous_actions_travel_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = gymnasium.spaces.Box(np.float32([-1.0, 0.0, -9.0]), np.float32([1.0, 0.5, 9.0]))
+    bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
+    bench.show(0, 1, 2)
+    bench.policy.answers = np.float32([0.25, 0.75, 3.0])
+    bench.follow(Infer(2), Deposit(9, 2))
+    (found,) = bench.slots.at(9)
+    # The second is outside its bounds.
+    assert found.action.tolist() == [0.25, 0.5, 3.0]
+    bench.policy.answers = np.float32([0.0, np.nan, 0.0])
+    with pytest.raises(FloatingPointError, match="to frame 2"):
+        bench.follow(Infer(2))
+
+
+def test_continuous_actions_explore_alike_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = gymnasium.spaces.Box(-2.0, 2.0, (3,))
+    actions = []
+    for _ in range(2):
+        bench = Bench(monkeypatch, action_space=box, action_shape=(3,), action_dtype="float32")
+        bench.context.config = Config(
+            policy=PolicyConfig(epsilon_end=0.5), learning=LearningConfig(processes=0)
+        )
+        bench.show(*range(5))
+        bench.policy.answers = np.zeros(3, np.float32)
+        bench.follow(Infer(4), Deposit(5, 4))
+        actions.append(bench.slots.at(5)[0].action.tolist())
+    wanted = np.clip(np.array(smooth_noise(0, 4, 8, 3)), -2.0, 2.0)
+    np.testing.assert_allclose(actions[0], wanted, rtol=1e-5)
+    assert actions[0] == actions[1]
+    assert bench.record.epsilon == 0.5
+
+
+def test_exploration_follows_the_updates_behind_the_weights(bench: Bench) -> None:
+    """Not the frames: here a hundred updates lie between two of them."""
+    policy = PolicyConfig(
+        epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=1000, exploration_hold_ticks=1
+    )
+    bench.context.config = Config(policy=policy, learning=LearningConfig(processes=1))
+    numbers = range(200, 211)
+    bench.show(*range(190, 211))
+    for version, number in enumerate(numbers):
+        bench.publish(10 * version)
+        bench.weights.take_over()
+        bench.stopping = False
+        bench.follow(Infer(number), Deposit(number + 1, number))
+        rate = 1.0 - version / 10
+        assert bench.record.epsilon == pytest.approx(rate)
+        random = explores(0, number, 1, rate, PARAMETERS)
+        (deposited,) = bench.slots.at(number + 1)
+        assert deposited.frame == number
+        assert deposited.action == (1 if random is None else random)
+
+
+def test_a_run_explores_by_schedule_once_it_has_learners(bench: Bench) -> None:
+    bench.context.config = Config(
+        policy=PolicyConfig(epsilon_end=0.5), learning=LearningConfig(processes=0)
+    )
+    bench.show(0, 1)
+    bench.follow(Infer(0), Deposit(1, 0))
+    assert bench.record.epsilon == 0.5
+    bench.desired = with_changes(bench.desired, learning={"processes": 1})
+    bench.follow(Infer(1), Deposit(2, 1))
+    assert bench.record.epsilon == 1.0
+
+
+def test_what_a_server_has_chosen_is_taken_as_it_is(bench: Bench) -> None:
+    bench.context.config = Config(
+        policy=PolicyConfig(epsilon_end=1.0), learning=LearningConfig(processes=0)
+    )
+    bench.policy.answers_actions = True  # type: ignore[attr-defined]
+    bench.show(*range(20))
+    for number in range(20):
+        bench.follow(Infer(number), Deposit(number + 1, number))
+        assert bench.slots.at(number + 1)[0].action == 1
+    assert bench.record.epsilon == 0.0
