@@ -12,7 +12,7 @@ import pytest
 from benchmarks import recount
 from benchmarks.recount import CONFIGURATIONS, LOSS_TRIALS, TRIALS, Line, leaves, measure
 from benchmarks.recounted import NOT_RECOUNTED
-from tests.telemetry.test_stats import Run
+from tests.telemetry.counted_run import Run
 
 LEAST_COUNTED = 0.8
 """Share of the figures; the others have a reason."""

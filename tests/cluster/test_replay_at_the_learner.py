@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rtagent.cluster.forwarding_node import TICKS_PER_CALL
 from rtagent.cluster.learner import ClusterLearner
@@ -15,14 +14,9 @@ from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.mirror import Mirror
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
 from tests.cluster.edge import Edge
-from tests.cluster.test_learning_at_a_distance import STEP_S, Scene
+from tests.cluster.scene import STEP_S, Scene
 
 LINK = Emulation(rtt_s=0.1, bits_per_s=2e6, loss=0.2)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,11 +13,27 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from rtagent.config import Config
+from rtagent.config_sources import parse_config
+from rtagent.learning import learner
+from rtagent.learning.beginning import build_network
+from rtagent.memory.alternation import Alternation
+from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.frames import FrameRing
+from rtagent.memory.horizon import HorizonRecord
+from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.ledger import Ledger
+from rtagent.memory.process_metrics import ProcessMetrics
+from rtagent.memory.robust_lock import RobustLock
+from rtagent.memory.turns import Turns
+from rtagent.memory.weights import WeightBuffers
+from rtagent.policy import networks
+from rtagent.policy.actor_critic import acting_part
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
+from tests.learning.learner_run import BOX, CAPACITY, SETTINGS, Run, Start
 
 
 def _make_blueprint(
@@ -79,3 +98,58 @@ def write_row() -> Callable[..., None]:
 def shared_bytes() -> Callable[[int], memoryview]:
     """Memory as a world is made of."""
     return _memory
+
+
+@pytest.fixture
+def make_world(
+    make_blueprint: Any, make_rings: Any, shared_bytes: Any
+) -> Iterator[Callable[..., SimpleNamespace]]:
+    """A world in this process's memory; keyword arguments are learning settings."""
+    arenas: list[Arena] = []
+
+    def make(*, continuous: bool = False, **learning: Any) -> SimpleNamespace:
+        settings = {**SETTINGS, "learning": {**SETTINGS["learning"], **learning}}
+        config: Config = parse_config(settings)
+        shapes: Blueprint = make_blueprint()
+        if continuous:
+            shapes = replace(
+                shapes, action_space=BOX, action_shape=BOX.shape, action_dtype="float32"
+            )
+        network = build_network(config, shapes)
+        tensors, acting = (networks.tensor_specs(each) for each in (network, acting_part(network)))
+        shapes = replace(shapes, tensors=tensors[: len(acting)], critics=tensors[len(acting) :])
+        frames, ledger = make_rings(shapes, CAPACITY)
+        parameters, learned = shapes.parameters, shapes.learned_parameters
+        arenas.append(Arena("apply", 1))
+        return SimpleNamespace(
+            config=config, blueprint=shapes, frames=frames, ledger=ledger,
+            weights=WeightBuffers(shared_bytes(WeightBuffers.size(parameters)), parameters),
+            learner=LearnerState(shared_bytes(LearnerState.size(learned)), learned),
+            horizon=HorizonRecord(shared_bytes(HorizonRecord.size())),
+            turns=Turns(shared_bytes(Turns.size()), RobustLock(arenas[-1].handle)),
+            metrics=ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), priorities=None,
+            alternation=Alternation(shared_bytes(Alternation.size())),
+            status=JsonDoubleBuffer(shared_bytes(JsonDoubleBuffer.size(4096)), 4096),
+        )
+
+    yield make
+    for arena in arenas:
+        arena.close()
+
+
+@pytest.fixture
+def start(
+    make_world: Any, write_row: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Start:
+    """A run after some ticks of play; keyword arguments are learning settings."""
+    monkeypatch.setattr(learner, "keep_freed_memory", lambda: None)
+
+    def begin(
+        ticks: int = 200, folder: str = "", resume: Path | None = None, world: Any = None,
+        **settings: Any,
+    ) -> Run:
+        run = Run(world or make_world(**settings), tmp_path / folder, resume, write_row)
+        run.play(ticks)
+        return run
+
+    return begin

@@ -3,201 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from gymnasium import spaces
 
-from rtagent.clock import Clock, MonotonicClock, VirtualClock
-from rtagent.config import Config
-from rtagent.config_sources import parse_config
-from rtagent.learning import checkpointing, learner, placing
+from rtagent.learning import learner, placing
 from rtagent.learning import state as states
-from rtagent.learning.beginning import build_network, publish_initial
-from rtagent.learning.device import Device
+from rtagent.learning.beginning import publish_initial
 from rtagent.learning.pace import CREDIT_TICKS
 from rtagent.learning.replay.batch import empty_batch
-from rtagent.learning.shared_update import SharedUpdate
-from rtagent.memory.alternation import Alternation
-from rtagent.memory.arena import Arena
-from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.control import DesiredState
-from rtagent.memory.double_buffer import JsonDoubleBuffer
-from rtagent.memory.horizon import HorizonRecord
-from rtagent.memory.learner_state import LearnerState, Progress
-from rtagent.memory.process_metrics import PLACEMENTS, ProcessMetrics
-from rtagent.memory.robust_lock import RobustLock
-from rtagent.memory.turns import Turns
-from rtagent.memory.weights import WeightBuffers, WeightsInfo
-from rtagent.policy import networks
-from rtagent.policy.actor_critic import acting_part
+from rtagent.memory.learner_state import Progress
+from rtagent.memory.process_metrics import PLACEMENTS
+from rtagent.memory.weights import WeightsInfo
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.telemetry import run_record
-from tests.desired import with_changes
+from tests.learning.learner_run import Start
 from tests.placement.steps import made_profile
-
-CAPACITY = 1000
-BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
-Start = Callable[..., "Run"]
-SETTINGS: dict[str, Any] = {
-    "learning": {"learning_starts": 50, "batch_size": 4, "publish_every": 5, "n_step": 2,
-                 "prefetch": 0, "precision": "float32"},
-    "replay": {"capacity": CAPACITY},
-}
-
-
-class Run:
-    """A learner's world, and what `worker.py` gives it, under the test's control.
-
-    Attributes:
-        on_beat: called with the number of beats so far.
-    """
-
-    def __init__(self, world: Any, folder: Path, resume: Path | None, write_row: Any) -> None:
-        self.world, self.config, self.blueprint = world, world.config, world.blueprint
-        self.index = 0
-        self.clock: Clock = VirtualClock(100.0)
-        self.record = world.metrics.learners[0]
-        self.checkpoint_dir, self.resume, self.run_dir = folder, resume, folder
-        self.desired = DesiredState(world.config, learner_ring=[0])
-        self.order(learning={"processes": 1})
-        self.stopping = False
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self.beats: list[float] = []
-        self.ready_after: tuple[int, float] | None = None
-        self.on_beat: Callable[[int], None] = lambda count: None
-        self._write_row = write_row
-
-    # ---- what a learner asks for
-
-    def beat(self) -> None:
-        self.beats.append(self.clock.now())
-        self.on_beat(len(self.beats))
-
-    def set_idle_priority(self) -> None:
-        self.gave_way = True
-
-    def ready(self) -> None:
-        self.ready_after = (self.world.weights.number, self.clock.now())
-
-    def event(self, kind: str, **details: Any) -> None:
-        self.events.append((kind, details))
-
-    # ---- what a test does
-
-    def order(self, **changes: Any) -> None:
-        self.desired = with_changes(self.desired, **changes)
-
-    def play(self, count: int) -> None:
-        ledger, continuous = self.world.ledger, bool(self.blueprint.action_shape)
-        for tick in range(ledger.newest + 1, ledger.newest + 1 + count):
-            frame = np.random.default_rng(tick).normal(size=3).astype(np.float32)
-            self.world.frames.publish(tick, frame, 0)
-            action = BOX.low + (tick % 5) / 5 * (BOX.high - BOX.low) if continuous else tick % 4
-            self._write_row(ledger, tick, reward=1.0, action=action)
-
-    def learn(
-        self, updates: int = 0, until_s: float = 0.0, on_beat: Callable[[int], None] | None = None
-    ) -> Run:
-        """Let the loop run until so many updates, or a time; or as `on_beat` says."""
-
-        def stop(count: int) -> None:
-            assert count < 20_000, "the loop does not get there"
-            self.stopping = self.updates >= updates and self.clock.now() >= until_s
-
-        self.on_beat = stop if on_beat is None else on_beat
-        learner.run(self)
-        return self
-
-    def begin(self) -> tuple[learner.Learner, SharedUpdate]:
-        """A learner that has taken over the shared state, and its update."""
-        publish_initial(self.world, self.config, None)
-        one = learner.Learner(self)
-        one._take_over()
-        return one, one._update
-
-    @property
-    def updates(self) -> int:
-        return int(self.record.updates)
-
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        return [details for each, details in self.events if each == kind]
-
-    @property
-    def newest(self) -> Path:
-        """The newest checkpoint."""
-        found = checkpoints.newest(self.checkpoint_dir)
-        assert found is not None
-        return found
-
-    def published(self) -> np.ndarray:
-        flat = np.empty(self.blueprint.parameters, np.float32)
-        assert self.world.weights.read(flat) is not None
-        return flat
-
-
-@pytest.fixture
-def make_world(
-    make_blueprint: Any, make_rings: Any, shared_bytes: Any
-) -> Iterator[Callable[..., SimpleNamespace]]:
-    """A world in this process's memory; keyword arguments are learning settings."""
-    arenas: list[Arena] = []
-
-    def make(*, continuous: bool = False, **learning: Any) -> SimpleNamespace:
-        settings = {**SETTINGS, "learning": {**SETTINGS["learning"], **learning}}
-        config: Config = parse_config(settings)
-        shapes: Blueprint = make_blueprint()
-        if continuous:
-            shapes = replace(
-                shapes, action_space=BOX, action_shape=BOX.shape, action_dtype="float32"
-            )
-        network = build_network(config, shapes)
-        tensors, acting = (networks.tensor_specs(each) for each in (network, acting_part(network)))
-        shapes = replace(shapes, tensors=tensors[: len(acting)], critics=tensors[len(acting) :])
-        frames, ledger = make_rings(shapes, CAPACITY)
-        parameters, learned = shapes.parameters, shapes.learned_parameters
-        arenas.append(Arena("apply", 1))
-        return SimpleNamespace(
-            config=config, blueprint=shapes, frames=frames, ledger=ledger,
-            weights=WeightBuffers(shared_bytes(WeightBuffers.size(parameters)), parameters),
-            learner=LearnerState(shared_bytes(LearnerState.size(learned)), learned),
-            horizon=HorizonRecord(shared_bytes(HorizonRecord.size())),
-            turns=Turns(shared_bytes(Turns.size()), RobustLock(arenas[-1].handle)),
-            metrics=ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), priorities=None,
-            alternation=Alternation(shared_bytes(Alternation.size())),
-            status=JsonDoubleBuffer(shared_bytes(JsonDoubleBuffer.size(4096)), 4096),
-        )
-
-    yield make
-    for arena in arenas:
-        arena.close()
-
-
-@pytest.fixture(autouse=True)
-def _this_process_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner, "keep_freed_memory", lambda: None)
-
-
-@pytest.fixture
-def start(make_world: Any, write_row: Any, tmp_path: Path) -> Start:
-    """A run after some ticks of play; keyword arguments are learning settings."""
-
-    def begin(
-        ticks: int = 200, folder: str = "", resume: Path | None = None, world: Any = None,
-        **settings: Any,
-    ) -> Run:
-        run = Run(world or make_world(**settings), tmp_path / folder, resume, write_row)
-        run.play(ticks)
-        return run
-
-    return begin
 
 
 def test_it_learns_publishes_and_leaves_a_checkpoint(start: Start, tmp_path: Path) -> None:
@@ -354,18 +178,6 @@ def test_the_bound_of_updates_is_that_of_all_learners_together(start: Start) -> 
     assert granted == [30.0, 10.0]
 
 
-def test_what_a_batch_needs_is_noted_with_its_size(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What computing takes, and the batches: three that are ready, one in use, one being made."""
-    monkeypatch.setattr(learner, "measure_peak", lambda run: 1000)
-    run = start(ticks=0, prefetch=3, batch_size=8)
-    run.begin()[0]._warm_up()
-    horizon, frames = run.world.horizon.read(), empty_batch(run.blueprint, 8)
-    each = frames.observations.nbytes + frames.next_observations.nbytes
-    assert (horizon.base_bytes, horizon.base_size) == (1000 + 5 * each, 8)
-
-
 def test_a_lease_lasts_for_four_updates_of_its_holder(start: Start) -> None:
     run = start(ticks=0, lease_s=2.0)
     one = learner.Learner(run)
@@ -426,17 +238,6 @@ def test_overflows_of_float16_are_counted_apart_and_the_scale_is_kept(start: Sta
     assert later.world.learner.progress == run.world.learner.progress
 
 
-def test_what_large_batches_leave_is_given_back_after_they_have_shrunk(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, _ = start().begin()
-    at: list[int] = []
-    for size in (64, 32, 64, 16, 15, 32, 7, 8, 1):
-        monkeypatch.setattr(learner, "release", lambda size=size: at.append(size))
-        one._release_after(size)
-    assert at == [15, 7, 1]
-
-
 def test_a_long_pause_saves_up_few_updates(start: Start) -> None:
     run = start(ticks=100, updates_per_tick=0.5)
     run.order(learning={"paused": True})
@@ -468,74 +269,11 @@ def test_bad_rewards_are_never_learned_from(start: Start, monkeypatch: pytest.Mo
     assert np.isfinite(run.published()).all()
 
 
-def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = start(batch_size=16)
-    compute = learner.SharedUpdate.compute
-
-    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
-        if len(batch.actions) > (2 if run.updates >= 10 else 5):
-            raise MemoryError
-        return compute(self, batch, updates, **options)
-
-    monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
-    run.learn(20)
-    assert run.record.out_of_memory == 3
-    assert [each["next_batch_size"] for each in run.told("out_of_memory")] == [8, 4, 2]
-    # What is safe grows again, slowly.
-    assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
-
-
-def test_a_batch_that_does_not_fit_on_the_device_is_halved(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Small(Device):
-        def send(self, batch: Any) -> Any:
-            if len(batch.actions) > 5:
-                raise torch.OutOfMemoryError("CUDA out of memory.")
-            return super().send(batch)
-
-    small = Small(torch.device("cpu"), nullcontext)
-    monkeypatch.setattr(Device, "of", lambda learning: small)
-    run = start(batch_size=16, prefetch=1, device="cuda").learn(5)
-    told = run.told("out_of_memory")
-    assert [each["next_batch_size"] for each in told[:2]] == [8, 4]
-    assert run.record.samples_consumed <= 5 * run.updates
-
-
 @pytest.mark.gpu
 def test_a_learner_on_a_gpu_learns_and_publishes(start: Start) -> None:
     run = start(device="cuda", prefetch=2).learn(23)
     assert run.world.weights.info() == WeightsInfo(version=6, updates=23)
     assert np.isfinite(run.published()).all()
-
-
-def test_a_new_size_is_asked_for_before_it_is_taken(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = start()
-    took: list[int] = []
-    take = learner.Learner._take
-
-    def note(self: Any, size: int) -> Any:
-        took.append(size)
-        return take(self, size)
-
-    def require(self: Any, size: int) -> None:
-        if size > 4:
-            raise MemoryError
-
-    monkeypatch.setattr(learner.Learner, "_take", note)
-    monkeypatch.setattr(learner.BatchMemory, "require", require)
-
-    def on_beat(count: int) -> None:
-        assert count < 2000, "the loop does not get there"
-        if run.updates == 10:
-            run.order(learning={"batch_size": 32})
-        run.stopping = run.updates >= 20
-
-    run.learn(on_beat=on_beat)
-    assert set(took) == {4}
-    assert [each["batch_size"] for each in run.told("out_of_memory")] == [32, 16, 8]
 
 
 def test_the_rate_of_updates_is_measured(start: Start) -> None:
@@ -554,146 +292,6 @@ def test_the_rate_of_updates_is_measured(start: Start) -> None:
     end, applied, rate = looks[-1]
     before = next(each for each in looks if each[0] >= end - 5.0)
     assert rate == pytest.approx((applied - before[1]) / (end - before[0]), rel=0.1)
-
-
-# ---- checkpoints
-
-
-def test_checkpoints_come_in_their_period(start: Start) -> None:
-    assert start(ticks=0).learn(until_s=350.0).record.checkpoints == 3
-
-
-def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
-    start: Start, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    run = start(ticks=0, folder="file").learn(until_s=350.0)
-    assert run.record.checkpoint_failures == 3
-    assert {kind for kind, _ in run.events} == {"checkpoint_failed"}
-
-
-def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-
-    def ask_for(count: int) -> None:
-        asked.append(count)
-        if len(asked) < 3:
-            raise MemoryError("not so many bytes" if len(asked) == 1 else "")
-
-    monkeypatch.setattr(checkpointing, "ask_for", ask_for)
-    run = start(ticks=0).learn(until_s=350.0)
-    assert (run.record.checkpoint_failures, run.record.checkpoints) == (2, 1)
-    reasons = [each["reason"] for each in run.told("checkpoint_failed")]
-    assert reasons == ["not so many bytes", "out of memory"]
-    # Weights, target network, both moments; once as copied, twice as written.
-    assert asked == [4 * 4 * run.blueprint.learned_parameters * 3] * 3
-
-
-def test_who_writes_a_checkpoint_holds_no_turn(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = start(ticks=60)
-    other = start(ticks=0, world=writer.world)
-    other.index, other.record = 1, writer.world.metrics.learners[1]
-    for run in (writer, other):
-        run.order(learner_ring=[0, 1], learning={"processes": 2})
-    other.clock = MonotonicClock()
-    second, entered = learner.Learner(other), []
-    save = checkpoints.save
-
-    def slowly(*args: Any, **kwargs: Any) -> Path:
-        for _ in range(3):
-            entered.append(second._turns.enter())
-            second._turns.leave()
-        return save(*args, **kwargs)
-
-    monkeypatch.setattr(checkpoints, "save", slowly)
-    writer.learn(0)
-    assert (entered, writer.world.turns.expired) == ([True] * 3, 0)
-    assert not any(each.writing for each in writer.world.metrics.learners)
-    # It takes turns again.
-    assert second._ring() == [0, 1]
-
-
-def test_a_new_run_resumes_from_the_checkpoint(start: Start) -> None:
-    first = start().learn(20)
-    second = start(ticks=0, resume=first.newest).learn(0)
-    np.testing.assert_array_equal(second.published(), first.published())
-    old, new = first.world.weights.info(), second.world.weights.info()
-    assert new.updates == 20
-    assert new.version > old.version
-    assert second.record.samples_consumed == 80
-
-
-def test_a_restarted_learner_goes_on_from_the_shared_weights(start: Start) -> None:
-    first = start(folder="a").learn(20)
-    later = start(ticks=0, folder="later", world=first.world).learn(30)
-    before, info = first.published(), first.world.weights.info()
-    second = start(ticks=0, folder="b", world=first.world, resume=first.newest).learn(0)
-    np.testing.assert_array_equal(second.published(), before)
-    assert second.world.weights.info().updates == 30
-    assert second.world.weights.info().version > info.version
-    assert second.record.samples_consumed == 120
-    tensors = checkpoints.load(second.newest).tensors
-    for name, values in checkpoints.load(later.newest).tensors.items():
-        np.testing.assert_array_equal(tensors[name], values)
-    assert int(tensors["optimizer.steps"]) == 30
-
-
-def test_a_checkpoint_of_another_network_is_refused(start: Start) -> None:
-    first = start(ticks=0).learn(0)
-    other = start(ticks=0, resume=first.newest)
-    other.world.blueprint = other.blueprint = replace(other.blueprint, network="mlp k=9")
-    with pytest.raises(checkpoints.CheckpointError, match="belongs to the network mlp k=1"):
-        other.learn(0)
-
-
-def test_where_nobody_learns_the_first_weights_are_published(start: Start) -> None:
-    run = start()
-    publish_initial(run.world, run.config, None)
-    assert run.world.weights.info() == WeightsInfo(version=1, updates=0)
-    assert run.published().std() > 0.01
-    run.learn(20)
-    acting = start(ticks=0)
-    publish_initial(acting.world, acting.config, run.newest)
-    assert acting.world.weights.info().updates == 20
-    np.testing.assert_array_equal(acting.published(), run.published())
-
-
-# ---- continuous actions
-
-
-def test_an_actor_and_its_critics_learn_and_resume(start: Start) -> None:
-    run = start(continuous=True).learn(21)
-    assert run.record.skipped == 0
-    assert run.world.weights.info() == WeightsInfo(version=6, updates=21)
-    state, acting = run.world.learner, run.blueprint.parameters
-    assert (state.progress.steps, state.progress.followed) == (21, 20)
-    np.testing.assert_array_equal(run.published(), state.current.weights[:acting])
-    assert np.abs(state.current.square[:acting]).sum() > 0
-    assert np.abs(state.target - state.current.weights).sum() > 0
-    # A daemon begins anew, with another learner in it.
-    later = start(ticks=0, continuous=True, resume=run.newest).learn(0)
-    np.testing.assert_array_equal(later.published(), run.published())
-    again = later.world.learner
-    assert again.progress == state.progress
-    for name in ("weights", "mean", "square"):
-        np.testing.assert_array_equal(getattr(again.current, name), getattr(state.current, name))
-    np.testing.assert_array_equal(again.target, state.target)
-
-
-def test_critics_begin_alike_in_every_learner(start: Start) -> None:
-    starts = []
-    for index in (0, 1):
-        run = start(ticks=0, continuous=True, folder=str(index))
-        publish_initial(run.world, run.config, None)
-        run.index = index
-        run.learn(0)
-        starts.append(run.world.learner.current.weights.copy())
-        np.testing.assert_array_equal(starts[-1][: run.blueprint.parameters], run.published())
-    np.testing.assert_array_equal(*starts)
 
 
 def test_learners_draw_different_noise(start: Start) -> None:

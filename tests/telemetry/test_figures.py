@@ -22,8 +22,8 @@ from rtagent.telemetry.figures.declaration import (
 from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.figures.learning import LearnerWorker, Trend
 from rtagent.telemetry.trend import EPISODES, LEAST_EPISODES, MOST_CHANCE
+from tests.telemetry.counted_run import Run
 from tests.telemetry.test_cluster import example_document
-from tests.telemetry.test_stats import Run
 
 EVERY_FIGURE = [
     *entries(Stats), *entries(InferenceWorker), *entries(LearnerWorker), *entries(Node)

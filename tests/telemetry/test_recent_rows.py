@@ -9,7 +9,7 @@ import pytest
 
 from rtagent.memory.ledger import TRUNCATED, Ledger, Rows
 from rtagent.telemetry.recent_rows import UNSETTLED, RecentRows, from_time
-from tests.telemetry.test_stats import AGENT, CAPACITY, PERIOD_NS, START_NS, Run
+from tests.telemetry.counted_run import AGENT, CAPACITY, PERIOD_NS, START_NS, Run
 
 MOST = 100
 

@@ -10,7 +10,7 @@ from rtagent.telemetry.figures.acting import Remote
 from rtagent.telemetry.figures.declaration import as_json, example
 from rtagent.telemetry.remote import in_a_line
 from rtagent.telemetry.verdicts import acting
-from tests.telemetry.test_stats import Run
+from tests.telemetry.counted_run import Run
 
 REMOTE = {"policy": {"remote": "ws://127.0.0.1:1"}, "learning": {"processes": 0}}
 

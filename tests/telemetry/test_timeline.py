@@ -13,7 +13,7 @@ from rtagent.memory.process_metrics import Registration
 from rtagent.staggering.arbiter import Deposited
 from rtagent.telemetry.timeline import read_timeline
 from tests.desired import make_desired
-from tests.telemetry.test_stats import AGENT, DEFAULT, PERIOD_NS, REUSED, START_NS, Run
+from tests.telemetry.counted_run import AGENT, DEFAULT, PERIOD_NS, REUSED, START_NS, Run
 
 PERIOD_MS = PERIOD_NS / 1e6
 STARTED_S = START_NS / NANO - 2.0

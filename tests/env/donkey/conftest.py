@@ -1,14 +1,23 @@
 """A simulator in a thread, and what waits for it."""
 
+import json
 import threading
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from rtagent.clock import MonotonicClock
 from rtagent.env.donkey import connection
+from rtagent.env.donkey.environment import DonkeyCar
 from rtagent.env.donkey.server import Simulator, listen
 from tests.conftest import open_descriptors
+
+from .fake_simulator import FakeSimulator
+from .public_client import PublicClient
+
+COAST, STRAIGHT_FAST, BRAKE = 2, 12, 15
 
 
 @contextmanager
@@ -47,3 +56,81 @@ def no_descriptor_left():
     before = open_descriptors()
     yield
     assert open_descriptors().items() <= before.items()
+
+
+def asked(kind, **fields):
+    """A message as clients send it."""
+    texts = {key: str(each) for key, each in fields.items()}
+    return json.dumps({"msg_type": kind, **texts}).encode()
+
+
+def loaded(sock):
+    """Load a scene over a raw socket; a file to read its lines from."""
+    sock.sendall(asked("load_scene", scene_name="generated_track"))
+    lines = sock.makefile("rb")
+    while json.loads(lines.readline())["msg_type"] != "car_loaded":
+        pass
+    return lines
+
+
+@contextmanager
+def driver(simulator, scene="generated_track"):
+    """A public client in a scene."""
+    client = PublicClient(simulator.at, scene)
+    try:
+        client.wait_loaded()
+        yield client
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def fake():
+    simulator = FakeSimulator()
+    yield simulator
+    simulator.close()
+
+
+@pytest.fixture
+def make():
+    """Environments that are closed at the end."""
+    made = []
+
+    def build(address, **options):
+        host, port = address
+        made.append(DonkeyCar(host=host, port=port, **{"rate_hz": 60.0, **options}))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()
+
+
+def drive_while(env, condition, action=COAST, timeout=120.0):
+    """Step until the condition on info fails; all that the steps gave."""
+    given, began = [], time.monotonic()
+    while True:
+        given.append(env.step(action))
+        if not condition(given[-1][4]):
+            return given
+        assert time.monotonic() < began + timeout, given[-1][4]
+
+
+def gone(pid):
+    """Whether a process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def children_of(pid):
+    """The processes that a process has started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [child for task in tasks for child in task.read_text().split()]
+
+
+def name_of(pid):
+    """As ps shows it."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()

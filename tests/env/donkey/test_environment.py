@@ -1,12 +1,8 @@
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -19,58 +15,13 @@ from rtagent.env.adapter import open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.donkey import connection as connection_module
 from rtagent.env.donkey import environment as module
-from rtagent.env.donkey.environment import DonkeyCar
 from rtagent.env.donkey.scenes import SCENES
-from rtagent.errors import UserError
 from tests.conftest import eventually, role
-from tests.ports import free_port
 
-from .conftest import serving
-from .fake_simulator import PICTURE, FakeSimulator
+from .conftest import BRAKE, COAST, STRAIGHT_FAST, children_of, drive_while, gone, name_of
+from .fake_simulator import PICTURE
 
-COAST, STRAIGHT_FAST, BRAKE = 2, 12, 15
 pytestmark = pytest.mark.usefixtures("patient")
-
-
-@pytest.fixture
-def fake():
-    simulator = FakeSimulator()
-    yield simulator
-    simulator.close()
-
-
-@pytest.fixture
-def make():
-    """Environments that are closed at the end."""
-    made = []
-
-    def build(address, **options):
-        host, port = address
-        made.append(DonkeyCar(host=host, port=port, **{"rate_hz": 60.0, **options}))
-        return made[-1]
-
-    yield build
-    for env in made:
-        env.close()
-
-
-def drive_while(env, condition, action=COAST, timeout=120.0):
-    """Step until the condition on info fails; all that the steps gave."""
-    given, began = [], time.monotonic()
-    while True:
-        given.append(env.step(action))
-        if not condition(given[-1][4]):
-            return given
-        assert time.monotonic() < began + timeout, given[-1][4]
-
-
-def gone(pid):
-    """Whether a process has ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 @pytest.mark.filterwarnings("ignore:.*")
@@ -353,115 +304,6 @@ def test_the_world_goes_on_without_its_simulator_and_says_so(run):
     eventually(lambda: gone(simulator), 30, "nothing is left")
 
 
-def children_of(pid):
-    """The processes that a process has started."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [child for task in tasks for child in task.read_text().split()]
-
-
-def name_of(pid):
-    """As ps shows it."""
-    return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
-def test_a_lost_simulator_truncates_once_and_its_return_once(make, monkeypatch):
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE_S", 0.2)
-    with serving() as simulator:
-        env, address = make(simulator.at), simulator.at
-        env.reset()
-        env.step(COAST)
-    lost = drive_while(env, lambda info: info["connected"])
-    assert [step[3] for step in lost] == [False] * (len(lost) - 1) + [True]
-    picture, info = env.reset()
-    assert not info["connected"]
-    assert np.array_equal(picture, lost[-1][0])
-    idle = [env.step(COAST) for _ in range(10)]
-    assert all(step[1:4] == (0.0, False, False) for step in idle)
-    with serving(port=address[1]):
-        back = drive_while(env, lambda info: not info["connected"])
-        assert [step[3] for step in back] == [False] * (len(back) - 1) + [True]
-        _, info = env.reset()
-        assert info["connected"]
-        assert not env.step(STRAIGHT_FAST)[3]
-    assert env.figures["losses"] == 1
-    assert env.figures["connects"] == 2
-
-
-@pytest.mark.process
-def test_its_own_simulator_is_started_again_and_leaves_nothing(no_descriptor_left):
-    with contextlib.closing(DonkeyCar(rate_hz=60.0)) as env:
-        drive_while(env, lambda info: not info["connected"])
-        for _ in range(2):
-            env.reset()
-            assert env.step(STRAIGHT_FAST)[4]["connected"]
-            pid = env._embedded.pid
-            os.kill(pid, signal.SIGKILL)
-            lost = drive_while(env, lambda info: info["connected"])
-            assert lost[-1][3]
-            drive_while(env, lambda info: not info["connected"])
-            assert env._embedded.pid != pid
-            assert gone(pid)
-        pid = env._embedded.pid
-    env.close()
-    assert gone(pid)
-
-
-@pytest.mark.process
-def test_its_own_simulator_dies_with_it():
-    program = (
-        "import time; from rtagent.env.donkey.environment import DonkeyCar\n"
-        "env = DonkeyCar()\n"
-        "while not env.reset()[1]['connected']: pass\n"
-        "print(env._embedded.pid, flush=True)\n"
-        "time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as owner:
-        pid = int(owner.stdout.readline())
-        assert not gone(pid)
-        owner.kill()
-        eventually(lambda: gone(pid), 30, "the simulator is gone")
-
-
-def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left):
-    monkeypatch.setattr(module, "START_S", 0.2)
-    port = free_port()
-    with pytest.raises(UserError, match=rf"no DonkeyCar simulator at .*:{port}: .*refused"):
-        DonkeyCar(host="127.0.0.1", port=port)
-
-
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"scene": "moon"}, "scene"), ({"host": ""}, "host"), ({"port": 0}, "port"),
-        ({"port": "x"}, "port"), ({"rate_hz": 0}, "rate_hz"),
-        ({"rate_hz": float("nan")}, "rate_hz"),
-        ({"actions": "keys"}, "actions"), ({"noop": "jump"}, "noop"), ({"max_cte": -1}, "max_cte"),
-        ({"max_seconds": -1}, "max_seconds"), ({"camera": {"img_w": 4}}, "img_w"),
-        ({"camera": {"zoom": 2}}, "zoom"), ({"camera": {"img_d": 1}}, "img_d"),
-        ({"render_mode": "human"}, "render_mode"),
-    ],
-    ids=str,
-)
-def test_an_illegal_argument_is_refused_by_name(options, name, no_descriptor_left):
-    with pytest.raises(UserError, match=name):
-        DonkeyCar(**options)
-
-
-def test_the_camera_decides_what_is_seen(simulator, make):
-    camera = {"img_w": 64, "img_h": 48, "img_enc": "PNG"}
-    env = make(simulator.at, camera=camera, render_mode="rgb_array")
-    picture, _ = env.reset()
-    assert picture.shape == env.observation_space.shape == (48, 64, 3)
-    assert np.array_equal(env.render(), picture)
-    # The frames made before the simulator knew of the camera were resized, and no others.
-    resized = [-1, env.figures.get("resized", 0)]
-    while resized[-1] != resized[-2]:
-        used = env.figures["used"]
-        drive_while(env, lambda info: info["figures"]["used"] < used + 5)  # noqa: B023
-        resized.append(env.figures.get("resized", 0))
-        assert len(resized) < 20
-
-
 def test_a_road_can_be_asked_for(simulator, make):
     starts = []
     for seed in (1, 2):
@@ -470,27 +312,3 @@ def test_a_road_can_be_asked_for(simulator, make):
             start = env.reset()[1]["pos"]
         starts.append(start)
     assert starts[0] != starts[1]
-
-
-def test_nobody_else_finds_the_embedded_simulator():
-    """Another process of this user connects, and is sent away at once; the car drives on."""
-    program = (
-        "import socket, sys\n"
-        "sock = socket.socket(socket.AF_UNIX)\n"
-        "sock.settimeout(120)\n"
-        "sock.connect(bytes.fromhex(sys.argv[1]))\n"
-        "print(sock.recv(100))"
-    )
-    with contextlib.closing(DonkeyCar(rate_hz=60.0)) as env:
-        env.reset()
-        drive_while(env, lambda info: not info["connected"])
-        family, name = env._embedded.address
-        assert family == socket.AF_UNIX
-        assert name.startswith(b"\0")
-        command = [sys.executable, "-c", program, name.hex()]
-        other = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-        assert other.stdout == "b''\n"
-        losses = env.figures.get("losses", 0)
-        for _ in range(5):
-            assert env.step(COAST)[4]["connected"]
-        assert env.figures.get("losses", 0) == losses

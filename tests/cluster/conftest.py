@@ -1,0 +1,9 @@
+"""What the tests of the cluster share."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)

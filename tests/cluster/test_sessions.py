@@ -1,0 +1,219 @@
+"""A link that is cut, a learner that is started again: sessions begin, end and are repeated."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtagent.cluster.learner import ClusterLearner
+from rtagent.cluster.link import Emulation
+from rtagent.cluster.message import pack
+from rtagent.errors import UserError
+from tests.cluster.edge import Edge
+from tests.cluster.scene import Scene, first_state
+
+
+def test_a_learner_that_was_started_again_is_joined_anew() -> None:
+    scene = Scene(Edge())
+    scene.run(1.0)
+    count = len(scene.updates)
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.run(2.0)
+    assert scene.remotes[0].calls.count("join") == 2
+    assert scene.exchanges[0].connected
+    assert len(scene.updates) > count + 50
+
+
+def test_a_learner_that_died_learns_on_from_its_own_checkpoint(tmp_path: Path) -> None:
+    world = Edge()
+    scene = Scene(world)
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path)
+    scene.run(1.0)
+    assert scene.learner.save_if_due(0.0) is not None
+    saved = 7 + scene.learner.status()["batches"]
+    scene.run(1.0)
+    before = len(scene.updates)
+    again = ClusterLearner(scene.clock, tmp_path, resume=True)
+    scene.remotes[0].learner = scene.learner = again
+    scene.run(2.0)
+    # What the first had answered may come, and then what the second learns, from the checkpoint on.
+    rest = scene.updates[before:]
+    start = next(index for index, each in enumerate(rest) if each < scene.updates[before - 1])
+    assert rest[start] == saved + 1
+    assert rest[start:] == list(range(rest[start], rest[-1] + 1))
+    assert scene.remotes[0].calls.count("begin") == 1
+    learned = again.status()
+    assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_lost_it_begins_learns_and_hands_out_its_state(seed: int) -> None:
+    scene = Scene(Edge(), emulation=Emulation(rtt_s=0.02, loss=0.3), seed=seed)
+    exchange = scene.exchanges[0]
+    for _ in range(200):
+        scene.run(1.0)
+        exchange.wants_snapshot = exchange.wants_snapshot or exchange.snapshot is None
+        if exchange.snapshot is not None and len(scene.weights) > 2:
+            return
+    raise AssertionError("a lost call was never repeated")
+
+
+def test_a_state_that_travels_for_long_is_sent_once() -> None:
+    world = Edge()
+    state = len(first_state(world))
+    # Half a minute in each direction.
+    scene = Scene(world, emulation=Emulation(bits_per_s=8 * state / 30))
+    scene.run(40.0)
+    assert scene.remotes[0].calls.count("begin") == 1
+    scene.exchanges[0].wants_snapshot = True
+    scene.run(80.0)
+    assert scene.remotes[0].calls.count("snapshot") == 1
+    assert scene.exchanges[0].snapshot is not None
+    assert scene.exchanges[0].connected
+
+
+def test_a_call_that_is_worked_on_is_not_repeated() -> None:
+    scene = Scene(Edge())
+    remote = scene.remotes[0]
+    remote.finished = lambda: []  # type: ignore[method-assign]
+    scene.run(20.0)
+    assert remote.calls == ["join"]
+    del remote.finished  # type: ignore[method-assign]
+    scene.run(2.0)
+    assert remote.calls.count("join") == 1
+    assert scene.exchanges[0].connected
+    assert len(scene.updates) > 50
+
+
+def test_calls_that_fail_are_repeated_and_cost_no_session() -> None:
+    scene = Scene(Edge())
+    remote, exchange = scene.remotes[0], scene.exchanges[0]
+    scene.run(1.0)
+    original, chance = remote.begin, random.Random(1).random
+
+    def begin(method: str, *arguments: Any) -> Any:
+        remote.broken = RuntimeError("unavailable") if chance() < 0.01 else None
+        return original(method, *arguments)
+
+    remote.begin = begin  # type: ignore[method-assign]
+    scene.run(12.0)
+    assert remote.calls.count("join") == 1
+    assert exchange.connected
+    assert scene.updates == list(range(8, 8 + len(scene.updates)))
+    # Each that fails is missed for 0.2 s.
+    assert len(scene.updates) > 400
+
+
+def test_after_half_a_minute_without_a_link_it_learns_on() -> None:
+    world = Edge()
+    scene = Scene(world)
+    scene.run(1.0)
+    scene.remotes[0].broken, cut_at = ConnectionError("unreachable"), scene.clock.now()
+    scene.run(30.0)
+    exchange = scene.exchanges[0]
+    assert (exchange.connected, exchange.reason) == (False, "unreachable")
+    assert exchange.since == pytest.approx(cut_at, abs=0.3)
+    assert len(world.node.under_way) <= exchange.in_flight.limit
+    assert not exchange.lost(scene.clock.now())
+    scene.remotes[0].broken = None
+    scene.run(10.0)
+    assert exchange.connected
+    # What was on its way is learned from once, and nothing else is missing.
+    assert scene.updates == list(range(8, 8 + len(scene.updates)))
+    learned = scene.learner.status()
+    assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
+    scene.remotes[0].broken = ConnectionError("unreachable")
+    scene.run(60.0)
+    assert exchange.lost(scene.clock.now())
+
+
+def test_a_session_that_is_over_says_nothing() -> None:
+    scene = Scene(Edge(), emulation=Emulation(rtt_s=1.0))
+    scene.run(8.0)
+    assert scene.weights
+    # What is on its way to the old learner, and comes back from it, is of no session any more.
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.run(12.0)
+    assert scene.remotes[0].calls.count("join") == 2
+    scene.weights.clear()
+    scene.run(5.0)
+    assert [each.updates for each in scene.weights] == sorted({w.updates for w in scene.weights})
+    assert len(scene.weights) > 1
+
+
+def test_who_is_gone_for_long_is_forgotten() -> None:
+    scene = Scene(Edge(name="a"))
+    scene.run(1.0)
+    share = scene.edges[0].node.make(8, scene.settings)
+    assert share is not None
+    (waits,) = scene.learner.offer("a", 1, [share.block])
+    scene.clock.advance(61.0)
+    scene.learner.join(Edge(name="b").joining)
+    assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]
+    with pytest.raises(UserError, match="join anew"):
+        waits.result(0)
+
+
+def test_a_cut_is_told_with_its_reason_and_its_beginning() -> None:
+    scene = Scene(Edge())
+    scene.run(1.0)
+    scene.remotes[0].broken = RuntimeError("the actor died\nand much more")
+    cut_at = scene.clock.now()
+    scene.run(5.0)
+    exchange = scene.exchanges[0]
+    assert not exchange.connected
+    assert exchange.reason == "the actor died"
+    assert exchange.since == pytest.approx(cut_at, abs=0.3)
+    calls = scene.remotes[0].calls.count("join")
+    assert calls <= 6
+    scene.remotes[0].broken = None
+    scene.run(11.0)
+    assert exchange.connected
+    assert exchange.reason is None
+
+
+def test_a_learner_that_says_nothing_is_cut() -> None:
+    scene = Scene(Edge())
+    scene.run(1.0)
+    scene.run(6.0, learn=0)
+    # Weights are still asked for and answered: the link is there, the learner is slow.
+    assert scene.exchanges[0].connected
+
+
+def test_it_waits_no_longer_than_for_what_arrives_next() -> None:
+    scene = Scene(Edge(), emulation=Emulation(rtt_s=0.1))
+    exchange, remote = scene.exchanges[0], scene.remotes[0]
+    exchange.wait(0.03, scene.clock.now())
+    exchange.advance(scene.clock.now())
+    # It has asked to join, which is half a round trip on its way.
+    exchange.wait(0.2, scene.clock.now())
+    scene.clock.advance(0.04)
+    exchange.wait(0.2, scene.clock.now())
+    scene.clock.advance(0.04)
+    exchange.wait(0.2, scene.clock.now())
+    assert remote.waits == pytest.approx([0.03, 0.05, 0.01, 0.0])
+
+
+def test_another_network_is_refused() -> None:
+    scene = Scene(Edge(name="a"))
+    scene.run(0.5)
+    with pytest.raises(UserError, match="another"):
+        scene.learner.join(Edge(name="b", actions=2).joining)
+    other = Scene(Edge(name="c", actions=2))
+    other.remotes[0].learner = scene.learner
+    other.run(5.0)
+    # Told in a line, and tried again: the others may go.
+    assert not other.exchanges[0].connected
+    assert (other.exchanges[0].reason or "").startswith("the learner has another ")
+    assert other.remotes[0].calls.count("join") > 1
+    assert not other.exchanges[0].lost(other.clock.now())
+
+
+def test_a_session_of_before_is_refused() -> None:
+    scene = Scene(Edge())
+    scene.run(0.5)
+    with pytest.raises(UserError, match="join anew"):
+        scene.learner.offer("edge", 99, [pack({"seq": 0}, {})])

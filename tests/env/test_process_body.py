@@ -1,0 +1,153 @@
+"""The body of the environment process, from start to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import stub_worlds
+
+from rtagent.clock import VirtualClock
+from rtagent.config import Config, EnvConfig
+from rtagent.env import process
+from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.memory.ledger import TRUNCATED
+from rtagent.memory.process_metrics import Doing, ProcessMetrics
+from rtagent.staggering.arbiter import Deposited
+from tests.conftest import make_blueprint
+from tests.desired import make_desired
+from tests.env.ticking import Memory
+
+
+@pytest.fixture
+def body(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+    """Runs the environment process's body for some ticks, on a world of 20 Hz."""
+    monkeypatch.setattr(process, "enter_realtime", lambda mode: False)
+    monkeypatch.setattr(process, "gc", SimpleNamespace(collect=int, freeze=int))
+    memory = Memory(make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=1))
+
+    def run(
+        ticks: int, start_s: float, ready: Callable[[], None] = lambda: None, **live: Any
+    ) -> SimpleNamespace:
+        last = memory.ledger.newest + ticks
+
+        class Context(SimpleNamespace):
+            beats = 0
+
+            @property
+            def stopping(self) -> bool:
+                return bool(memory.ledger.newest >= last)
+
+            def beat(self) -> None:
+                self.beats += 1
+
+        context = Context(
+            config=Config(env=EnvConfig(id="stub_worlds:stub/World-v0")),
+            world=memory, clock=VirtualClock(start_s), record=memory.record,
+            desired=make_desired(go=True, **live), ready=ready, events=[],
+        )
+        context.event = lambda kind, **said: context.events.append((kind, said))
+        process.run(context)  # type: ignore[arg-type]
+        return context
+
+    run.memory = memory  # type: ignore[attr-defined]
+    return run
+
+
+def test_body_forgets_what_its_predecessor_was_doing(body: Callable[..., SimpleNamespace]) -> None:
+    seen: list[Doing] = []
+    record = body.memory.record  # type: ignore[attr-defined]
+    record.note_doing(Doing.RESETTING, 3 * NANO)
+    body(1, start_s=5.0, ready=lambda: seen.append(record.doing[0]))
+    assert seen == [Doing.WAITING]
+
+
+def test_body_marks_its_end_as_truncated(body: Callable[..., SimpleNamespace]) -> None:
+    context = body(30, start_s=5.0)
+    rows = context.world.ledger.read(0, 100)
+    assert rows["flags"].tolist() == [0] * 29 + [TRUNCATED]
+    assert context.beats >= 30
+    record = context.record
+    assert record.anchor_ns == round(5.1 * NANO)
+    assert (record.anchor_tick, record.slips) == (0, 0)
+
+
+def test_faults_of_the_world_are_told_now_and_then(
+    body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert body(5, start_s=5.0).events == []
+    monkeypatch.setattr(stub_worlds.World, "_see", lambda world: np.zeros(3, np.float32))
+    rewards = iter([0.0, np.nan] * 1000)
+    monkeypatch.setattr(
+        stub_worlds.World, "step", lambda world,
+        action: (world._see(), next(rewards), False, False, {}),
+    )
+    # 15 s of 20 Hz: told twice, at the first fault and at the first after ten seconds.
+    context = body(300, start_s=10.0)
+    (first, said), (second, later) = context.events
+    assert first == second == "environment_fault"
+    assert said == {"reason": "the environment's reward is nan", "faults": 1}
+    assert later["faults"] == 101
+    rows = context.world.ledger.read(295, 305)
+    assert (rows["reward"] == 0.0).all()
+    assert rows["flags"].tolist() == [0, TRUNCATED] * 5
+
+
+def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) -> None:
+    body(30, start_s=5.0)
+    context = body(10, start_s=100.0)
+    record, rows = context.record, context.world.ledger.read(0, 100)
+    assert rows["tick"].tolist() == list(range(40))
+    assert rows["episode"].tolist() == [0] * 30 + [1] * 10
+    assert rows["flags"][29] == TRUNCATED
+    assert (record.anchor_tick, record.slips) == (30, 1)
+    # Tick 30 would have been due 1.5 s after the first anchor.
+    assert record.slipped_ns == round((100.1 - 5.1 - 1.5) * NANO)
+
+
+def test_slip_of_a_restart_is_exact_after_a_day() -> None:
+    """A period is no whole number of nanoseconds; rounding it would cost 2 ms a day."""
+    memory = memoryview(np.zeros(ProcessMetrics.size() // 8 + 1, np.int64)).cast("B")
+    metrics = ProcessMetrics(memory).environment
+    metrics.ticks, metrics.anchor_ns = 1, 7 * NANO
+    ticks = 5_160_456
+    due_ns = TickSchedule(59.7275, 7 * NANO, 0, 5).due_ns(ticks)
+    process._note_anchor(metrics, TickSchedule(59.7275, due_ns + 3 * NANO, ticks, 5))
+    assert abs(metrics.slipped_ns - 3 * NANO) <= 1
+
+
+def test_last_frame_survives_a_restart(body: Callable[..., SimpleNamespace]) -> None:
+    context = body(5, start_s=5.0)
+    world = context.world
+    assert process._last_frame(world.ledger) == -1
+    world.actions.deposit(Deposited(0, 4, 6, 1, 0, 6.0))
+    body(5, start_s=9.0)
+    assert process._last_frame(world.ledger) == 4
+
+
+def test_fill_follows_the_desired_state(
+    body: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    choose = process.Arbiter.choose
+
+    def chosen(arbiter: Any, *arguments: Any) -> Any:
+        seen.append(arbiter.fill)
+        return choose(arbiter, *arguments)
+
+    monkeypatch.setattr(process.Arbiter, "choose", chosen)
+    body(1, start_s=5.0, inference={"fill": 0})
+    body(1, start_s=6.0, inference={"fill": 1})
+    assert seen == [0, 1]
+
+
+def test_default_action_follows_the_desired_state(body: Callable[..., SimpleNamespace]) -> None:
+    changed, refused = (body(2, start_s=s, env={"default_action": a}) for s, a in ((5, 1), (6, 9)))
+    assert changed.world.ledger.read(0, 4)["action"].tolist() == [1, 1, 0, 0]
+    assert changed.events == []
+    ((kind, said),) = refused.events
+    assert kind == "world"
+    assert "env.default_action = 9" in said["news"]

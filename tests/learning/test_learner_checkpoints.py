@@ -1,0 +1,154 @@
+"""A learner leaves checkpoints, and one that begins goes on from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rtagent.clock import MonotonicClock
+from rtagent.learning import checkpointing, learner
+from rtagent.learning.beginning import publish_initial
+from rtagent.memory.weights import WeightsInfo
+from rtagent.storage import checkpoint as checkpoints
+from tests.learning.learner_run import Start
+
+
+def test_checkpoints_come_in_their_period(start: Start) -> None:
+    assert start(ticks=0).learn(until_s=350.0).record.checkpoints == 3
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    run = start(ticks=0, folder="file").learn(until_s=350.0)
+    assert run.record.checkpoint_failures == 3
+    assert {kind for kind, _ in run.events} == {"checkpoint_failed"}
+
+
+def test_a_checkpoint_for_which_there_is_no_memory_does_not_stop_learning(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def ask_for(count: int) -> None:
+        asked.append(count)
+        if len(asked) < 3:
+            raise MemoryError("not so many bytes" if len(asked) == 1 else "")
+
+    monkeypatch.setattr(checkpointing, "ask_for", ask_for)
+    run = start(ticks=0).learn(until_s=350.0)
+    assert (run.record.checkpoint_failures, run.record.checkpoints) == (2, 1)
+    reasons = [each["reason"] for each in run.told("checkpoint_failed")]
+    assert reasons == ["not so many bytes", "out of memory"]
+    # Weights, target network, both moments; once as copied, twice as written.
+    assert asked == [4 * 4 * run.blueprint.learned_parameters * 3] * 3
+
+
+def test_who_writes_a_checkpoint_holds_no_turn(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = start(ticks=60)
+    other = start(ticks=0, world=writer.world)
+    other.index, other.record = 1, writer.world.metrics.learners[1]
+    for run in (writer, other):
+        run.order(learner_ring=[0, 1], learning={"processes": 2})
+    other.clock = MonotonicClock()
+    second, entered = learner.Learner(other), []
+    save = checkpoints.save
+
+    def slowly(*args: Any, **kwargs: Any) -> Path:
+        for _ in range(3):
+            entered.append(second._turns.enter())
+            second._turns.leave()
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(checkpoints, "save", slowly)
+    writer.learn(0)
+    assert (entered, writer.world.turns.expired) == ([True] * 3, 0)
+    assert not any(each.writing for each in writer.world.metrics.learners)
+    # It takes turns again.
+    assert second._ring() == [0, 1]
+
+
+def test_a_new_run_resumes_from_the_checkpoint(start: Start) -> None:
+    first = start().learn(20)
+    second = start(ticks=0, resume=first.newest).learn(0)
+    np.testing.assert_array_equal(second.published(), first.published())
+    old, new = first.world.weights.info(), second.world.weights.info()
+    assert new.updates == 20
+    assert new.version > old.version
+    assert second.record.samples_consumed == 80
+
+
+def test_a_restarted_learner_goes_on_from_the_shared_weights(start: Start) -> None:
+    first = start(folder="a").learn(20)
+    later = start(ticks=0, folder="later", world=first.world).learn(30)
+    before, info = first.published(), first.world.weights.info()
+    second = start(ticks=0, folder="b", world=first.world, resume=first.newest).learn(0)
+    np.testing.assert_array_equal(second.published(), before)
+    assert second.world.weights.info().updates == 30
+    assert second.world.weights.info().version > info.version
+    assert second.record.samples_consumed == 120
+    tensors = checkpoints.load(second.newest).tensors
+    for name, values in checkpoints.load(later.newest).tensors.items():
+        np.testing.assert_array_equal(tensors[name], values)
+    assert int(tensors["optimizer.steps"]) == 30
+
+
+def test_a_checkpoint_of_another_network_is_refused(start: Start) -> None:
+    first = start(ticks=0).learn(0)
+    other = start(ticks=0, resume=first.newest)
+    other.world.blueprint = other.blueprint = replace(other.blueprint, network="mlp k=9")
+    with pytest.raises(checkpoints.CheckpointError, match="belongs to the network mlp k=1"):
+        other.learn(0)
+
+
+def test_where_nobody_learns_the_first_weights_are_published(start: Start) -> None:
+    run = start()
+    publish_initial(run.world, run.config, None)
+    assert run.world.weights.info() == WeightsInfo(version=1, updates=0)
+    assert run.published().std() > 0.01
+    run.learn(20)
+    acting = start(ticks=0)
+    publish_initial(acting.world, acting.config, run.newest)
+    assert acting.world.weights.info().updates == 20
+    np.testing.assert_array_equal(acting.published(), run.published())
+
+
+# ---- continuous actions
+
+
+def test_an_actor_and_its_critics_learn_and_resume(start: Start) -> None:
+    run = start(continuous=True).learn(21)
+    assert run.record.skipped == 0
+    assert run.world.weights.info() == WeightsInfo(version=6, updates=21)
+    state, acting = run.world.learner, run.blueprint.parameters
+    assert (state.progress.steps, state.progress.followed) == (21, 20)
+    np.testing.assert_array_equal(run.published(), state.current.weights[:acting])
+    assert np.abs(state.current.square[:acting]).sum() > 0
+    assert np.abs(state.target - state.current.weights).sum() > 0
+    # A daemon begins anew, with another learner in it.
+    later = start(ticks=0, continuous=True, resume=run.newest).learn(0)
+    np.testing.assert_array_equal(later.published(), run.published())
+    again = later.world.learner
+    assert again.progress == state.progress
+    for name in ("weights", "mean", "square"):
+        np.testing.assert_array_equal(getattr(again.current, name), getattr(state.current, name))
+    np.testing.assert_array_equal(again.target, state.target)
+
+
+def test_critics_begin_alike_in_every_learner(start: Start) -> None:
+    starts = []
+    for index in (0, 1):
+        run = start(ticks=0, continuous=True, folder=str(index))
+        publish_initial(run.world, run.config, None)
+        run.index = index
+        run.learn(0)
+        starts.append(run.world.learner.current.weights.copy())
+        np.testing.assert_array_equal(starts[-1][: run.blueprint.parameters], run.published())
+    np.testing.assert_array_equal(*starts)

@@ -1,0 +1,100 @@
+"""A learner whose batches do not fit into memory learns on with smaller ones."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+
+from rtagent.learning import learner
+from rtagent.learning.device import Device
+from rtagent.learning.replay.batch import empty_batch
+from tests.learning.learner_run import Start
+
+
+def test_what_a_batch_needs_is_noted_with_its_size(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What computing takes, and the batches: three that are ready, one in use, one being made."""
+    monkeypatch.setattr(learner, "measure_peak", lambda run: 1000)
+    run = start(ticks=0, prefetch=3, batch_size=8)
+    run.begin()[0]._warm_up()
+    horizon, frames = run.world.horizon.read(), empty_batch(run.blueprint, 8)
+    each = frames.observations.nbytes + frames.next_observations.nbytes
+    assert (horizon.base_bytes, horizon.base_size) == (1000 + 5 * each, 8)
+
+
+def test_what_large_batches_leave_is_given_back_after_they_have_shrunk(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = start().begin()
+    at: list[int] = []
+    for size in (64, 32, 64, 16, 15, 32, 7, 8, 1):
+        monkeypatch.setattr(learner, "release", lambda size=size: at.append(size))
+        one._release_after(size)
+    assert at == [15, 7, 1]
+
+
+def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(batch_size=16)
+    compute = learner.SharedUpdate.compute
+
+    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
+        if len(batch.actions) > (2 if run.updates >= 10 else 5):
+            raise MemoryError
+        return compute(self, batch, updates, **options)
+
+    monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
+    run.learn(20)
+    assert run.record.out_of_memory == 3
+    assert [each["next_batch_size"] for each in run.told("out_of_memory")] == [8, 4, 2]
+    # What is safe grows again, slowly.
+    assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
+
+
+def test_a_batch_that_does_not_fit_on_the_device_is_halved(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Small(Device):
+        def send(self, batch: Any) -> Any:
+            if len(batch.actions) > 5:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().send(batch)
+
+    small = Small(torch.device("cpu"), nullcontext)
+    monkeypatch.setattr(Device, "of", lambda learning: small)
+    run = start(batch_size=16, prefetch=1, device="cuda").learn(5)
+    told = run.told("out_of_memory")
+    assert [each["next_batch_size"] for each in told[:2]] == [8, 4]
+    assert run.record.samples_consumed <= 5 * run.updates
+
+
+def test_a_new_size_is_asked_for_before_it_is_taken(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    took: list[int] = []
+    take = learner.Learner._take
+
+    def note(self: Any, size: int) -> Any:
+        took.append(size)
+        return take(self, size)
+
+    def require(self: Any, size: int) -> None:
+        if size > 4:
+            raise MemoryError
+
+    monkeypatch.setattr(learner.Learner, "_take", note)
+    monkeypatch.setattr(learner.BatchMemory, "require", require)
+
+    def on_beat(count: int) -> None:
+        assert count < 2000, "the loop does not get there"
+        if run.updates == 10:
+            run.order(learning={"batch_size": 32})
+        run.stopping = run.updates >= 20
+
+    run.learn(on_beat=on_beat)
+    assert set(took) == {4}
+    assert [each["batch_size"] for each in run.told("out_of_memory")] == [32, 16, 8]

@@ -1,0 +1,74 @@
+"""A horizon whose updates, episodes and seconds a test makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtagent.config import R3Config
+from rtagent.memory.control import DesiredState
+from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
+from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
+from rtagent.r3.controller import NANO, HorizonKeeper
+from tests.desired import make_desired, with_changes
+
+B_MIN = 32
+SECOND = NANO
+
+
+def of_mode(mode: str = "step", **r3: Any) -> DesiredState:
+    wanted = {"mode": mode, "deadline_s": 10.0, "data_budget": 10_000, **r3}
+    return make_desired(learner_ring=[0], learning={"processes": 1, "batch_size": B_MIN}, r3=wanted)
+
+
+class Life:
+    """A horizon whose updates, episodes and seconds the test makes."""
+
+    def __init__(self, mode: str = "step", **r3: Any) -> None:
+        settings = {"deadline_s": 10.0, "data_budget": 10_000, "margin": 0.0, **r3}
+        buffer = memoryview(bytearray(HorizonRecord.size()))
+        self.record = HorizonRecord(buffer)
+        self.environment = ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))).environment
+        self.keeper = HorizonKeeper(self.record, R3Config(mode=mode, **settings))
+        self.desired = of_mode(mode)
+        self.now_ns, self.updates, self.ended = 1000 * SECOND, 0, 0
+
+    def order(self, **changes: Any) -> None:
+        self.desired = with_changes(self.desired, **changes)
+
+    def update(self, seconds: float, samples: int | None = None) -> str | None:
+        """An update that took so long is applied; it is accounted for at once."""
+        self.keeper._advanced_ns = 0
+        return self.quick_update(seconds, samples)
+
+    def quick_update(self, seconds: float, samples: int | None = None) -> str | None:
+        """The same, but it may be accounted for together with the next."""
+        self.now_ns += round(seconds * NANO)
+        self.updates += 1
+        samples = self.size if samples is None else samples
+        return self._advance(samples)
+
+    def wait(self, seconds: float) -> str | None:
+        """The supervisor looks after so long."""
+        self.now_ns += round(seconds * NANO)
+        return self._advance(0)
+
+    def _advance(self, samples: int) -> str | None:
+        return self.keeper.advance(
+            self.now_ns, samples, self.updates, self.environment, self.desired
+        )
+
+    def finish_episode(self, value: float = 0.0) -> None:
+        self.ended += 1
+        self.environment.episodes.append(FinishedEpisode(10 * self.ended, 10, value, self.ended))
+
+    @property
+    def horizon(self) -> Horizon:
+        return self.record.read()
+
+    @property
+    def size(self) -> int:
+        return self.keeper.batch_size(self.desired)
+
+    def decisions(self, *kinds: str) -> list[Decision]:
+        """Of these kinds, oldest first."""
+        return [each for each in self.record.decisions()[::-1] if KINDS[each.kind] in kinds]
