@@ -16,15 +16,9 @@ from pathlib import Path
 import pytest
 
 import rtagent
-from tests.memory.announced import (
-    CASES,
-    Case,
-    Deposits,
-    Documents,
-    Published,
-    Rows,
-    RowsAgain,
-)
+from tests.memory.announced import CASES, Documents, Published
+from tests.memory.announced_case import Case
+from tests.memory.announced_rings import Deposits, Rows, RowsAgain
 from tests.memory.weak_machine import Place, WeakReader, recorded
 
 RUNS = 150
