@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from types import CodeType
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,21 @@ class Structure:
         raise NotImplementedError
 
 
-class Frames(Structure):
+class InARing(Structure):
+    """One in a stamped ring."""
+
+    ring: Any
+
+    @property
+    def newest(self) -> int:
+        return self.ring.newest
+
+    @property
+    def half_written(self) -> bool:
+        return self.newest > 0 and bool((self.ring.stamps == -1).any())
+
+
+class Frames(InARing):
     """The frame ring: row n of `PICTURES` is frame n."""
 
     codes = (FrameRing.publish.__code__, *RING_CODES)
@@ -77,14 +92,6 @@ class Frames(Structure):
     def __init__(self, memory: memoryview) -> None:
         self.ring = FrameRing(memory, BLUEPRINT, CAPACITY)
         self.out = np.zeros((4, *SHAPE), np.uint8)
-
-    @property
-    def newest(self) -> int:
-        return self.ring.newest
-
-    @property
-    def half_written(self) -> bool:
-        return self.newest > 0 and bool((self.ring.stamps == -1).any())
 
     def write(self, number: int) -> None:
         self.ring.publish(number, self.pictures[number % PATTERNS], number - number % EPISODE)
@@ -234,7 +241,7 @@ class Doubles(Structure):
         return 1
 
 
-class States(Structure):
+class States(InARing):
     """The states of a recurrent policy: all of an inference's numbers follow from its frame."""
 
     codes = (_Ring.write.__code__, *RING_CODES)
@@ -247,14 +254,6 @@ class States(Structure):
     @staticmethod
     def format(memory: memoryview) -> None:
         PolicyStates.format(memory, STATE)
-
-    @property
-    def newest(self) -> int:
-        return self.ring.newest
-
-    @property
-    def half_written(self) -> bool:
-        return self.newest > 0 and bool((self.ring.stamps == -1).any())
 
     def write(self, number: int) -> None:
         began, left = (np.full(STATE, value, np.float32) for value in (number, number + 1))
