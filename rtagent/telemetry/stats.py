@@ -32,6 +32,7 @@ from rtagent.telemetry.figures.acting import UNKNOWN_REGRET
 from rtagent.telemetry.figures.declaration import as_json
 from rtagent.telemetry.figures.document import Stats
 from rtagent.telemetry.quantiles import percentiles
+from rtagent.telemetry.r3 import r3_figures, replay_figures
 from rtagent.telemetry.recent_rows import RecentRows, from_time
 from rtagent.telemetry.remote import remote_figures
 from rtagent.telemetry.trend import EPISODES, trend
@@ -68,8 +69,9 @@ class StatsReader:
             clock=self._clock_figures(rows, now, since),
             actions=self._action_figures(rows, minute, registered),
             inference=self._inference_figures(status, registered, since),
-            learning=self._learning_figures(status, now), replay=self._replay_figures(),
-            r3=self._r3_figures(), regret=self._regret_figures(), episodes=self._episode_figures(),
+            learning=self._learning_figures(status, now),
+            replay=replay_figures(self._world), r3=r3_figures(self._world),
+            regret=self._regret_figures(), episodes=self._episode_figures(),
             cluster=None if link is None else cluster_figures(link.read(), now),
         )
 
@@ -275,45 +277,6 @@ class StatsReader:
             weights_version=record.weights_version if known else None,
         )
 
-    def _replay_figures(self) -> learning.Replay:
-        frames, ledger = self._world.frames, self._world.ledger
-        per_tick = frames.slot_bytes + ledger.dtype.itemsize
-        newest = ledger.newest
-        size = max(0, min(newest + 1, ledger.capacity, newest + 1 - ledger.floor))
-        limit = self._world.horizon.reservations.ticks_limit
-        return learning.Replay(
-            capacity=ledger.capacity, limit=limit if limit >= 0 else ledger.capacity, size=size,
-            bytes=size * per_tick, bytes_per_transition=per_tick,
-            memory_budget_bytes=_bytes(self._world.horizon.reservations.budget_bytes),
-        )
-
-    def _r3_figures(self) -> learning.R3:
-        """The running horizon, what memory is reserved, and the outcomes so far."""
-        desired, horizon = self._world.control.desired, self._world.horizon.read()
-        reserved = self._world.horizon.reservations
-        runs = horizon.mode > 0 and horizon.running > 0
-        known = runs or horizon.number > 0
-        elapsed_s = horizon.elapsed_ns / NANO
-        return learning.R3(
-            mode=desired.r3.mode, deadline_s=desired.r3.deadline_s,
-            elapsed_s=elapsed_s if runs else None, data_budget=desired.r3.data_budget,
-            consumed=horizon.consumed if runs else None,
-            time_ratio=elapsed_s / horizon.deadline_s if runs else None,
-            data_ratio=horizon.consumed / horizon.data_budget if runs else None,
-            alpha=_ratio(reserved.alpha), beta=_ratio(reserved.beta),
-            batch_memory_bytes=_bytes(reserved.batch_bytes),
-            replay_memory_bytes=_bytes(reserved.replay_bytes),
-            horizons=_outcomes(horizon.met, horizon.missed, known),
-            episode_deadlines=_outcomes(horizon.episode_met, horizon.episode_missed, known),
-            early_exits=horizon.early_exits if known else None, batch_cap=horizon.batch_cap or None,
-            batch_base_bytes=horizon.base_bytes or None,
-            ticks_limit=reserved.ticks_limit if reserved.ticks_limit >= 0 else None,
-            used_bytes=_bytes(reserved.used_bytes), baseline_bytes=_bytes(reserved.baseline_bytes),
-            memory_budget_bytes=_bytes(reserved.budget_bytes),
-            oom_events=sum(each.out_of_memory for each in self._world.metrics.learners),
-            pressure_events=reserved.pressure_events, decisions=self._world.horizon.count,
-        )
-
     def _regret_figures(self) -> acting.Regrets:
         """Regret in units of reward (Riemer et al., Realtime Reinforcement Learning, Theorem 1).
 
@@ -377,18 +340,6 @@ def _disagreement(rows: Rows) -> float | None:
     at = np.minimum(np.searchsorted(ticks, first_use), len(ticks) - 1)
     known = ticks[at] == first_use
     return _mean((actions[at] != actions)[known])
-
-
-def _outcomes(met: int, missed: int, known: bool) -> learning.Outcomes:
-    return learning.Outcomes(met if known else None, missed if known else None)
-
-
-def _bytes(value: int) -> int | None:
-    return value if value >= 0 else None
-
-
-def _ratio(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _mean(values: npt.NDArray[Any]) -> float | None:
