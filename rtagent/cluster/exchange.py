@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
+from rtagent.cluster.calls import Learned, Remote, Weights
 from rtagent.cluster.in_flight import InFlight
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.link import Direction, Emulation
@@ -42,56 +43,6 @@ CUT_S = 3.0
 LOST_S, FIRST_ANSWER_S = 45.0, 120.0
 """...and for so long, or for so long before the first answer, the learner must be looked for anew.
 One that is started, or started again, has much to load."""
-
-
-class Remote(Protocol):
-    """Calls to the learner that do not wait."""
-
-    def begin(self, method: str, *arguments: Any) -> Hashable:
-        """Begin a call; what its result will be found under."""
-        ...
-
-    def finished(self) -> list[tuple[Hashable, Any]]:
-        """The calls that have ended since the last time, each with its result or its exception."""
-        ...
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait until a call has ended, or so long."""
-        ...
-
-
-class Weights(NamedTuple):
-    """New weights.
-
-    Attributes:
-        updates: behind them.
-        values: (parameters,) float32.
-        age_s: from the update to their leaving the learner, and half of the link's round trip.
-    """
-
-    updates: int
-    values: Any
-    age_s: float
-
-
-class Learned(NamedTuple):
-    """A share that has been learned from.
-
-    Attributes:
-        transitions: how many.
-        loss: of its batch.
-        updates: of the learner after it.
-        seconds: that the update took.
-        sampled: mean priority of its transitions when they were sampled; None: all are the same.
-        transferred: the same of what was sent; None: unknown as well.
-    """
-
-    transitions: int
-    loss: float
-    updates: int
-    seconds: float
-    sampled: float | None
-    transferred: float | None
 
 
 @dataclass

@@ -23,7 +23,8 @@ import numpy as np
 
 from rtagent.cluster import ray_session
 from rtagent.cluster.buffer_node import BufferNode
-from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange, Remote
+from rtagent.cluster.calls import Remote
+from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange
 from rtagent.cluster.forwarding_node import ForwardingNode
 from rtagent.cluster.joining import Joining
 from rtagent.cluster.link import Emulation

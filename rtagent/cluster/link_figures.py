@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from rtagent.cluster.exchange import Exchange, Learned
+from rtagent.cluster.calls import Learned
+from rtagent.cluster.exchange import Exchange
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.node import Node
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
-from rtagent.cluster.exchange import Remote
+from rtagent.cluster.calls import Remote
 from rtagent.cluster.ray_checks import LostError, imported_ray, in_a_line, look
 from rtagent.cluster.remains import end_descendants_with_this_process
 from rtagent.errors import UserError

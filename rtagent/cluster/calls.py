@@ -1,0 +1,56 @@
+"""What an exchange makes its calls by, and what it hands on of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple, Protocol
+
+
+class Remote(Protocol):
+    """Calls to the learner that do not wait."""
+
+    def begin(self, method: str, *arguments: Any) -> Hashable:
+        """Begin a call; what its result will be found under."""
+        ...
+
+    def finished(self) -> list[tuple[Hashable, Any]]:
+        """The calls that have ended since the last time, each with its result or its exception."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a call has ended, or so long."""
+        ...
+
+
+class Weights(NamedTuple):
+    """New weights.
+
+    Attributes:
+        updates: behind them.
+        values: (parameters,) float32.
+        age_s: from the update to their leaving the learner, and half of the link's round trip.
+    """
+
+    updates: int
+    values: Any
+    age_s: float
+
+
+class Learned(NamedTuple):
+    """A share that has been learned from.
+
+    Attributes:
+        transitions: how many.
+        loss: of its batch.
+        updates: of the learner after it.
+        seconds: that the update took.
+        sampled: mean priority of its transitions when they were sampled; None: all are the same.
+        transferred: the same of what was sent; None: unknown as well.
+    """
+
+    transitions: int
+    loss: float
+    updates: int
+    seconds: float
+    sampled: float | None
+    transferred: float | None
