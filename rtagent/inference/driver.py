@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from rtagent.inference.carried import CarriedState
 from rtagent.inference.engine_weights import EnginePolicy, EngineWeights
+from rtagent.inference.frame_wait import SLICE_S, FrameWait
 from rtagent.inference.latency import draw
 from rtagent.inference.weights import NoWeights, Weights
 from rtagent.memory.actions import LONGEST_CHUNK, NANO
@@ -33,7 +34,6 @@ from rtagent.policy.acting import ActingPolicy
 from rtagent.policy.action_selection import explorer_for
 from rtagent.policy.networks import head_of
 from rtagent.policy.pretrained import PretrainedPolicy
-from rtagent.processes.wake_ahead import Forecast, WakeAhead
 from rtagent.processes.worker import WorkerContext
 from rtagent.staggering.arbiter import Deposited
 from rtagent.staggering.instructions import (
@@ -52,7 +52,6 @@ from rtagent.staggering.register import ALGORITHMS
 if TYPE_CHECKING:
     from rtagent.remote.policy import RemotePolicy
 
-SLICE_S = 0.1
 HURRY = 0.05
 """Time for new weights before each inference, as a part of its own: out of the wait if there was
 one, else on the way."""
@@ -82,9 +81,8 @@ class Driver:
         config, blueprint, world = context.config, context.blueprint, context.world
         self._context, self._clock = context, context.clock
         self._frames, self._cells = world.frames, world.actions
-        self._environment = world.metrics.environment
         self._policy, self._weights = policy, weights
-        self._ahead, self._forecast = WakeAhead(blueprint.tick_seconds), Forecast()
+        self._frame_wait = FrameWait(context, self._prepare, self._rehearse)
         self._latency = self._idle_s = self._takeover_s = 0.0
         self._epsilon, self._decided = 1.0, -1
         self._observation = no_observation(context)
@@ -143,7 +141,7 @@ class Driver:
         if isinstance(instruction, WaitUntil):
             self._wait_until(instruction.when)
         elif isinstance(instruction, WaitFrame):
-            self._wait_frame(instruction.frame)
+            self._frame_wait.wait(instruction.frame)
         elif isinstance(instruction, Learn):
             self._let_learn()
         return Moment(self._clock.now(), self._frames.newest)
@@ -177,68 +175,6 @@ class Driver:
         self._idle_s += max(0.0, until - self._clock.now())
         self._weights.prepare(until)
 
-    def _wait_frame(self, frame: int) -> None:
-        """One slice at most: the algorithm looks at its plan again and comes back.
-
-        Sleeps until just before the frame is expected, rehearses, and spins for a bounded moment.
-        """
-        clock = self._clock
-        if self._frames.newest >= frame:
-            return
-        expected = self._expected(frame)
-        if expected is None:
-            self._sleep_for(frame, SLICE_S)
-            return
-        self._ahead.choose()
-        wake = expected - self._ahead.seconds
-        self._prepare(wake)
-        rest = wake - clock.now()
-        if rest > SLICE_S:
-            self._sleep_for(frame, SLICE_S)
-            return
-        came = rest > 0.0 and self._sleep_for(frame, rest)
-        woke = clock.now()
-        if came:
-            if woke > wake:
-                self._ahead.note(woke - wake, woke - wake, 0.0)
-            return
-        self._rehearse(frame)
-        ready = clock.now()
-        seen = self._spin_for(frame, expected + self._ahead.seconds)
-        if rest > 0.0:
-            self._ahead.note(woke - wake, ready - wake, seen - woke)
-        else:
-            self._ahead.awake_s += seen - woke
-
-    def _expected(self, frame: int) -> float | None:
-        """When the frame will come, by the environment's clock; None before that runs."""
-        anchor_ns = self._environment.anchor_ns
-        if not anchor_ns:
-            return None
-        ticks = frame - self._environment.anchor_tick
-        due = anchor_ns / NANO + ticks * self._context.blueprint.tick_seconds
-        return self._forecast.expected(due, self._environment.behind_ns / NANO)
-
-    def _sleep_for(self, frame: int, seconds: float) -> bool:
-        """Sleep until the frame is there; False: the time is over."""
-        frames = self._frames
-        return frames.bell.wait_for(lambda: frames.newest >= frame, self._clock, seconds)
-
-    def _spin_for(self, frame: int, until: float) -> float:
-        """Spin until the frame is there, or sleep for it if it is not there in time.
-
-        Returns:
-            When spinning ended, seconds.
-        """
-        frames, clock = self._frames, self._clock
-        now = clock.now()
-        while frames.newest < frame:
-            if now > until:
-                self._sleep_for(frame, SLICE_S)
-                return now
-            now = clock.now()
-        return now
-
     def _read(self, frame: int | None) -> int | None:
         """Fill the observation; the number of the frame it ends with, None if there is none."""
         for number in (frame, self._frames.newest):
@@ -249,7 +185,7 @@ class Driver:
     def _look(self, frame: int | None, start: float) -> tuple[int, float]:
         """Fill the observation, waiting for one if there is none; its frame, and when it began."""
         while (number := self._read(frame)) is None:
-            self._wait_frame(self._frames.newest + 1)
+            self._frame_wait.wait(self._frames.newest + 1)
             self._check_desired()
             start = self._clock.now()
         return number, start
@@ -379,8 +315,8 @@ class Driver:
         record.takeover_ns += round(self._takeover_s * NANO)
         record.weights_version = self._weights.version
         record.epsilon = self._epsilon
-        record.ahead_ns = round(self._ahead.seconds * NANO)
-        record.awake_ns = round(self._ahead.awake_s * NANO)
+        ahead = self._frame_wait.ahead
+        record.ahead_ns, record.awake_ns = round(ahead.seconds * NANO), round(ahead.awake_s * NANO)
         registered_ns, latency_ns = round(item.registered_at * NANO), round(self._latency * NANO)
         record.registrations.append(Registration(
             registered_ns, latency_ns, item.tick, len(self._chunk),

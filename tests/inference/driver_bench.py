@@ -180,5 +180,6 @@ class Bench:
         self._monkeypatch.setattr("rtagent.inference.driver.ALGORITHMS", {"script": script})
         driver = Driver(self.context, self.policy, self.weights)  # type: ignore[arg-type]
         driver.run()
-        self.awake = driver._ahead.seconds, driver._ahead.awake_s
+        ahead = driver._frame_wait.ahead
+        self.awake = ahead.seconds, ahead.awake_s
         return replies

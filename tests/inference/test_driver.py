@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.inference.driver import SLICE_S, Driver
+from rtagent.inference.driver import Driver
+from rtagent.inference.frame_wait import SLICE_S
 from rtagent.memory.actions import NANO
 from rtagent.staggering.arbiter import Deposited, Source
 from rtagent.staggering.instructions import (

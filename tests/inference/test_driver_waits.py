@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtagent.inference.driver import SLICE_S
+from rtagent.inference.frame_wait import SLICE_S
 from rtagent.memory.actions import NANO
 from rtagent.staggering.instructions import Learn, WaitFrame, WaitUntil
 from tests.desired import with_changes
