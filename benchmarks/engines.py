@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rtagent import Runtime
-from rtagent.config import Config
+from rtagent.config import Config, PolicyConfig
 from rtagent.config_sources import load_config
 
 FRAMES = 400
@@ -63,9 +63,6 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
     import torch
     from gymnasium import spaces
 
-    from rtagent.inference.engines.choice import Choice
-    from rtagent.inference.engines.registry import candidates, make, wanted_engines
-    from rtagent.inference.engines.traceable import Traceable
     from rtagent.policy.acting import ActingPolicy
     from rtagent.policy.networks import build, flattened, load_flat
     from rtagent.policy.precision import acting_precision
@@ -91,19 +88,11 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
     seen = frames[::SEEN_SHARE]
     unseen = [each for index, each in enumerate(frames) if index % SEEN_SHARE]
     expected = {id(each): eager(each) for each in frames}
-    engines = {name: make(name) for name in wanted_engines(config.policy)}
-    choice = Choice(
-        engines, list(candidates(config.policy, engines)), Traceable(module, seen[0], None),
-        adapter.action_space, config.policy.engine_agreement, None, lambda *_, **__: None,
-        lambda: None,
+    first_s, taken_s, by_engine = _by_engine(
+        config.policy, adapter, module, weights, acting.values, seen,
+        [expected[id(each)] for each in seen],
     )
-    choice.must_beat = choice.timed(acting.values, seen)
-    first_s, taken_s, taken = _converted_twice(
-        lambda: choice.convert(weights, seen, [expected[id(each)] for each in seen])
-    )
-    if taken is not None:
-        name = f"auto: {taken.candidate.engine} {taken.candidate.precision}"
-        calls[name] = engines[taken.candidate.engine].open(taken.model, taken.candidate.precision)
+    calls.update(by_engine)
     times = in_turns(calls, unseen, rounds)
     return {
         "parameters": len(weights),
@@ -115,6 +104,33 @@ def alone(network: str, width: int, rounds: int) -> dict[str, Any]:
         },
         "first_conversion_cpu_s": first_s, "conversion_cpu_s": taken_s,
     }
+
+
+def _by_engine(
+    policy: PolicyConfig, adapter: Any, module: Any, weights: np.ndarray, must_beat: Call,
+    seen: list[np.ndarray], answers: list[np.ndarray],
+) -> tuple[float, float, dict[str, Call]]:
+    """CPU seconds of the first conversion and of the next; and a call of the engine taken, if any.
+
+    Args:
+        policy: settings; the rest is what the converter is given.
+    """
+    from rtagent.inference.engines.choice import Choice
+    from rtagent.inference.engines.registry import candidates, make, wanted_engines
+    from rtagent.inference.engines.traceable import Traceable
+
+    engines = {name: make(name) for name in wanted_engines(policy)}
+    choice = Choice(
+        engines, list(candidates(policy, engines)), Traceable(module, seen[0], None),
+        adapter.action_space, policy.engine_agreement, None, lambda *_, **__: None, lambda: None,
+    )
+    choice.must_beat = choice.timed(must_beat, seen)
+    first_s, next_s, taken = _converted_twice(lambda: choice.convert(weights, seen, answers))
+    if taken is None:
+        return first_s, next_s, {}
+    by = taken.candidate
+    call = engines[by.engine].open(taken.model, by.precision)
+    return first_s, next_s, {f"auto: {by.engine} {by.precision}": call}
 
 
 def _converted_twice(convert: Callable[[], Any]) -> tuple[float, float, Any]:
