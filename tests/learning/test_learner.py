@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.learning import learner, placing
+from rtagent.learning import learner, placing, shared_update
 from rtagent.learning import state as states
 from rtagent.learning.beginning import publish_initial
 from rtagent.learning.pace import CREDIT_TICKS
+from rtagent.learning.precision import fastest
 from rtagent.learning.replay.batch import empty_batch
 from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import PLACEMENTS
@@ -211,7 +212,14 @@ def test_errors_become_priorities_unless_the_gradient_is_no_number(
     assert all(mine is theirs for mine, theirs in zip(told, finite[-10:], strict=True))
 
 
-def test_the_fastest_precision_is_measured_once_for_all(start: Start) -> None:
+def test_the_fastest_precision_is_measured_once_for_all(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By this clock all take as long, on whatever machine.
+    clock = itertools.count().__next__
+    monkeypatch.setattr(
+        shared_update, "fastest", lambda *run, **how: fastest(*run, **{**how, "now": clock})
+    )
     run = start(precision="auto").learn(3)
     (told,) = run.told("precision")
     assert (told["chosen"], run.record.precision) == ("float32", 1)
