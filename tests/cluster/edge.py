@@ -49,7 +49,10 @@ class Edge:
         self, name: str = "edge", capacity: int = 256, slots: int = 512, stack: int = 2,
         actions: int = 3, episode: int = 20, replay: str = "edge", **learning: Any,
     ) -> None:
-        settings = {"batch_size": 8, "n_step": 2, "learning_starts": 1, **learning}
+        # What is measured, and so chosen, differs from machine to machine.
+        settings = {
+            "batch_size": 8, "n_step": 2, "learning_starts": 1, "precision": "float32", **learning,
+        }
         self.config: Config = parse_config({
             "learning": settings, "replay": {"capacity": capacity}, "cluster": {"replay": replay},
         })
