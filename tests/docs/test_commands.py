@@ -125,6 +125,16 @@ def test_toml_has_keys_that_there_are() -> None:
                 assert {f"{section}.{key}" for key in values} <= set(all_keys()), page
 
 
+def test_no_two_commands_write_to_the_same_place() -> None:
+    """A reader who tries one page after the other would be refused by the second."""
+    written = [
+        command.words[command.words.index(option) + 1]
+        for command in ALL for option in ("--out", "--save") if option in command.words
+    ]
+    assert len(written) >= 3
+    assert len(set(written)) == len(written)
+
+
 @pytest.mark.slow
 @pytest.mark.process
 def test_the_long_ones_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
