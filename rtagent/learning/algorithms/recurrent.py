@@ -57,7 +57,7 @@ def unroll(
             continue
         # Each by itself: autocast keeps the weights that it has cast, and those that were cast
         # without gradient are none of the pass with gradient.
-        with torch.set_grad_enabled(keeps and learned), computing(precision):
+        with torch.set_grad_enabled(keeps and learned), computing(precision, batch.parents.device):
             observations, *pending = (each[:, start:stop] for each in given)
             flat = encoded(module, observations.flatten(0, 1))
             features = flat.view(count, stop - start, *flat.shape[1:])

@@ -15,7 +15,9 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rtagent.config import LearningConfig, PolicyConfig
+from rtagent.config import LearningConfig, PolicyConfig, Precision
+from rtagent.learning import precision as precisions
+from rtagent.learning.algorithms import recurrent
 from rtagent.learning.algorithms.recurrent import RecurrentValueLearning, unroll
 from rtagent.learning.replay.sequences import Plan, SequenceBatch, SequenceReplay, blank
 from rtagent.memory.frames import FrameRing
@@ -170,6 +172,30 @@ def test_the_loss_is_that_of_the_equation(algorithm: Any) -> None:
         total += 0.5 * error * error if error < 1.0 else error - 0.5
     assert 0.0 < batch.weights.mean() < 1.0
     assert loss == pytest.approx(total / COUNT, rel=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "limit"), [("bfloat16", 0.1), ("float16", 0.02)])
+def test_a_lower_precision_gives_nearly_the_same_gradient(
+    precision: Precision, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acted = Acted(LEARNING)
+    batch = sampled(acted)
+    slopes, asked = [], []
+
+    def computing(*where: Any) -> Any:
+        asked.append(where)
+        return precisions.computing(*where)
+
+    monkeypatch.setattr(recurrent, "computing", computing)
+    for each in ("float32", precision):
+        learning = LEARNING.model_copy(update={"precision": each})
+        made = RecurrentValueLearning(acted.network, learning)
+        made.compute_gradient(batch)
+        slopes.append(torch.cat([each.grad.flatten() for each in acted.network.parameters()]))
+    assert set(asked) == {(each, made.device) for each in ("float32", precision)}
+    full, low = slopes
+    assert not torch.equal(full, low)
+    assert float((low - full).norm()) < limit * float(full.norm())
 
 
 def slow_target(
