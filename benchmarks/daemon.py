@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-READY_LIMIT_S = 180.0
-STOP_LIMIT_S = 20.0
+READY_LIMIT_S = 300.0
+STOP_LIMIT_S = 60.0
 
 
 class RunningDaemon:

@@ -14,7 +14,7 @@ import threading
 from types import TracebackType
 
 PIECE_BYTES = 1 << 16
-START_S = 10.0
+START_S = 60.0
 GOES_FIRST = -15
 
 

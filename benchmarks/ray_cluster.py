@@ -20,7 +20,7 @@ ENVIRON = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """For every process of the cluster."""
-START_LIMIT_S = 90.0
+START_LIMIT_S = 300.0
 
 
 class Head:

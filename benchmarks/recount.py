@@ -47,7 +47,7 @@ ALONE_S = 0.1
 """Figures are handed out again for 45 ms: the next answer must be a new one."""
 DIVIDED_S = 0.5
 """From the end of an episode until memory is divided anew, at most."""
-SETTLED_S = 30.0
+SETTLED_S = 180.0
 TRIALS = 3
 """A figure that may change several times between two looks is looked at again."""
 LOSS_TRIALS = 10

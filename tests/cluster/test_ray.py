@@ -30,7 +30,7 @@ SETTINGS = (
     "cluster.weights_every=4", "replay.capacity=20000", "run.tensorboard=false",
 )
 # Ray starts within some ten seconds where two cores have little else to do.
-SOON_S = 150.0
+SOON_S = 300.0
 
 
 class Daemon(Protocol):

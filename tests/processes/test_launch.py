@@ -22,7 +22,7 @@ from rtagent.processes.launch import REFUSED, ForkServer, Process
 from tests.conftest import eventually, open_descriptors
 from tests.spawned import fail, leave, sleep, tell_modules, tell_signals
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 @pytest.fixture

@@ -243,8 +243,8 @@ def test_a_step_on_a_clock_of_its_own_never_lasts_a_tick(fake, make):
 
     for phase in (0.1, 0.5, 0.9):
         told = []
-        # The machine may hold everybody up now and then.
-        assert any(keeps_step(phase) for _ in range(4)), told
+        # Once more where the machine has held everybody up.
+        assert keeps_step(phase) or keeps_step(phase), told
 
 
 class _Every:
