@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import command_line
-from benchmarks.experiments.r3 import ENDLESS, ENDLESS_S, WARM_UP_S, running
+from benchmarks.experiments.r3 import ENDLESS, ENDLESS_S, WARM_UP_S, WORLDS, running
 from rtagent.memory.horizon import HorizonRecord
 
 LIMIT = 0.01
@@ -29,7 +29,7 @@ def overhead(rounds: int) -> dict[str, Any]:
     """What the controller costs, against the same daemon with it switched off."""
     rates: dict[str, list[float]] = {"off": [], "max-a": []}
     shares = []
-    with running("learning.algorithm=double-dqn", "replay.capacity=50000") as runtime:
+    with running(*WORLDS["cartpole"], "learning.algorithm=double-dqn") as runtime:
         record = runtime.world.metrics.learners[0]
         time.sleep(WARM_UP_S)
         for number in range(rounds):

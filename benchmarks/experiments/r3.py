@@ -1,6 +1,6 @@
 """Learning inside deadlines: miss rate, latency and return by mode and algorithm, batch and replay.
 
-Figs. 3 to 5, 9 to 11 and 15 and Tables IV and V of Li et al., R3, in shape, on CartPole at 200
+Figs. 3 to 5, 9 to 11 and 15 and Tables IV and V of Li et al., R3, in shape, most on CartPole at 200
 ticks a second of wall-clock time (the paper's tasks have no clock, and ran on other boards).
 The modes are the paper's: `max-a` (the smallest batch), `max-p` (the largest), `episode` and
 `step`; the last two with the default `r3.margin` and, as `margin 0`, by the paper's rule, which
@@ -12,11 +12,14 @@ deadline D is a share of those seconds. Then B is run through again and again.
     what = changed    1.5 times the time for the first half of the horizons, 0.8 for the others
     what = batch      R3 off: what a batch size does for updates, samples, memory and return
     what = replay     R3 off: the same of the replay's size
+    what = world      the deadline of 1 in other worlds: Acrobot, Starfall, the embedded DonkeyCar
+    what = memory     with the handler of out of memory and without, in virtual time, `r3_memory.py`
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import subprocess
 import sys
 import tempfile
@@ -25,9 +28,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import rtagent
 from benchmarks.experiment import Experiment, Results
+from benchmarks.experiments import r3_memory
+from benchmarks.results import Point
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
 
@@ -49,19 +55,33 @@ ENDLESS_S = 1e7
 ENDLESS = 1_000_000_000
 WARM_UP_S = 3.0
 LOOK_S = 0.01
-SETTINGS = (
-    "env.id=CartPole-v1",
+CLASSIC = (
     "env.rate_hz=200",
     "env.default_action=repeat",
-    "inference.processes=1",
     "policy.exploration_hold_ticks=1",
     "learning.n_step=3",
     # Without these, so many updates per tick forget now and then what they have learned, and the
     # return of a run says little.
     "learning.learning_rate=2.5e-4",
     "learning.target_tau=0.001",
-    "learning.processes=1",
     "learning.learning_starts=500",
+    "replay.capacity=50000",
+)
+PICTURES = ("learning.learning_starts=200", "replay.capacity=10000")
+WORLDS = {
+    "cartpole": ("env.id=CartPole-v1", *CLASSIC),
+    "acrobot": ("env.id=Acrobot-v1", *CLASSIC),
+    "starfall": ("env.id=rtagent/Starfall-v0", *PICTURES),
+    # As in examples/donkey.toml.
+    "donkeycar": (
+        "env.id=donkey-generated-track-v0", "env.kwargs.rate_hz=20.0", "env.kwargs.max_cte=8.0",
+        'env.kwargs.actions="grid"', 'env.kwargs.noop="coast"', "env.default_action=noop",
+        "policy.exploration_hold_ticks=5", "learning.gamma=0.97", "learning.n_step=5", *PICTURES,
+    ),
+}
+SETTINGS = (
+    "inference.processes=1",
+    "learning.processes=1",
     "run.resume=false",
     "run.tensorboard=false",
 )
@@ -89,15 +109,28 @@ def trials(quick: bool) -> list[dict[str, Any]]:
         )
         for value in (values[::3] if quick else values)
     ]
-    return [{**each, **size} for each in (*modes, *changed, *sweeps)]
+    worlds = [
+        {"what": "world", "algorithm": "double-dqn", "mode": mode, "share": 1.0, "busy": 0,
+         "world": world}
+        for world in list(WORLDS)[1:] for mode in (list(CONTENDERS)[::3] if quick else CONTENDERS)
+    ]
+    memory = [
+        {"what": "memory", "time": "virtual", "mode": mode, "handler": handler,
+         "room_mib": r3_memory.ROOM_MIB}
+        for mode in r3_memory.MODES for handler in r3_memory.HANDLERS
+    ]
+    return [*({**each, **size} for each in (*modes, *changed, *sweeps, *worlds)), *memory]
 
 
-def run(what: str, algorithm: str, seed: int, seconds: float, horizons: int, **more: Any) -> Any:
+def run(what: str, seed: int, time: str, **more: Any) -> Any:
     """One trial."""
+    if what == "memory":
+        return r3_memory.run((*WORLDS["cartpole"], *SETTINGS), seed=seed, **more)
+    seconds, horizons, algorithm = more["seconds"], more["horizons"], more["algorithm"]
     settings = [
-        f"learning.algorithm={algorithm}", f"run.seed={seed}",
-        f"learning.batch_size={more.get('batch', BATCH)}",
-        f"replay.capacity={more.get('replay', 50_000)}",
+        *WORLDS[more.get("world", "cartpole")], f"learning.algorithm={algorithm}",
+        f"run.seed={seed}", f"learning.batch_size={more.get('batch', BATCH)}",
+        *([f"replay.capacity={more['replay']}"] if what == "replay" else ()),
         *(DISTRIBUTION if algorithm == "c51" else ()),
     ]
     if what in ("batch", "replay"):
@@ -170,7 +203,7 @@ def _controlled(
         "episodes_missed_percent": 100.0 * episodes_missed / episodes if episodes else None,
         "latency_p50": float(np.percentile(latencies, 50)),
         "latency_p99": float(np.percentile(latencies, 99)),
-        "mean_return": float(returns[len(returns) // 2 :].mean()),
+        "mean_return": _later_mean(returns),
         "mean_batch": samples / updates,
         "inaction_percent": 100.0 * stats["actions"]["inaction_fraction"],
         "samples_per_s": rate, "latencies": latencies, **_memory(stats),
@@ -210,8 +243,13 @@ def _swept(settings: list[str], seconds: float) -> dict[str, Any]:
     return {
         "updates_per_s": (after["updates"] - before["updates"]) / elapsed,
         "samples_per_s": (after["samples_consumed"] - before["samples_consumed"]) / elapsed,
-        "mean_return": float(returns[len(returns) // 2 :].mean()), **_memory(stats),
+        "mean_return": _later_mean(returns), **_memory(stats),
     }
+
+
+def _later_mean(returns: NDArray[np.float64]) -> float | None:
+    later = returns[len(returns) // 2 :]
+    return float(later.mean()) if len(later) else None
 
 
 def _memory(stats: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +260,7 @@ def _memory(stats: dict[str, Any]) -> dict[str, Any]:
 
 def draw(results: Results, figure: Any) -> None:
     """Misses and return by deadline, latencies as a distribution, and both sweeps."""
-    panels = figure.subplots(2, 3)
+    panels = figure.subplots(3, 3)
     deadline = results.where(what="deadline")
     for place, mode in enumerate(CONTENDERS):
         own, how = deadline.where(mode=mode), {"color": f"C{place}", "label": mode}
@@ -244,6 +282,7 @@ def draw(results: Results, figure: Any) -> None:
     panels[0, 2].set(xlabel="time of a horizon over its deadline of 1", ylabel="share of horizons")
     panels[0, 2].axvline(1.0, color="grey", linewidth=0.8)
     panels[1, 2].set(xlabel="busy programs beside it", ylabel="missed, %; squares: changing")
+    _draw_others(results, panels[2])
     for axes, what in zip(panels[1], ("batch", "replay"), strict=False):
         swept = results.where(what=what)
         swept.line(axes, what, "mean_return", color="tab:green", label="mean return")
@@ -256,7 +295,43 @@ def draw(results: Results, figure: Any) -> None:
         axes.grid(alpha=0.3)
     if deadline.trials:
         panels[0, 0].legend(fontsize=7)
-    figure.suptitle("CartPole at 200 Hz, wall clock; intervals over algorithms and seeds")
+    figure.suptitle(
+        "CartPole at 200 Hz, wall clock, where nothing else is said; intervals over algorithms and "
+        "seeds"
+    )
 
 
-EXPERIMENT = Experiment(trials, run, draw, size=(15, 8.5))
+def _draw_others(results: Results, panels: Any) -> None:
+    """Other worlds, and out of memory."""
+    worlds, modes = list(WORLDS)[1:], list(CONTENDERS)
+    for axes, name, label in (
+        (panels[0], "missed_percent", "horizons missed, %"),
+        (panels[1], "latency_p99", "p99 of a horizon over its deadline of 1"),
+    ):
+        for place, mode in enumerate(modes):
+            points = [results.where(what="world", world=each, mode=mode).point(name)
+                      for each in worlds]
+            _bars(axes, place, len(modes), points, color=f"C{place}", label=mode)
+        axes.set_xticks(range(len(worlds)), worlds)
+        axes.set_ylabel(label)
+    panels[1].axhline(1.0, color="grey", linewidth=0.8)
+    for place, handler in enumerate(r3_memory.HANDLERS):
+        points = [results.where(what="memory", mode=mode, handler=handler).point("budget_percent")
+                  for mode in r3_memory.MODES]
+        _bars(panels[2], place, len(r3_memory.HANDLERS), points, label=f"{handler} handler")
+    panels[2].set_xticks(range(len(r3_memory.MODES)), r3_memory.MODES)
+    panels[2].set_ylabel("of the data budget at the deadline, %")
+    panels[2].set_title("injected lack of memory, virtual time", fontsize=9)
+    if results.where(what="memory").trials:
+        panels[2].legend(fontsize=7)
+
+
+def _bars(axes: Any, place: int, of: int, points: list[Point | None], **how: Any) -> None:
+    axes.bar(
+        np.arange(len(points)) + 0.8 * ((place + 0.5) / of - 0.5),
+        [math.nan if point is None else point.mean for point in points], 0.8 / of,
+        yerr=[0.0 if point is None else point.half for point in points], capsize=2, **how,
+    )
+
+
+EXPERIMENT = Experiment(trials, run, draw, size=(15, 12.5))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.experiments import discounting, model_size, processes_needed, r3, staggering_modes
+from benchmarks.experiments import (
+    discounting,
+    model_size,
+    processes_needed,
+    r3,
+    r3_memory,
+    staggering_modes,
+)
 from rtagent.config import GAME_BOY_HZ
 from rtagent.config_sources import load_config
 from rtagent.staggering.simulator import Kill, Restart
@@ -57,6 +64,16 @@ def test_the_contenders_of_a_policy_are_neighbours() -> None:
         assert sequential["policy"] == staggered["policy"]
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_latency_that_nobody_computes_is_called_injected(quick: bool) -> None:
+    played = [each for each in model_size.trials(quick) if each["time"] != "none"]
+    for each in played:
+        assert ("injected" in each["policy"]) == ("ticks" in each) == (each["time"] == "virtual")
+    named = {each["policy"]: each for each in played}
+    largest = named[f"k=98, {model_size.LARGEST_TICKS} ticks injected"]
+    assert largest["ticks"] == pytest.approx(0.453 * (98 / 29) ** 2 * GAME_BOY_HZ, abs=1)
+
+
 @pytest.mark.parametrize("game", ["starfall", "duel"])
 @pytest.mark.parametrize(("width", "ticks"), [(7, None), (None, 5.0)])
 def test_contenders_differ_in_how_they_act_alone(
@@ -99,3 +116,32 @@ def test_ticks_and_decisions_differ_in_what_is_counted_alone(contender: str) -> 
     assert ticks.inference == decisions.inference
     assert ticks.inference.processes == (1 if contender == "sequential" else 3)
     assert ticks.learning.model_copy(update={"discount": "decisions"}) == decisions.learning
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_a_learner_that_is_refused_memory_goes_on_or_ends(handled: bool) -> None:
+    memory = r3_memory.Memory(100, handled)
+    memory.ask(100)
+    with pytest.raises(MemoryError) as refused:
+        memory.ask(101)
+    assert memory.refusals == 1
+    assert memory.handled(refused.value) == handled
+    assert not memory.handled(RuntimeError("something else"))
+
+
+def test_what_is_learned_before_the_deadline_counts() -> None:
+    """The deadline can be met with batches of 512, not with 256."""
+    assert r3_memory.learned([]) == {"budget_percent": 0.0, "largest_batch": 0}
+    enough, little = r3_memory.learned([512] * 1000), r3_memory.learned([256] * 1000)
+    assert enough == {"budget_percent": 100.0, "largest_batch": 512}
+    assert 50.0 < little["budget_percent"] < 100.0
+    assert r3_memory.learned([256, 512])["budget_percent"] == 100.0 * 768 / r3_memory.BUDGET
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_world_of_r3_is_tried_and_configured(quick: bool) -> None:
+    tried = {each.get("world", "cartpole") for each in r3.trials(quick)}
+    assert tried == set(r3.WORLDS)
+    for world in r3.WORLDS.values():
+        config = load_config(overrides=[*world, *r3.SETTINGS])
+        assert config.replay.capacity >= config.learning.learning_starts
