@@ -6,7 +6,7 @@ processes as keep up, and no more than there are cores; or the default network a
 injected, in ticks, and named so, in virtual time, where an update takes 30 ms: how a larger one
 fares on a machine that has the processes for it. The text of the paper prints no time for its
 largest model, k = 98, and no core here carries it: that latency is worked out from that of k = 29.
-Sequential is one process that infers, then waits for an update, as in the paper. Both contenders
+It has 256 processes, the most there can be, where 340 would act on every tick. Sequential is one process that infers, then waits for an update, as in the paper. Both contenders
 look equally far ahead, for gamma and n-step count ticks; on the wall clock they run side by side.
 Exploration is included.
 
@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.comparison import COLOURS, settings_of
+from benchmarks.comparison import COLOURS, processes_of, settings_of
 from benchmarks.experiment import Experiment, Results
 from benchmarks.experiments.duel import COMMON as DUEL
 from benchmarks.learning import OFFLINE, late_returns, learn, play
+from rtagent.config.section import MAX_INFERENCE_PROCESSES
 
 WIDTHS = (1, 7, 29)
 TICKS = (0.5, 2, 5, 10, 20, 30)
@@ -65,7 +66,8 @@ def settings(game: str, contender: str, width: int | None, ticks: float | None) 
     """As overrides."""
     common = list(DUEL) if game == "duel" else ["learning.updates_per_tick=0.3"]
     if ticks is not None:
-        return [*common, *settings_of(contender, ticks)]
+        most = min(processes_of(contender, ticks), MAX_INFERENCE_PROCESSES)
+        return [*common, *settings_of(contender, ticks), f"inference.processes={most}"]
     algorithm, processes = "adaptive", "auto"
     if contender == "sequential":
         algorithm, processes = "sequential-infer-learn", "1"

@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rtagent
+from benchmarks import r3_memory
 from benchmarks.experiment import Experiment, Results
-from benchmarks.experiments import r3_memory
 from benchmarks.results import Point
 from rtagent.config import R3Config
 from rtagent.memory.horizon import Horizon
@@ -322,8 +322,11 @@ def _draw_others(results: Results, panels: Any) -> None:
     panels[2].set_xticks(range(len(r3_memory.MODES)), r3_memory.MODES)
     panels[2].set_ylabel("of the data budget at the deadline, %")
     panels[2].set_title("injected lack of memory, virtual time", fontsize=9)
+    panels[2].set_ylim(0, 130)
     if results.where(what="memory").trials:
         panels[2].legend(fontsize=7)
+    if results.where(what="world").trials:
+        panels[0].legend(fontsize=7)
 
 
 def _bars(axes: Any, place: int, of: int, points: list[Point | None], **how: Any) -> None:

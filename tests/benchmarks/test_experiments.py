@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import r3_memory
 from benchmarks.experiments import (
     discounting,
     model_size,
     processes_needed,
     r3,
-    r3_memory,
     staggering_modes,
 )
 from rtagent.config import GAME_BOY_HZ
@@ -75,7 +75,9 @@ def test_a_latency_that_nobody_computes_is_called_injected(quick: bool) -> None:
 
 
 @pytest.mark.parametrize("game", ["starfall", "duel"])
-@pytest.mark.parametrize(("width", "ticks"), [(7, None), (None, 5.0)])
+@pytest.mark.parametrize(
+    ("width", "ticks"), [(7, None), (None, 5.0), (None, model_size.LARGEST_TICKS)]
+)
 def test_contenders_differ_in_how_they_act_alone(
     game: str, width: int | None, ticks: float | None
 ) -> None:
