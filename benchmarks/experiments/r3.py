@@ -6,7 +6,8 @@ The modes are the paper's: `max-a` (the smallest batch), `max-p` (the largest), 
 `step`; the last two with the default `r3.margin` and, as `margin 0`, by the paper's rule, which
 steers at the deadline itself. In every trial the same daemon first tells how many samples it learns
 from in some seconds, undisturbed, with the smallest batch: that is the data budget B, and the
-deadline D is a share of those seconds. Then B is run through again and again.
+deadline D is a share of those seconds, which are more where a learner is slow. Then B is run
+through again and again.
 
     what = deadline   `share` of the time, beside `busy` other programs that want a core each
     what = changed    1.5 times the time for the first half of the horizons, 0.8 for the others
@@ -51,6 +52,8 @@ ALGORITHMS = ("dqn", "double-dqn", "c51")
 SHARES = (0.7, 1.0, 1.5)
 CHANGED = (1.5, 0.8)
 BATCH = 32
+LEAST_BATCHES = 16
+"""Of the smallest size, in a horizon: a slow learner gets more time for it."""
 ENDLESS_S = 1e7
 ENDLESS = 1_000_000_000
 WARM_UP_S = 3.0
@@ -177,6 +180,7 @@ def _controlled(
     begin = horizon_settings("max-a", ENDLESS_S, ENDLESS) | {"margin": CONTENDERS[contender][1]}
     with running(*settings, *(f"r3.{name}={value}" for name, value in begin.items())) as runtime:
         rate = _samples_per_s(runtime, seconds)
+        seconds = max(seconds, LEAST_BATCHES * BATCH / rate)
         budget = int(rate * seconds)
         latencies: list[float] = []
         spans: list[tuple[Horizon, Horizon]] = []
