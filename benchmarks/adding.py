@@ -25,6 +25,7 @@ import numpy as np
 
 from benchmarks.command import Result, command_line, report
 from benchmarks.registration import STACK, blueprint
+from benchmarks.replay_contenders import peer
 from rtagent.cli.jitter import measure_jitter
 from rtagent.clock import MonotonicClock
 from rtagent.config_sources import load_config
@@ -75,7 +76,7 @@ class StableBaselines:
     """`ReplayBuffer(optimize_memory_usage=True)` of Stable-Baselines3."""
 
     def __init__(self, pictures: np.ndarray) -> None:
-        buffers = _peer("stable_baselines3.common.buffers", "stable-baselines3")
+        buffers = peer("stable_baselines3.common.buffers", "stable-baselines3")
         specs = blueprint()
         self._stacks = _stacks(pictures)
         self._buffer = buffers.ReplayBuffer(
@@ -99,7 +100,7 @@ class Cpprb:
     """`ReplayBuffer(next_of=..., stack_compress=...)` of cpprb; it wants the stack last."""
 
     def __init__(self, pictures: np.ndarray) -> None:
-        cpprb = _peer("cpprb", "cpprb")
+        cpprb = peer("cpprb", "cpprb")
         self._stacks = np.ascontiguousarray(_stacks(pictures).transpose(0, 2, 3, 1))
         fields = {
             "obs": {"shape": self._stacks.shape[1:], "dtype": np.uint8},
@@ -119,13 +120,6 @@ class Cpprb:
         self._buffer.add(obs=self._now, act=number % 3, rew=1.0, next_obs=self._next, done=0)
         if number % EPISODE == EPISODE - 1:
             self._buffer.on_episode_end()
-
-
-def _peer(module: str, package: str) -> Any:
-    try:
-        return __import__(module, fromlist=["*"])
-    except ImportError:
-        raise UserError(f"{package} is not installed: pip install {package}") from None
 
 
 def _stacks(pictures: np.ndarray) -> np.ndarray:

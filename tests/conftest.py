@@ -22,6 +22,7 @@ from benchmarks.process_figures import descendants
 from rtagent import Runtime, load_config
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
+from tests.forked import Forked, forked_children
 
 # A shell has what it starts in the background ignore Ctrl-C, and the tests' own children after it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -103,6 +104,13 @@ def started(folder: Path, *settings: str, wait: bool = True) -> Iterator[Runtime
         # The supervisor survives its own mistakes; the tests must not.
         known = {} if runtime._error else runtime.status()
         assert [e for e in known.get("events", ()) if e["kind"] == "internal_error"] == []
+
+
+@pytest.fixture
+def forked() -> Iterator[Forked]:
+    """Children that end with the test."""
+    with forked_children() as children:
+        yield children
 
 
 Runtimes = Callable[..., AbstractContextManager[Runtime]]

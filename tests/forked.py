@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -91,10 +91,11 @@ def eventually(condition: Callable[[], object], limit_s: float = LIMIT_S) -> boo
     return True
 
 
+@contextlib.contextmanager
 def at_each_line(
-    codes: Collection[CodeType], reached: Callable[[], None], call: Callable[[], object]
-) -> None:
-    """Run `call`, and `reached` before each line of the functions that have these codes."""
+    traced: Callable[[CodeType], bool], reached: Callable[[], None]
+) -> Iterator[None]:
+    """Calls `reached` before each line of the functions whose code is traced."""
 
     def inside(frame: FrameType, event: str, arg: Any) -> Any:
         if event == "line":
@@ -102,11 +103,11 @@ def at_each_line(
         return inside
 
     def outside(frame: FrameType, event: str, arg: Any) -> Any:
-        return inside if frame.f_code in codes else None
+        return inside if traced(frame.f_code) else None
 
     before = sys.gettrace()
     sys.settrace(outside)
     try:
-        call()
+        yield
     finally:
         sys.settrace(before)

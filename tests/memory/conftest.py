@@ -10,17 +10,10 @@ import numpy as np
 import pytest
 
 from rtagent.memory.arena import Arena
-from tests.forked import Forked, at_each_line, forked_children
+from tests.forked import at_each_line
 
 WORD = 8
 CUTS = 5
-
-
-@pytest.fixture
-def forked() -> Iterator[Forked]:
-    """Children that end with the test."""
-    with forked_children() as children:
-        yield children
 
 
 @pytest.fixture
@@ -55,7 +48,8 @@ def images() -> Callable[..., list[bytes]]:
 
 def _images(memory: memoryview, call: Callable[[], object], *codes: CodeType) -> list[bytes]:
     steps: list[bytes] = []
-    at_each_line(codes, lambda: steps.append(bytes(memory)), call)
+    with at_each_line(codes.__contains__, lambda: steps.append(bytes(memory))):
+        call()
     steps.append(bytes(memory))
     found = [steps[0]]
     for before, after in itertools.pairwise(steps):

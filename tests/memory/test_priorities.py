@@ -277,7 +277,8 @@ def states_during(
     """What memory may hold if a writer is killed: before each line, or between two words of one."""
     words = np.frombuffer(memory, np.int64)
     steps: list[np.ndarray] = []
-    at_each_line([code], lambda: steps.append(words.copy()), call)
+    with at_each_line(code.__eq__, lambda: steps.append(words.copy())):
+        call()
     found = []
     for before, after in itertools.pairwise([*steps, words.copy()]):
         changed = np.flatnonzero(before != after)

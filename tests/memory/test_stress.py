@@ -141,7 +141,8 @@ def _write_and_die(kind: type[Structure], memory: memoryview, number: int, lines
             os.kill(os.getpid(), signal.SIGKILL)
 
     structure = kind(memory)
-    at_each_line(kind.codes, reached, lambda: structure.write(number))
+    with at_each_line(kind.codes.__contains__, reached):
+        structure.write(number)
 
 
 def _resume(kind: type[Structure], memory: memoryview) -> None:

@@ -19,13 +19,13 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import CodeType
 
 import numpy as np
 
 import rtagent
 from rtagent.memory import ordering
+from tests.forked import at_each_line
 
 WORD = 8
 Place = tuple[str, int]
@@ -85,7 +85,7 @@ def recorded(
         if place not in without:
             found.epochs.append([])
 
-    with _fence_replaced(fence), _before_each_line(look):
+    with _fence_replaced(fence), at_each_line(_shares_memory, look):
         write()
     look()
     return found
@@ -123,7 +123,7 @@ class WeakReader:
             if place not in without:
                 self._advance()
 
-        with _fence_replaced(fence), _before_each_line(self._load):
+        with _fence_replaced(fence), at_each_line(_shares_memory, self._load):
             read()
         return passed
 
@@ -177,22 +177,6 @@ def _fence_replaced(fence: Callable[[Place], None]) -> Iterator[None]:
         ordering.fence = original
 
 
-@contextmanager
-def _before_each_line(reached: Callable[[], None]) -> Iterator[None]:
-    """Calls `reached` before every line of code that deals with shared memory."""
-
-    def inside(frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "line":
-            reached()
-        return inside
-
-    def outside(frame: FrameType, event: str, arg: Any) -> Any:
-        name = frame.f_code.co_filename
-        return inside if name.startswith(TRACED) and name != UNTRACED else None
-
-    before = sys.gettrace()
-    sys.settrace(outside)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+def _shares_memory(code: CodeType) -> bool:
+    """Whether code deals with shared memory."""
+    return code.co_filename.startswith(TRACED) and code.co_filename != UNTRACED

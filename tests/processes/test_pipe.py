@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from rtagent.processes.pipe import MOST_AT_ONCE, MOST_BYTES, Pipe, open_pipe
-from tests.forked import Forked, forked_children
+from tests.forked import Forked
 
 PATIENCE_S = 60.0
 
@@ -22,12 +22,6 @@ def line() -> Iterator[tuple[Pipe, Pipe]]:
     yield ours, theirs
     ours.close()
     theirs.close()
-
-
-@pytest.fixture
-def children() -> Iterator[Forked]:
-    with forked_children() as children:
-        yield children
 
 
 def test_messages_arrive_whole_and_in_order(line: tuple[Pipe, Pipe]) -> None:
@@ -111,7 +105,7 @@ def test_the_end_is_told_after_the_last_word(line: tuple[Pipe, Pipe]) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_is_ended_while_it_speaks_leaves_no_half_message(
-    children: Forked, number: int
+    forked: Forked, number: int
 ) -> None:
     ours, theirs = open_pipe()
 
@@ -119,7 +113,7 @@ def test_one_that_is_ended_while_it_speaks_leaves_no_half_message(
         while True:
             theirs.send(["event", {"news": "x" * 40_000}], wait_s=PATIENCE_S)
 
-    pid = children.start(speak)
+    pid = forked.start(speak)
     theirs.close()
     heard = []
     for _ in range(20):

@@ -33,7 +33,7 @@ from rtagent.processes.scheduling import (
     spare_or_sacrifice,
     step_back,
 )
-from tests.forked import Forked, eventually, forked_children
+from tests.forked import Forked, eventually
 
 pytestmark = pytest.mark.process
 NOBODY = 65534
@@ -41,12 +41,6 @@ PR_GET_TIMERSLACK = 30
 PR_SET_DUMPABLE = 4
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-def forked() -> Iterator[Forked]:
-    with forked_children() as children:
-        yield children
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rtagent.memory.blueprint import Blueprint
 from rtagent.storage import replay_files, replay_snapshot
 from rtagent.storage.replay_snapshot import MANIFEST, Manifest, ReplayError, SaveReport, find
-from tests.forked import Forked, forked_children
+from tests.forked import Forked
 from tests.stored_replay import (
     CAPACITY,
     CHUNK,
@@ -40,12 +40,6 @@ from tests.stored_replay import (
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     shrink_chunks(monkeypatch)
-
-
-@pytest.fixture
-def forked() -> Iterator[Forked]:
-    with forked_children() as children:
-        yield children
 
 
 @pytest.mark.parametrize("blueprint", [PIXELS, VECTORS])

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,7 @@ import pytest
 from rtagent.errors import UserError
 from rtagent.supervisor.state_dir import StateDir, is_held, read_private
 from tests.conftest import open_descriptors
-from tests.forked import Forked, eventually, forked_children
-
-
-@pytest.fixture
-def forked() -> Iterator[Forked]:
-    with forked_children() as children:
-        yield children
+from tests.forked import Forked, eventually
 
 
 def test_is_made_for_its_owner_alone(tmp_path: Path) -> None:

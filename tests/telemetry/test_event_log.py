@@ -18,7 +18,7 @@ from rtagent.errors import UserError
 from rtagent.files.append import append_whole
 from rtagent.telemetry import event_log
 from rtagent.telemetry.event_log import MOST_BYTES, EventLog, read_events
-from tests.forked import Forked, eventually, forked_children
+from tests.forked import Forked, eventually
 
 PATIENCE_S = 60.0
 
@@ -56,12 +56,6 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     kept = Kept(tmp_path / "runs" / "r1" / "events.jsonl")
     yield kept
     kept.log.close(PATIENCE_S)
-
-
-@pytest.fixture
-def children() -> Iterator[Forked]:
-    with forked_children() as children:
-        yield children
 
 
 def test_events_come_back_as_they_were(kept: Kept) -> None:
@@ -259,7 +253,7 @@ def test_where_nothing_can_be_written_that_is_told_once(tmp_path: Path, place: s
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost_when_it_has_room_again(
-    tmp_path: Path, children: Forked
+    tmp_path: Path, forked: Forked
 ) -> None:
     path = tmp_path / "events.jsonl"
 
@@ -283,7 +277,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost_when_it_has_room_again(
         assert kept.log.dropped == 0
         kept.log.close(PATIENCE_S)
 
-    assert children.run(fill) == 0
+    assert forked.run(fill) == 0
 
 
 def test_a_folder_that_is_removed_is_made_again(kept: Kept) -> None:
@@ -297,7 +291,7 @@ def test_a_folder_that_is_removed_is_made_again(kept: Kept) -> None:
     assert kept.told == []
 
 
-def test_another_process_reads_while_it_is_written(kept: Kept, children: Forked) -> None:
+def test_another_process_reads_while_it_is_written(kept: Kept, forked: Forked) -> None:
     def read() -> None:
         seen = 0
         while seen < 3000:
@@ -306,16 +300,16 @@ def test_another_process_reads_while_it_is_written(kept: Kept, children: Forked)
             assert len(found) >= seen
             seen = len(found)
 
-    reader = children.start(read)
+    reader = forked.start(read)
     for number in range(1, 3001):
         kept.put(number)
         if number % 30 == 0:
             time.sleep(0.005)
-    assert children.wait(reader) == 0
+    assert forked.wait(reader) == 0
     assert kept.told == []
 
 
-def test_what_a_killed_writer_had_written_can_be_read(tmp_path: Path, children: Forked) -> None:
+def test_what_a_killed_writer_had_written_can_be_read(tmp_path: Path, forked: Forked) -> None:
     path = tmp_path / "events.jsonl"
 
     def write() -> None:
@@ -324,9 +318,9 @@ def test_what_a_killed_writer_had_written_can_be_read(tmp_path: Path, children: 
             kept.put(number)
             time.sleep(0.0005)
 
-    writer = children.start(write)
+    writer = forked.start(write)
     assert eventually(lambda: len(read_events(path, 20_000)) > 100)
-    children.kill(writer)
+    forked.kill(writer)
     found = ids(read_events(path, 20_000))
     assert len(found) > 100
     assert found == list(range(len(found), 0, -1))
