@@ -180,16 +180,16 @@ def measure_speed(
     return found
 
 
-def measure_taking(count: int, size: int = SIZES[0], updates: int = 300) -> list[float]:
+def measure_taking(count: int) -> list[float]:
     """Microseconds of the wall that getting a batch takes that was made during a computation."""
     ours = Ours(pictures(), count)
     ours.draw(ours.uniform)
     matrix = torch.rand(512, 512)
     prefetcher = Prefetcher(ours.uniform, np.random.default_rng(0), depth=2)
     spans = []
-    for _ in range(updates):
+    for _ in range(300):
         started = time.perf_counter()
-        batch = prefetcher.take(size, 1.0)
+        batch = prefetcher.take(SIZES[0], 1.0)
         spans.append((time.perf_counter() - started) * 1e6)
         assert batch is not None
         for _ in range(4):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.process_figures import gone
 from rtagent import Runtime, UserError, load_config
 from rtagent.memory.ledger import Rows, checksum
 from rtagent.processes import restart_policy
@@ -218,7 +219,7 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(run: Runtimes) -> 
     for _ in range(2):
         with run("env.id=CartPole-v1", "inference.processes=3") as runtime:
             pids = [each["pid"] for each in runtime.status()["roles"]]
-        eventually(lambda pids=pids: not any(map(_exists, pids)), 30, "every process is gone")
+        eventually(lambda pids=pids: all(map(gone, pids)), 30, "every process is gone")
         for ask in ASKED:
             with pytest.raises(UserError, match="the run has ended"):
                 ask(runtime)
@@ -231,13 +232,6 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(run: Runtimes) -> 
     # Other programs' have a name for a moment.
     eventually(lambda: set(os.listdir("/dev/shm")) <= segments, 30, "nothing with a name is left")
     assert descriptors[1] <= descriptors[0]
-
-
-def _exists(pid: int) -> bool:
-    try:
-        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:

@@ -18,16 +18,15 @@ TRIES = 5
 PORTS = {"ws": 80, "wss": 443}
 
 
-def remote_policy(config: Config, clock: Clock | None = None) -> list[Check]:
+def remote_policy(config: Config) -> list[Check]:
     """Whether the server is there and keeps to the protocol, how far away it is, what it serves.
 
     Args:
         config: names the server and the environment.
-        clock: time. If None, the monotonic clock.
     """
     if config.policy.remote is None:
         return []
-    clock = clock or MonotonicClock()
+    clock = MonotonicClock()
     server, metadata = _server(config.policy.remote, clock)
     return [server, _round_trip(config.policy.remote, clock), _policy(config, metadata)]
 

@@ -180,14 +180,14 @@ class Predictability(NamedTuple):
     clones: int
 
 
-def check_cloning(adapter: Adapter, name: str, seed: int = 0) -> None:
+def check_cloning(adapter: Adapter, name: str) -> None:
     """See that a world can be saved and gone back to: the same actions must give the same again.
 
     Raises:
         UserError: they do not.
     """
-    rng = np.random.default_rng(seed)
-    adapter.action_space.seed(seed)
+    rng = np.random.default_rng(0)
+    adapter.action_space.seed(0)
     actions = [adapter.action_space.sample() for _ in range(CHECKED_TICKS)]
 
     def outcome() -> list[Any]:
@@ -199,7 +199,7 @@ def check_cloning(adapter: Adapter, name: str, seed: int = 0) -> None:
                 break
         return found
 
-    adapter.reset(seed)
+    adapter.reset(0)
     try:
         saved = adapter.save()
         first = outcome()

@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -114,23 +113,3 @@ def drive_while(env, condition, action=COAST, timeout=120.0):
         if not condition(given[-1][4]):
             return given
         assert time.monotonic() < began + timeout, given[-1][4]
-
-
-def gone(pid):
-    """Whether a process has ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
-
-
-def children_of(pid):
-    """The processes that a process has started."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [child for task in tasks for child in task.read_text().split()]
-
-
-def name_of(pid):
-    """As ps shows it."""
-    return Path(f"/proc/{pid}/comm").read_text().strip()

@@ -3,12 +3,14 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from benchmarks.process_figures import descendants, gone
 from rtagent.clock import MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import open_environment
@@ -18,7 +20,7 @@ from rtagent.env.donkey import environment as module
 from rtagent.env.donkey.scenes import SCENES
 from tests.conftest import eventually, role
 
-from .conftest import BRAKE, COAST, STRAIGHT_FAST, children_of, drive_while, gone, name_of
+from .conftest import BRAKE, COAST, STRAIGHT_FAST, drive_while
 from .fake_simulator import PICTURE
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -292,7 +294,8 @@ def test_the_world_goes_on_without_its_simulator_and_says_so(run):
         eventually(lambda: len(news()) == 1, 30, "it drives")
         pid = role(runtime, "environment")["pid"]
         [simulator] = [
-            child for child in map(int, children_of(pid)) if name_of(child) == "rt-donkey-sim"
+            child for child in descendants(pid)
+            if Path(f"/proc/{child}/comm").read_text() == "rt-donkey-sim\n"
         ]
         os.kill(simulator, signal.SIGKILL)
         eventually(lambda: any("connection lost" in line for line in news()), 30, "it is said")

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from benchmarks.process_figures import gone
 from rtagent.env.donkey import connection as connection_module
 from rtagent.env.donkey import environment as module
 from rtagent.env.donkey.environment import DonkeyCar
@@ -17,7 +18,7 @@ from rtagent.errors import UserError
 from tests.conftest import eventually
 from tests.ports import free_port
 
-from .conftest import COAST, STRAIGHT_FAST, drive_while, gone, serving
+from .conftest import COAST, STRAIGHT_FAST, drive_while, serving
 
 pytestmark = pytest.mark.usefixtures("patient")
 
