@@ -19,7 +19,6 @@ from rtagent.telemetry import run_record
 if TYPE_CHECKING:
     from rtagent.processes.worker import WorkerContext
 
-NANO = 1e9
 COPIES = 3
 """Of what is learned, in memory while it is written: one of ours, two of the library's."""
 LIVE_EPISODES = 20
@@ -78,7 +77,6 @@ class CheckpointWriter:
         else:
             seconds = context.clock.now() - started
             record.checkpoints += 1
-            record.checkpoint_ns = int(seconds * NANO)
             context.event(
                 "checkpoint", file=path.name, updates=updates, request=asked,
                 seconds=round(seconds, 3),

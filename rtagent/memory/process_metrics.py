@@ -217,7 +217,6 @@ class LearnerRecord(WorkerRecord):
     staleness_max: int
     skipped: int
     checkpoints: int
-    checkpoint_ns: int
     writing: int
     checkpoint_failures: int
     out_of_memory: int
