@@ -39,7 +39,6 @@ from rtagent.learning import state as states
 from rtagent.learning.beginning import build_network
 from rtagent.learning.pace import importance_exponent
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
-from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
@@ -140,12 +139,8 @@ class Trial:
         # As Horgan et al., 2018, choose the rates of their actors.
         rates = 0.4 ** (1.0 + 7.0 * np.arange(setup.actors) / (MOST_ACTORS - 1))
         self._actors = [_Actor(Bricks(self._rng), float(rate)) for rate in rates]
-        frames = private_memory(FrameRing.size(shapes, setup.capacity))
-        ledger = private_memory(Ledger.size(shapes, setup.capacity))
-        FrameRing.format(frames)
-        Ledger.format(ledger)
-        self._frames = FrameRing(frames, shapes, setup.capacity)
-        self._ledger = Ledger(ledger, shapes, setup.capacity)
+        self._frames = FrameRing.private(shapes, setup.capacity)
+        self._ledger = Ledger.private(shapes, setup.capacity)
         self._node, self._source, self._replay = self._ends(shapes)
         self._rated = 0
         learning = self.config.learning

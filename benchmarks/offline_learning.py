@@ -110,8 +110,8 @@ class Offline:
         self.adapter = open_environment(config.env)
         shapes = blueprint_of(self.adapter)
         capacity = config.replay.capacity
-        self.frames = FrameRing(_memory(FrameRing.size(shapes, capacity)), shapes, capacity)
-        self.ledger = Ledger(_memory(Ledger.size(shapes, capacity)), shapes, capacity)
+        self.frames = FrameRing.private(shapes, capacity)
+        self.ledger = Ledger.private(shapes, capacity)
         made_for = (shapes.observation_space, shapes.action_space)
         head = networks.head_of(config.learning, shapes.action_space)
         network = build_learned(config.policy, *made_for, config.learning)
@@ -227,13 +227,6 @@ class Offline:
             f"loss {self.loss:.4f}  largest answer {self.scale:.2f}  {seconds:.0f} s",
             file=sys.stderr, flush=True,
         )
-
-
-def _memory(size: int) -> memoryview:
-    """Zeroed memory with both rings' newest word at -1."""
-    memory = np.zeros(size, np.uint8)
-    memory[:8].view(np.int64)[0] = -1
-    return memory.data
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, Ledger
-from rtagent.memory.ring import GUARD_TICKS, RingBounds
+from rtagent.memory.ring import GUARD_TICKS
 from rtagent.staggering.arbiter import Source
 from rtagent.storage import replay_files, replay_snapshot
 from rtagent.storage.checkpoint import Signature
@@ -48,8 +48,8 @@ class Rings:
     def __init__(
         self, blueprint: Blueprint = PIXELS, capacity: int = CAPACITY, run: int = 0
     ) -> None:
-        self.frames = FrameRing(_memory(FrameRing.size(blueprint, capacity)), blueprint, capacity)
-        self.ledger = Ledger(_memory(Ledger.size(blueprint, capacity)), blueprint, capacity)
+        self.frames = FrameRing.private(blueprint, capacity)
+        self.ledger = Ledger.private(blueprint, capacity)
         self.blueprint, self.run = blueprint, run
 
     def write(self, ticks: int) -> Rings:
@@ -88,12 +88,6 @@ class Rings:
 
     def save(self, folder: Path, **options: Any) -> SaveReport:
         return save(folder, SIGNATURE, self.frames, self.ledger, **options)
-
-
-def _memory(size: int) -> memoryview:
-    memory = memoryview(np.zeros(-(-size // 8), np.int64).view(np.uint8))
-    RingBounds.format(memory)
-    return memory
 
 
 def load(

@@ -133,12 +133,8 @@ class _AroundTheNetwork:
         from rtagent.policy.action_selection import explorer_for
         from rtagent.policy.networks import head_of
 
-        frames = memoryview(bytearray(FrameRing.size(blueprint, FRAMES)))
-        slots = memoryview(bytearray(ActionSlots.size(blueprint)))
-        FrameRing.format(frames)
-        ActionSlots.format(slots, blueprint)
-        self._frames = FrameRing(frames, blueprint, FRAMES)
-        self._slots = ActionSlots(slots, blueprint)
+        self._frames = FrameRing.private(blueprint, FRAMES)
+        self._slots = ActionSlots.private(blueprint)
         empty = np.zeros(blueprint.frame_shape, blueprint.frame_dtype)
         for number in range(FRAMES):
             self._frames.publish(number, empty, 0)

@@ -30,7 +30,6 @@ from rtagent.config import Config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import Powers
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
-from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
@@ -58,12 +57,8 @@ class Mirror:
     def __init__(self, config: Config, blueprint: Blueprint, clock: Clock) -> None:
         self.made_for = config, blueprint
         capacity, learning = config.replay.capacity, config.learning
-        frames = private_memory(FrameRing.size(blueprint, capacity))
-        ledger = private_memory(Ledger.size(blueprint, capacity))
-        FrameRing.format(frames)
-        Ledger.format(ledger)
-        self._ring = FrameRing(frames, blueprint, capacity)
-        self._ledger = Ledger(ledger, blueprint, capacity)
+        self._ring = FrameRing.private(blueprint, capacity)
+        self._ledger = Ledger.private(blueprint, capacity)
         priorities = Priorities.private(capacity, clock) if learning.prioritized else None
         self.replay = Replay(self._ring, self._ledger, learning, priorities)
         self._exponent = learning.priority_exponent if learning.prioritized else None

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from rtagent.config import MAX_INFERENCE_PROCESSES
 from rtagent.memory import ordering
+from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.pending import PendingActions, pending_field
 from rtagent.staggering.arbiter import Deposited
@@ -70,6 +71,13 @@ class ActionSlots:
         self._ticks = self._slots["tick"]
         self._frames = self._slots["frame"]
         self.rows = MAX_INFERENCE_PROCESSES
+
+    @classmethod
+    def private(cls, blueprint: Blueprint) -> ActionSlots:
+        """Empty slots that only this process uses."""
+        memory = private_memory(cls.size(blueprint))
+        cls.format(memory, blueprint)
+        return cls(memory, blueprint)
 
     @staticmethod
     def size(blueprint: Blueprint) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ring import CONTROL_BYTES, StampedRing
 from rtagent.memory.wakeup import Doorbell
@@ -42,6 +43,13 @@ class FrameRing(StampedRing):
         # One block without gaps: gathering from a strided view would copy all of it first.
         self.frames: Frames = frames.reshape(capacity, *blueprint.frame_shape)
         self.slot_bytes = 16 + blueprint.frame_bytes
+
+    @classmethod
+    def private(cls, blueprint: Blueprint, capacity: int) -> FrameRing:
+        """An empty ring that only this process uses."""
+        memory = private_memory(cls.size(blueprint, capacity))
+        cls.format(memory)
+        return cls(memory, blueprint, capacity)
 
     @staticmethod
     def size(blueprint: Blueprint, capacity: int) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.compiled import compiled
 from rtagent.memory.pending import PendingActions, pending_field
@@ -90,6 +91,13 @@ class Ledger(StampedRing):
         self.pending = PendingActions.of(blueprint)
         self.state_size = blueprint.state_size
         self._check = compiled("rtagent_intact")
+
+    @classmethod
+    def private(cls, blueprint: Blueprint, capacity: int) -> Ledger:
+        """An empty ledger that only this process uses."""
+        memory = private_memory(cls.size(blueprint, capacity))
+        cls.format(memory)
+        return cls(memory, blueprint, capacity)
 
     @staticmethod
     def size(blueprint: Blueprint, capacity: int) -> int:

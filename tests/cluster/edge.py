@@ -18,7 +18,6 @@ from rtagent.cluster.node import Node
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
 from rtagent.learning.replay.replay import Replay
-from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
@@ -57,12 +56,8 @@ class Edge:
             "learning": settings, "replay": {"capacity": capacity}, "cluster": {"replay": replay},
         })
         self.blueprint = _blueprint(self.config, stack, actions)
-        sizes = FrameRing.size(self.blueprint, capacity), Ledger.size(self.blueprint, capacity)
-        frames, ledger = (private_memory(size) for size in sizes)
-        FrameRing.format(frames)
-        Ledger.format(ledger)
-        self.frames = FrameRing(frames, self.blueprint, capacity)
-        self.ledger = Ledger(ledger, self.blueprint, capacity)
+        self.frames = FrameRing.private(self.blueprint, capacity)
+        self.ledger = Ledger.private(self.blueprint, capacity)
         self.node: Node = ForwardingNode(self.frames, self.ledger)
         if replay == "edge":
             priorities = None

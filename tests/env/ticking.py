@@ -13,6 +13,7 @@ from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
 from rtagent.env.wall_clock import NANO, TickSchedule
 from rtagent.memory.actions import ActionSlots
+from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
@@ -71,20 +72,10 @@ class Memory:
     """The shared memory of one run, in this process."""
 
     def __init__(self, blueprint: Blueprint) -> None:
-        sizes = (
-            FrameRing.size(blueprint, CAPACITY), Ledger.size(blueprint, CAPACITY),
-            ActionSlots.size(blueprint), ProcessMetrics.size(),
-        )
-        frames, ledger, actions, metrics = (
-            memoryview(np.zeros(-(-size // 8), np.int64)).cast("B") for size in sizes
-        )
-        FrameRing.format(frames)
-        Ledger.format(ledger)
-        ActionSlots.format(actions, blueprint)
-        self.frames = FrameRing(frames, blueprint, CAPACITY)
-        self.ledger = Ledger(ledger, blueprint, CAPACITY)
-        self.actions = ActionSlots(actions, blueprint)
-        self.record = ProcessMetrics(metrics).environment
+        self.frames = FrameRing.private(blueprint, CAPACITY)
+        self.ledger = Ledger.private(blueprint, CAPACITY)
+        self.actions = ActionSlots.private(blueprint)
+        self.record = ProcessMetrics(private_memory(ProcessMetrics.size())).environment
         self.states = None
 
 

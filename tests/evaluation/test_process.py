@@ -19,7 +19,6 @@ from rtagent.evaluation import process
 from rtagent.evaluation.process import Evaluation, Evaluator, Played, seed_of
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.process_metrics import ProcessMetrics
-from rtagent.memory.ring import RingBounds
 from rtagent.memory.weights import WeightBuffers, WeightsInfo
 from rtagent.policy import networks
 from tests.conftest import make_blueprint
@@ -97,9 +96,7 @@ def test_continuous_actions_are_taken_as_they_are() -> None:
 
 def test_observations_are_stacked_as_the_frame_ring_stacks_them() -> None:
     blueprint = make_blueprint(frame_shape=(2,), frame_dtype="float32", frame_stack=STACK)
-    memory = memoryview(np.zeros(FrameRing.size(blueprint, 64), np.uint8))
-    RingBounds.format(memory)
-    ring = FrameRing(memory, blueprint, 64)
+    ring = FrameRing.private(blueprint, 64)
     seen: list[Any] = []
 
     def look(observation: Any) -> Any:

@@ -16,6 +16,7 @@ from rtagent.inference.driver import Driver
 from rtagent.inference.weights import Weights
 from rtagent.memory.actions import ActionSlots
 from rtagent.memory.alternation import Alternation
+from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.control import DesiredState
 from rtagent.memory.frames import FrameRing
@@ -87,10 +88,6 @@ class SteppingClock(VirtualClock):
         return super().now()
 
 
-def memory(size: int) -> memoryview:
-    return memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
-
-
 class AskingPolicy(StubPolicy):
     """One that asks what is pending, after `TAU_S`."""
 
@@ -106,21 +103,15 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **shapes: Any) -> None:
         blueprint = make_blueprint(tensors=(TensorSpec("weight", (PARAMETERS,)),), **shapes)
         self.clock = SteppingClock(START_S)
-        weights = memory(WeightBuffers.size(PARAMETERS))
-        frames = memory(FrameRing.size(blueprint, CAPACITY))
-        slots = memory(ActionSlots.size(blueprint))
-        FrameRing.format(frames)
-        ActionSlots.format(slots, blueprint)
+        weights = private_memory(WeightBuffers.size(PARAMETERS))
         self.buffers = WeightBuffers(weights, PARAMETERS)
-        self.frames = FrameRing(frames, blueprint, CAPACITY)
+        self.frames = FrameRing.private(blueprint, CAPACITY)
         self.frames.bell = self.bell = ImpatientBell(self.clock)  # type: ignore[assignment]
-        self.slots = ActionSlots(slots, blueprint)
-        self.alternation = Alternation(memory(Alternation.size()))
+        self.slots = ActionSlots.private(blueprint)
+        self.alternation = Alternation(private_memory(Alternation.size()))
         self.alternation._answers = ImpatientBell(self.clock)  # type: ignore[assignment]
-        rows = memory(Ledger.size(blueprint, CAPACITY))
-        Ledger.format(rows)
-        self.ledger = Ledger(rows, blueprint, CAPACITY)
-        self.metrics = ProcessMetrics(memory(ProcessMetrics.size()))
+        self.ledger = Ledger.private(blueprint, CAPACITY)
+        self.metrics = ProcessMetrics(private_memory(ProcessMetrics.size()))
         self.record = self.metrics.inference[INDEX]
         self.desired = make_desired(processes=4, rows=4, inference={"algorithm": "script"}, go=True)
         self.beats = 0

@@ -10,6 +10,7 @@ import pytest
 from rtagent.clock import VirtualClock
 from rtagent.inference.weights import MOST_TORN, Weights
 from rtagent.memory import array_buffer
+from rtagent.memory.arena import private_memory
 from rtagent.memory.weights import BUFFERS, WeightBuffers, WeightsInfo
 
 PARAMETERS = 1000
@@ -45,7 +46,7 @@ class Bench:
 
     def __init__(self) -> None:
         size = WeightBuffers.size(PARAMETERS)
-        self.memory = memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
+        self.memory = private_memory(size)
         self.buffers = WeightBuffers(self.memory, PARAMETERS)
         self.clock = VirtualClock()
         self.standby = FakeStandby(self.clock)

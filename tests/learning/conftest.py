@@ -18,7 +18,7 @@ from rtagent.config_sources import parse_config
 from rtagent.learning import learner
 from rtagent.learning.beginning import build_network
 from rtagent.memory.alternation import Alternation
-from rtagent.memory.arena import Arena
+from rtagent.memory.arena import Arena, private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.double_buffer import JsonDoubleBuffer
 from rtagent.memory.frames import FrameRing
@@ -48,16 +48,8 @@ def _make_blueprint(
     )
 
 
-def _memory(size: int) -> memoryview:
-    return memoryview(np.zeros(-(-size // 8), np.int64).view(np.uint8))
-
-
 def _make_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledger]:
-    sizes = FrameRing.size(blueprint, capacity), Ledger.size(blueprint, capacity)
-    frames, ledger = (_memory(size) for size in sizes)
-    FrameRing.format(frames)
-    Ledger.format(ledger)
-    return FrameRing(frames, blueprint, capacity), Ledger(ledger, blueprint, capacity)
+    return FrameRing.private(blueprint, capacity), Ledger.private(blueprint, capacity)
 
 
 def _write(ledger: Ledger, tick: int, **values: Any) -> None:
@@ -97,7 +89,7 @@ def write_row() -> Callable[..., None]:
 @pytest.fixture
 def shared_bytes() -> Callable[[int], memoryview]:
     """Memory as a world is made of."""
-    return _memory
+    return private_memory
 
 
 @pytest.fixture

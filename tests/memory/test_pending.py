@@ -35,11 +35,8 @@ class Memory:
     """Ledger and slots."""
 
     def __init__(self, blueprint: Blueprint) -> None:
-        rows = memoryview(bytearray(Ledger.size(blueprint, CAPACITY)))
-        slots = memoryview(bytearray(ActionSlots.size(blueprint)))
-        Ledger.format(rows)
-        ActionSlots.format(slots, blueprint)
-        self.ledger, self.slots = Ledger(rows, blueprint, CAPACITY), ActionSlots(slots, blueprint)
+        self.ledger = Ledger.private(blueprint, CAPACITY)
+        self.slots = ActionSlots.private(blueprint)
 
     def execute(self, tick: int, action: Any, pending: Any = None, flags: int = 0) -> None:
         self.ledger.write(

@@ -108,9 +108,7 @@ def test_a_process_killed_while_it_writes_hurts_nobody(
 
 def test_what_was_used_stays_in_the_row(either_way: str) -> None:
     blueprint = replace(make_blueprint(), state_size=SIZE, pending_actions=2)
-    memory = memoryview(bytearray(Ledger.size(blueprint, 16)))
-    Ledger.format(memory)
-    ledger = Ledger(memory, blueprint, 16)
+    ledger = Ledger.private(blueprint, 16)
     state = np.array([0.5, -1.0, 2.0], np.float32)
     for tick, beginning in enumerate((None, Beginning(0, 0.0 * state), Beginning(3, state))):
         ledger.write(

@@ -13,6 +13,7 @@ from rtagent.config import Config, PolicyConfig
 from rtagent.inference.engines.choice import Converted
 from rtagent.inference.engines.process import Converter, Leaving
 from rtagent.inference.engines.registry import Candidate
+from rtagent.memory.arena import private_memory
 from rtagent.memory.engine_models import EngineModels
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.process_metrics import ConverterRecord
@@ -52,12 +53,10 @@ class Bench:
         count = blueprint.parameters
         policy = PolicyConfig(engine=engine, engine_frames=FRAMES, engine_share=SHARE)
         self.clock, self.cpu_s = VirtualClock(), 0.0
-        self.weights = WeightBuffers(memory(WeightBuffers.size(count)), count)
-        self.models = EngineModels(memory(EngineModels.size(count)), count)
-        ring = memory(FrameRing.size(blueprint, 64))
-        FrameRing.format(ring)
-        self.frames = FrameRing(ring, blueprint, 64)
-        self.record = ConverterRecord(memory(ConverterRecord.size()))
+        self.weights = WeightBuffers(private_memory(WeightBuffers.size(count)), count)
+        self.models = EngineModels(private_memory(EngineModels.size(count)), count)
+        self.frames = FrameRing.private(blueprint, 64)
+        self.record = ConverterRecord(private_memory(ConverterRecord.size()))
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.choice = FakeChoice(self)
         context = SimpleNamespace(
@@ -93,10 +92,6 @@ class Bench:
         found = self.models.read()
         assert found is not None
         return found[0].version, found[0].engine, found[0].size
-
-
-def memory(size: int) -> memoryview:
-    return memoryview(np.zeros(-(-size // 8), np.int64)).cast("B")
 
 
 @pytest.fixture

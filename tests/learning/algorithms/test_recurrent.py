@@ -53,11 +53,8 @@ class Acted:
             make_blueprint(frame_shape=(2,), frame_stack=1), frame_dtype="float32",
             observation_space=SPACE, action_space=ACTIONS, state_size=size,
         )
-        sizes = FrameRing.size(self.blueprint, CAPACITY), Ledger.size(self.blueprint, CAPACITY)
-        frames, ledger = (memoryview(np.zeros(-(-n // 8), np.int64)).cast("B") for n in sizes)
-        FrameRing.format(frames), Ledger.format(ledger)
-        self.frames = FrameRing(frames, self.blueprint, CAPACITY)
-        self.ledger = Ledger(ledger, self.blueprint, CAPACITY)
+        self.frames = FrameRing.private(self.blueprint, CAPACITY)
+        self.ledger = Ledger.private(self.blueprint, CAPACITY)
         self.rng = np.random.default_rng(5)
         self.answers: dict[int, torch.Tensor] = {}
         self.begun: dict[int, Beginning] = {}

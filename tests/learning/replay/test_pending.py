@@ -34,10 +34,6 @@ TICKS = 400
 UNKNOWN = [-1, -1, -1, -1]
 
 
-def memory(size: int) -> memoryview:
-    return memoryview(bytearray(size))
-
-
 @dataclass
 class Thinker:
     """An inference process: when it is done, and with which frame it is busy."""
@@ -66,14 +62,9 @@ class World:
 
 def lived(seed: int, thinkers: int = 4) -> World:
     """A run of so many ticks."""
-    buffers = memory(FrameRing.size(BLUEPRINT, CAPACITY)), memory(Ledger.size(BLUEPRINT, CAPACITY))
-    FrameRing.format(buffers[0])
-    Ledger.format(buffers[1])
-    slots = memory(ActionSlots.size(BLUEPRINT))
-    ActionSlots.format(slots, BLUEPRINT)
     world = World(
-        FrameRing(buffers[0], BLUEPRINT, CAPACITY), Ledger(buffers[1], BLUEPRINT, CAPACITY),
-        ActionSlots(slots, BLUEPRINT),
+        FrameRing.private(BLUEPRINT, CAPACITY), Ledger.private(BLUEPRINT, CAPACITY),
+        ActionSlots.private(BLUEPRINT),
     )
     assert PENDING is not None
     rng, reader = np.random.default_rng(seed), PendingReader(PENDING, world.ledger, world.slots)
