@@ -24,8 +24,8 @@ from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import build_learned
-from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
+from tests.rows import write_row
 
 SHAPE = (3,)
 
@@ -73,10 +73,9 @@ class Edge:
         """Let the world go on."""
         for tick in range(self._tick, self._tick + ticks):
             start = tick - tick % self._episode
-            self.ledger.write(
-                tick, time_ns=tick, registered_ns=0, lateness_ns=0, weights_version=0, worker=0,
-                observed=tick - 1, reward=float(tick % 3), episode=tick // self._episode,
-                flags=0, action=tick % 3, source=Source.AGENT,
+            write_row(
+                self.ledger, tick, reward=float(tick % 3), episode=tick // self._episode,
+                action=tick % 3,
             )
             self.frames.publish(tick, np.full(SHAPE, tick / 100, np.float32), start)
         self._tick += ticks

@@ -24,6 +24,7 @@ from rtagent.staggering.instructions import (
 )
 from tests.desired import with_changes
 from tests.inference.driver_bench import CAPACITY, INDEX, START_S, TAU_S, Bench
+from tests.rows import write_row
 
 
 def test_now(bench: Bench) -> None:
@@ -175,9 +176,8 @@ def test_what_is_pending_is_asked_for_after_the_injected_latency(
         assert bench.clock.now() - began >= TAU_S
         if bench.ledger.newest < 2:
             for tick in range(bench.ledger.newest + 1, 3):
-                bench.ledger.write(
-                    tick, observed=-1, time_ns=1, registered_ns=0, lateness_ns=0, reward=0.0,
-                    weights_version=-1, episode=0, worker=-1, source=Source.DEFAULT, flags=0,
+                write_row(
+                    bench.ledger, tick, observed=-1, worker=-1, source=Source.DEFAULT,
                     action=tick % 2,
                 )
             bench.slots.deposit(Deposited(1, 0, 4, 1, **beside))
@@ -216,10 +216,7 @@ def test_an_answer_is_dropped_when_its_tick_is_over_and_a_newer_frame_was_acted_
 ) -> None:
     for tick, frame in ((8, 5), (9, 7), (10, -1)):
         source = Source.DEFAULT if frame < 0 else Source.AGENT
-        bench.ledger.write(
-            tick, observed=frame, time_ns=tick, registered_ns=0, lateness_ns=0, reward=0.0,
-            weights_version=0, episode=0, worker=0, source=source, flags=0, action=0,
-        )
+        write_row(bench.ledger, tick, observed=frame, source=source)
     driver = Driver(bench.context, bench.policy, bench.weights)  # type: ignore[arg-type]
     passed = {
         (tick, frame): driver._passed_over(driver._deposited(frame, tick))

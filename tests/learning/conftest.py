@@ -31,7 +31,7 @@ from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import acting_part
-from rtagent.staggering.arbiter import Source
+from tests import rows
 from tests.conftest import make_blueprint
 from tests.learning.learner_run import BOX, CAPACITY, SETTINGS, Run, Start
 
@@ -50,17 +50,6 @@ def _make_blueprint(
 
 def _make_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledger]:
     return FrameRing.private(blueprint, capacity), Ledger.private(blueprint, capacity)
-
-
-def _write(ledger: Ledger, tick: int, **values: Any) -> None:
-    unimportant = {
-        "time_ns": tick, "registered_ns": 0, "lateness_ns": 0, "weights_version": 0, "worker": 0,
-    }
-    usual = {
-        "observed": tick - 1, "reward": 0.0, "episode": 0, "flags": 0, "action": 0,
-        "source": Source.AGENT,
-    }
-    ledger.write(tick, **{**unimportant, **usual, **values})
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +72,7 @@ def make_rings() -> Callable[[Blueprint, int], tuple[FrameRing, Ledger]]:
 @pytest.fixture
 def write_row() -> Callable[..., None]:
     """Writes a row as the environment process does; what is not given does not matter."""
-    return _write
+    return rows.write_row
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from rtagent.memory.actions import ActionSlots
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import Ledger, row_dtype
 from rtagent.memory.pending import PendingActions, PendingReader
-from rtagent.staggering.arbiter import Deposited, Source
+from rtagent.staggering.arbiter import Deposited
 from tests.conftest import make_blueprint
+from tests.rows import write_row
 
 CAPACITY = 256
 COUNT = 4
@@ -39,11 +40,7 @@ class Memory:
         self.slots = ActionSlots.private(blueprint)
 
     def execute(self, tick: int, action: Any, pending: Any = None, flags: int = 0) -> None:
-        self.ledger.write(
-            tick, observed=tick - 1, time_ns=1, registered_ns=1, lateness_ns=0, reward=0.0,
-            weights_version=1, episode=0, worker=0, source=Source.AGENT, flags=flags,
-            action=action, pending=pending,
-        )
+        write_row(self.ledger, tick, flags=flags, action=action, pending=pending)
 
     def promise(self, tick: int, frame: int, worker: int, action: Any, pending: Any = None) -> None:
         self.slots.deposit(Deposited(worker, frame, tick, action, 1, 1.0, pending=pending))

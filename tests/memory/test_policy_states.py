@@ -10,8 +10,8 @@ import pytest
 
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.policy_states import ENTRIES, Beginning, PolicyStates
-from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
+from tests.rows import write_row
 
 SIZE = 3
 ROWS = 4
@@ -111,11 +111,7 @@ def test_what_was_used_stays_in_the_row(either_way: str) -> None:
     ledger = Ledger.private(blueprint, 16)
     state = np.array([0.5, -1.0, 2.0], np.float32)
     for tick, beginning in enumerate((None, Beginning(0, 0.0 * state), Beginning(3, state))):
-        ledger.write(
-            tick, observed=tick - 1, time_ns=tick, registered_ns=0, lateness_ns=0, reward=0.0,
-            weights_version=0, episode=0, worker=0, source=Source.AGENT, flags=0, action=1,
-            beginning=beginning,
-        )
+        write_row(ledger, tick, beginning=beginning)
     ledger.truncate_episode()
     rows = ledger.read(0, 3)
     assert rows["state_lag"].tolist() == [-1, 0, 3]

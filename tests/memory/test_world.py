@@ -24,10 +24,10 @@ from rtagent.memory.double_buffer import TooLong
 from rtagent.memory.ledger import checksum
 from rtagent.memory.world import LEAST_RESERVE_TICKS, World, WorldMemory
 from rtagent.processes.scheduling import enter_realtime
-from rtagent.staggering.arbiter import Source
 from rtagent.supervisor.children import is_stopped
 from tests.conftest import make_blueprint, open_descriptors
 from tests.forked import Forked, eventually
+from tests.rows import write_row
 
 MIB = 1 << 20
 ATARI = make_blueprint(frame_shape=(84, 84))
@@ -62,10 +62,9 @@ def picture(number: int) -> np.ndarray:
 
 
 def add(world: World, number: int) -> None:
-    world.ledger.write(
-        number, observed=number - 1, time_ns=number * 3, registered_ns=0, lateness_ns=-number,
-        reward=number % 99, weights_version=0, episode=number // 40, worker=0,
-        source=Source.AGENT, flags=0, action=number % 3,
+    write_row(
+        world.ledger, number, time_ns=number * 3, lateness_ns=-number, reward=number % 99,
+        episode=number // 40, action=number % 3,
     )
     world.frames.publish(number, picture(number), number - number % 40)
 

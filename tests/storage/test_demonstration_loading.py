@@ -31,6 +31,7 @@ from tests import stored_replay
 from tests.conftest import Runtimes, make_blueprint
 from tests.live.test_learners import learns, updates
 from tests.recorded import ENVIRONMENT, demonstration
+from tests.rows import write_row
 from tests.stored_replay import Rings
 
 GAMMA = 0.9
@@ -103,11 +104,7 @@ def go_live(rings: Rings) -> None:
     row, first = rings.ledger.row(rings.ledger.newest), rings.ledger.newest + 1
     assert row is not None
     for tick in (first, first + 1):
-        rings.ledger.write(
-            tick, observed=tick - 1, time_ns=1, registered_ns=1, lateness_ns=0, reward=100.0,
-            weights_version=1, episode=int(row["episode"]) + 1, worker=0, source=Source.AGENT,
-            flags=0, action=0,
-        )
+        write_row(rings.ledger, tick, reward=100.0, episode=int(row["episode"]) + 1)
         rings.frames.publish(tick, np.zeros((6, 5), np.uint8), first)
 
 

@@ -19,11 +19,11 @@ from rtagent.memory.world import World, WorldHandles, WorldMemory
 from rtagent.processes import launch
 from rtagent.processes.pipe import Pipe as Line
 from rtagent.processes.pipe import open_pipe
-from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import signature
 from rtagent.storage.process import PROGRESS_EVERY_S, Progress, restore_replay, save_replay
 from rtagent.storage.replay_snapshot import Manifest, find
 from tests.conftest import make_blueprint
+from tests.rows import write_row
 
 LIMIT_S = 180.0
 CONFIG = parse_config({"replay": {"capacity": 20_500}, "learning": {"processes": 0}})
@@ -72,10 +72,9 @@ def make_world() -> Iterator[Worlds]:
         world = World(memories[-1].handles)
         rng = np.random.default_rng(3)
         for tick in range(ticks):
-            world.ledger.write(
-                tick, observed=tick - 1, time_ns=int(rng.integers(2**62)), registered_ns=0,
-                lateness_ns=0, reward=float(tick), weights_version=1, episode=tick // 100,
-                worker=0, source=Source.AGENT, flags=0, action=tick % 3,
+            write_row(
+                world.ledger, tick, time_ns=int(rng.integers(2**62)), reward=float(tick),
+                episode=tick // 100, action=tick % 3,
             )
             frame = rng.integers(256, size=blueprint.frame_shape, dtype=np.uint8)
             world.frames.publish(tick, frame, tick // 100 * 100)

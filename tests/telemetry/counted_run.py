@@ -17,6 +17,7 @@ from rtagent.staggering.arbiter import Deposited, Source
 from rtagent.telemetry.stats import StatsReader
 from tests.conftest import make_blueprint
 from tests.desired import make_desired
+from tests.rows import write_row
 
 RATE_HZ = 50.0
 PERIOD_NS = 20_000_000
@@ -64,10 +65,9 @@ class Run:
         record.ticks += 1
         record.decisions += source == AGENT
         time_ns = START_NS + tick * PERIOD_NS + slipped_ns + late_ns
-        self.ledger.write(
-            tick, observed=observed, time_ns=time_ns, registered_ns=0, lateness_ns=late_ns,
-            reward=reward, weights_version=0, episode=0, worker=0, source=source, flags=0,
-            action=action,
+        write_row(
+            self.ledger, tick, observed=observed, time_ns=time_ns, lateness_ns=late_ns,
+            reward=reward, source=source, action=action,
         )
         self.clock.sleep_until(time_ns / NANO)
 

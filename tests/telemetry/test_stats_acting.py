@@ -9,6 +9,7 @@ import pytest
 
 from rtagent.memory.actions import NANO
 from rtagent.memory.process_metrics import Registration
+from tests.rows import write_row
 from tests.telemetry.counted_run import AGENT, DEFAULT, PERIOD_NS, RATE_HZ, REUSED, START_NS, Run
 
 
@@ -125,10 +126,9 @@ def test_a_chunk_is_overwritten_if_none_of_its_actions_is_used(run: Run) -> None
         record.registrations.append(Registration(at_ns, NANO // 100, tick, 4))
     # The one from tick 3 on has acted, and that from tick 8 on; those from 9 and 10 on may yet.
     run.metrics.environment.decisions = 2
-    run.ledger.write(
-        10, observed=7, time_ns=START_NS + 10 * PERIOD_NS, registered_ns=START_NS + 2,
-        lateness_ns=0, reward=0.0, weights_version=0, episode=0, worker=1, source=AGENT, flags=0,
-        action=0, position=2,
+    write_row(
+        run.ledger, 10, observed=7, time_ns=START_NS + 10 * PERIOD_NS, registered_ns=START_NS + 2,
+        worker=1, position=2,
     )
     assert run.figures().actions["overwritten"] == 1
     # Of eleven ticks, the last.

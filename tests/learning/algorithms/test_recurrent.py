@@ -27,6 +27,7 @@ from rtagent.policy.networks import build, head_of
 from rtagent.policy.recurrent import state_size_of
 from rtagent.staggering.arbiter import Source
 from tests.conftest import make_blueprint
+from tests.rows import write_row
 
 SPACE = spaces.Box(-1.0, 1.0, (1, 2), np.float32)
 ACTIONS = spaces.Discrete(3)
@@ -70,11 +71,10 @@ class Acted:
             acts = observed >= 0 and observed not in UNEXECUTED
             flags = ENDS.get(tick, 0)
             action, reward = int(self.rng.integers(3)), float(self.rng.normal())
-            self.ledger.write(
-                tick, observed=observed if acts else -1, time_ns=tick, registered_ns=1,
-                lateness_ns=0, reward=reward, weights_version=1, episode=episode, worker=0,
-                source=Source.AGENT if acts else Source.DEFAULT, flags=flags, action=action,
-                beginning=self.begun[observed] if acts else None,
+            write_row(
+                self.ledger, tick, observed=observed if acts else -1, reward=reward,
+                episode=episode, source=Source.AGENT if acts else Source.DEFAULT, flags=flags,
+                action=action, beginning=self.begun[observed] if acts else None,
             )
             self.rows[tick] = reward, action
             frame = self.rng.normal(size=2).astype(np.float32)

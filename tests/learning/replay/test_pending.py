@@ -23,6 +23,7 @@ from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
 from rtagent.memory.pending import PendingActions, PendingReader
 from rtagent.staggering.arbiter import Arbiter, Deposited
 from tests.conftest import make_blueprint
+from tests.rows import write_row
 
 BLUEPRINT = make_blueprint(
     frame_shape=(1,), frame_dtype="float32", frame_stack=1, pending_actions=4
@@ -75,11 +76,10 @@ def lived(seed: int, thinkers: int = 4) -> World:
         item = choice.payload
         action = 0 if item is None else item.action
         flags = int(rng.choice([0, TERMINATED, TRUNCATED], p=[0.94, 0.03, 0.03]))
-        world.ledger.write(
-            tick, observed=choice.frame, time_ns=tick, registered_ns=0, lateness_ns=0, reward=1.0,
-            weights_version=1, episode=episode, worker=choice.worker, source=choice.source,
-            flags=flags, action=action, pending=None if item is None else item.pending,
-            log_probability=-1.0,
+        write_row(
+            world.ledger, tick, observed=choice.frame, reward=1.0, episode=episode,
+            worker=choice.worker, source=choice.source, flags=flags, action=action,
+            pending=None if item is None else item.pending, log_probability=-1.0,
         )
         world.frames.publish(tick, np.array([tick], np.float32), start)
         world.executed.append(action)

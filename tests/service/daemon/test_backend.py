@@ -32,6 +32,7 @@ from service.daemon.commands import (
     CommandChannel,
 )
 from tests.desired import with_changes
+from tests.rows import write_row
 from tests.service.conftest import eventually
 
 
@@ -207,9 +208,8 @@ class Daemon:
 
     def tick(self, frame: Any) -> None:
         self.world.frames.publish(0, frame, 0)
-        self.world.ledger.write(
-            0, observed=-1, time_ns=time.monotonic_ns(), registered_ns=0, lateness_ns=0, reward=0.0,
-            weights_version=-1, episode=0, worker=-1, source=Source.DEFAULT, flags=0, action=0,
+        write_row(
+            self.world.ledger, 0, time_ns=time.monotonic_ns(), worker=-1, source=Source.DEFAULT
         )
 
 
