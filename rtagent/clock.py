@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rtagent.processes.wake_ahead import WakeAhead
 
+NANO = 1_000_000_000
+"""Nanoseconds of a second."""
+
 
 class Clock(Protocol):
     """A source of monotonic time that can wait."""

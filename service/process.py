@@ -23,7 +23,7 @@ from typing import Any
 
 import uvicorn
 
-from rtagent.clock import Clock, MonotonicClock
+from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.errors import UserError
 from rtagent.files.certificate import tls_context
 from rtagent.logs.printable import printable
@@ -62,7 +62,7 @@ def run(handles: WorldHandles, pipe: Pipe, settings: Settings, sock: socket.sock
         record.pid, record.ready = os.getpid(), 0
 
         def beat() -> None:
-            record.heartbeat_ns = int(clock.now() * 1e9)
+            record.heartbeat_ns = int(clock.now() * NANO)
             if not record.ready:
                 # The first beat comes before the first request, so nobody else uses the pipe yet.
                 record.ready = 1

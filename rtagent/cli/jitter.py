@@ -13,9 +13,9 @@ from typing import TypedDict
 
 import numpy as np
 
-from rtagent.clock import MonotonicClock
+from rtagent.clock import NANO, MonotonicClock
 from rtagent.config import GAME_BOY_HZ
-from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.processes.wake_ahead import WakeAhead

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtagent.clock import NANO
 from rtagent.cluster import ray_session
 from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.calls import Remote
@@ -59,7 +60,6 @@ LAST_STATE_S = 1.5
 LEASE_S = 1.0
 CHECK_EVERY_S = 2.0
 """Between two looks, while the link is cut, at whether it can heal."""
-NANO = 1e9
 
 
 def run(context: WorkerContext[LearnerRecord]) -> None:

@@ -16,11 +16,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rtagent.clock import Clock
+from rtagent.clock import NANO, Clock
 from rtagent.env.actions import Action
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
-from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
 from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.frames import FrameRing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-NANO = 1_000_000_000
+from rtagent.clock import NANO
 
 
 class Plan(NamedTuple):

@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.clock import NANO
 from rtagent.errors import UserError
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.staggering.arbiter import Source
@@ -27,7 +28,6 @@ Progress = Callable[[int], None]
 Written = dict[str, int | float]
 
 FIELDS = ("observed", "registered_ns", "lateness_ns", "weights_version", "episode", "worker")
-NANO = 1_000_000_000
 LEAST_VIDEO = 64
 """Pixels of a side."""
 

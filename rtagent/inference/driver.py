@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.clock import NANO
 from rtagent.inference.carried import CarriedState
 from rtagent.inference.engine_weights import EnginePolicy, EngineWeights
 from rtagent.inference.frame_wait import SLICE_S, FrameWait
 from rtagent.inference.latency import draw
 from rtagent.inference.weights import NoWeights, Weights
-from rtagent.memory.actions import LONGEST_CHUNK, NANO
+from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.pending import PendingActions, PendingReader
 from rtagent.memory.process_metrics import InferenceRecord, Registration
 from rtagent.memory.turns import LEASE_UPDATES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rtagent.memory.actions import NANO
+from rtagent.clock import NANO
 from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.processes.wake_ahead import Forecast, WakeAhead
 from rtagent.processes.worker import WorkerContext

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rtagent.clock import NANO
 from rtagent.config import LearningConfig
 from rtagent.learning import state as states
 from rtagent.learning.agreed_precision import AgreedPrecision
 from rtagent.learning.algorithms.policy_gradient import PolicyGradient
 from rtagent.learning.algorithms.registry import algorithm_for
 from rtagent.learning.beginning import build_network, first_state, publish_if_nobody_has
-from rtagent.learning.checkpointing import NANO, CheckpointWriter, note_version
+from rtagent.learning.checkpointing import CheckpointWriter, note_version
 from rtagent.learning.device import Device
 from rtagent.learning.on_policy import OnPolicyBatches
 from rtagent.learning.out_of_memory import is_out_of_memory, measure_peak, release

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.clock import NANO
 from rtagent.config import MAX_INFERENCE_PROCESSES
 from rtagent.memory import ordering
 from rtagent.memory.arena import private_memory
@@ -34,7 +35,6 @@ SLOTS = 1024
 """Slots of one process: the longest delay, in ticks, between an observation and its execution."""
 LONGEST_CHUNK = SLOTS // 4
 """Actions of one inference that are kept."""
-NANO = 1_000_000_000
 LATE_TICKS = 64
 """How far back a late action is looked for."""
 

@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from rtagent.clock import Clock
+from rtagent.clock import NANO, Clock
 from rtagent.memory.records import WORD, SharedRecord
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.wakeup import Doorbell
 
-NANO = 1_000_000_000
 LOOK_S = 0.02
 """Longest sleep of a learner that waits for its turn."""
 LEASE_UPDATES = 4

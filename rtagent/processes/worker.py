@@ -20,7 +20,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Generic
 
-from rtagent.clock import Clock, MonotonicClock
+from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
@@ -135,7 +135,7 @@ class WorkerContext(Generic[Own]):
 
     def beat(self) -> None:
         """Stamp the heartbeat. Called in every cycle of the work loop."""
-        self.record.heartbeat_ns = int(self.clock.now() * 1e9)
+        self.record.heartbeat_ns = int(self.clock.now() * NANO)
 
     def ready(self) -> None:
         """Say that the work loop is about to start."""

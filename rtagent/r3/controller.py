@@ -19,6 +19,7 @@ several.
 
 from __future__ import annotations
 
+from rtagent.clock import NANO
 from rtagent.config import R3Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, MODES, UNKNOWN, Decision, Horizon, HorizonRecord
@@ -32,7 +33,6 @@ from rtagent.r3.equations import (
     next_batch_size,
 )
 
-NANO = 1_000_000_000
 LONGEST_PART = 1 / 8
 """Mode `episode` decides at least so often, as a fraction of the deadline."""
 DEAD_BAND = 0.005

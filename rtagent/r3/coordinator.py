@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from rtagent.clock import Clock
+from rtagent.clock import NANO, Clock
 from rtagent.config import Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import Reservations
@@ -29,8 +29,6 @@ from rtagent.r3.events import DecisionEvents
 from rtagent.r3.memory_usage import MemoryUsage
 from rtagent.r3.pressure import Pressure
 from rtagent.r3.publication import Changes, Publication
-
-NANO = 1e9
 
 
 class Coordinator:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rtagent.clock import Clock
+from rtagent.clock import NANO, Clock
 from rtagent.env.gameboy.machine import BUTTON_NAMES
-from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
 from rtagent.recording.recorder import Recorder
 

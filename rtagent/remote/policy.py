@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rtagent.clock import Clock
-from rtagent.memory.actions import NANO
+from rtagent.clock import NANO, Clock
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.remote.answers import OBSERVATION, Terms, timing_of

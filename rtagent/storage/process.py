@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rtagent.clock import Clock, MonotonicClock
+from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.errors import UserError
 from rtagent.logs.shortening import EVENT_BYTES, short_details, short_error
 from rtagent.memory.world import World, WorldHandles
@@ -28,7 +28,6 @@ from rtagent.storage.replay_restoring import restore
 from rtagent.storage.replay_snapshot import ReplayError, find, save
 
 PROGRESS_EVERY_S = 0.2
-NANO = 1_000_000_000
 
 Details = dict[str, Any]
 

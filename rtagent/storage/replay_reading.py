@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.clock import NANO
 from rtagent.memory.ledger import Rows
 from rtagent.storage.replay_files import Chunk, Corrupt, Reader
 from rtagent.storage.replay_snapshot import MANIFEST, Manifest, ReplayError, read_manifest
 
 FOLDER = "replay"
 """Of a state directory."""
-NANO = 1e9
 
 Frames = npt.NDArray[Any]
 _SHAPE = re.compile(r"\d+(?:x\d+)* (?:uint8|float32)")

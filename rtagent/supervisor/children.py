@@ -16,9 +16,8 @@ from typing import Any
 
 from multiprocess import connection
 
-from rtagent.clock import MonotonicClock
+from rtagent.clock import NANO, MonotonicClock
 from rtagent.config import EnvConfig
-from rtagent.memory.actions import NANO
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.processes.pipe import MOST_AT_ONCE
 from rtagent.supervisor.child import Child, Starter, State

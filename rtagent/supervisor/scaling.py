@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rtagent.clock import Clock
+from rtagent.clock import NANO, Clock
 from rtagent.config import MAX_INFERENCE_PROCESSES, InferenceConfig
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
@@ -21,7 +21,6 @@ from rtagent.supervisor.autoscaler import AutoScaler, Limits, Measured, Move, fi
 from rtagent.supervisor.child import Child, State
 from rtagent.telemetry.stats import StatsReader
 
-NANO = 1e9
 EVERY_S = 1.0
 WINDOW_S = 5.0
 """Measured over so many seconds, and..."""

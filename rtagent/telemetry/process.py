@@ -16,7 +16,7 @@ from math import floor, isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtagent.clock import Clock
+from rtagent.clock import NANO, Clock
 from rtagent.files.append import append_whole, make_room, older
 from rtagent.files.pruning import MIB
 from rtagent.memory.horizon import Decision
@@ -37,7 +37,6 @@ EPISODES_HEAD = "tick,length,return,seconds\n"
 MOST_DECISIONS = 64
 """Decisions written per period; there may be one for every update."""
 TAIL_BYTES = 4096
-NANO = 1e9
 
 
 def run(context: WorkerContext[RecorderRecord]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rtagent.memory.actions import NANO
+from rtagent.clock import NANO
 from rtagent.memory.world import World
 from rtagent.telemetry.figures import learning
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.clock import Clock, MonotonicClock
+from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.config import LEARNING_PRECISIONS
-from rtagent.memory.actions import NANO
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
 from rtagent.memory.process_metrics import PLACEMENTS

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rtagent.memory.actions import NANO
+from rtagent.clock import NANO
 from rtagent.memory.ledger import Rows
 from rtagent.memory.ring import Entries
 from rtagent.memory.world import World

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtagent.clock import NANO
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.ledger import Rows
 from rtagent.staggering.arbiter import Source
 from rtagent.staggering.figures import interaction
 
 Doubles = NDArray[np.float64]
-NANO = 1_000_000_000
 
 
 @dataclass(frozen=True)

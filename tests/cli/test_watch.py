@@ -10,7 +10,8 @@ from rich.console import Console
 
 from rtagent.cli import watch
 from tests.cli.conftest import Run
-from tests.service.conftest import RunningService, eventually
+from tests.forked import eventually
+from tests.service.conftest import RunningService
 
 
 @pytest.mark.usefixtures("service")

@@ -17,9 +17,10 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect as open_websocket
 
+from tests.forked import eventually
 from tests.ports import free_port
 from tests.service.certificates import make_certificate
-from tests.service.conftest import TOKEN, FakeBackend, RunningService, eventually
+from tests.service.conftest import TOKEN, FakeBackend, RunningService
 
 pytestmark = pytest.mark.process
 

@@ -8,11 +8,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.clock import MonotonicClock
+from rtagent.clock import NANO, MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.env import atari
 from rtagent.env.adapter import Adapter, open_environment
-from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.env.wall_clock import TickSchedule
 from rtagent.errors import UserError
 from rtagent.staggering.arbiter import Source
 from tests.conftest import Runtimes, eventually

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rtagent.env.wall_clock import NANO
+from rtagent.clock import NANO
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, checksum
 from rtagent.memory.process_metrics import Doing
 from rtagent.staggering.arbiter import Source

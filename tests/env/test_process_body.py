@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import stub_worlds
 
-from rtagent.clock import VirtualClock
+from rtagent.clock import NANO, VirtualClock
 from rtagent.config import Config, EnvConfig
 from rtagent.env import process
-from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.env.wall_clock import TickSchedule
 from rtagent.memory.ledger import TRUNCATED
 from rtagent.memory.process_metrics import Doing, ProcessMetrics
 from rtagent.staggering.arbiter import Deposited

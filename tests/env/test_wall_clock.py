@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtagent.clock import NANO
 from rtagent.config import GAME_BOY_HZ
-from rtagent.env.wall_clock import NANO, Plan, TickSchedule
+from rtagent.env.wall_clock import Plan, TickSchedule
 
 ANCHOR_NS = 123_456_789_012_345
 RATES = [GAME_BOY_HZ, 50.0, 3.0, 1000.0, 1 / 7]

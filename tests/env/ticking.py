@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rtagent.clock import VirtualClock
+from rtagent.clock import NANO, VirtualClock
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import Step
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.env.process import TickLoop
-from rtagent.env.wall_clock import NANO, TickSchedule
+from rtagent.env.wall_clock import TickSchedule
 from rtagent.memory.actions import ActionSlots
 from rtagent.memory.arena import private_memory
 from rtagent.memory.blueprint import Blueprint

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rtagent.clock import NANO
 from rtagent.inference.driver import Driver
 from rtagent.inference.frame_wait import SLICE_S
-from rtagent.memory.actions import NANO
 from rtagent.staggering.arbiter import Deposited, Source
 from rtagent.staggering.instructions import (
     Deposit,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rtagent.clock import NANO
 from rtagent.inference.frame_wait import SLICE_S
-from rtagent.memory.actions import NANO
 from rtagent.staggering.instructions import Learn, WaitFrame, WaitUntil
 from tests.desired import with_changes
 from tests.inference.driver_bench import START_S, Bench

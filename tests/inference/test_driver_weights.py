@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from rtagent.clock import NANO
 from rtagent.inference.driver import HURRY
-from rtagent.memory.actions import NANO
 from rtagent.staggering.instructions import Deposit, Infer, Inferred, WaitFrame, WaitUntil
 from tests.inference.driver_bench import START_S, TAU_S, Bench
 

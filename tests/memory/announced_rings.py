@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rtagent.memory.actions import NANO, SLOTS, ActionSlots
+from rtagent.clock import NANO
+from rtagent.memory.actions import SLOTS, ActionSlots
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import Gather
 from rtagent.memory.ledger import Ledger

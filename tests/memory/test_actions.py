@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rtagent.clock import NANO
 from rtagent.config import MAX_INFERENCE_PROCESSES
-from rtagent.memory.actions import LATE_TICKS, NANO, SLOTS, ActionSlots
+from rtagent.memory.actions import LATE_TICKS, SLOTS, ActionSlots
 from rtagent.memory.blueprint import Blueprint
 from rtagent.staggering.arbiter import Deposited
 from tests.conftest import make_blueprint

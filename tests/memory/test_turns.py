@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from rtagent.clock import MonotonicClock
+from rtagent.clock import NANO, MonotonicClock
 from rtagent.memory.arena import Arena
 from rtagent.memory.robust_lock import RobustLock
-from rtagent.memory.turns import NANO, Turns, TurnTaker, successor
+from rtagent.memory.turns import Turns, TurnTaker, successor
 from tests.forked import Forked
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rtagent.clock import NANO
 from rtagent.config import R3Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
 from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
-from rtagent.r3.controller import NANO, HorizonKeeper
+from rtagent.r3.controller import HorizonKeeper
 from tests.desired import make_desired, with_changes
 
 B_MIN = 32

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rtagent.clock import NANO
 from rtagent.config import R3Config
-from rtagent.r3.controller import NANO, PERIOD_NS
+from rtagent.r3.controller import PERIOD_NS
 from tests.r3.horizon_life import B_MIN, SECOND, Life, of_mode
 
 # ---- the clock and the end of a horizon

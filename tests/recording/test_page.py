@@ -19,8 +19,8 @@ from rtagent.recording.page import PROTOCOL, STATIC, TAKEN_OVER, address, create
 from rtagent.recording.recorder import Recorder
 from rtagent.recording.session import Session
 from rtagent.storage.demonstration_file import load_demonstration
+from tests.forked import eventually
 from tests.recording.conftest import PLAYING
-from tests.service.conftest import eventually
 from tests.service.dashboard.conftest import PATIENCE_MS
 
 PORT, TOKEN = 8123, "t" * 43

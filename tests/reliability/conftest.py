@@ -19,12 +19,12 @@ import pytest
 
 from benchmarks.daemon import RunningDaemon
 from rtagent import Runtime
+from rtagent.clock import NANO
 from rtagent.memory.ledger import Rows, checksum
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 from tests.conftest import eventually, role
 
-NANO = 1_000_000_000
 SLOWER = 10.0
 """A limit is lifted where an interpreter takes longer than this part of it: 0.1 s for a second."""
 PATIENT_TICKS = 100

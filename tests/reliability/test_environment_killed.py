@@ -8,12 +8,12 @@ import time
 import numpy as np
 import pytest
 
+from rtagent.clock import NANO
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Rows
 from rtagent.memory.world import World
 from tests.conftest import Runtimes, eventually, role
 from tests.reliability.conftest import (
-    NANO,
     Machine,
     hit,
     pid_of,

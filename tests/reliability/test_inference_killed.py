@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.process_figures import gone
 from rtagent import Runtime
+from rtagent.clock import NANO
 from rtagent.processes.restart_policy import FIRST_PAUSE_S
 from rtagent.staggering.arbiter import Source
 from tests.conftest import Runtimes, eventually, role
 from tests.reliability.conftest import (
-    NANO,
     PATIENT_CLOCK,
     Machine,
     acted_again_ns,

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from rtagent import Runtime
+from rtagent.clock import NANO
 from rtagent.memory.arena import Arena
 from rtagent.memory.weights import BUFFERS
 from rtagent.memory.world import World
@@ -28,7 +29,6 @@ from rtagent.supervisor.children import is_stopped
 from tests.conftest import Runtimes, eventually, role
 from tests.forked import Forked, forked_children
 from tests.reliability.conftest import (
-    NANO,
     PATIENT_CLOCK,
     Machine,
     hit,

@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks.daemon import RunningDaemon
 from benchmarks.raw_ledger import DEFAULT, Ledger
+from rtagent.clock import NANO
 from tests.conftest import eventually
-from tests.reliability.conftest import NANO, PATIENT_CLOCK, Machine, hit, slips, updates
+from tests.reliability.conftest import PATIENT_CLOCK, Machine, hit, slips, updates
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 

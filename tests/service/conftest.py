@@ -7,7 +7,6 @@ import functools
 import itertools
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -319,13 +318,3 @@ def closed(sock: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
-
-
-def eventually(condition: Callable[[], object], seconds: float = 120.0) -> bool:
-    """Whether the condition becomes true in time."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return bool(condition())

@@ -15,7 +15,8 @@ from rtagent.errors import UserError
 from service.http.binding import bind
 from service.http.settings import Settings
 from service.process import serve
-from tests.service.conftest import TOKEN, RunningService, eventually
+from tests.forked import eventually
+from tests.service.conftest import TOKEN, RunningService
 
 
 def open_stream(service: RunningService, hz: int = 20) -> socket.socket:

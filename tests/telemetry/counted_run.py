@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from rtagent.clock import VirtualClock
+from rtagent.clock import NANO, VirtualClock
 from rtagent.config_sources import parse_config
-from rtagent.memory.actions import NANO
 from rtagent.memory.blueprint import TensorSpec
 from rtagent.memory.process_metrics import Registration
 from rtagent.memory.world import World, WorldMemory

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.memory.actions import NANO
+from rtagent.clock import NANO
 from rtagent.memory.horizon import Horizon, Reservations
 from rtagent.memory.process_metrics import FinishedEpisode, Registration
 from rtagent.memory.weights import WeightsInfo

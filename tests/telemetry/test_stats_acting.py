@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rtagent.memory.actions import NANO
+from rtagent.clock import NANO
 from rtagent.memory.process_metrics import Registration
 from tests.rows import write_row
 from tests.telemetry.counted_run import AGENT, DEFAULT, PERIOD_NS, RATE_HZ, REUSED, START_NS, Run

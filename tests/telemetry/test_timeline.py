@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rtagent.memory.actions import NANO, SLOTS
+from rtagent.clock import NANO
+from rtagent.memory.actions import SLOTS
 from rtagent.memory.process_metrics import Registration
 from rtagent.staggering.arbiter import Deposited
 from rtagent.telemetry.timeline import read_timeline

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtagent.clock import NANO
 from rtagent.inference.engines.agreement import recent_observations
 from rtagent.inference.engines.choice import Choice, Converted
 from rtagent.inference.engines.registry import candidates, make, wanted_engines
@@ -90,7 +91,7 @@ class Converter:
         # Before this, nothing may have been fast enough to leave anybody a core.
         self._context.set_idle_priority()
         spent_s = self._cpu_s() - before
-        self._context.record.conversion_ns = round(spent_s * 1e9)
+        self._context.record.conversion_ns = round(spent_s * NANO)
         # The share holds over all that was done for this snapshot.
         self._due = self._context.clock.now() + spent_s * (1.0 / policy.engine_share - 1.0)
         return True

@@ -32,8 +32,8 @@ from service.daemon.commands import (
     CommandChannel,
 )
 from tests.desired import with_changes
+from tests.forked import eventually
 from tests.rows import write_row
-from tests.service.conftest import eventually
 
 
 class Supervisor:

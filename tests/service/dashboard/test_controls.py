@@ -8,7 +8,8 @@ import pytest
 
 from rtagent.errors import UserError
 from rtagent.live_config import KEYS
-from tests.service.conftest import RunningService, eventually
+from tests.forked import eventually
+from tests.service.conftest import RunningService
 from tests.service.dashboard.conftest import (
     control,
     event,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.conftest import RunningService, eventually, example_timeline
+from tests.forked import eventually
+from tests.service.conftest import RunningService, example_timeline
 from tests.service.dashboard.conftest import (
     control,
     event,

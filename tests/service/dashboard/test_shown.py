@@ -9,7 +9,8 @@ import pytest
 from rtagent.telemetry.figures.acting import Remote
 from rtagent.telemetry.figures.cluster import Cluster
 from rtagent.telemetry.figures.declaration import example
-from tests.service.conftest import RunningService, eventually, role
+from tests.forked import eventually
+from tests.service.conftest import RunningService, role
 from tests.service.dashboard.conftest import event, expect_attribute, expect_text, figure, verdict
 
 pytestmark = pytest.mark.browser

@@ -18,8 +18,9 @@ from websockets.asyncio.client import connect as open_websocket
 from rtagent.cli.daemon import Daemon
 from rtagent.errors import UserError
 from service.http.certificate import check_certificate
+from tests.forked import eventually
 from tests.service.certificates import Certificate, make_certificate
-from tests.service.conftest import TOKEN, RunningService, closed, eventually
+from tests.service.conftest import TOKEN, RunningService, closed
 
 
 @pytest.fixture(scope="module")

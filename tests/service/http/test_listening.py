@@ -16,7 +16,8 @@ from rtagent.clock import VirtualClock
 from service.http.connections import Connections
 from service.http.listening import Listener
 from service.http.seldom import Seldom
-from tests.service.conftest import TOKEN, RunningService, closed, eventually
+from tests.forked import eventually
+from tests.service.conftest import TOKEN, RunningService, closed
 
 SILENT = 120
 

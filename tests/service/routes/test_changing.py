@@ -15,7 +15,7 @@ from rtagent.live_config import live_values
 from rtagent.memory.horizon import KINDS, MODES, Decision
 from service.daemon.commands import BackendBusy, BackendGone
 from service.routes import context
-from tests.service.conftest import eventually
+from tests.forked import eventually
 
 PATCH_TYPE = {"content-type": "application/merge-patch+json"}
 CHANGES: dict[str, dict[str, Any]] = {

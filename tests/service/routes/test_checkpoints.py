@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from rtagent.errors import UserError
 from service.daemon.commands import BackendBusy
-from tests.service.conftest import eventually
+from tests.forked import eventually
 
 JSON = {"content-type": "application/json"}
 

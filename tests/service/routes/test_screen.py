@@ -21,7 +21,8 @@ from service.http import binding
 from service.http.login import cookie_name
 from service.routes import context
 from service.routes.context import Context
-from tests.service.conftest import PORT, TOKEN, FakeBackend, RunningService, eventually
+from tests.forked import eventually
+from tests.service.conftest import PORT, TOKEN, FakeBackend, RunningService
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 HOST = {"host": f"127.0.0.1:{PORT}"}
