@@ -19,7 +19,7 @@ from service.http import problems
 from service.http.answers import json_answer
 from service.http.attempts import Attempts
 from service.http.hot import Calls, HotCalls
-from service.http.login import Login
+from service.http.login import NO_STORE, Login
 from service.http.problems import Problem, ProblemMiddleware
 from service.http.security import SecurityHeaders, SecurityMiddleware
 from service.http.seldom import Seldom
@@ -30,8 +30,6 @@ from service.routes.context import Context, Here
 from service.routes.dashboard import REVALIDATE, STATIC
 from service.routes.metrics import CONTENT_TYPE, prometheus_text
 from service.routes.openapi import PROBLEM_RESPONSE, content, told
-
-NO_STORE = {"cache-control": "no-store"}
 
 router = APIRouter(responses=PROBLEM_RESPONSE)
 

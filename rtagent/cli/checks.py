@@ -20,12 +20,12 @@ from rtagent.cli.verdicts import judged
 from rtagent.config import GAME_BOY_HZ, Config
 from rtagent.files.pruning import MIB, bytes_in, run_folders
 from rtagent.memory.compiled import compiled
+from rtagent.memory.usage import CGROUPS
 from rtagent.processes.scheduling import fifo_permitted
 from rtagent.storage.checkpoint import listing
 from rtagent.testing.report import Check
 
 MEMFD_KERNEL = (3, 17)
-CGROUPS = Path("/sys/fs/cgroup")
 CAP_IPC_LOCK = 14
 LOCKED_ENOUGH = 256 << 20
 LATE_US = 0.25e6 / GAME_BOY_HZ

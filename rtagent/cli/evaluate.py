@@ -24,7 +24,7 @@ from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.film import Film
 from rtagent.cli.options import add_json_option, check_between
 from rtagent.cli.output import known, plain_table, progress_bar, report, stdout
-from rtagent.cli.train import Wish, wish_to_end
+from rtagent.cli.train import BOOT_S, Wish, wish_to_end
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
@@ -36,7 +36,6 @@ from rtagent.runtime import Runtime
 from rtagent.storage.checkpoint import Checkpoint
 
 POLL_S = 0.1
-BOOT_S = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

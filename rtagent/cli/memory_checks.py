@@ -8,10 +8,9 @@ from rtagent.cli.verdicts import judged
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.arena import Arena
-from rtagent.memory.usage import memory_levels
+from rtagent.memory.usage import PROC, memory_levels
 from rtagent.testing.report import Check
 
-PROC = Path("/proc")
 FRAME_BYTES = 84 * 84
 PROCESSES_BYTES = 1 << 30
 """For the processes themselves; they share torch's pages."""

@@ -38,6 +38,7 @@ class PolicyModule(nn.Module):
             actions often differ by less than the rounding of their values to bfloat16.
     """
 
+    hidden: nn.Linear
     values: nn.Module
 
     def __init__(self, scale: float, *, image: bool) -> None:
@@ -53,9 +54,9 @@ class PolicyModule(nn.Module):
     def encode(self, observations: Tensor) -> Tensor:
         """(B, *shape) to features (B, n)."""
 
-    @abstractmethod
     def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
-        """The rest of the way."""
+        """The rest of the way: one hidden layer, if a network has no other, and the head."""
+        return self._answer(functional.relu(self.hidden(beside(features, pending))))
 
     def _prepare(self, observations: Tensor, weight: Tensor) -> Tensor:
         """Bring (B, *shape) to the type of the arithmetic, and pixels to [0, 1]."""
@@ -133,9 +134,6 @@ class ResNet(PolicyModule):
         features = self.stages(self._prepare(observations, self.hidden.weight))
         return functional.relu(features).flatten(1)
 
-    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
-        return self._answer(functional.relu(self.hidden(beside(features, pending))))
-
 
 class NatureCnn(PolicyModule):
     """The convolutional network of the DQN paper (Mnih et al., 2015).
@@ -164,9 +162,6 @@ class NatureCnn(PolicyModule):
     def encode(self, observations: Tensor) -> Tensor:
         features: Tensor = self.features(self._prepare(observations, self.hidden.weight))
         return features.flatten(1)
-
-    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
-        return self._answer(functional.relu(self.hidden(beside(features, pending))))
 
 
 class Mlp(PolicyModule):

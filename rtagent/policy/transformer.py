@@ -11,9 +11,8 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from rtagent.policy.architectures import NatureCnn, PolicyModule, beside
+from rtagent.policy.architectures import NatureCnn, PolicyModule
 from rtagent.policy.heads import FEATURES, AnyHead
 
 LAYERS = 2
@@ -74,6 +73,3 @@ class Transformer(PolicyModule):
         later = torch.ones(frames, frames, dtype=torch.bool, device=inputs.device).triu(1)
         answer: Tensor = self.layers(inputs, mask=later)[:, -1]
         return answer
-
-    def decide(self, features: Tensor, pending: Tensor | None = None) -> Tensor:
-        return self._answer(functional.relu(self.hidden(beside(features, pending))))

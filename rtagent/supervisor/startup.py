@@ -18,10 +18,9 @@ from rtagent.memory.world import World, WorldHandles
 from rtagent.processes import launch
 from rtagent.processes.launch import ForkServer
 from rtagent.processes.worker import start_life
+from rtagent.supervisor.children import KILL_LIMIT_S
 
 POLL_S = 0.1
-KILL_LIMIT_S = 2.0
-"""How long a killed process may take to be gone."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy.heads import expected_values
 
+from .actor_critics import gradient
+
 ALGORITHMS = ["dqn", "double-dqn", "c51"]
 COUNT, ATOMS = 16, 11
 
@@ -61,10 +63,6 @@ def target_of(update: SharedUpdate) -> torch.Tensor:
     """Of the weights that have been applied."""
     update.refresh()
     return update.algorithm.target.state_dict()["4.weight"].clone()
-
-
-def gradient(module: nn.Module) -> torch.Tensor:
-    return torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.grad is not None])
 
 
 def pair(algorithm: str, **values: Any) -> Algorithm:
