@@ -114,7 +114,7 @@ class Stage:
             return
         await websocket.accept(PROTOCOL)
         page = self._session.arrive()
-        tasks = [asyncio.create_task(each(websocket, page)) for each in (self._hear, self._show)]
+        tasks = [asyncio.create_task(each(websocket, page)) for each in (self._receive, self._show)]
         self.tell()
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +127,7 @@ class Stage:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await websocket.close(max(codes))
 
-    async def _hear(self, websocket: WebSocket, page: int) -> int:
+    async def _receive(self, websocket: WebSocket, page: int) -> int:
         """Listen to the page; returns the code to close with."""
         while True:
             try:

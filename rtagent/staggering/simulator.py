@@ -154,7 +154,7 @@ def simulate(config: SimulationConfig, rng: np.random.Generator) -> SimulationRe
     return Simulation(config, rng).run()
 
 
-class _Shelf:
+class _ActionStore:
     """The deposits as the arbiter looks them up, and which inferences were acted on."""
 
     def __init__(self) -> None:
@@ -208,7 +208,7 @@ class Simulation:
         lateness = rng.exponential(config.tick_jitter_s, count) if config.tick_jitter_s else 0.0
         late = on_time + np.minimum(lateness, 0.9 * config.tick_seconds)
         self._tick_times: list[float] = late.tolist()
-        self._shelf = _Shelf()
+        self._store = _ActionStore()
 
     def run(self) -> SimulationResult:
         """Simulate every tick."""
@@ -218,17 +218,17 @@ class Simulation:
         records: list[TickRecord] = []
         for tick, at in enumerate(self._tick_times):
             self._advance(at)
-            choice = arbiter.choose(tick, self._shelf)
+            choice = arbiter.choose(tick, self._store)
             delay = 0 if choice.payload is None else tick - choice.frame
             position = 0 if choice.payload is None else choice.payload.position
             records.append(TickRecord(tick, choice.source, delay, choice.frame, at, position))
             if choice.payload is not None:
-                self._shelf.executed.add(_answer_of(choice.payload))
-            self._shelf.forget(tick)
+                self._store.executed.add(_answer_of(choice.payload))
+            self._store.forget(tick)
             self._workers.publish(tick)
         actions = [
-            ActionRecord(deposit.registered_at, _answer_of(deposit) in self._shelf.executed)
-            for deposit in self._shelf.answers
+            ActionRecord(deposit.registered_at, _answer_of(deposit) in self._store.executed)
+            for deposit in self._store.answers
         ]
         return SimulationResult(self.config, records, actions)
 
@@ -245,7 +245,7 @@ class Simulation:
         for position in range(self.config.chunk):
             tick = instruction.tick + position
             deposit = Deposited(worker, instruction.frame, tick, None, 0, now, position=position)
-            self._shelf.put(deposit, self._workers.newest)
+            self._store.put(deposit, self._workers.newest)
 
     def learn(self) -> float:
         """Nobody learns."""
@@ -258,10 +258,10 @@ class Simulation:
         while self._script and self._script[0].at < until:
             event = self._script.pop(0)
             self._workers.advance(max(event.at, self._workers.now))
-            self._happen(event)
+            self._apply(event)
         self._workers.advance(until)
 
-    def _happen(self, event: SetProcesses | Kill | Restart | Outlier | Disturb) -> None:
+    def _apply(self, event: SetProcesses | Kill | Restart | Outlier | Disturb) -> None:
         workers = self._workers
         if isinstance(event, Outlier):
             self._outliers.append(event.factor)

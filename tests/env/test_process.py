@@ -66,7 +66,7 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     assert counts == [3, 2, 0]
 
 
-def test_the_board_holds_the_range_of_rewards_with_nought_in_it(memory: Memory) -> None:
+def test_the_metrics_hold_the_range_of_rewards_with_nought_in_it(memory: Memory) -> None:
     run = Run(memory)
     run.ticks(1)
     record = run.memory.record
@@ -168,7 +168,7 @@ def test_episodes(run: Run, flags: int) -> None:
     assert episodes["return"].tolist() == [0.0 + 0.5 + 1.0 + 1.5, 2.0 + 2.5]
 
 
-def test_the_board_says_what_the_environment_is_doing(run: Run) -> None:
+def test_the_metrics_say_what_the_environment_is_doing(run: Run) -> None:
     run.world.ends = {1: TERMINATED}
     run.ticks(3)
     assert [(call, doing) for call, doing, _ in run.world.doing] == [

@@ -56,7 +56,7 @@ class Run:
         self.on_beat(len(self.beats))
 
     def set_idle_priority(self) -> None:
-        self.gave_way = True
+        pass
 
     def ready(self) -> None:
         self.ready_after = (self.world.weights.number, self.clock.now())

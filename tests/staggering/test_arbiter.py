@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 
 
-class Shelf:
+class ActionStore:
     """A plain list of deposits, registered in this order."""
 
     def __init__(self, *deposits: tuple[int, int]) -> None:
@@ -29,18 +29,18 @@ class Shelf:
 
 
 def executed(arbiter: Arbiter, tick: int, *deposits: tuple[int, int]) -> tuple[Source, int]:
-    choice = arbiter.choose(tick, Shelf(*deposits))
+    choice = arbiter.choose(tick, ActionStore(*deposits))
     return choice.source, choice.frame
 
 
 def test_nothing_there_is_the_default_behaviour() -> None:
-    choice = Arbiter().choose(5, Shelf())
+    choice = Arbiter().choose(5, ActionStore())
     assert (choice.source, choice.frame, choice.worker) == (Source.DEFAULT, -1, -1)
     assert choice.payload is None
 
 
 def test_the_deposit_for_the_tick_is_executed_whole() -> None:
-    choice = Arbiter().choose(10, Shelf((3, 9), (4, 10), (5, 11)))
+    choice = Arbiter().choose(10, ActionStore((3, 9), (4, 10), (5, 11)))
     assert choice.source is Source.AGENT
     assert choice.payload is not None
     assert (choice.frame, choice.worker, choice.payload.action) == (4, 1, "4->10")
@@ -51,7 +51,7 @@ def test_of_several_for_the_same_tick_the_newest_frame_wins() -> None:
 
 
 def test_of_one_frame_for_the_same_tick_the_one_registered_last_wins() -> None:
-    choice = Arbiter().choose(10, Shelf((6, 10), (6, 10)))
+    choice = Arbiter().choose(10, ActionStore((6, 10), (6, 10)))
     assert (choice.frame, choice.worker) == (6, 1)
 
 
@@ -82,10 +82,10 @@ def test_fill_limits_how_far_ahead_an_action_is_re_used(fill: int, source: int) 
 
 def test_the_nearest_early_deposit_is_re_used_and_still_executed_at_its_own_tick() -> None:
     arbiter = Arbiter()
-    shelf = ((6, 11), (7, 12))
-    assert executed(arbiter, 10, *shelf) == (Source.REUSED, 6)
-    assert executed(arbiter, 11, *shelf) == (Source.AGENT, 6)
-    assert executed(arbiter, 12, *shelf) == (Source.AGENT, 7)
+    store = ((6, 11), (7, 12))
+    assert executed(arbiter, 10, *store) == (Source.REUSED, 6)
+    assert executed(arbiter, 11, *store) == (Source.AGENT, 6)
+    assert executed(arbiter, 12, *store) == (Source.AGENT, 7)
 
 
 @pytest.mark.parametrize(("frame", "source"), [(5, Source.DEFAULT), (6, Source.REUSED)])
@@ -109,14 +109,14 @@ deposits = st.lists(
 
 
 @given(deposits, st.integers(0, 3))
-def test_promises(shelf: list[tuple[int, int]], fill: int) -> None:
+def test_promises(store: list[tuple[int, int]], fill: int) -> None:
     arbiter = Arbiter(fill)
     highest = -1
     late_executed: set[int] = set()
     for tick in range(30):
         # A deposit exists once its frame does.
-        there = [d for d in shelf if d[0] < tick]
-        choice = arbiter.choose(tick, Shelf(*there))
+        there = [d for d in store if d[0] < tick]
+        choice = arbiter.choose(tick, ActionStore(*there))
         exact = [frame for frame, target in there if target == tick]
         ahead = [f for f, target in there if tick < target <= tick + fill and f >= highest]
         if exact:
@@ -151,11 +151,11 @@ def test_a_chunk_covers_ticks_for_which_nothing_newer_is_promised() -> None:
 def test_what_a_chunk_had_for_ticks_that_are_over_is_not_executed_late() -> None:
     """It came in time for its third tick, and whatever is left of it is executed at its tick."""
     arbiter, promised = Arbiter(), chunk(5, 8, 4)
-    actions = [arbiter.choose(tick, Shelf(*promised)).payload for tick in (10, 11, 12)]
+    actions = [arbiter.choose(tick, ActionStore(*promised)).payload for tick in (10, 11, 12)]
     assert [each.action if each else None for each in actions] == ["5->10", "5->11", None]
 
 
 def test_of_a_chunk_that_comes_too_late_the_last_action_is_executed_once() -> None:
     arbiter, promised = Arbiter(), chunk(5, 3, 4)
-    actions = [arbiter.choose(tick, Shelf(*promised)).payload for tick in (10, 11)]
+    actions = [arbiter.choose(tick, ActionStore(*promised)).payload for tick in (10, 11)]
     assert [each.action if each else None for each in actions] == ["5->6", None]

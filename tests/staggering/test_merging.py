@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from rtagent.staggering.merging import MERGES, WEIGHT_DECAY, ensemble
-from tests.staggering.test_arbiter import Shelf
+from tests.staggering.test_arbiter import ActionStore
 
 
 def promised(frame: int, action: Any, worker: int = 0) -> Deposited:
@@ -45,9 +45,9 @@ def test_the_ensemble_is_the_weighted_mean(actions: list[tuple[float, float]], d
 
 @pytest.mark.parametrize(("chunk", "action"), [("newest", 3.0), ("prefix", 3.0), ("ensemble", 2.0)])
 def test_the_arbiter_executes_what_they_come_to(chunk: Any, action: float) -> None:
-    shelf = Shelf()
-    shelf.deposits = [promised(5, np.float32([1.0])), promised(7, np.float32([3.0]), 1)]
-    choice = Arbiter(merge=MERGES[chunk]).choose(10, shelf)
+    store = ActionStore()
+    store.deposits = [promised(5, np.float32([1.0])), promised(7, np.float32([3.0]), 1)]
+    choice = Arbiter(merge=MERGES[chunk]).choose(10, store)
     assert (choice.source, choice.frame, choice.worker) == (Source.AGENT, 7, 1)
     assert choice.payload is not None
     assert choice.payload.action[0] == pytest.approx(action, abs=0.01)

@@ -271,13 +271,13 @@ class Connection:
                 break
         self.count["malformed"] += self._wire.malformed - before
         while frames:
-            self._hear(frames.popleft())
+            self._take_frame(frames.popleft())
             if self._clock.now() >= ends and len(frames) > 1:
                 # The newest is worth more than those before it.
                 self.count["skipped"] += len(frames) - 1
                 frames = deque([frames[-1]])
 
-    def _hear(self, message: Message) -> None:
+    def _take_frame(self, message: Message) -> None:
         if self.state is not State.RUNNING:
             return
         try:
