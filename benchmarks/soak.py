@@ -32,13 +32,7 @@ from rich.table import Table
 
 from benchmarks.command import long_run
 from benchmarks.daemon import RunningDaemon
-from benchmarks.process_figures import (
-    descendants,
-    descriptors,
-    gone,
-    proportional_bytes,
-    threads,
-)
+from benchmarks.process_figures import descendants, descriptors, gone, proportional_bytes, threads
 from benchmarks.raw_ledger import Ledger, Recount
 
 ROUND_S = 10.0

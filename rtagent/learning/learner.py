@@ -34,12 +34,7 @@ from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.rollouts import Rollouts, Stretch
 from rtagent.learning.replay.sequences import SequenceReplay, blank
-from rtagent.learning.shared_update import (
-    STALEST_IN_ROUNDS,
-    Gradient,
-    SharedUpdate,
-    loss_scale_of,
-)
+from rtagent.learning.shared_update import STALEST_IN_ROUNDS, Gradient, SharedUpdate, loss_scale_of
 from rtagent.memory.process_metrics import PLACEMENTS, LearnerRecord
 from rtagent.memory.turns import LEASE_UPDATES, TurnTaker
 from rtagent.processes.freed_memory import keep_freed_memory

@@ -20,14 +20,7 @@ from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import TensorSpec
-from rtagent.policy.architectures import (
-    HIDDEN,
-    Mlp,
-    NatureCnn,
-    PolicyModule,
-    ResNet,
-    TooSmall,
-)
+from rtagent.policy.architectures import HIDDEN, Mlp, NatureCnn, PolicyModule, ResNet, TooSmall
 from rtagent.policy.factory import check_output, from_factory
 from rtagent.policy.heads import (
     FEATURES,

@@ -13,12 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.comparison import (
-    COLOURS,
-    processes_of,
-    settings_of,
-    side_by_side,
-)
+from benchmarks.comparison import COLOURS, processes_of, settings_of, side_by_side
 from benchmarks.experiment import save
 from rtagent.config_sources import load_config
 

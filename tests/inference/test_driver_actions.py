@@ -89,6 +89,7 @@ def test_a_policy_that_answers_actions_is_taken_at_its_word(
     bench.follow(Infer(0), Deposit(1, 0))
     assert bench.slots.at(1)[0].action.tolist() == [1.0, -1.0, 0.5]
     assert bench.slots.at(2)[0].action.tolist() == [0.0, 2.0, 0.0]
+    assert bench.record.epsilon == 0.0
 
 
 def test_a_policy_s_probability_travels_with_its_action(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,15 +172,3 @@ def test_a_run_explores_by_schedule_once_it_has_learners(bench: Bench) -> None:
     bench.desired = with_changes(bench.desired, learning={"processes": 1})
     bench.follow(Infer(1), Deposit(2, 1))
     assert bench.record.epsilon == 1.0
-
-
-def test_what_a_server_has_chosen_is_taken_as_it_is(bench: Bench) -> None:
-    bench.context.config = Config(
-        policy=PolicyConfig(epsilon_end=1.0), learning=LearningConfig(processes=0)
-    )
-    bench.policy.answers_actions = True  # type: ignore[attr-defined]
-    bench.show(*range(20))
-    for number in range(20):
-        bench.follow(Infer(number), Deposit(number + 1, number))
-        assert bench.slots.at(number + 1)[0].action == 1
-    assert bench.record.epsilon == 0.0

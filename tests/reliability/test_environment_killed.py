@@ -13,13 +13,7 @@ from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Rows
 from rtagent.memory.world import World
 from tests.conftest import Runtimes, eventually, role
-from tests.reliability.conftest import (
-    Machine,
-    hit,
-    pid_of,
-    wait_for_true_inaction,
-    whole_rows,
-)
+from tests.reliability.conftest import Machine, hit, pid_of, wait_for_true_inaction, whole_rows
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 

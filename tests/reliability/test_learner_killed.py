@@ -28,14 +28,7 @@ from rtagent.memory.world import World
 from rtagent.supervisor.children import is_stopped
 from tests.conftest import Runtimes, eventually, role
 from tests.forked import Forked, forked_children
-from tests.reliability.conftest import (
-    PATIENT_CLOCK,
-    Machine,
-    hit,
-    pid_of,
-    slips,
-    whole_rows,
-)
+from tests.reliability.conftest import PATIENT_CLOCK, Machine, hit, pid_of, slips, whole_rows
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 

@@ -15,11 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rtagent.inference.engines.interface import (
-    Answer,
-    Observations,
-    Unsupported,
-)
+from rtagent.inference.engines.interface import Answer, Observations, Unsupported
 from rtagent.inference.engines.traceable import Traceable
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.engine_models import Bytes, Precision

@@ -11,13 +11,7 @@ import pytest
 
 from tests.forked import eventually
 from tests.service.conftest import RunningService, example_timeline
-from tests.service.dashboard.conftest import (
-    control,
-    event,
-    expect_attribute,
-    expect_text,
-    verdict,
-)
+from tests.service.dashboard.conftest import control, event, expect_attribute, expect_text, verdict
 
 pytestmark = pytest.mark.browser
 
