@@ -20,6 +20,7 @@ import pytest
 
 from benchmarks.process_figures import descendants
 from rtagent import Runtime, load_config
+from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint, TensorSpec
 from rtagent.memory.compiled import compiled
 from tests.forked import Forked, forked_children
@@ -174,3 +175,15 @@ def role(runtime: Runtime, name: str) -> dict[str, Any]:
     """A process as the status describes it; {} if it is not there."""
     roles = runtime.status().get("roles", [])
     return next((each for each in roles if each["name"] == name), {})
+
+
+def events(runtime: Runtime, kind: str) -> list[dict[str, Any]]:
+    """What has happened of a kind."""
+    return [each for each in runtime.status()["events"] if each["kind"] == kind]
+
+
+def refusal(*overrides: str) -> str:
+    """What is said of settings that are refused."""
+    with pytest.raises(UserError) as caught:
+        load_config(None, overrides, {})
+    return str(caught.value)

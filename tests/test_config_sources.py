@@ -12,12 +12,7 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
-
-
-def _refusal(*overrides: str) -> str:
-    with pytest.raises(UserError) as caught:
-        load_config(None, overrides, {})
-    return str(caught.value)
+from tests.conftest import refusal
 
 
 def test_no_source_gives_the_defaults() -> None:
@@ -111,7 +106,7 @@ def test_a_key_inside_kwargs() -> None:
     ],
 )
 def test_wrong_names(setting: str, named: str) -> None:
-    message = _refusal(setting)
+    message = refusal(setting)
     assert named in message
     assert "\n" not in message
 
@@ -122,7 +117,7 @@ def test_a_bad_environment_variable_is_named() -> None:
 
 
 def test_further_problems_are_counted() -> None:
-    assert "(and 1 more)" in _refusal("inference.processes=0", "learning.gamma=2")
+    assert "(and 1 more)" in refusal("inference.processes=0", "learning.gamma=2")
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rtagent import Runtime, UserError
+from tests.conftest import events
 
 from .conftest import Runtimes, eventually, role, started
 from .live.test_learners import learns, updates
@@ -32,10 +32,6 @@ def whole(runtime: Runtime, first: int) -> None:
     assert newest > first
     rows = runtime.world.ledger.read(first, newest + 1)
     np.testing.assert_array_equal(rows["tick"], np.arange(first, newest + 1))
-
-
-def events(runtime: Runtime, kind: str) -> list[dict[str, Any]]:
-    return [each for each in runtime.status()["events"] if each["kind"] == kind]
 
 
 def leave_room(pid: int, room: int) -> None:

@@ -10,13 +10,7 @@ from pydantic import ValidationError
 
 from rtagent.config import Config, LearningConfig
 from rtagent.config_sources import load_config, parse_config
-from rtagent.errors import UserError
-
-
-def _refusal(*overrides: str) -> str:
-    with pytest.raises(UserError) as caught:
-        load_config(None, overrides, {})
-    return str(caught.value)
+from tests.conftest import refusal
 
 
 @pytest.mark.parametrize(
@@ -46,7 +40,7 @@ def _refusal(*overrides: str) -> str:
 )
 def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
     for given in {setting, setting.replace("'", "")}:
-        message = _refusal(given)
+        message = refusal(given)
         assert message.startswith(f"{setting.replace('=', ' = ')}: ")
         assert "\n" not in message
 
@@ -82,7 +76,7 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
     ],
 )
 def test_combinations_that_cannot_work(overrides: tuple[str, ...], named: list[str]) -> None:
-    message = _refusal(*overrides)
+    message = refusal(*overrides)
     for part in named:
         assert part in message
     assert "\n" not in message
@@ -149,7 +143,7 @@ def test_pending_actions_have_bounds(count: float) -> None:
 ])
 def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None:
     settings = ["policy.remote=ws://there:8000", "learning.processes=0", setting]
-    message = _refusal(*settings)
+    message = refusal(*settings)
     assert setting.partition("=")[0] in message
     assert "policy.remote" in message
     assert "\n" not in message

@@ -28,7 +28,7 @@ from rtagent.storage.demonstration_file import (
 )
 from rtagent.storage.demonstration_loading import delay_ticks, find_demonstrations, load
 from tests import stored_replay
-from tests.conftest import Runtimes, make_blueprint
+from tests.conftest import Runtimes, events, make_blueprint
 from tests.live.test_learners import learns, updates
 from tests.recorded import ENVIRONMENT, demonstration
 from tests.rows import write_row
@@ -370,10 +370,6 @@ def play_pole(path: Path, ticks: int = 1200) -> None:
         episode += fresh
         seed = episode
     writer.save(path)
-
-
-def events(runtime: Any, kind: str) -> list[dict[str, Any]]:
-    return [each for each in runtime.status()["events"] if each["kind"] == kind]
 
 
 @pytest.mark.process
