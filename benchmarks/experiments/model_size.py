@@ -6,7 +6,7 @@ processes as keep up, and no more than there are cores; or the default network a
 injected, in ticks, and named so, in virtual time, where an update takes 30 ms: how a larger one
 fares on a machine that has the processes for it. The text of the paper prints no time for its
 largest model, k = 98, and no core here carries it: that latency is worked out from that of k = 29.
-It has 256 processes, the most there can be, where 340 would act on every tick. Sequential is one
+It has 256 processes, the most there can be, where the formula asks for 340. Sequential is one
 process that infers, then waits for an update, as in the paper. Both contenders look equally far
 ahead, for gamma and n-step count ticks; on the wall clock they run side by side. Exploration is
 included.
