@@ -1,13 +1,15 @@
 """Faults of a cluster: what acting notices, when learning goes on, and what is counted twice.
 
 First part: two daemons run side by side, one that learns in a Ray cluster and one that learns here.
-The cluster is hurt in one way after the other. Shown are the inaction of both daemons meanwhile,
-when the link was told to be cut and what the status said, and the longest pause of learning. Second
-part: several daemons feed one learner; one of them is killed, and another is started. Shown is how
-long the shares of a batch took to follow, and what was sent, learned from and answered by those
-that lived to the end. Everything is seen from outside: HTTP, and what `rtagent learner` says.
+The cluster, which is a machine of its own where the kernel permits one (`far_machine.py`), is hurt
+in one way after the other. Shown are the inaction of both daemons meanwhile, when the link was told
+to be cut and what the status said, and the longest pause of learning. Second part: several daemons
+feed one learner; one of them is killed, and another is started. Shown is how long the shares of a
+batch took to follow, and what was sent, learned from and answered by those that lived to the end.
+Everything is seen from outside: HTTP, and what `rtagent learner` says.
 
     python -m benchmarks.cluster_faults [--seconds 30] [--daemons 4] [--quick] [--json]
+        [--only learner node]
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -27,18 +30,27 @@ from rich.table import Table
 
 from benchmarks.command import command_line
 from benchmarks.daemon import RunningDaemon
+from benchmarks.far_machine import FAR, FarMachine, in_own_network
 from benchmarks.process_figures import descendants
-from benchmarks.ray_cluster import ENVIRON, Head, LearnerNode, send
+from benchmarks.ray_cluster import ENVIRON, Head, LearnerNode, members, program, send
+from rtagent.cluster.exchange import MOST_IN_FLIGHT
+from rtagent.cluster.ray_checks import HEAD_GONE_S
 
+LOOPBACK = "127.0.0.1"
 BATCH = 32
-LIMIT_S = 150.0
+LIMIT_S = 300.0
 FOLLOW_S = 5.0
 """So long the shares of a batch may take to follow."""
 LOOK_EVERY_S = 0.1
+REPORTED_S = 1.0
+"""So old the gateway's figures are, at most."""
 TOLD_EVERY_S = 4.0
 """Within so long `rtagent learner` has told of everything."""
 MORE_INACTION = 0.01
 """So much more of all ticks may be inaction than without a cluster meanwhile."""
+HEAD_AWAY_S = 10.0
+"""Less than the time after which Ray's processes give it up."""
+HEAD_LOST = "head killed until that is told"
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=30", "inference.processes=1", "learning.processes=1",
     "learning.learning_starts=30", f"learning.batch_size={BATCH}", "learning.prioritized=true",
@@ -54,20 +66,24 @@ class Phase(NamedTuple):
         inaction: of the daemon with the cluster, share of the ticks meanwhile.
         without: of the one that learns here, in the same time.
         cut_after_s: until the link was told to be cut. If None, it was not.
-        said: the line of the status then.
+        said: the lines of the status while it was, the first for each reason.
         pause_s: longest time without an update.
         in_flight: batches on their way, at most.
         doubled: transitions that were learned from more often than they were sent.
+        applied_twice: transitions whose priorities came more often than they were sent.
+        restarts: of the gateway.
     """
 
     fault: str
     inaction: float
     without: float
     cut_after_s: float | None
-    said: str
+    said: tuple[str, ...]
     pause_s: float
     in_flight: int
     doubled: int
+    applied_twice: int
+    restarts: int
 
 
 class Sharing(NamedTuple):
@@ -89,11 +105,17 @@ class Sharing(NamedTuple):
 
 
 class Cluster:
-    """A head, and a learner on a node of its own."""
+    """A head, and a learner on a node of its own.
 
-    def __init__(self) -> None:
-        self.head = Head()
-        self.learner = LearnerNode(self.head.port)
+    Args:
+        machine: that it runs on; None: this one.
+    """
+
+    def __init__(self, machine: FarMachine | None = None) -> None:
+        self.machine = machine
+        host, under = (LOOPBACK, ()) if machine is None else (FAR, machine.under)
+        self.head = Head(host, under)
+        self.learner = LearnerNode(self.head.address, under)
 
     def __enter__(self) -> Cluster:
         self.head.start()
@@ -107,7 +129,7 @@ class Cluster:
     @contextlib.contextmanager
     def daemon(self, *settings: str) -> Iterator[RunningDaemon]:
         """A daemon that learns in this cluster, and has begun to."""
-        address = f"cluster.address=127.0.0.1:{self.head.port}"
+        address = f"cluster.address={self.head.address}"
         with daemon("learning.where=cluster", address, *settings) as running:
             until(lambda: link(running)["connected"], "it has joined")
             yield running
@@ -127,8 +149,12 @@ def faults(
     """What is done to the cluster, by name."""
 
     def kill_gateway() -> None:
-        roles = joined.status()["roles"]
-        send([each["pid"] for each in roles if each["name"] == "learner 0"], signal.SIGKILL)
+        send([gateway(joined)["pid"]], signal.SIGKILL)
+
+    def kill_raylet() -> None:
+        own = [pid for pid in members(gateway(joined)["pid"]) if program(pid) == "raylet"]
+        assert own, "the gateway has started a node of its own"
+        send(own, signal.SIGKILL)
 
     def stop_node() -> None:
         stopped = cluster.learner.processes()
@@ -142,31 +168,50 @@ def faults(
 
     def kill_head() -> None:
         cluster.head.kill()
-        time.sleep(min(seconds, 10.0))
+        time.sleep(min(seconds, HEAD_AWAY_S))
         cluster.head.start()
 
-    return {
+    def lose_head() -> None:
+        cluster.head.kill()
+        until(lambda: not link(joined)["connected"], "the head is missed")
+        cluster.head.start()
+
+    def cut_link() -> None:
+        assert cluster.machine is not None
+        cluster.machine.cut()
+        time.sleep(seconds)
+        cluster.machine.mend()
+
+    everywhere = {
         "none": lambda: None,
         "gateway killed": kill_gateway,
         "learner killed": lambda: send([cluster.learner.actor()], signal.SIGKILL),
         f"nobody answers for {seconds:.0f} s": stop_node,
         "learner's node killed": kill_node,
         "head killed, comes back": kill_head,
+        HEAD_LOST: lose_head,
     }
+    from_afar = {f"link cut for {seconds:.0f} s": cut_link, "gateway's raylet killed": kill_raylet}
+    return everywhere if cluster.machine is None else everywhere | from_afar
 
 
-def hurt(cluster: Cluster, seconds: float) -> Iterator[Phase]:
-    """All phases, one after the other."""
+def hurt(cluster: Cluster, seconds: float, only: Sequence[str]) -> Iterator[Phase]:
+    """All phases with one of these words in their name, one after the other."""
+    def wanted(name: str) -> bool:
+        return not only or any(word in name for word in only)
+
     with daemon() as here:
         with cluster.daemon() as joined:
             until(lambda: learned(joined), "it learns")
             for name, fault in faults(cluster, joined, seconds).items():
-                yield phase(name, fault, cluster, joined, here, seconds)
+                if wanted(name):
+                    yield phase(name, fault, cluster, joined, here, seconds)
         for name, setting in (("200 ms of delay", "cluster.emulated_rtt_ms=200"),
                               ("1 % of calls lost", "cluster.emulated_loss=0.01")):
-            with cluster.daemon(setting) as joined:
-                until(lambda joined=joined: learned(joined), "it learns")
-                yield phase(name, lambda: None, cluster, joined, here, seconds)
+            if wanted(name):
+                with cluster.daemon(setting) as joined:
+                    until(lambda joined=joined: learned(joined), "it learns")
+                    yield phase(name, lambda: None, cluster, joined, here, seconds)
 
 
 def phase(
@@ -175,18 +220,21 @@ def phase(
 ) -> Phase:
     """Do something to the cluster, and watch until it is over and learning goes on."""
     before = [joined.stats()["actions"], here.stats()["actions"]]
+    restarts = gateway(joined)["restarts"]
     doing = threading.Thread(target=fault, name=name)
     begun = grown_at = time.monotonic()
     doing.start()
     cut_after_s: float | None = None
-    said, pause_s, in_flight, count, calm_since = "", 0.0, 0, -1, begun
+    said: dict[str, str] = {}
+    pause_s, in_flight, count, calm_since = 0.0, 0, -1, begun
     while True:
         stats, now = joined.stats(), time.monotonic()
         figures = stats["cluster"]
         in_flight = max(in_flight, figures["batches_in_flight"] or 0)
         pause_s = max(pause_s, now - grown_at)
-        if not figures["connected"] and cut_after_s is None:
-            cut_after_s, said = now - begun, stats["verdicts"]["cluster"]["detail"]
+        if not figures["connected"]:
+            cut_after_s = now - begun if cut_after_s is None else cut_after_s
+            said.setdefault(figures["reason"], stats["verdicts"]["cluster"]["detail"])
         if doing.is_alive() or not figures["connected"]:
             calm_since = now
         if stats["learning"]["updates"] != count:
@@ -200,8 +248,15 @@ def phase(
     doing.join()
     both = zip(before, (joined.stats(), here.stats()), strict=True)
     inaction, without = (_inaction(old, new["actions"]) for old, new in both)
-    doubled = max(0, _learned_of(cluster, [joined]) - shipped(joined))
-    return Phase(name, inaction, without, cut_after_s, said, pause_s, in_flight, doubled)
+    told = _learned_of(cluster, [joined])
+    # What the learner has told of was sent before that, and is in the gateway's next report.
+    time.sleep(REPORTED_S)
+    own = _own(joined)
+    return Phase(
+        name, inaction, without, cut_after_s, tuple(said.values()), pause_s, in_flight,
+        max(0, told - own["shipped"]), max(0, own["learned"] - own["shipped"]),
+        gateway(joined)["restarts"] - restarts,
+    )
 
 
 def share(cluster: Cluster, count: int, seconds: float) -> Sharing:
@@ -233,10 +288,15 @@ def share(cluster: Cluster, count: int, seconds: float) -> Sharing:
 def verdict(phases: list[Phase], sharing: Sharing) -> list[tuple[str, bool]]:
     """What must hold."""
     follows = max(sharing.after_kill_s, sharing.after_start_s)
+    lines = [line for each in phases for line in each.said]
     return [
         ("acting notices nothing",
          all(each.inaction <= each.without + MORE_INACTION for each in phases)),
         ("nothing is learned twice", not any(each.doubled for each in phases)),
+        ("no priority is applied twice", not any(each.applied_twice for each in phases)),
+        ("the backlog is bounded", all(each.in_flight <= MOST_IN_FLIGHT for each in phases)),
+        ("a line says what is cut, and since when",
+         all(re.fullmatch(r"cut for \d+ s: .+", line) for line in lines)),
         (f"shares follow within {FOLLOW_S:g} s", follows <= FOLLOW_S),
         ("no batch is lost or doubled", sharing.sent == sharing.learned == sharing.answered),
     ]
@@ -261,6 +321,11 @@ def link(running: RunningDaemon) -> dict[str, Any]:
     return found
 
 
+def gateway(running: RunningDaemon) -> dict[str, Any]:
+    """Its gateway, as the status shows it."""
+    return next(each for each in running.status()["roles"] if each["name"] == "learner 0")
+
+
 def learned(running: RunningDaemon) -> int:
     """Transitions whose answers have come."""
     return int(running.stats()["learning"]["samples_consumed"])
@@ -268,7 +333,7 @@ def learned(running: RunningDaemon) -> int:
 
 def shipped(running: RunningDaemon) -> int:
     """Transitions that a daemon has sent."""
-    return sum(int(node["shipped"]) for node in link(running)["nodes"])
+    return int(_own(running)["shipped"])
 
 
 def evenly(everybody: list[RunningDaemon]) -> bool:
@@ -277,14 +342,19 @@ def evenly(everybody: list[RunningDaemon]) -> bool:
     return sum(found) == BATCH and all(abs(each - even) <= even / 4 for each in found)
 
 
-def _share(running: RunningDaemon) -> int:
+def _own(running: RunningDaemon) -> dict[str, Any]:
+    """The figures of the daemon's own node, which is the first."""
     nodes = link(running)["nodes"]
-    return int(nodes[0]["share"]) if nodes else 0
+    return nodes[0] if nodes else dict.fromkeys(("share", "shipped", "learned"), 0)
+
+
+def _share(running: RunningDaemon) -> int:
+    return int(_own(running)["share"])
 
 
 def _learned_of(cluster: Cluster, everybody: list[RunningDaemon]) -> int:
     """Transitions of these daemons that the learner says it has learned from."""
-    names = {node["id"] for each in everybody for node in link(each)["nodes"]}
+    names = {_own(each).get("id") for each in everybody}
     nodes = cluster.learner.newest().get("nodes", [])
     return sum(int(node["learned"]) for node in nodes if node["id"] in names)
 
@@ -301,14 +371,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each phase, at least")
     parser.add_argument("--daemons", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="8 s for each phase")
+    parser.add_argument("--only", nargs="*", default=(), metavar="WORD",
+                        help="the phases with such a word in their name")
     args = parser.parse_args()
     seconds = 8.0 if args.quick else args.seconds
-    os.environ.update(ENVIRON)
-    with Cluster() as cluster:
-        phases = []
-        for each in hurt(cluster, seconds):
+    phases = []
+    with contextlib.ExitStack() as ends:
+        machine = ends.enter_context(FarMachine()) if in_own_network() else None
+        if machine is None:
+            print("no network of its own is permitted here: no link is cut, and no raylet of the "
+                  "gateway's own is killed", file=sys.stderr)
+        os.environ.update(ENVIRON)
+        cluster = ends.enter_context(Cluster(machine))
+        for each in hurt(cluster, seconds, args.only):
             print(each, file=sys.stderr, flush=True)
             phases.append(each)
+    with Cluster() as cluster:
         sharing = share(cluster, args.daemons, seconds)
     claims = verdict(phases, sharing)
     if args.json:
@@ -324,14 +402,19 @@ def main() -> int:
 def show(phases: list[Phase], sharing: Sharing, claims: list[tuple[str, bool]]) -> None:
     """Print tables for people."""
     table = Table("fault", "inaction", "without a cluster", "told after", "longest pause",
-                  "in flight", "learned twice", "status")
+                  "in flight", "learned, applied twice", "gateway restarted", "status")
     for each in phases:
         told = "never" if each.cut_after_s is None else f"{each.cut_after_s:.1f} s"
         table.add_row(
             each.fault, f"{each.inaction:.2%}", f"{each.without:.2%}", told,
-            f"{each.pause_s:.1f} s", str(each.in_flight), str(each.doubled), each.said,
+            f"{each.pause_s:.1f} s", str(each.in_flight),
+            f"{each.doubled}, {each.applied_twice}", str(each.restarts), "\n".join(each.said),
         )
     Console().print(table)
+    for each in phases:
+        if each.fault == HEAD_LOST and each.cut_after_s is not None:
+            print(f"the death of the head was noticed after {each.cut_after_s:.1f} s (Ray's "
+                  f"processes give it up after {HEAD_GONE_S} s here, after 60 s by default)")
     print(f"shares follow a killed daemon after {sharing.after_kill_s:.1f} s, a new one after "
           f"{sharing.after_start_s:.1f} s; {sharing.sent:,} transitions sent, {sharing.learned:,} "
           f"learned from, {sharing.answered:,} answered")

@@ -64,6 +64,7 @@ def learn(config: Config, minutes: float, label: str | None = None) -> dict[str,
         "inaction_fraction": stats["actions"]["inaction_fraction"],
         "ticks": stats["clock"]["ticks"],
         "decisions": stats["actions"]["agent"],
+        "round_trip_ms": (stats.get("cluster") or {}).get("round_trip_ms"),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -48,18 +49,23 @@ def gone(pid: int) -> bool:
         return True
 
 
+def children(pid: int) -> set[int]:
+    """Its living children; none if it is gone."""
+    found: set[int] = set()
+    for each in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found.update(map(int, each.read_text().split()))
+    return found
+
+
 def descendants(pid: int) -> set[int]:
     """All living descendants of a process."""
     found: set[int] = set()
     waiting = [pid]
     while waiting:
-        for children in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            try:
-                new = set(map(int, children.read_text().split())) - found
-            except OSError:
-                continue
-            found |= new
-            waiting += new
+        new = children(waiting.pop()) - found
+        found |= new
+        waiting += new
     return found
 
 

@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine: its head, and a learner's node, both of which can be hurt."""
+"""A real Ray cluster: its head, and a learner's node, both of which can be hurt."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.process_figures import children
 
 ENVIRON = {
     "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -26,14 +29,24 @@ START_LIMIT_S = 300.0
 class Head:
     """The head of a cluster, which brings nothing with it.
 
+    Args:
+        host: its address.
+        under: a command that runs it.
+
     Attributes:
         port: where it listens, also when it is started again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1", under: Sequence[str] = ()) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.port: int = server.getsockname()[1]
+        self._host, self._under = host, under
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is joined."""
+        return f"{self._host}:{self.port}"
 
     def start(self) -> None:
         """Start it, and wait until it listens.
@@ -42,8 +55,8 @@ class Head:
             TimeoutError: it does not.
         """
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
-             "--node-ip-address=127.0.0.1", f"--port={self.port}", "--num-cpus=0",
+            [*self._under, sys.executable, "-m", "ray.scripts.scripts", "start", "--head",
+             "--block", f"--node-ip-address={self._host}", f"--port={self.port}", "--num-cpus=0",
              "--include-dashboard=false", "--disable-usage-stats"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )
@@ -62,20 +75,26 @@ class Head:
 
     def _answers(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            socket.create_connection((self._host, self.port), 1).close()
         except OSError:
             return False
         return True
 
 
 class LearnerNode:
-    """`rtagent learner` in a session of its own, with the node that it starts."""
+    """`rtagent learner` in a session of its own, with the node that it starts.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        address: of the cluster.
+        under: a command that runs it in a child, on another machine.
+    """
+
+    def __init__(self, address: str, under: Sequence[str] = ()) -> None:
         self._command = [
-            sys.executable, "-m", "rtagent", "learner", f"--address=127.0.0.1:{port}",
+            *under, sys.executable, "-m", "rtagent", "learner", f"--address={address}",
             "--resources=learner=1", "--json",
         ]
+        self._under = under
         self._said = Path(tempfile.mkdtemp()) / "said"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -89,13 +108,13 @@ class LearnerNode:
     def kill(self) -> None:
         """Kill it; its node ends with it."""
         if self._process is not None:
-            self._process.kill()
+            send([*self._leaders()], signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def processes(self) -> list[int]:
         """All that belong to it."""
-        return [] if self._process is None else members(self._process.pid)
+        return [pid for leader in self._leaders() for pid in members(leader)]
 
     def actor(self) -> int:
         """The process that learns.
@@ -103,7 +122,13 @@ class LearnerNode:
         Raises:
             StopIteration: there is none.
         """
-        return next(pid for pid in self.processes() if _title(pid).startswith("ray::LearnerActor"))
+        return next(pid for pid in self.processes() if title(pid).startswith("ray::LearnerActor"))
+
+    def _leaders(self) -> set[int]:
+        """The process of `rtagent learner`, if it is there."""
+        if self._process is None:
+            return set()
+        return children(self._process.pid) if self._under else {self._process.pid}
 
     def newest(self) -> dict[str, Any]:
         """What it has said last of the learner; empty: nothing yet."""
@@ -131,7 +156,13 @@ def send(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def _title(pid: int) -> str:
+def program(pid: int) -> str:
+    """The name of the program that a process runs; empty: it is gone."""
+    return Path(title(pid).partition("\0")[0]).name
+
+
+def title(pid: int) -> str:
+    """Its command line as it shows it; empty: it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

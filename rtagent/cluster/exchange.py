@@ -38,6 +38,8 @@ FIRST_REPEAT_S = 1.0
 """...and after so long while that time is not known."""
 WEIGHTS_WAIT_S = 2.0
 """How long the learner may wait for new weights before it says that there are none."""
+OTHERS_EVERY_S = 2.0
+"""Between two looks at how the other nodes are."""
 CUT_S = 3.0
 """Without any answer for so long, and a wait for one, the link counts as cut."""
 LOST_S, FIRST_ANSWER_S = 45.0, 120.0
@@ -72,6 +74,7 @@ class Exchange:
     Attributes:
         share: transitions that the learner asks this node for.
         in_flight: measures the link.
+        others: what the learner has said last of the other nodes, as JSON says it.
         connected: whether the learner answers.
         since: when `connected` last changed, seconds.
         reason: why it is not connected; None if it is.
@@ -102,6 +105,7 @@ class Exchange:
         self._sent_at: dict[int, float] = {}
         self._version = 0
         self._asked: dict[str, float] = {}
+        self._others_at = now
         self._pause_s, self._try_at = FIRST_PAUSE_S, now
         self._heard = now
         self._answered = False
@@ -110,6 +114,7 @@ class Exchange:
         self._weights: Weights | None = None
         self.in_flight = InFlight(MOST_IN_FLIGHT)
         self.share = joining.config.learning.batch_size
+        self.others: list[dict[str, Any]] = []
         self.connected, self.since = False, now if since is None else since
         self.reason: str | None = "the learner has not been reached yet"
         self.wants_snapshot = False
@@ -230,6 +235,8 @@ class Exchange:
             self._ask("begin", (self._first_state,), now)
             return
         self._ask("weights", (self._version, WEIGHTS_WAIT_S), now, WEIGHTS_WAIT_S)
+        if now >= self._others_at:
+            self._ask("status", (), now)
         if self.wants_snapshot:
             self._ask("snapshot", (), now)
 
@@ -294,6 +301,9 @@ class Exchange:
             self.wants_snapshot, self.snapshot = False, result
         elif call.method == "begin":
             self._begun = True
+        elif call.method == "status":
+            self._others_at = now + OTHERS_EVERY_S
+            self.others = [each for each in result["nodes"] if each["id"] != self.node_name]
         if self._welcome is not None and not self.connected:
             self.connected, self.since, self.reason = True, now, None
             self._pause_s = FIRST_PAUSE_S
@@ -351,7 +361,7 @@ class Exchange:
 
     def _cut(self, reason: str, since: float) -> None:
         if self.connected:
-            self.connected, self.since = False, since
+            self.connected, self.since, self.others = False, since, []
         self.reason = reason
 
 

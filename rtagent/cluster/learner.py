@@ -172,8 +172,10 @@ class ClusterLearner:
                 "batches": self._batches,
                 "nodes": [
                     {
-                        "id": name, "share": self._share(name), "generated": node.source.generated,
-                        "rate": node.rate, "learned": node.learned,
+                        "id": name,
+                        "share": self._share(name) if now - node.heard < SILENT_S else 0,
+                        "generated": node.source.generated, "rate": node.rate,
+                        "shipped": node.shipped, "learned": node.learned,
                         "silent_s": now - node.heard,
                     }
                     for name, node in sorted(self._nodes.items())

@@ -71,8 +71,8 @@ class LinkFigures:
             "reason": exchange.reason,
             "nodes": [{
                 "id": exchange.node_name, "share": exchange.share, "generated": mark.generated,
-                "shipped": counts.shipped,
-            }],
+                "shipped": counts.shipped, "learned": counts.samples,
+            }, *exchange.others],
             "batches_in_flight": len(self._node.under_way),
             "bytes_up_per_sample": _ratio(mark.up - first.up, samples),
             "bytes_down_per_sample": _ratio(mark.down - first.down, samples),

@@ -136,7 +136,7 @@ class Node(ABC):
         """Number a message, and remember it."""
         said = {
             "seq": self._next_seq, "batch_size": settings.batch_size,
-            "learning_rate": settings.learning_rate, **values,
+            "learning_rate": settings.learning_rate, "shipped": self.counts.shipped, **values,
         }
         sent = Sent(self._next_seq, pack(said, arrays), frames, priority)
         self.under_way[sent.seq] = sent

@@ -59,6 +59,7 @@ class Session:
         heard: when the node sent last, seconds.
         missed: it had nothing ready when the others had.
         rate: transitions that its world generates, per second.
+        shipped: transitions that it says it has sent.
         learned: transitions of it that were learned from.
     """
 
@@ -71,7 +72,7 @@ class Session:
         self.queue: deque[Share] = deque()
         self.heard = now
         self.missed = False
-        self.learned = 0
+        self.shipped = self.learned = 0
         self.rate = 0.0
         self._next_seq = 0
         self._early: dict[int, tuple[Message, Future[Bytes], float]] = {}
@@ -118,6 +119,7 @@ class Session:
         self._answers.pop(seq - KEPT_ANSWERS, None)
         self.batch_size = int(values["batch_size"])
         self.learning_rate = float(values["learning_rate"])
+        self.shipped = int(values["shipped"])
         draw = self.source.take_in(message)
         self._note_generated(self.heard)
         if draw is None:

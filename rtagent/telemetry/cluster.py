@@ -16,6 +16,7 @@ OF_A_MOMENT = (
     "batches_in_flight", "loss_mean", "priority_transferred", "priority_sampled", "round_trip_ms",
 )
 """What nobody knows while the gateway does not answer."""
+OF_A_NODE = ("share", "generated", "shipped", "learned")
 
 
 def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
@@ -42,7 +43,7 @@ def cluster_figures(document: Mapping[str, Any], now: float) -> Cluster:
         since_s=None if since is None else max(0.0, now - since),
         reason=reason,
         nodes=[
-            Node(str(each["id"]), int(each["share"]), int(each["generated"]), int(each["shipped"]))
+            Node(str(each["id"]), *(int(each[name]) for name in OF_A_NODE))
             for each in document.get("nodes") or ()
         ],
         batches_in_flight=None if in_flight is None else int(in_flight),

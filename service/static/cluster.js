@@ -6,6 +6,7 @@ import { shown } from "./format.js";
 const COLUMNS = [
   ["id", "name", "", "text"], ["share", "number", "Share", "count"],
   ["generated", "number", "Generated", "count"], ["shipped", "number", "Sent", "count"],
+  ["learned", "number", "Learned from", "count"],
 ];
 
 function newRow() {

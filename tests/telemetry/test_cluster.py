@@ -18,8 +18,10 @@ def example_document(now: float, **changes: Any) -> dict[str, Any]:
     """What a gateway writes that has been connected for 12 s."""
     return {
         "at": now - 0.2, "connected": True, "since": now - 12.0, "reason": None,
-        "nodes": [{"id": "robot-1", "share": 20, "generated": 6000, "shipped": 4000},
-                  {"id": "robot-2", "share": 12, "generated": 3600, "shipped": 2400}],
+        "nodes": [
+            {"id": "robot-1", "share": 20, "generated": 6000, "shipped": 4000, "learned": 3980},
+            {"id": "robot-2", "share": 12, "generated": 3600, "shipped": 2400, "learned": 2388},
+        ],
         "batches_in_flight": 3, "bytes_up_per_sample": 15_204, "bytes_down_per_sample": 431.5,
         "alpha": 1.52, "loss_mean": 0.0123, "priority_transferred": 0.42, "priority_sampled": 0.4,
         "weights_age_s": 0.35, "cache_hits": 0.31, "stale_priorities": 17,

@@ -18,7 +18,10 @@ BYTES = "Bytes on the wire for each transition learned from, by direction."
 
 @dataclass(frozen=True)
 class Node:
-    """The figures of a buffer node: a daemon whose replay feeds the learner."""
+    """The figures of a buffer node: a daemon whose replay feeds the learner.
+
+    This daemon's own is the first; the others are as the learner knows them, while it answers.
+    """
 
     id: Annotated[str, Figure("Its name.", "robot-1", names=("Node",))]
     share: Annotated[int, Figure(
@@ -30,6 +33,9 @@ class Node:
     shipped: Annotated[int, counter(
         "Transitions that it has sent to the learner; ticks, if the replay is there.", 40_448,
         metric="cluster_node_shipped_total", names=("Sent",))]
+    learned: Annotated[int, counter(
+        "Of these, how many were learned from; of another daemon's, since it joined last.", 39_936,
+        metric="cluster_node_learned_total", names=("Learned from",))]
 
 
 @dataclass(frozen=True)

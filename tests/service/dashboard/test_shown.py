@@ -83,11 +83,13 @@ def test_a_cluster_has_a_panel_where_there_is_one(page: Any, running: RunningSer
     panel = page.locator("#cluster")
     assert panel.is_hidden()
     cluster = example(Cluster)
-    cluster["nodes"].append({"id": "robot-2", "share": 128, "generated": 9_000, "shipped": 800})
+    cluster["nodes"].append({
+        "id": "robot-2", "share": 128, "generated": 9_000, "shipped": 800, "learned": 790,
+    })
     running.backend.figures["cluster"] = cluster
     expect_text(page.locator("#cluster-link"), r"connected for 12 s, 3 batches in flight \(em")
     expect_text(figure(page, "cluster.alpha"), r"^1\.52$")
-    expect_text(panel.locator("tbody"), "^robot-125661,44040,448robot-21289,000800$")
+    expect_text(panel.locator("tbody"), "^robot-125661,44040,44839,936robot-21289,000800790$")
     assert page.locator("#emulated").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

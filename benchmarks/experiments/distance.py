@@ -1,0 +1,90 @@
+"""Learning at a distance: Starfall with the learner over a link of 50 ms, and with it here.
+
+A trial is two daemons side by side, with one seed, alike but for `learning.where`: one learns in a
+process of its own, the other in a Ray of this machine, behind a link with an emulated round trip of
+50 ms. Both may make as many updates per tick, few enough for two quiet cores, so both make the same
+updates, but for those of the time that Ray takes to start; weights are published as often. The
+figure of each is the mean return of the episodes that end in the last third, exploration included;
+`difference` is paired. The claim is that the mean of each lies within the spread of the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import rtagent
+from benchmarks.comparison import side_by_side
+from benchmarks.experiment import Experiment, Results
+from benchmarks.learning import late_returns, learn
+from benchmarks.paired_curves import draw_pair
+
+PUBLISH_EVERY = 16
+UPDATES_PER_TICK = 0.15
+MINUTES, QUICK_MINUTES = 8.0, 2.0
+CONTENDERS = {
+    "here": (f"learning.publish_every={PUBLISH_EVERY}",),
+    "link": (
+        "learning.where=cluster", "cluster.emulated_rtt_ms=50",
+        f"cluster.weights_every={PUBLISH_EVERY}",
+    ),
+}
+
+
+def trials(quick: bool) -> list[dict[str, Any]]:
+    """One comparison."""
+    return [{"time": "wall clock", "minutes": QUICK_MINUTES if quick else MINUTES}]
+
+
+def play(contender: str, minutes: float, seed: int) -> dict[str, Any]:
+    """One run; its figures, by names that end in the contender's."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = rtagent.load_config(None, [
+            *CONTENDERS[contender], f"learning.updates_per_tick={UPDATES_PER_TICK}",
+            f"run.seed={seed}", f"run.state_dir={folder}", "run.tensorboard=false",
+        ], {})
+        run = learn(config, minutes, f"{contender}, seed {seed}: ")
+    figures = {
+        "return": float(np.mean(late_returns(run["episodes"], minutes))),
+        "updates": run["updates"], "inaction": run["inaction_fraction"],
+        "round_trip_ms": run["round_trip_ms"], "curve": run["episodes"],
+    }
+    return {f"{name}_{contender}": value for name, value in figures.items()}
+
+
+def run(time: str, minutes: float, seed: int) -> dict[str, Any]:
+    """Both contenders."""
+    calls = {name: partial(play, name, minutes, seed) for name in CONTENDERS}
+    figures = {name: value for found in side_by_side(calls) for name, value in found.items()}
+    return {"difference": figures["return_link"] - figures["return_here"], **figures}
+
+
+def overlap(returns: dict[str, list[float]]) -> bool:
+    """Whether the mean of each contender lies between the least and the largest of the other's."""
+    here, link = returns.values()
+    return all(
+        min(own) <= np.mean(other) <= max(own) for own, other in ((here, link), (link, here))
+    )
+
+
+def draw(results: Results, figure: Any) -> None:
+    """The learning curves of both, and the spread of their returns."""
+    axes = figure.subplots()
+    done = [trial["figures"] for trial in results.trials if "figures" in trial]
+    if not done:
+        return
+    draw_pair(axes, results, tuple(CONTENDERS), "Starfall, 50 ms (emulated) against none")
+    returns = {name: [each[f"return_{name}"] for each in done] for name in CONTENDERS}
+    spread = ", ".join(
+        f"{name} {min(each):.1f} to {max(each):.1f} "
+        f"({np.mean([every[f'updates_{name}'] for every in done]):,.0f} updates)"
+        for name, each in returns.items()
+    )
+    judged = "within each other's spread" if overlap(returns) else "NOT within each other's spread"
+    figure.suptitle(f"{spread}: {judged}", fontsize=9)
+
+
+EXPERIMENT = Experiment(trials, run, draw, size=(8, 5))
