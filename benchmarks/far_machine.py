@@ -59,10 +59,13 @@ class FarMachine:
         inside = self._inside()
         self.under = ("nsenter", f"--target={inside}", "--net", "--pid", "--mount")
         _do(f"ip link add near type veth peer name far netns {inside}")
-        for here, name, address in ((), "near", NEAR), (self.under, "far", FAR):
-            _do(f"ip addr add {address}/{BITS} dev {name}", here)
-            _do(f"ip link set {name} up", here)
+        _do(f"ip addr add {NEAR}/{BITS} dev near")
+        _do(f"ip addr add {FAR}/{BITS} dev far", self.under)
         _do("ip link set lo up", self.under)
+        _do("ip link set near up")
+        # Ray finds out by the way to the world which address this machine has.
+        _do(f"ip route add default via {FAR}")
+        self.mend()
         # Where the processes of a machine look for each other.
         Path("/tmp/ray").mkdir(exist_ok=True)
         _do("mount -t tmpfs ray /tmp/ray", self.under)
@@ -73,12 +76,13 @@ class FarMachine:
         self._first.wait()
 
     def cut(self) -> None:
-        """Lose everything that is sent from now on, in both directions."""
+        """Pull the cable out."""
         _do("ip link set far down", self.under)
 
     def mend(self) -> None:
-        """The reverse."""
+        """Plug it in again."""
         _do("ip link set far up", self.under)
+        _do(f"ip route add default via {NEAR}", self.under)
 
     def _inside(self) -> int:
         """The first process there, as it is numbered here."""
