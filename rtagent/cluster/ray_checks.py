@@ -139,10 +139,25 @@ def _asked(address: str) -> tuple[Cluster, bytes]:
     client: Any = import_module("ray._raylet").GcsClient(address=address)
     versions = client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster", timeout=ANSWER_S)
     nodes = client.get_all_node_info(timeout=ANSWER_S)
-    alive = {number.hex() for number, info in nodes.items() if info.state == ALIVE}
+    # The raylet of a container is seen from outside of it, but cannot be joined there.
+    alive = {
+        number.hex() for number, info in nodes.items()
+        if info.state == ALIVE and is_own_address(info.node_manager_address)
+    }
     # As Ray itself looks for the node that a process of this machine joins by.
     here: Any = import_module("ray._private.services").find_node_ids()
     return Cluster(client.cluster_id.hex(), frozenset(alive.intersection(here))), versions
+
+
+def is_own_address(address: str) -> bool:
+    """Whether a numeric address is one of this machine's, as seen from this process."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def in_a_line(error: BaseException) -> str:
