@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
@@ -46,11 +46,11 @@ class Cluster(NamedTuple):
 
     Attributes:
         id: other than that of any other, and of itself after its head was started again.
-        here: ids of the nodes of this machine that are alive.
+        here: addresses of the nodes of this machine that are alive, by their ids.
     """
 
     id: str
-    here: frozenset[str]
+    here: Mapping[str, str]
 
 
 def imported_ray() -> Any:
@@ -139,14 +139,15 @@ def _asked(address: str) -> tuple[Cluster, bytes]:
     client: Any = import_module("ray._raylet").GcsClient(address=address)
     versions = client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster", timeout=ANSWER_S)
     nodes = client.get_all_node_info(timeout=ANSWER_S)
-    # The raylet of a container is seen from outside of it, but cannot be joined there.
-    alive = {
-        number.hex() for number, info in nodes.items()
-        if info.state == ALIVE and is_own_address(info.node_manager_address)
-    }
     # As Ray itself looks for the node that a process of this machine joins by.
-    here: Any = import_module("ray._private.services").find_node_ids()
-    return Cluster(client.cluster_id.hex(), frozenset(alive.intersection(here))), versions
+    seen: Any = import_module("ray._private.services").find_node_ids()
+    # The raylet of a container is seen from outside of it, but cannot be joined there.
+    here = {
+        number.hex(): str(info.node_manager_address) for number, info in nodes.items()
+        if info.state == ALIVE and number.hex() in seen
+        and is_own_address(info.node_manager_address)
+    }
+    return Cluster(client.cluster_id.hex(), here), versions
 
 
 def is_own_address(address: str) -> bool:

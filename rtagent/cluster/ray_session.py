@@ -8,6 +8,7 @@ asks for a token that nobody else knows.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
@@ -71,7 +72,7 @@ def connect(
                 _node_ip_address=LOOPBACK, **options,
             )
         else:
-            ray.init(address=address, **options)
+            ray.init(address=address, **_node_of(address), **options)
     except (RuntimeError, ConnectionError, OSError, ValueError, ray.exceptions.RayError) as error:
         with contextlib.suppress(Exception):
             ray.shutdown()
@@ -268,6 +269,17 @@ def _start_node(
         said = [line.strip() for line in output.splitlines() if line.strip()]
         why = said[-1] if said else "for no reason that it tells"
         raise UserError(f"no node can be started for {address}: {why}")
+
+
+def _node_of(address: str) -> dict[str, str]:
+    """Which node of a cluster a process of this machine joins by, as an option of `ray.init`.
+
+    Ray itself would take the head's, if that is seen in a container of this machine; and a loopback
+    address for one of another network.
+    """
+    here = look(address).here.values()
+    own = [each for each in here if not ipaddress.ip_address(each).is_loopback]
+    return {"_node_ip_address": own[0]} if own else {}
 
 
 def _own_token() -> None:
