@@ -119,7 +119,7 @@ class Session:
         self._answers.pop(seq - KEPT_ANSWERS, None)
         self.batch_size = int(values["batch_size"])
         self.learning_rate = float(values["learning_rate"])
-        self.shipped = int(values["shipped"])
+        self.shipped = int(values.get("shipped", 0))
         draw = self.source.take_in(message)
         self._note_generated(self.heard)
         if draw is None:
