@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rtagent.config import Config
@@ -128,7 +129,8 @@ class TrainedPolicy:
         self._head = head_of(config.learning, self.blueprint.action_space)
 
     def acting(self) -> ActingPolicy:
-        """As an inference process has it, in its precision."""
+        """As an inference process has it: in its precision, and torch computes on one thread."""
+        torch.set_num_threads(1)
         spaces = input_space(self.blueprint), self.blueprint.action_space
         policy = ActingPolicy(
             self._config.policy, *spaces, self._head, self.blueprint.precision
