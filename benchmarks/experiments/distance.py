@@ -25,6 +25,8 @@ from benchmarks.paired_curves import draw_pair
 PUBLISH_EVERY = 16
 UPDATES_PER_TICK = 0.15
 MINUTES, QUICK_MINUTES = 8.0, 2.0
+SAME = 0.95
+"""Of the updates of one contender, the other must have made so many."""
 CONTENDERS = {
     "here": (f"learning.publish_every={PUBLISH_EVERY}",),
     "link": (
@@ -70,6 +72,20 @@ def overlap(returns: dict[str, list[float]]) -> bool:
     )
 
 
+def conclusion(returns: dict[str, list[float]], updates: dict[str, float]) -> str:
+    """What the returns say, if both have learned as often.
+
+    Args:
+        returns: of every seed, by contender.
+        updates: mean number, by contender.
+    """
+    if min(updates.values()) < SAME * max(1.0, *updates.values()):
+        return "nothing is concluded, as the updates are not the same"
+    if min(map(len, returns.values())) < 2:
+        return "nothing is concluded, as one seed has no spread"
+    return "within each other's spread" if overlap(returns) else "NOT within each other's spread"
+
+
 def draw(results: Results, figure: Any) -> None:
     """The learning curves of both, and the spread of their returns."""
     axes = figure.subplots()
@@ -78,13 +94,14 @@ def draw(results: Results, figure: Any) -> None:
         return
     draw_pair(axes, results, tuple(CONTENDERS), "Starfall, 50 ms (emulated) against none")
     returns = {name: [each[f"return_{name}"] for each in done] for name in CONTENDERS}
+    updates = {
+        name: float(np.mean([each[f"updates_{name}"] for each in done])) for name in CONTENDERS
+    }
     spread = ", ".join(
-        f"{name} {min(each):.1f} to {max(each):.1f} "
-        f"({np.mean([every[f'updates_{name}'] for every in done]):,.0f} updates)"
+        f"{name} {min(each):.1f} to {max(each):.1f} ({updates[name]:,.0f} updates)"
         for name, each in returns.items()
     )
-    judged = "within each other's spread" if overlap(returns) else "NOT within each other's spread"
-    figure.suptitle(f"{spread}: {judged}", fontsize=9)
+    figure.suptitle(f"{spread}: {conclusion(returns, updates)}", fontsize=9)
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(8, 5))

@@ -171,7 +171,7 @@ def _knock(address: str) -> None:
     """Raises UserError unless somebody there speaks as Ray does."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise UserError(f"cluster.address: {address!r} is not HOST:PORT")
+        raise UserError(f"the cluster's address {address!r} is not HOST:PORT")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as server:
             server.sendall(HTTP2_PREFACE)

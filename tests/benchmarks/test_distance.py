@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from benchmarks.experiments.distance import CONTENDERS, EXPERIMENT, draw, overlap
+from benchmarks.experiments.distance import CONTENDERS, EXPERIMENT, conclusion, draw, overlap
 from benchmarks.results import Results
 from rtagent.config_sources import load_config
 
@@ -22,6 +22,15 @@ def test_the_mean_of_each_must_lie_within_the_spread_of_the_other() -> None:
     assert overlap({"here": [1.0, 3.0, 2.0], "link": [1.5, 2.5, 2.2]})
     assert not overlap({"here": [1.0, 3.0, 2.0], "link": [3.1, 4.0, 5.0]})
     assert not overlap({"here": [1.0, 9.0, 2.0], "link": [0.5, 1.5, 2.2]})
+
+
+def test_nothing_is_concluded_from_other_updates_or_one_seed() -> None:
+    returns = {"here": [1.0, 3.0], "link": [1.5, 2.5]}
+    assert conclusion(returns, {"here": 100.0, "link": 96.0}) == "within each other's spread"
+    for updates in ({"here": 0.0, "link": 0.0}, {"here": 100.0, "link": 94.0}):
+        assert conclusion(returns, updates).endswith("the updates are not the same")
+    one = {name: each[:1] for name, each in returns.items()}
+    assert conclusion(one, {"here": 9.0, "link": 9.0}).endswith("one seed has no spread")
 
 
 def test_the_picture_says_what_came_out() -> None:
