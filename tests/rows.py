@@ -1,11 +1,19 @@
-"""Rows of the tick ledger as the environment process writes them."""
+"""Rings of a test's own, and rows as the environment process writes them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.staggering.arbiter import Source
+
+
+def private_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledger]:
+    """An empty frame ring and ledger."""
+    return FrameRing.private(blueprint, capacity), Ledger.private(blueprint, capacity)
+
 
 
 def write_row(ledger: Ledger, tick: int, **values: Any) -> None:

@@ -21,19 +21,17 @@ from rtagent.memory.alternation import Alternation
 from rtagent.memory.arena import Arena, private_memory
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.double_buffer import JsonDoubleBuffer
-from rtagent.memory.frames import FrameRing
 from rtagent.memory.horizon import HorizonRecord
 from rtagent.memory.learner_state import LearnerState
-from rtagent.memory.ledger import Ledger
 from rtagent.memory.process_metrics import ProcessMetrics
 from rtagent.memory.robust_lock import RobustLock
 from rtagent.memory.turns import Turns
 from rtagent.memory.weights import WeightBuffers
 from rtagent.policy import networks
 from rtagent.policy.actor_critic import acting_part
-from tests import rows
 from tests.conftest import make_blueprint
 from tests.learning.learner_run import BOX, CAPACITY, SETTINGS, Run, Start
+from tests.rows import private_rings
 
 
 def _make_blueprint(
@@ -48,10 +46,6 @@ def _make_blueprint(
     )
 
 
-def _make_rings(blueprint: Blueprint, capacity: int) -> tuple[FrameRing, Ledger]:
-    return FrameRing.private(blueprint, capacity), Ledger.private(blueprint, capacity)
-
-
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
@@ -64,27 +58,7 @@ def _shapes() -> Callable[..., Blueprint]:
 
 
 @pytest.fixture
-def make_rings() -> Callable[[Blueprint, int], tuple[FrameRing, Ledger]]:
-    """An empty frame ring and ledger."""
-    return _make_rings
-
-
-@pytest.fixture
-def write_row() -> Callable[..., None]:
-    """Writes a row as the environment process does; what is not given does not matter."""
-    return rows.write_row
-
-
-@pytest.fixture
-def shared_bytes() -> Callable[[int], memoryview]:
-    """Memory as a world is made of."""
-    return private_memory
-
-
-@pytest.fixture
-def make_world(
-    make_blueprint: Any, make_rings: Any, shared_bytes: Any
-) -> Iterator[Callable[..., SimpleNamespace]]:
+def make_world(make_blueprint: Any) -> Iterator[Callable[..., SimpleNamespace]]:
     """A world in this process's memory; keyword arguments are learning settings."""
     arenas: list[Arena] = []
 
@@ -99,18 +73,18 @@ def make_world(
         network = build_network(config, shapes)
         tensors, acting = (networks.tensor_specs(each) for each in (network, acting_part(network)))
         shapes = replace(shapes, tensors=tensors[: len(acting)], critics=tensors[len(acting) :])
-        frames, ledger = make_rings(shapes, CAPACITY)
+        frames, ledger = private_rings(shapes, CAPACITY)
         parameters, learned = shapes.parameters, shapes.learned_parameters
         arenas.append(Arena("apply", 1))
         return SimpleNamespace(
             config=config, blueprint=shapes, frames=frames, ledger=ledger,
-            weights=WeightBuffers(shared_bytes(WeightBuffers.size(parameters)), parameters),
-            learner=LearnerState(shared_bytes(LearnerState.size(learned)), learned),
-            horizon=HorizonRecord(shared_bytes(HorizonRecord.size())),
-            turns=Turns(shared_bytes(Turns.size()), RobustLock(arenas[-1].handle)),
+            weights=WeightBuffers(private_memory(WeightBuffers.size(parameters)), parameters),
+            learner=LearnerState(private_memory(LearnerState.size(learned)), learned),
+            horizon=HorizonRecord(private_memory(HorizonRecord.size())),
+            turns=Turns(private_memory(Turns.size()), RobustLock(arenas[-1].handle)),
             metrics=ProcessMetrics(memoryview(bytearray(ProcessMetrics.size()))), priorities=None,
-            alternation=Alternation(shared_bytes(Alternation.size())),
-            status=JsonDoubleBuffer(shared_bytes(JsonDoubleBuffer.size(4096)), 4096),
+            alternation=Alternation(private_memory(Alternation.size())),
+            status=JsonDoubleBuffer(private_memory(JsonDoubleBuffer.size(4096)), 4096),
         )
 
     yield make
@@ -119,9 +93,7 @@ def make_world(
 
 
 @pytest.fixture
-def start(
-    make_world: Any, write_row: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Start:
+def start(make_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """A run after some ticks of play; keyword arguments are learning settings."""
     monkeypatch.setattr(learner, "keep_freed_memory", lambda: None)
 
@@ -129,7 +101,7 @@ def start(
         ticks: int = 200, folder: str = "", resume: Path | None = None, world: Any = None,
         **settings: Any,
     ) -> Run:
-        run = Run(world or make_world(**settings), tmp_path / folder, resume, write_row)
+        run = Run(world or make_world(**settings), tmp_path / folder, resume)
         run.play(ticks)
         return run
 

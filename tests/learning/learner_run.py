@@ -16,6 +16,7 @@ from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.control import DesiredState
 from rtagent.storage import checkpoint as checkpoints
 from tests.desired import with_changes
+from tests.rows import write_row
 
 CAPACITY = 1000
 BOX = spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
@@ -34,7 +35,7 @@ class Run:
         on_beat: called with the number of beats so far.
     """
 
-    def __init__(self, world: Any, folder: Path, resume: Path | None, write_row: Any) -> None:
+    def __init__(self, world: Any, folder: Path, resume: Path | None) -> None:
         self.world, self.config, self.blueprint = world, world.config, world.blueprint
         self.index = 0
         self.clock: Clock = VirtualClock(100.0)
@@ -47,7 +48,6 @@ class Run:
         self.beats: list[float] = []
         self.ready_after: tuple[int, float] | None = None
         self.on_beat: Callable[[int], None] = lambda count: None
-        self._write_row = write_row
 
     # ---- what a learner asks for
 
@@ -75,7 +75,7 @@ class Run:
             frame = np.random.default_rng(tick).normal(size=3).astype(np.float32)
             self.world.frames.publish(tick, frame, 0)
             action = BOX.low + (tick % 5) / 5 * (BOX.high - BOX.low) if continuous else tick % 4
-            self._write_row(ledger, tick, reward=1.0, action=action)
+            write_row(ledger, tick, reward=1.0, action=action)
 
     def learn(
         self, updates: int = 0, until_s: float = 0.0, on_beat: Callable[[int], None] | None = None

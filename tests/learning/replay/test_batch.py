@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import BatchBuffer
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
+from tests.rows import private_rings, write_row
 
 pytestmark = pytest.mark.usefixtures("either_way")
 STACK = 4
@@ -20,11 +20,9 @@ TICKS = 290
 
 
 @pytest.fixture
-def replay(
-    make_blueprint: Callable[..., Blueprint], make_rings: Any, write_row: Callable[..., None]
-) -> Replay:
+def replay(make_blueprint: Callable[..., Blueprint]) -> Replay:
     """One long episode; every frame is its number, every action the frame it was computed from."""
-    frames, ledger = make_rings(make_blueprint((4, 4), "uint8", STACK), 300)
+    frames, ledger = private_rings(make_blueprint((4, 4), "uint8", STACK), 300)
     for tick in range(TICKS):
         frames.publish(tick, np.full((4, 4), tick % 256, np.uint8), 0)
         write_row(ledger, tick, action=tick - 1, reward=float(tick))

@@ -16,9 +16,8 @@ from rtagent.learning.device import Device, SentBatch
 from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.prefetch import Prefetcher
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
-from rtagent.memory.frames import FrameRing
-from rtagent.memory.ledger import Ledger
 from tests.forked import eventually
+from tests.rows import private_rings, write_row
 
 LIMIT_S = 60.0
 """Longest wait for something that happens at once on a machine that is not busy."""
@@ -81,11 +80,8 @@ def start() -> Iterator[Callable[..., Prefetcher]]:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_batches_are_what_the_ring_holds(
-    depth: int, start: Any, make_blueprint: Any, make_rings: Any, write_row: Any
-) -> None:
-    rings: tuple[FrameRing, Ledger] = make_rings(make_blueprint((1,), "float32", 2), 100)
-    frames, ledger = rings
+def test_batches_are_what_the_ring_holds(depth: int, start: Any, make_blueprint: Any) -> None:
+    frames, ledger = private_rings(make_blueprint((1,), "float32", 2), 100)
     for tick in range(80):
         frames.publish(tick, np.float32([tick]), 0)
         write_row(ledger, tick)

@@ -14,10 +14,10 @@ from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.replay import Replay
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.frames import FrameRing
 from rtagent.memory.gather import Gather
-from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger
+from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.staggering.arbiter import Source
+from tests.rows import private_rings, write_row
 
 pytestmark = pytest.mark.usefixtures("either_way")
 STACK = 4
@@ -73,11 +73,8 @@ def numbers_in(stacks: torch.Tensor) -> np.ndarray:
 class World:
     """A frame ring and a ledger that hold 300 ticks."""
 
-    def __init__(self, make_rings: Any, write_row: Callable[..., None], shapes: Blueprint) -> None:
-        self.frames: FrameRing
-        self.ledger: Ledger
-        self.frames, self.ledger = self.rings = make_rings(shapes, 300)
-        self._write_row = write_row
+    def __init__(self, shapes: Blueprint) -> None:
+        self.frames, self.ledger = self.rings = private_rings(shapes, 300)
 
     def replay(self, **learning: Any) -> Replay:
         settings = {"n_step": 2, "gamma": GAMMA, **learning}
@@ -85,7 +82,7 @@ class World:
 
     def tick(self, tick: int, first: int, **row: Any) -> None:
         self.frames.publish(tick, picture(tick), first)
-        self._write_row(self.ledger, tick, **row)
+        write_row(self.ledger, tick, **row)
 
     def play(self, start: int, stop: int) -> None:
         """Episodes of 25 ticks, a delay of one; the action tells the observed frame.
@@ -107,8 +104,8 @@ def blueprint(make_blueprint: Callable[..., Blueprint]) -> Blueprint:
 
 
 @pytest.fixture
-def world(blueprint: Blueprint, make_rings: Any, write_row: Callable[..., None]) -> World:
-    return World(make_rings, write_row, blueprint)
+def world(blueprint: Blueprint) -> World:
+    return World(blueprint)
 
 
 def sampled(replay: Replay, count: int, seed: int = 0) -> Batch:
@@ -220,7 +217,7 @@ def test_what_lies_below_the_floor_is_never_sampled(
     assert len(replay) == 0
 
 
-def test_a_row_waits_for_its_frame(world: World, write_row: Any) -> None:
+def test_a_row_waits_for_its_frame(world: World) -> None:
     world.play(0, 10)
     replay = world.replay()
     write_row(world.ledger, 10, flags=TERMINATED, episode=0)
@@ -292,11 +289,9 @@ def test_a_backlog_is_taken_in_by_pieces(world: World, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_continuous_actions_come_out_as_they_went_in(
-    n_step: int, blueprint: Blueprint, make_rings: Any, write_row: Callable[..., None]
-) -> None:
+def test_continuous_actions_come_out_as_they_went_in(n_step: int, blueprint: Blueprint) -> None:
     shapes = replace(blueprint, action_shape=(2,), action_dtype="float32")
-    world = World(make_rings, write_row, shapes)
+    world = World(shapes)
     for tick in range(400):
         flags = TRUNCATED if tick % EPISODE == EPISODE - 1 else 0
         world.tick(

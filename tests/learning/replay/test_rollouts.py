@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,10 @@ import torch
 from rtagent.config import LearningConfig
 from rtagent.learning.on_policy import OnPolicyBatches, part_of
 from rtagent.learning.replay.rollouts import Rollouts, Stretch
+from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.staggering.arbiter import Source
+from tests.rows import private_rings, write_row
 
 GAMMA = 0.9
 
@@ -25,9 +26,8 @@ class Rings:
         rollouts: what reads them.
     """
 
-    def __init__(self, blueprint: Any, make_rings: Any, write_row: Any) -> None:
-        self.frames, self.ledger = make_rings(blueprint, 512)
-        self._write = write_row
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.frames, self.ledger = private_rings(blueprint, 512)
         self.tick, self.episode, self.start = 0, 0, 0
         self.rollouts = self.opened()
 
@@ -43,7 +43,7 @@ class Rings:
         }
         if not acted:
             usual |= {"observed": -1, "log_probability": 0.0, "source": Source.DEFAULT}
-        self._write(self.ledger, tick, **{
+        write_row(self.ledger, tick, **{
             **usual, "flags": flags, "episode": self.episode, **values
         })
         self.frames.publish(tick, np.full(3, tick, np.float32), self.start)
@@ -58,8 +58,8 @@ class Rings:
 
 
 @pytest.fixture
-def rings(make_blueprint: Any, make_rings: Any, write_row: Callable[..., None]) -> Rings:
-    return Rings(make_blueprint(), make_rings, write_row)
+def rings(make_blueprint: Any) -> Rings:
+    return Rings(make_blueprint())
 
 
 def test_decisions_come_in_order_with_their_probabilities(rings: Rings) -> None:

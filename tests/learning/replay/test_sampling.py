@@ -17,11 +17,12 @@ from rtagent.learning.replay.powers import SMALLEST_ERROR
 from rtagent.learning.replay.replay import Replay
 from rtagent.learning.replay.sampling import Drawn, Prioritized
 from rtagent.learning.replay.transitions import DecisionIndex
-from rtagent.memory.arena import Arena
+from rtagent.memory.arena import Arena, private_memory
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 from rtagent.memory.priorities import Priorities
 from rtagent.memory.robust_lock import RobustLock
+from tests.rows import private_rings, write_row
 
 CAPACITY = 200
 ALPHA = 0.7
@@ -38,12 +39,9 @@ def lock() -> Iterator[RobustLock]:
 
 
 @pytest.fixture
-def make_priorities(
-    lock: RobustLock, shared_bytes: Callable[[int], memoryview]
-) -> Callable[[], Priorities]:
+def make_priorities(lock: RobustLock) -> Callable[[], Priorities]:
     """Makes views of one tree."""
-    memory = shared_bytes(Priorities.size(CAPACITY))
-    memory[:] = bytes(len(memory))
+    memory = private_memory(Priorities.size(CAPACITY))
     Priorities.format(memory)
     return lambda: Priorities(memory, CAPACITY, lock, VirtualClock())
 
@@ -51,14 +49,14 @@ def make_priorities(
 class World:
     """Rings of one long episode, and the priorities that learners share."""
 
-    def __init__(self, rings: tuple[FrameRing, Ledger], write_row: Any, tree: Any) -> None:
-        self.rings, self.make_priorities, self._write_row = rings, tree, write_row
+    def __init__(self, rings: tuple[FrameRing, Ledger], tree: Any) -> None:
+        self.rings, self.make_priorities = rings, tree
 
     def play(self, start: int, stop: int) -> None:
         frames, ledger = self.rings
         for tick in range(start, stop):
             frames.publish(tick, np.float32([tick]), 0)
-            self._write_row(ledger, tick)
+            write_row(ledger, tick)
 
     def learner(self, ticks: int = 0, *, uniform: bool = False) -> Replay:
         """One that has seen all, after so many ticks."""
@@ -67,9 +65,8 @@ class World:
 
 
 @pytest.fixture
-def world(make_blueprint: Any, make_rings: Any, write_row: Any, make_priorities: Any) -> World:
-    rings = make_rings(make_blueprint((1,), "float32", 1), CAPACITY)
-    return World(rings, write_row, make_priorities)
+def world(make_blueprint: Any, make_priorities: Any) -> World:
+    return World(private_rings(make_blueprint((1,), "float32", 1), CAPACITY), make_priorities)
 
 
 def caught_up(replay: Replay) -> Replay:
