@@ -101,7 +101,7 @@ def test_a_cluster_has_a_panel_where_there_is_one(page: Any, running: RunningSer
     expect_attribute(page.locator("#cluster-link"), "data-level", "watch")
     expect_text(verdict(page, "learning"), "^The cluster is cut off$")
     expect_text(figure(page, "cluster.alpha"), "^unknown$")
-    expect_text(panel.locator("tbody"), "^robot-125661,44040,448$")
+    expect_text(panel.locator("tbody"), "^robot-125661,44040,44839,936$")
     assert page.locator("#emulated").is_hidden()
 
     del running.backend.figures["cluster"]
