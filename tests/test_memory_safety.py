@@ -62,12 +62,12 @@ def test_a_learner_out_of_memory_goes_on_with_smaller_batches(game: Runtime) -> 
     # Room for batches of some tens of transitions, not for thousands.
     leave_room(learner["pid"], 96 << 20)
     game.set_learning(batch_size=8192)
-    eventually(lambda: game.stats()["r3"]["oom_events"] >= 1, 120, "a batch does not fit")
+    eventually(lambda: game.stats()["r3"]["oom_events"] >= 1, "a batch does not fit")
     learns(game, count=3)
     now = role(game, "learner 0")
     assert (now["pid"], now["restarts"]) == (learner["pid"], 0)
     assert game.stats()["learning"]["batch_size"] < 8192
-    eventually(lambda: events(game, "out_of_memory"), 30, "that is told")
+    eventually(lambda: events(game, "out_of_memory"), "that is told")
     whole(game, first)
     assert all(each["restarts"] == 0 for each in game.status()["roles"])
 
@@ -94,14 +94,14 @@ def test_a_budget_that_cannot_hold_is_refused_with_the_figures(game: Runtime) ->
 def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
     with run(*GAME, "env.rate_hz=480") as runtime:
         learns(runtime, count=5)
-        eventually(lambda: runtime.stats()["r3"]["used_bytes"], 30, "it is measured")
+        eventually(lambda: runtime.stats()["r3"]["used_bytes"], "it is measured")
         used = runtime.stats()["r3"]["used_bytes"]
         # Two hundredths are headroom, and this process is large among many tests.
         budget = (used + used // 50 >> 20) + 24
         assert runtime.set_deadlines(memory_budget_mb=budget)["memory_budget_mb"] == budget
         # The rings fill at 3.4 MB a second; the budget must stop them.
         start = updates(runtime)
-        eventually(lambda: runtime.world.ledger.newest > 4200, 90, "the ring would be too large")
+        eventually(lambda: runtime.world.ledger.newest > 4200, "the ring would be too large")
         assert updates(runtime) > start
         assert outside(runtime) <= 1.02 * (budget << 20)
         assert runtime.stats()["replay"]["limit"] < 20000

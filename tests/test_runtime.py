@@ -41,13 +41,13 @@ def test_it_acts_on_a_game_boy_while_processes_come_and_go(run: Runtimes) -> Non
     # What holds a busy machine up for a second is no slip here.
     with run("inference.processes=3", "env.max_catch_up_ticks=100") as runtime:
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 120, 30, "120 ticks")
+        eventually(lambda: ticks(runtime) > start + 120, "120 ticks")
 
         def newest() -> Rows:
             return runtime.world.ledger.read(ticks(runtime) - 119, ticks(runtime) + 1)
 
         # Not for every two seconds of a machine with other things to do.
-        eventually(lambda: (newest()["source"] != Source.DEFAULT).mean() > 0.9, 30, "it acts")
+        eventually(lambda: (newest()["source"] != Source.DEFAULT).mean() > 0.9, "it acts")
         rows, stats = newest(), runtime.stats()
         assert len(rows) >= 120
         assert all(checksum(row) == row["crc"] for row in rows)
@@ -58,14 +58,14 @@ def test_it_acts_on_a_game_boy_while_processes_come_and_go(run: Runtimes) -> Non
         assert stats["inference"]["ready"] == 3
 
         assert runtime.set_inference(processes=5)["processes"] == 5
-        eventually(lambda: all(acted(runtime, i) for i in range(5)), 30, "all five act")
+        eventually(lambda: all(acted(runtime, i) for i in range(5)), "all five act")
         slips = runtime.stats()["clock"]["slips"]
         runtime.set_inference(processes=2)
         names = [each["name"] for each in runtime.status()["roles"]]
         assert names.count("inference 1") == 1
         assert "inference 2" not in names
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 60, 30, "the world goes on")
+        eventually(lambda: ticks(runtime) > start + 60, "the world goes on")
         rows = runtime.world.ledger.read(start + 20, start + 60)
         assert set(rows["worker"]) <= {-1, 0, 1}
         assert runtime.stats()["clock"]["slips"] == slips
@@ -82,8 +82,8 @@ def test_a_policy_that_can_be_built_and_cannot_run_is_shown_as_failed(
         def failed() -> bool:
             return all(role(runtime, name).get("state") == "failed" for name in names)
 
-        eventually(failed, 60, "both have failed")
-        eventually(lambda: runtime.status()["state"] == "failed", 60, "so has the run")
+        eventually(failed, "both have failed")
+        eventually(lambda: runtime.status()["state"] == "failed", "so has the run")
         for name in names:
             found = role(runtime, name)
             assert found["restarts"] >= MOST_RESTARTS
@@ -101,20 +101,20 @@ def test_a_policy_that_keeps_raising_is_shown_as_failed_until_it_is_mended(
     settings = ("env.id=CartPole-v1", "policy.factory=faulty:RaisesWhenTold")
     with run(*settings, "inference.processes=1") as runtime:
         (tmp_path / "switch").touch()
-        eventually(lambda: role(runtime, "inference 0")["restarts"] >= 1, 30, "restarted")
+        eventually(lambda: role(runtime, "inference 0")["restarts"] >= 1, "restarted")
         error = role(runtime, "inference 0")["last_error"]
         assert "Traceback" in error
         assert "the policy was told to fail" in error
-        eventually(lambda: role(runtime, "inference 0")["state"] == "failed", 30, "failed")
+        eventually(lambda: role(runtime, "inference 0")["state"] == "failed", "failed")
         assert role(runtime, "inference 0")["restarts"] >= MOST_RESTARTS
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 20, 30, "the world goes on")
+        eventually(lambda: ticks(runtime) > start + 20, "the world goes on")
         rows = runtime.world.ledger.read(start + 5, ticks(runtime))
         assert (rows["source"] == Source.DEFAULT).all()
         (tmp_path / "switch").unlink()
-        eventually(lambda: role(runtime, "inference 0")["state"] == "running", 30, "tried again")
+        eventually(lambda: role(runtime, "inference 0")["state"] == "running", "tried again")
         before = acted(runtime, 0)
-        eventually(lambda: acted(runtime, 0) > before, 30, "acts again")
+        eventually(lambda: acted(runtime, 0) > before, "acts again")
 
 
 def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_path: Path) -> None:
@@ -122,18 +122,18 @@ def test_an_environment_that_raises_or_hangs_is_restarted(run: Runtimes, tmp_pat
     settings = ("env.id=faulty:Faulty-v0", "inference.processes=1", "env.step_limit_s=2")
     with run(*settings) as runtime:
         switch.write_text("raise")
-        eventually(lambda: role(runtime, "environment")["restarts"] >= 1, 30, "restarted")
+        eventually(lambda: role(runtime, "environment")["restarts"] >= 1, "restarted")
         assert "the world was told to fail" in role(runtime, "environment")["last_error"]
         switch.unlink()
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 20, 30, "ticks again")
+        eventually(lambda: ticks(runtime) > start + 20, "ticks again")
         restarts = role(runtime, "environment")["restarts"]
         switch.write_text("hang")
-        eventually(lambda: role(runtime, "environment")["restarts"] > restarts, 30, "replaced")
+        eventually(lambda: role(runtime, "environment")["restarts"] > restarts, "replaced")
         assert "step has not come back for 2 s" in role(runtime, "environment")["last_error"]
         switch.unlink()
         start = ticks(runtime)
-        eventually(lambda: ticks(runtime) > start + 20, 30, "ticks again")
+        eventually(lambda: ticks(runtime) > start + 20, "ticks again")
 
 
 def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_a_slow_world_is_named_and_waited_for(run: Runtimes, tmp_path: Path) -> 
         for call, busy in (("step", "stepping"), ("reset", "resetting")):
             slips = runtime.stats()["clock"]["slips"]
             switch.write_text(f"pause {call}")
-            eventually(lambda told=busy: role(runtime, "environment")["busy"] == told, 30, "seen")
+            eventually(lambda told=busy: role(runtime, "environment")["busy"] == told, "seen")
             assert runtime.status()["state"] == "running"
-            eventually(lambda: role(runtime, "environment")["busy"] is None, 30, "it is over")
+            eventually(lambda: role(runtime, "environment")["busy"] is None, "it is over")
             start = ticks(runtime)
-            eventually(lambda since=start: ticks(runtime) > since + 20, 30, "the world goes on")
+            eventually(lambda since=start: ticks(runtime) > since + 20, "the world goes on")
             assert role(runtime, "environment")["restarts"] == 0
             assert runtime.stats()["clock"]["slips"] > slips
 
@@ -185,7 +185,7 @@ def test_a_corrupt_checkpoint_is_refused_and_kept(run: Runtimes, tmp_path: Path)
     assert broken.read_bytes() == b"not a checkpoint"
     with run(*LEARNING, "run.resume=false") as runtime:
         assert ticks(runtime) >= 0
-        eventually(lambda: role(runtime, "learner 0").get("state") == "running", 120, "it learns")
+        eventually(lambda: role(runtime, "learner 0").get("state") == "running", "it learns")
         assert runtime.wait(updates=3)["learning"]["updates"] >= 3
         assert runtime.wait(seconds=0.1)["clock"]["ticks"] > 0
         with pytest.raises(UserError, match="how many updates, or how many seconds"):
@@ -219,7 +219,7 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(run: Runtimes) -> 
     for _ in range(2):
         with run("env.id=CartPole-v1", "inference.processes=3") as runtime:
             pids = [each["pid"] for each in runtime.status()["roles"]]
-        eventually(lambda pids=pids: all(map(gone, pids)), 30, "every process is gone")
+        eventually(lambda pids=pids: all(map(gone, pids)), "every process is gone")
         for ask in ASKED:
             with pytest.raises(UserError, match="the run has ended"):
                 ask(runtime)
@@ -230,7 +230,7 @@ def test_nothing_is_left_behind_and_whoever_asks_then_is_told(run: Runtimes) -> 
         gc.collect()
         descriptors.append(len(os.listdir("/proc/self/fd")))
     # Other programs' have a name for a moment.
-    eventually(lambda: set(os.listdir("/dev/shm")) <= segments, 30, "nothing with a name is left")
+    eventually(lambda: set(os.listdir("/dev/shm")) <= segments, "nothing with a name is left")
     assert descriptors[1] <= descriptors[0]
 
 
@@ -271,7 +271,7 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
     with pytest.raises(UserError, match="held by another daemon"), Runtime(config):
         pass
     may_end.set()
-    eventually(lambda: not runtime._run()[1].is_alive(), 30, "it has ended")
+    eventually(lambda: not runtime._run()[1].is_alive(), "it has ended")
     with Runtime(config):
         pass
 
@@ -341,7 +341,7 @@ def test_two_runs_in_one_program_do_not_end_each_other(pole: Runtime, run: Runti
     with run("env.id=CartPole-v1", "inference.processes=1"):
         pass
     before = ticks(pole)
-    eventually(lambda: ticks(pole) > before + 30, 30, "the first one goes on")
+    eventually(lambda: ticks(pole) > before + 30, "the first one goes on")
     assert {each["pid"] for each in pole.status()["roles"]} == pids
     assert sum(each["restarts"] for each in pole.status()["roles"]) == 0
 
@@ -351,5 +351,5 @@ def test_every_algorithm_acts_and_can_be_changed_to(pole: Runtime, algorithm: st
     answer = pole.set_inference(algorithm=algorithm)
     assert answer["algorithm"] == algorithm
     before = [acted(pole, index) for index in range(2)]
-    eventually(lambda: all(acted(pole, i) > before[i] + 5 for i in range(2)), 30, "both act")
+    eventually(lambda: all(acted(pole, i) > before[i] + 5 for i in range(2)), "both act")
     assert pole.stats()["inference"]["algorithm"] == algorithm

@@ -62,7 +62,7 @@ def gateway(daemon: Daemon) -> dict[str, Any]:
 
 def told(daemon: Daemon, reason: str) -> None:
     """The status says why the link is cut."""
-    eventually(lambda: reason in (link(daemon)["reason"] or ""), SOON_S, reason)
+    eventually(lambda: reason in (link(daemon)["reason"] or ""), reason)
     assert not link(daemon)["connected"]
 
 
@@ -76,7 +76,7 @@ def goes_on(daemon: Daemon, what: str) -> None:
         more = learning["updates"] != count and learning["weights_version"] > version
         return more and link(daemon)["connected"]
 
-    eventually(again, SOON_S, what)
+    eventually(again, what)
 
 
 @contextlib.contextmanager
@@ -109,12 +109,12 @@ def named(title: str, family: set[int]) -> list[int]:
 def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody() -> None:
     options = [word for each in SETTINGS for word in ("--set", each)]
     with RunningDaemon(*options) as daemon:
-        eventually(lambda: updates(daemon) > 10, SOON_S, "it learns")
-        eventually(lambda: link(daemon)["connected"], 30, "the status says so")
+        eventually(lambda: updates(daemon) > 10, "it learns")
+        eventually(lambda: link(daemon)["connected"], "the status says so")
         first = link(daemon)
         assert (first["connected"], first["reason"], first["emulated"]) == (True, None, None)
-        eventually(lambda: daemon.stats()["learning"]["weights_version"] > 2, 120, "weights come")
-        eventually(lambda: (link(daemon)["cache_hits"] or 0) > 0.3, 120, "frames travel once")
+        eventually(lambda: daemon.stats()["learning"]["weights_version"] > 2, "weights come")
+        eventually(lambda: (link(daemon)["cache_hits"] or 0) > 0.3, "frames travel once")
         assert link(daemon)["priority_sampled"] is not None
         assert 0.0 < link(daemon)["round_trip_ms"] < 1000.0
         assert 0.0 < daemon.stats()["learning"]["workers"][0]["update_ms"] < 1000.0
@@ -128,19 +128,19 @@ def test_with_a_local_ray_it_learns_and_survives_everybody_and_leaves_nobody() -
 
         (actor,) = learners()
         os.kill(actor, signal.SIGKILL)
-        eventually(lambda: actor not in learners(), 120, "the learner is gone")
+        eventually(lambda: actor not in learners(), "the learner is gone")
         goes_on(daemon, "the learner was started again")
 
         killed = gateway(daemon)["pid"]
         os.kill(killed, signal.SIGKILL)
-        eventually(lambda: gateway(daemon).get("pid") not in (killed, None), 60, "again")
+        eventually(lambda: gateway(daemon).get("pid") not in (killed, None), "again")
         goes_on(daemon, "the gateway was started again")
         assert daemon.stats()["clock"]["ticks"] > 0
 
         family = descendants(daemon.process.pid)
         assert named("ray::LearnerActor", family)
         daemon.process.kill()
-        eventually(lambda: all(map(gone, family)), 30, "no process of Ray is left")
+        eventually(lambda: all(map(gone, family)), "no process of Ray is left")
 
 
 def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,19 +157,19 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
         assert gateway(quick)["restarts"] == 0
         assert updates(quick) == 0
         with learner_command(head.port, "--resources=learner=1") as learner:
-            eventually(lambda: link(quick)["connected"], SOON_S, "it has joined")
+            eventually(lambda: link(quick)["connected"], "it has joined")
             refusals(head.port, tmp_path)
             # Half as many ticks, and so half as many transitions; and its replay is at the learner.
             slower = ("env.rate_hz=60", "cluster.replay=learner")
             with started(tmp_path / "slow", *SETTINGS, address, *slower) as slow:
                 for each in (quick, slow):
                     goes_on(each, "it learns")
-                eventually(lambda: _shared(quick, slow), 60, "shares follow what each generates")
+                eventually(lambda: _shared(quick, slow), "shares follow what each generates")
             family = descendants(learner.pid)
             node = named("raylet", family)
             learner.kill()
-            eventually(lambda: not link(quick)["connected"], SOON_S, "it is cut")
-        eventually(lambda: all(map(gone, node)), 30, "its node ends with it")
+            eventually(lambda: not link(quick)["connected"], "it is cut")
+        eventually(lambda: all(map(gone, node)), "its node ends with it")
         with learner_command(head.port, "--resources=learner=1") as learner:
             goes_on(quick, "a node of the learner was killed, another came")
             head.kill()

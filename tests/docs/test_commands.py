@@ -82,7 +82,7 @@ def test_quick_ones_run(run: Run, words: tuple[str, ...]) -> None:
 @pytest.mark.process
 def test_those_that_need_a_daemon_run_in_their_order(daemon: Path, run: Run) -> None:
     """As the tutorial has them: all in one daemon."""
-    eventually(lambda: "running" in run("status").out, 60, "the daemon runs")
+    eventually(lambda: "running" in run("status").out, "the daemon runs")
     for command in ALL:
         program, *rest = command.words
         if program == "rtagent" and rest[0] in ASKING:

@@ -89,7 +89,7 @@ def test_a_whole_daemon_acts_in_it(run: Runtimes, name: str, rate_hz: float, scr
     with run(f"env.id={name}", "inference.processes=1", "run.resume=false") as runtime:
         ledger = runtime.world.ledger
         start = ledger.newest + 1
-        eventually(lambda: ledger.newest >= start + 30, 30, "30 ticks")
+        eventually(lambda: ledger.newest >= start + 30, "30 ticks")
         rows = ledger.read(start, start + 30)
         assert (rows["source"] != Source.DEFAULT).any()
         assert runtime.stats()["clock"]["target_rate_hz"] == rate_hz

@@ -171,7 +171,7 @@ def test_the_thread_opens_what_is_published(bench: Bench) -> None:
         info = ModelInfo(version, 0, 1, 0, 0)
         bench.models.publish(np.array(model, np.uint8), info)
         thread.ask()
-        eventually(arrived, 30, "it is opened")
+        eventually(arrived, "it is opened")
     assert seen == [(1, [1, 2, 3]), (2, [4])]
     assert opened[0].answer is not None
     assert opened[1].error == "RuntimeError: the last line"

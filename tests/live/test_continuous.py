@@ -26,7 +26,7 @@ def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
         "learning.evaluation_every_s=0.5", "learning.evaluation_episodes=1",
         "policy.epsilon_steps=20",
     ) as runtime:
-        eventually(lambda: min(applied(runtime)[:2]) > 20, 120, "both learners apply")
+        eventually(lambda: min(applied(runtime)[:2]) > 20, "both learners apply")
         learns(runtime)
         world = runtime.world
         rows = world.ledger.read(0, world.ledger.newest + 1)
@@ -40,7 +40,7 @@ def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
         assert 0 <= progress.steps - progress.followed <= 8
         assert runtime.stats()["learning"]["epsilon"] == pytest.approx(0.05)
         eventually(
-            lambda: world.metrics.evaluation.evaluations > 0, 120, "it is evaluated"
+            lambda: world.metrics.evaluation.evaluations > 0, "it is evaluated"
         )
         answer = runtime.checkpoint()
     saved = checkpoint.load(tmp_path / "state" / "checkpoints" / answer["file"])
@@ -56,7 +56,7 @@ def test_a_random_policy_acts_by_its_own_distribution(run: Runtimes, tmp_path: P
     ) as runtime:
         learns(runtime)
         world = runtime.world
-        eventually(lambda: world.metrics.evaluation.evaluations > 0, 120, "it is evaluated")
+        eventually(lambda: world.metrics.evaluation.evaluations > 0, "it is evaluated")
         rows = world.ledger.read(0, world.ledger.newest + 1)
         acted = rows[rows["source"] == 1]["action"]
         assert np.abs(acted).max() <= 2.0

@@ -35,10 +35,10 @@ def daemon() -> Iterator[RunningDaemon]:
 
 
 def test_it_answers_and_obeys(daemon: RunningDaemon) -> None:
-    eventually(lambda: daemon.status()["state"] == "running", 30, "running")
+    eventually(lambda: daemon.status()["state"] == "running", "running")
     answer = daemon.patch_inference(processes=4, algorithm="maximum-time")
     assert (answer["processes"], answer["ready"]) == (4, 4)
-    eventually(lambda: all(w["inferences"] for w in daemon.workers()), 30, "all four act")
+    eventually(lambda: all(w["inferences"] for w in daemon.workers()), "all four act")
     state_dir = str(daemon.state_dir)
     shown = rtagent("status", "--state-dir", state_dir)
     assert shown.returncode == 0
@@ -53,7 +53,7 @@ def test_it_answers_and_obeys(daemon: RunningDaemon) -> None:
 
 
 def test_the_figures_agree_with_each_other(daemon: RunningDaemon) -> None:
-    eventually(lambda: daemon.stats()["clock"]["ticks"] > 200, 30, "200 ticks")
+    eventually(lambda: daemon.stats()["clock"]["ticks"] > 200, "200 ticks")
     looks = [daemon.stats()]
 
     def total() -> int:
@@ -65,7 +65,7 @@ def test_the_figures_agree_with_each_other(daemon: RunningDaemon) -> None:
         return abs(total() - looks[-1]["clock"]["ticks"]) <= 1
 
     # The counters are read one after the other while the world goes on.
-    eventually(agree, 30, "every tick is counted once")
+    eventually(agree, "every tick is counted once")
     stats = looks[-1]
     actions = stats["actions"]
     assert actions["inaction_fraction"] == pytest.approx(actions["default"] / total(), abs=0.01)
@@ -78,7 +78,7 @@ def test_a_second_daemon_is_refused_its_directory_and_its_port(daemon: RunningDa
     assert same.returncode == 2
     assert "held by another daemon" in same.stderr
     assert len(same.stderr.strip().splitlines()) == 1
-    eventually(lambda: daemon.status()["state"] == "running", 30, "running")
+    eventually(lambda: daemon.status()["state"] == "running", "running")
 
 
 def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:

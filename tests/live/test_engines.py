@@ -26,13 +26,13 @@ def test_converted_weights_act(run: Runtimes) -> None:
             found: dict[str, Any] = runtime.stats()["inference"]
             return found
 
-        eventually(lambda: inference()["engine"] == "openvino", 60, "a model acts")
+        eventually(lambda: inference()["engine"] == "openvino", "a model acts")
         found = inference()
         assert found["engine_precision"] == "float32"
         assert found["engine_agreement"] >= 0.99
         version = max(each["weights_version"] for each in found["workers"])
         eventually(
-            lambda: min(e["weights_version"] for e in inference()["workers"]) > version + 2, 60,
+            lambda: min(e["weights_version"] for e in inference()["workers"]) > version + 2,
             "newer weights act",
         )
         ledger = runtime.world.ledger
@@ -42,5 +42,5 @@ def test_converted_weights_act(run: Runtimes) -> None:
             return int(rows["weights_version"].max())
 
         # What was registered just now is executed some ticks later.
-        eventually(lambda: newest() > version, 120, "the ledger names the weights that acted")
+        eventually(lambda: newest() > version, "the ledger names the weights that acted")
         assert role(runtime, "converter")["state"] == "running"

@@ -37,7 +37,7 @@ def test_a_restored_run_goes_on_with_the_same_replay(run: Runtimes) -> None:
         assert stats["clock"]["ticks"] < stats["replay"]["size"]
         eventually(
             lambda: 150 < (runtime.stats()["clock"]["rate_hz"] or 0.0) < 250,
-            30, "the rate is counted from the first tick of this run",
+            "the rate is counted from the first tick of this run",
         )
         learns(runtime)
         kept = restored.priorities.values(0, middle)
@@ -53,17 +53,17 @@ def test_the_policy_is_evaluated_beside_the_run_which_is_recorded(run: Runtimes)
         "learning.evaluation_episodes=2", "run.tensorboard=true",
     ) as runtime:
         eventually(
-            lambda: runtime.stats()["learning"]["evaluation"]["evaluations"] >= 2, 120, "twice"
+            lambda: runtime.stats()["learning"]["evaluation"]["evaluations"] >= 2, "twice"
         )
         figures = runtime.stats()["learning"]["evaluation"]
         # The one is counted a moment before the other.
         assert 0 <= figures["episodes"] - 2 * figures["evaluations"] <= 2
         assert figures["mean_return"] >= 1.0
         assert role(runtime, "evaluation")["state"] == "running"
-        eventually(lambda: runtime.stats()["episodes"]["count"] > 3, 30, "episodes end")
+        eventually(lambda: runtime.stats()["episodes"]["count"] > 3, "episodes end")
         learns(runtime)
         count, record = runtime.stats()["episodes"]["count"], runtime.world.metrics.recorder
-        eventually(lambda: record.rows > count, 30, "they are recorded")
+        eventually(lambda: record.rows > count, "they are recorded")
         folder = runtime.run_dir
     with open(folder / "episodes.csv", newline="") as file:
         episodes = list(csv.DictReader(file))

@@ -32,17 +32,17 @@ def applied(runtime: Runtime) -> list[int]:
     return [each.applied for each in runtime.world.metrics.learners[:4]]
 
 
-def learns(runtime: Runtime, most_s: float = 120.0, count: int = 20) -> float:
+def learns(runtime: Runtime, count: int = 20) -> float:
     start = updates(runtime)
-    return eventually(lambda: updates(runtime) > start + count, most_s, "the learners go on")
+    return eventually(lambda: updates(runtime) > start + count, "the learners go on")
 
 
-def each_applies(runtime: Runtime, learners: int, count: int, most_s: float = 120.0) -> float:
+def each_applies(runtime: Runtime, learners: int, count: int) -> float:
     """Wait until each of so many learners has applied so many more updates."""
     start = applied(runtime)[:learners]
     return eventually(
         lambda: all(now > then + count for now, then in zip(applied(runtime), start, strict=False)),
-        most_s, f"{count} more of each",
+        f"{count} more of each",
     )
 
 
@@ -97,7 +97,7 @@ def test_the_number_of_learners_changes_while_they_learn(pair: Runtime) -> None:
 def test_pausing_and_the_size_of_a_batch(pair: Runtime) -> None:
     assert pair.set_learning(paused=True)["paused"] is True
     # What was under way when the learners were told is applied; after that nothing is.
-    eventually(lambda: still(pair), 120, "nobody updates")
+    eventually(lambda: still(pair), "nobody updates")
     assert pair.set_learning(paused=False, batch_size=8)["batch_size"] == 8
     learns(pair)
     assert pair.stats()["learning"]["batch_size"] == 8
@@ -113,7 +113,7 @@ def still(runtime: Runtime) -> bool:
 def counted(runtime: Runtime) -> tuple[list[int], dict[str, Any]]:
     """What each of two learners has applied, and the figures, while neither applies anything."""
     runtime.set_learning(paused=True)
-    eventually(lambda: still(runtime), 120, "nobody updates")
+    eventually(lambda: still(runtime), "nobody updates")
     return applied(runtime)[:2], runtime.stats()["learning"]
 
 
@@ -151,12 +151,12 @@ def test_a_killed_learner_stops_nobody_who_comes_first(pair: Runtime) -> None:
         os.kill(pid, signal.SIGKILL)
         eventually(
             lambda other=1 - index, start=before: applied(pair)[other] > start + 10,
-            120, "the other one goes on, and does not wait for a lease to end",
+            "the other one goes on, and does not wait for a lease to end",
         )
         eventually(
             lambda i=index, old=pid: role(pair, f"learner {i}").get("pid") not in (old, None)
             and role(pair, f"learner {i}")["state"] == "running",
-            30, "it is replaced",
+            "it is replaced",
         )
     flat = np.empty(pair.world.blueprint.parameters, np.float32)
     assert pair.world.weights.read(flat) is not None
@@ -170,8 +170,8 @@ def test_a_stopped_learner_loses_its_turn_and_then_its_life(run: Runtimes) -> No
         before = applied(runtime)[1]
         os.kill(pid, signal.SIGSTOP)
         # Stopped inside the lock, only its death a few seconds later frees the others.
-        eventually(lambda: applied(runtime)[1] > before + 10, 120, "the other goes on")
-        eventually(lambda: role(runtime, "learner 0").get("restarts", 0) >= 1, 30, "it is replaced")
+        eventually(lambda: applied(runtime)[1] > before + 10, "the other goes on")
+        eventually(lambda: role(runtime, "learner 0").get("restarts", 0) >= 1, "it is replaced")
 
 
 def test_new_weights_act_and_the_learners_state_survives_a_restart(
@@ -182,11 +182,11 @@ def test_new_weights_act_and_the_learners_state_survives_a_restart(
         learns(runtime)
         seen = runtime.world.metrics.inference[0]
         version = seen.weights_version
-        eventually(lambda: seen.weights_version > version, 120, "new weights act")
-        eventually(lambda: runtime.stats()["learning"]["checkpoints"] >= 1, 120, "a checkpoint")
+        eventually(lambda: seen.weights_version > version, "new weights act")
+        eventually(lambda: runtime.stats()["learning"]["checkpoints"] >= 1, "a checkpoint")
     with run(*settings, "learning.learning_starts=9000") as runtime:
         assert runtime.stats()["learning"]["weights_version"] > version
-        eventually(lambda: runtime.world.learner.number, 120, "the state is there")
+        eventually(lambda: runtime.world.learner.number, "the state is there")
         state: Any = runtime.world.learner
         assert state.progress.updates > 20
         assert state.progress.steps == state.progress.updates
@@ -206,7 +206,7 @@ def test_acting_and_learning_by_turns_outlive_each_other(run: Runtimes) -> None:
             victim, before = role(runtime, name)["pid"], acted.inferences
             # Who is stopped is silent as a dead one, and the supervisor takes longer to see it.
             os.kill(victim, signal.SIGSTOP if name == "learner 0" else signal.SIGKILL)
-            eventually(lambda n=before: acted.inferences > n + 1, 30, "acting goes on")
+            eventually(lambda n=before: acted.inferences > n + 1, "acting goes on")
             if name == "learner 0":
                 os.kill(victim, signal.SIGKILL)
             learns(runtime)

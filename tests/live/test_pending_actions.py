@@ -13,7 +13,7 @@ def test_a_daemon_learns_with_pending_actions(run: Runtimes) -> None:
         "learning.batch_size=16",
     ) as runtime:
         ledger = runtime.world.ledger
-        eventually(lambda: runtime.stats()["learning"]["updates"] > 20, 120, "twenty updates")
+        eventually(lambda: runtime.stats()["learning"]["updates"] > 20, "twenty updates")
 
         def comes_true() -> bool:
             """Most of what was pending lately: the rest is unknown, or a promise that was broken.
@@ -23,7 +23,7 @@ def test_a_daemon_learns_with_pending_actions(run: Runtimes) -> None:
             between, kept = known(ledger.read(ledger.newest - 299, ledger.newest + 1))
             return between > 100 and kept > 0.5 * between
 
-        eventually(comes_true, 120, "what is said to be pending happens")
+        eventually(comes_true, "what is said to be pending happens")
 
 
 def known(rows: Rows) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def test_a_program_acts(run: Runtimes, tmp_path: Path) -> None:
             rows = ledger.read(ledger.newest - 29, ledger.newest + 1)
             return rows[rows["source"] == Source.AGENT]
 
-        eventually(lambda: ledger.newest > 60 and len(executed()) > 20, 30, "it acts")
+        eventually(lambda: ledger.newest > 60 and len(executed()) > 20, "it acts")
         acted = executed()
         seen, _, whole = frames.read(acted["observed"])
         assert whole.all()

@@ -58,7 +58,7 @@ def test_the_lag_of_each_decisions_state_is_what_the_rows_say(run: Runtimes) -> 
         "inference.processes=2", "inference.injected_latency_ms=25",
     ) as runtime:
         world = runtime.world
-        eventually(lambda: (looked_at(world).age > 0).sum() >= 10, 120, "states are carried on")
+        eventually(lambda: (looked_at(world).age > 0).sum() >= 10, "states are carried on")
         rows, frames, starts, age = looked_at(world)
     frame, lag = rows["observed"], rows["state_lag"]
     np.testing.assert_array_equal(lag > 0, rows["state"].any(axis=1))

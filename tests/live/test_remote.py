@@ -47,7 +47,7 @@ def executed(runtime: Runtime, count: int, least: int) -> Rows:
         found[:] = [rows[rows["source"] != Source.DEFAULT]]
         return len(rows) == count and len(found[0]) >= least
 
-    eventually(acts, 30, "the server acts")
+    eventually(acts, "the server acts")
     return found[0]
 
 
@@ -65,20 +65,20 @@ def test_a_daemon_acts_by_a_server_and_goes_on_without(run: Runtimes) -> None:
         wait=False,
     ) as runtime:
         eventually(
-            lambda: runtime.status().get("events") and remote_events(runtime), 60, "a line says so"
+            lambda: runtime.status().get("events") and remote_events(runtime), "a line says so"
         )
-        eventually(lambda: waits(runtime), 30, "the world runs without a server")
+        eventually(lambda: waits(runtime), "the world runs without a server")
         for _ in range(2):
             with policy_server(policy, parallel=5, port=port):
                 rows = executed(runtime, 20, 17)
                 agent = rows[rows["source"] == Source.AGENT]
                 assert (agent["action"] == 1).all()
                 assert (agent["tick"] - agent["observed"]).min() >= COMPUTE_S / TICK_S
-            eventually(lambda: waits(runtime), 30, "the default behaviour")
+            eventually(lambda: waits(runtime), "the default behaviour")
         with pytest.raises(UserError, match=r"learning\.processes"):
             runtime.set_learning(processes=1)
         # In turns; once more where this process, which is the server, was held up for long.
-        eventually(lambda: len(remote_events(runtime)) >= 5, 30, "all of it is told")
+        eventually(lambda: len(remote_events(runtime)) >= 5, "all of it is told")
         told = remote_events(runtime)
         assert told == ["remote_lost", *["remote_answers", "remote_lost"] * (len(told) // 2)]
         assert all(each["restarts"] == 0 for each in runtime.status()["roles"])

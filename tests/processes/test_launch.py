@@ -153,7 +153,7 @@ def test_a_dead_fork_server_is_replaced(server: ForkServer) -> None:
     os.kill(first, signal.SIGKILL)
     assert ended(process) == -signal.SIGKILL
     assert pipe.poll(LIMIT_S)
-    eventually(lambda: server._process.poll() is not None, LIMIT_S, "it is gone")
+    eventually(lambda: server._process.poll() is not None, "it is gone")
     server.tend()
     assert server.pid != first
     second, pipe = start_sleeper(server)

@@ -122,7 +122,7 @@ def wait_for_true_inaction(runtime: Runtime) -> None:
         rows = whole_rows(runtime.world)
         return len(rows) == before + 1 and said["default"] == default_ticks(rows)
 
-    eventually(agree, 120, "the figure of default ticks is the ledger's")
+    eventually(agree, "the figure of default ticks is the ledger's")
 
 
 def hit(pid: int, number: int = signal.SIGKILL) -> int:

@@ -18,7 +18,6 @@ from tests.conftest import eventually
 from .disks import Disk, disk
 from .watching import (
     FAST_CARTPOLE,
-    LEARNER_LIMIT_S,
     await_checkpoint,
     await_ticks,
     events,
@@ -39,7 +38,7 @@ def check_it_goes_on_and_says_why(
     daemon: RunningDaemon, small_disk: Disk, kept: Checkpoint, cause: str
 ) -> None:
     eventually(
-        lambda: events(daemon, "checkpoint_failed"), LEARNER_LIMIT_S, "the failure is told"
+        lambda: events(daemon, "checkpoint_failed"), "the failure is told"
     )
     assert cause in events(daemon, "checkpoint_failed")[0]["reason"]
     newest = newest_checkpoint(small_disk.folder)
@@ -47,10 +46,10 @@ def check_it_goes_on_and_says_why(
     assert newest.counters.updates >= kept.counters.updates
     drafts = (small_disk.folder / "checkpoints").glob
     # Another attempt may be on its way, and leaves nothing either.
-    eventually(lambda: not list(drafts(".checkpoint-*")), 60, "no draft is left")
+    eventually(lambda: not list(drafts(".checkpoint-*")), "no draft is left")
     updates = daemon.stats()["learning"]["updates"]
     eventually(
-        lambda: daemon.stats()["learning"]["updates"] > updates, LEARNER_LIMIT_S, "it learns on"
+        lambda: daemon.stats()["learning"]["updates"] > updates, "it learns on"
     )
     await_ticks(daemon, 50)
     assert daemon.status()["state"] == "running"
@@ -76,7 +75,7 @@ def test_a_full_disk(small_disk: Disk) -> None:
         kept = await_checkpoint(small_disk.folder)
         small_disk.fill(daemon)
         check_it_goes_on_and_says_why(daemon, small_disk, kept, small_disk.full)
-        eventually(lambda: events(daemon, "recording_failed"), 60, "that it cannot record is told")
+        eventually(lambda: events(daemon, "recording_failed"), "that it cannot record is told")
         assert small_disk.full in events(daemon, "recording_failed")[0]["reason"]
         episodes = daemon.stats()["episodes"]["count"]
         learned = daemon.stats()["learning"]["updates"]

@@ -45,9 +45,9 @@ def test_what_does_not_fit_waits() -> None:
             return sum(role["state"] == "running" for role in roles())
 
         reason = "no process: Too many open files"
-        eventually(lambda: reason in refused(), 60, "no room for all")
-        eventually(lambda: 2 < works() < PROCESSES + 2, 60, "some work")
-        eventually(ticks, 60, "the world runs")
+        eventually(lambda: reason in refused(), "no room for all")
+        eventually(lambda: 2 < works() < PROCESSES + 2, "some work")
+        eventually(ticks, "the world runs")
         before = ticks()
-        eventually(lambda: ticks() > before + 30, 60, "the world goes on")
+        eventually(lambda: ticks() > before + 30, "the world goes on")
         assert daemon.process.poll() is None

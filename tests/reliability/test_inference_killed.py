@@ -66,12 +66,12 @@ def test_one_of_many_killed_fifty_times(run: Runtimes, machine: Machine) -> None
         for number, victim in enumerate(victims):
             if number % 10 == 0:
                 machine.measure()
-            eventually(lambda who=victim: acts(who), 30, f"inference {victim} acts again")
+            eventually(lambda who=victim: acts(who), f"inference {victim} acts again")
             deaths[victim] += 1
             died_ns[victim] = hit(_pid(runtime, victim))
             time.sleep(chance.uniform(0.0, 2.0 * MEAN_PAUSE_S))
         for worker in set(victims):
-            eventually(lambda who=worker: acts(who), 30, f"inference {worker} acts again")
+            eventually(lambda who=worker: acts(who), f"inference {worker} acts again")
         rows = whole_rows(runtime.world)
         assert machine.excuses(slips(rows, RATE_HZ), RATE_HZ)
         assert len(took_s) == KILLS
@@ -87,7 +87,7 @@ def test_one_of_many_killed_fifty_times(run: Runtimes, machine: Machine) -> None
 
 def _pid(runtime: Runtime, index: int) -> int:
     """Of an inference process, once the supervisor has noticed that it works again."""
-    eventually(lambda: pid_of(runtime, f"inference {index}"), 30, f"inference {index} runs")
+    eventually(lambda: pid_of(runtime, f"inference {index}"), f"inference {index} runs")
     pid = pid_of(runtime, f"inference {index}")
     assert pid is not None
     return pid
@@ -103,7 +103,7 @@ def test_all_killed_at_once(run: Runtimes, machine: Machine) -> None:
             rows = whole_rows(runtime.world)
             return [acted_again_ns(rows, index, died_ns) for index in workers]
 
-        eventually(lambda: None not in back(), 30, "all of them act again")
+        eventually(lambda: None not in back(), "all of them act again")
         again_ns = [each for each in back() if each is not None]
         rows = whole_rows(runtime.world)
         assert machine.excuses(slips(rows, RATE_HZ), RATE_HZ)
@@ -122,7 +122,7 @@ def test_a_stopped_one_is_replaced(run: Runtimes, machine: Machine) -> None:
         pid = _pid(runtime, 0)
         stopped_ns = hit(pid, signal.SIGSTOP)
         eventually(
-            lambda: acted_again_ns(whole_rows(runtime.world), 0, stopped_ns + NANO // 2), 20,
+            lambda: acted_again_ns(whole_rows(runtime.world), 0, stopped_ns + NANO // 2),
             "it is replaced",
         )
         rows = whole_rows(runtime.world)

@@ -35,7 +35,6 @@ SETTINGS = (
 )
 PAUSE_S = 3.5
 REFUSED_S = 1.0
-PATIENCE_S = 120.0
 """Nothing here is a matter of speed, and other tests may keep the machine busy."""
 
 
@@ -79,7 +78,7 @@ class House:
         draft, path = self.injected / "draft", self.injected / role
         draft.write_text(code)
         draft.rename(path)
-        eventually(lambda: not path.exists(), PATIENCE_S, f"{role} runs it")
+        eventually(lambda: not path.exists(), f"{role} runs it")
 
     def pids(self) -> list[int]:
         """Every process of the daemon, itself included."""
@@ -176,7 +175,7 @@ def told_shortly(kind: str) -> Callable[[House], object]:
     """Events of a kind were told, each of bounded length."""
 
     def holds(house: House) -> None:
-        eventually(lambda: house.told(kind), PATIENCE_S, f"{kind} is told")
+        eventually(lambda: house.told(kind), f"{kind} is told")
         assert max(len(str(each)) for each in house.told(kind)) < 12_000
 
     return holds
@@ -191,7 +190,7 @@ def everybody_pauses(house: House) -> None:
     # The supervisor last: nobody is still stopped when it looks again.
     for pid in reversed(pids):
         os.kill(pid, signal.SIGCONT)
-    eventually(lambda: house.told("paused"), PATIENCE_S, "the supervisor has noticed")
+    eventually(lambda: house.told("paused"), "the supervisor has noticed")
 
 
 def stopped(name: str) -> Callable[[House], object]:
@@ -244,7 +243,7 @@ def deaf_supervisor(house: House) -> None:
 def counts_what_was_dropped(house: House) -> None:
     """The next event says how many were not heard."""
     house.inject("environment", "context().event('heard')")
-    eventually(lambda: house.told("heard"), PATIENCE_S, "it is heard again")
+    eventually(lambda: house.told("heard"), "it is heard again")
     assert house.told("heard")[0]["events_dropped_before"] > 100
 
 
@@ -349,15 +348,15 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
 def test_the_supervisor_survives(house: House, row: Row) -> None:
     daemon = house.open()
-    eventually(house.settled, PATIENCE_S, "every process works before")
+    eventually(house.settled, "every process works before")
     before = house.restarts()
     wrong = len(house.told("internal_error"))
     row.inject(house)
     if row.dies:
         eventually(
-            lambda: house.replaced(row.dies, before), PATIENCE_S, f"{sorted(row.dies)} replaced"
+            lambda: house.replaced(row.dies, before), f"{sorted(row.dies)} replaced"
         )
-    eventually(house.settled, PATIENCE_S, "every process works again")
+    eventually(house.settled, "every process works again")
     # The same supervisor answers, and only once the processes follow it.
     assert daemon.process.poll() is None
     latency = 1.0 + daemon.get("/v1/inference")["injected_latency_ms"] % 2.0

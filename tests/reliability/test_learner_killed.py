@@ -150,7 +150,7 @@ class Victims:
             if pid not in candidates:
                 continue
             hit(pid, signal.SIGSTOP)
-            eventually(lambda who=pid: is_stopped(who), 30, "it is stopped")
+            eventually(lambda who=pid: is_stopped(who), "it is stopped")
             if inside() == pid:
                 return pid
             hit(pid, signal.SIGCONT)
@@ -162,7 +162,7 @@ class Victims:
         self._dead.add(pid)
         state = self.runtime.world.learner
         died_ns, before = hit(pid), state.progress.updates
-        eventually(lambda: state.progress.updates > before, 120, "the turn is handed on")
+        eventually(lambda: state.progress.updates > before, "the turn is handed on")
         took_s = (time.monotonic_ns() - died_ns) / NANO
         assert self.in_its_turn() != pid
         return took_s
@@ -172,12 +172,12 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
     chance = random.Random(7)
     with run(*SETTINGS) as runtime, forked_children() as forked:
         world, victims = runtime.world, Victims(runtime)
-        eventually(victims.hurry, 60, "all of them run")
+        eventually(victims.hurry, "all of them run")
         readers = Readers(forked, world)
         took_s = []
         for kill in range(KILLS):
             eventually(
-                lambda: victims.hurry() or len(victims.running()) > 1, 60, "there is a next one"
+                lambda: victims.hurry() or len(victims.running()) > 1, "there is a next one"
             )
             if kill % 3 == 2:
                 time.sleep(chance.uniform(0.0, 0.2))
@@ -186,20 +186,20 @@ def test_killed_in_its_turn_and_in_a_publication(run: Runtimes, machine: Machine
             else:
                 # What a victim has left in the buffers must be overwritten, or would look new.
                 published = world.weights.number + BUFFERS
-                eventually(lambda n=published: world.weights.number > n, 120, "they publish")
+                eventually(lambda n=published: world.weights.number > n, "they publish")
                 pid = victims.stop_inside(
                     (victims.in_its_turn, victims.in_a_publication)[kill % 3]
                 )
             took_s.append(victims.kill(pid))
             machine.measure()
-        eventually(victims.hurry, 60, "all of them are back")
+        eventually(victims.hurry, "all of them are back")
         learners = world.metrics.learners[:LEARNERS]
         before = {each: each.applied for each in learners}
         eventually(
-            lambda: all(each.applied > before[each] + 3 for each in learners), 120,
+            lambda: all(each.applied > before[each] + 3 for each in learners),
             "all of them apply",
         )
-        eventually(lambda: min(readers.reads) > 100, 30, "the readers have read")
+        eventually(lambda: min(readers.reads) > 100, "the readers have read")
         readers.end()
         assert np.percentile(took_s, 80) <= machine.allows(LIMIT_S), sorted(took_s)
         assert max(took_s) <= machine.allows(HELD_UP_S), sorted(took_s)

@@ -38,13 +38,13 @@ def test_sent_to_the_whole_group_it_is_an_orderly_end(
     # Under nohup a daemon goes on at SIGHUP, and whoever runs this test may be.
     under = ("setsid", "env", "--default-signal=HUP")
     with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state", under=under) as daemon:
-        eventually(lambda: updates(daemon) > 0, 120, "it learns")
+        eventually(lambda: updates(daemon) > 0, "it learns")
         learned = updates(daemon)
         family = descendants(daemon.process.pid)
         os.killpg(daemon.process.pid, number)
-        eventually(lambda: daemon.process.poll() is not None, 120, "stopped")
+        eventually(lambda: daemon.process.poll() is not None, "stopped")
         assert daemon.process.returncode == 0, daemon.said()
-        eventually(lambda: all(map(gone, family)), 30, "every process is gone")
+        eventually(lambda: all(map(gone, family)), "every process is gone")
         assert "Traceback" not in daemon.said()
         assert not (daemon.state_dir / "daemon.json").exists()
         newest = checkpoints.newest(daemon.state_dir / "checkpoints")
@@ -61,7 +61,7 @@ def test_sent_to_a_child_it_ends_nothing_else(tmp_path: Path) -> None:
             time.sleep(0.5)
             ticks = daemon.stats()["clock"]["ticks"]
             eventually(
-                lambda since=ticks: daemon.stats()["clock"]["ticks"] > since + 100, 60, "it goes on"
+                lambda since=ticks: daemon.stats()["clock"]["ticks"] > since + 100, "it goes on"
             )
             assert daemon.process.poll() is None
 
@@ -117,12 +117,12 @@ def test_ctrl_c_at_any_moment_of_the_start_says_nothing(
     options = {"serve": ("--quiet", "--port", "0"), "train": ("--seconds", "60")}[command]
     folder = ("--state-dir", str(tmp_path / "state"))
     with started(command, *options, *folder, *OPTIONS) as (process, said):
-        eventually(lambda: MOMENTS[moment](process.pid), 180, moment)
+        eventually(lambda: MOMENTS[moment](process.pid), moment)
         family = descendants(process.pid)
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(120)
         assert code in (0, 130), said()
         assert "Traceback" not in said()
         assert "Error" not in said()
-        eventually(lambda: all(map(gone, family)), 30, "every process is gone")
+        eventually(lambda: all(map(gone, family)), "every process is gone")
         assert not (tmp_path / "state" / "daemon.json").exists()

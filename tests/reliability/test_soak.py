@@ -29,7 +29,7 @@ def test_every_figure_agrees_with_the_ledger_after_a_death() -> None:
         await_ticks(daemon, 100)
         soak.kill(next(role for role in soak.roles() if role["role"] == "environment"))
         eventually(
-            lambda: all(role["state"] == "running" for role in soak.roles()), 30, "it is replaced"
+            lambda: all(role["state"] == "running" for role in soak.roles()), "it is replaced"
         )
         await_ticks(daemon, 100)
         assert soak.untrue_figures() == []

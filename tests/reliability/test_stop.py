@@ -54,18 +54,18 @@ def test_deaf_processes_and_open_streams(tmp_path: Path, machine: Machine) -> No
         RunningDaemon(*options, state_dir=tmp_path / "state", environ=environ) as daemon,
         contextlib.ExitStack() as streams,
     ):
-        eventually(lambda: updates(daemon) > 0, 120, "it learns")
+        eventually(lambda: updates(daemon) > 0, "it learns")
         for _ in range(STREAMS):
             streams.enter_context(open_stream(daemon))
         actors = [each["pid"] for each in daemon.workers()]
         family, memory = descendants(daemon.process.pid), memfds(daemon.process.pid)
         switch.touch()
-        eventually(lambda: all(map(deaf, actors)), 30, "nobody who acts hears SIGTERM")
+        eventually(lambda: all(map(deaf, actors)), "nobody who acts hears SIGTERM")
         start = time.monotonic()
         daemon.process.send_signal(signal.SIGTERM)
-        eventually(lambda: daemon.process.poll() is not None, 30, "stopped")
+        eventually(lambda: daemon.process.poll() is not None, "stopped")
         took_s = time.monotonic() - start
-        eventually(lambda: all(map(gone, family)), 30, "every process is gone")
+        eventually(lambda: all(map(gone, family)), "every process is gone")
         assert holders(memory) == set()
     machine.measure()
     assert took_s <= machine.allows(LIMIT_S)

@@ -35,7 +35,7 @@ def settings() -> list[str]:
 def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machine: Machine) -> None:
     named = set(os.listdir("/dev/shm"))
     with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
-        eventually(lambda: updates(daemon) > 10, 120, "it learns")
+        eventually(lambda: updates(daemon) > 10, "it learns")
         written = daemon.post("/v1/checkpoints")
         version = daemon.stats()["learning"]["weights_version"]
         pid = daemon.process.pid
@@ -47,14 +47,14 @@ def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machin
         memory, held, before = memfds(pid), sum(held_bytes(pid).values()), shared_bytes()
         assert holders(memory) >= roles
         daemon.process.kill()
-        took_s = eventually(lambda: all(map(gone, [pid, *family])), 30, "every process is gone")
+        took_s = eventually(lambda: all(map(gone, [pid, *family])), "every process is gone")
         machine.measure()
         assert took_s <= machine.allows(LIMIT_S)
         daemon.process.wait()
         assert holders(memory) == set()
         assert held > 50 << 20
         eventually(
-            lambda: before - shared_bytes() > 0.8 * held, 30, "the memory is the system's again"
+            lambda: before - shared_bytes() > 0.8 * held, "the memory is the system's again"
         )
         assert set(os.listdir("/dev/shm")) <= named
     newest = max((tmp_path / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -64,9 +64,9 @@ def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machin
     (tmp_path / "daemon.json").unlink()
     with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
         assert daemon.stats()["learning"]["weights_version"] >= version
-        eventually(lambda: updates(daemon) > 0, 120, "a learner has taken over")
+        eventually(lambda: updates(daemon) > 0, "a learner has taken over")
         assert updates(daemon) >= saved
-        eventually(lambda: updates(daemon) > saved, 120, "learning goes on")
+        eventually(lambda: updates(daemon) > saved, "learning goes on")
 
 
 @pytest.mark.parametrize("processes", [2, 3, 6])
@@ -80,11 +80,11 @@ def test_killed_while_it_starts(tmp_path: Path, processes: int) -> None:
         start_new_session=True,
     )
     try:
-        eventually(lambda: len(in_session(daemon.pid)) >= processes, 60, "they are there")
+        eventually(lambda: len(in_session(daemon.pid)) >= processes, "they are there")
         daemon.kill()
         daemon.wait()
         # Whoever has just begun must get as far as to look for its parent.
-        eventually(lambda: not in_session(daemon.pid), 30, "every process is gone")
+        eventually(lambda: not in_session(daemon.pid), "every process is gone")
     finally:
         for pid in in_session(daemon.pid):
             os.kill(pid, signal.SIGKILL)

@@ -200,9 +200,9 @@ def test_what_waits_is_answered_together_and_to_each_its_own() -> None:
             return int(decode(received(wires[action]))["actions"][0, 0])
 
         first = pool.submit(answer, 0)
-        eventually(lambda: bool(sizes), 30, "the first batch has begun")
+        eventually(lambda: bool(sizes), "the first batch has begun")
         others = [pool.submit(answer, action) for action in range(1, 6)]
-        eventually(lambda: len(server._batcher._waiting) == 5, 30, "the others wait")
+        eventually(lambda: len(server._batcher._waiting) == 5, "the others wait")
         go.set()
         assert [each.result(30.0) for each in (first, *others)] == [0, 1, 2, 0, 1, 2]
         for wire in wires:
@@ -224,7 +224,7 @@ def test_several_batches_at_once_where_the_policy_waits() -> None:
         for number in range(1, 4):
             client = WebsocketClientPolicy(address)
             found.append(pool.submit(client.infer, {"observation": seen(0)}))
-            eventually(lambda number=number: len(begun) == number, 30, "a batch has begun")
+            eventually(lambda number=number: len(begun) == number, "a batch has begun")
         go.set()
         assert all("values" in each.result(30.0) for each in found)
     assert begun == [1, 1, 1]

@@ -31,7 +31,7 @@ def client() -> Iterator[httpx.Client]:
         with httpx.Client(
             base_url=note["url"], headers=headers, timeout=60.0, trust_env=False
         ) as client:
-            eventually(lambda: client.get("/v1/learning").json()["updates"], 120, "it learns")
+            eventually(lambda: client.get("/v1/learning").json()["updates"], "it learns")
             yield client
 
 
@@ -62,10 +62,10 @@ def test_a_horizon_begins_and_its_decisions_are_shown(client: httpx.Client) -> N
     def decided() -> bool:
         return bool(client.get("/v1/deadlines").json()["decisions"])
 
-    eventually(decided, 30, "a decision")
+    eventually(decided, "a decision")
     decision = client.get("/v1/deadlines").json()["decisions"][0]
     assert {"kind", "time_ratio", "data_ratio", "before", "after"} <= set(decision)
-    eventually(lambda: client.get("/v1/deadlines").json()["consumed"], 30, "samples are counted")
+    eventually(lambda: client.get("/v1/deadlines").json()["consumed"], "samples are counted")
     assert client.patch("/v1/deadlines", json={"mode": "off"}).status_code == 200
 
 

@@ -36,9 +36,9 @@ def test_a_stopped_process_is_told_from_one_that_sleeps() -> None:
     try:
         assert not is_stopped(child.pid)
         os.kill(child.pid, signal.SIGSTOP)
-        eventually(lambda: is_stopped(child.pid), 30, "it is stopped")
+        eventually(lambda: is_stopped(child.pid), "it is stopped")
         os.kill(child.pid, signal.SIGCONT)
-        eventually(lambda: not is_stopped(child.pid), 30, "it goes on")
+        eventually(lambda: not is_stopped(child.pid), "it goes on")
     finally:
         child.kill()
         child.wait()

@@ -60,9 +60,9 @@ def test_a_restore_ends_when_the_run_is_to_stop(keeping: ReplayKeeping) -> None:
 @pytest.mark.process
 def test_a_save_whose_process_dies_has_failed(keeping: ReplayKeeping) -> None:
     keeping.start_save(HANDLES)
-    eventually(lambda: keeping._process.pid, 30, "it is there")
+    eventually(lambda: keeping._process.pid, "it is there")
     os.kill(keeping._process.pid, 9)
-    eventually(keeping.poll, 30, "that is noticed")
+    eventually(keeping.poll, "that is noticed")
     assert keeping.outcome == {"failed": "its process ended with code -9"}
 
 

@@ -85,7 +85,7 @@ def test_leaks_are_found_and_ended(own: bytes) -> None:
     assert [check.name for check in report.failures] == ["close"]
     assert "1 more processes" in report.check("close").found
     assert "more descriptors" in report.check("close").found
-    eventually(lambda: sleepers(own) == 0, 30, "what it left has ended")
+    eventually(lambda: sleepers(own) == 0, "what it left has ended")
 
 
 def test_what_cannot_be_sent_is_not_tried() -> None:

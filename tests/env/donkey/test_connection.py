@@ -93,7 +93,7 @@ def test_it_answers_the_handshake_in_order(connect, fake):
     }
     connection.close()
     assert connection.state is State.DOWN
-    eventually(lambda: "exit_scene" in fake.heard, 30, "it leaves the scene")
+    eventually(lambda: "exit_scene" in fake.heard, "it leaves the scene")
 
 
 @greeted("need_car_config")

@@ -76,7 +76,7 @@ def sent_by(env, fake, action):
     """The control that an action makes the environment send."""
     before = len(fake.controls)
     env.step(action)
-    eventually(lambda: len(fake.controls) > before, 30, "a control")
+    eventually(lambda: len(fake.controls) > before, "a control")
     return tuple(float(fake.controls[before][key]) for key in ("steering", "throttle", "brake"))
 
 
@@ -291,20 +291,20 @@ def test_the_world_goes_on_without_its_simulator_and_says_so(run):
         def ticks():
             return runtime.stats()["clock"]["ticks"]
 
-        eventually(lambda: len(news()) == 1, 30, "it drives")
+        eventually(lambda: len(news()) == 1, "it drives")
         pid = role(runtime, "environment")["pid"]
         [simulator] = [
             child for child in descendants(pid)
             if Path(f"/proc/{child}/comm").read_text() == "rt-donkey-sim\n"
         ]
         os.kill(simulator, signal.SIGKILL)
-        eventually(lambda: any("connection lost" in line for line in news()), 30, "it is said")
+        eventually(lambda: any("connection lost" in line for line in news()), "it is said")
         before = ticks()
-        eventually(lambda: len([line for line in news() if "driving" in line]) == 2, 30, "back")
-        eventually(lambda: ticks() > before + 60, 30, "it ticks")
+        eventually(lambda: len([line for line in news() if "driving" in line]) == 2, "back")
+        eventually(lambda: ticks() > before + 60, "it ticks")
         assert role(runtime, "environment")["restarts"] == 0
         assert role(runtime, "environment")["pid"] == pid
-    eventually(lambda: gone(simulator), 30, "nothing is left")
+    eventually(lambda: gone(simulator), "nothing is left")
 
 
 def test_a_road_can_be_asked_for(simulator, make):

@@ -78,7 +78,7 @@ def test_its_own_simulator_dies_with_it():
         pid = int(owner.stdout.readline())
         assert not gone(pid)
         owner.kill()
-        eventually(lambda: gone(pid), 30, "the simulator is gone")
+        eventually(lambda: gone(pid), "the simulator is gone")
 
 
 def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left):

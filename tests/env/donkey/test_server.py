@@ -34,18 +34,18 @@ def test_the_public_client_drives_it(simulator):
     assert abs(telemetry["cte"]) < 2.0
     assert "collision_with_starting_line" in client.heard
     client.send("reset_car")
-    eventually(lambda: client.telemetry["speed"] < 0.1, 30, "the car stands at the start")
+    eventually(lambda: client.telemetry["speed"] < 0.1, "the car stands at the start")
     client.close()
     assert simulator.figures.malformed == simulator.figures.refused == 0
-    eventually(lambda: simulator.clients == 0, 30, "the client has left")
+    eventually(lambda: simulator.clients == 0, "the client has left")
 
 
 def test_the_public_client_races():
     with serving(race=Rules(1, 0.5, 8)) as simulator, driver(simulator) as client:
         client.send("reset_car")
-        eventually(lambda: client.heard.count("race_start") == 2, 30, "the race begins anew")
+        eventually(lambda: client.heard.count("race_start") == 2, "the race begins anew")
         client.control(0.0, 0.5)
-        eventually(lambda: "race_stop" in client.heard, 30, "the time is up")
+        eventually(lambda: "race_stop" in client.heard, "the time is up")
         assert client.heard[:3] == ["scene_selection_ready", "scene_names", "need_car_config"]
         assert "car_loaded" not in client.heard
         assert client.heard[-2:] == ["DQ", "race_stop"]
@@ -58,9 +58,9 @@ def test_two_clients_race_each_on_its_own():
         driver(simulator) as one, driver(simulator) as other,
     ):
         for client in (one, other):
-            eventually(lambda of=client: "race_start" in of.heard, 30, "its race begins")
+            eventually(lambda of=client: "race_start" in of.heard, "its race begins")
         one.send("reset_car")
-        eventually(lambda: one.heard.count("race_start") == 2, 30, "it begins anew")
+        eventually(lambda: one.heard.count("race_start") == 2, "it begins anew")
         assert other.heard.count("race_start") == 1
 
 
@@ -69,28 +69,28 @@ def test_every_message_of_the_client_is_answered_or_obeyed(simulator):
     client = PublicClient(simulator.at, scene="generated_road")
     client.wait_loaded()
     client.send("get_protocol_version")
-    eventually(lambda: "protocol_version" in client.heard, 30, "the version")
+    eventually(lambda: "protocol_version" in client.heard, "the version")
     client.send("node_position", index=3)
-    eventually(lambda: "node_position" in client.heard, 30, "the node")
+    eventually(lambda: "node_position" in client.heard, "the node")
     client.send("set_position", pos_x=-50.0, pos_y=0.6, pos_z=0.0, Qx=0.0, Qy=0.0, Qz=0.0, Qw=1.0)
     nodes = client.observe()[1]["totalNodes"]
     client.send("regen_road", road_style=1, rand_seed=7, turn_increment=0.0)
     assert client.observe()[1]["totalNodes"] == pytest.approx(nodes, abs=5)
     client.send("step_mode", step_mode="synchronous", time_step=0.05)
     client.send("get_protocol_version")
-    eventually(lambda: client.heard.count("protocol_version") == 2, 30, "the stream has stopped")
+    eventually(lambda: client.heard.count("protocol_version") == 2, "the stream has stopped")
     before = client.frames
     for number in range(3):
         client.control(0.0, 1.0)
-        eventually(lambda count=before + number + 1: client.frames == count, 30, "one frame each")
+        eventually(lambda count=before + number + 1: client.frames == count, "one frame each")
     client.send("step_mode", step_mode="asynchronous", time_step=0.05)
     client.observe()
     client.send("exit_scene")
-    eventually(lambda: client.heard.count("scene_selection_ready") == 2, 30, "the menu")
-    eventually(lambda: client.heard.count("car_loaded") == 2, 30, "it loads the scene again")
+    eventually(lambda: client.heard.count("scene_selection_ready") == 2, "the menu")
+    eventually(lambda: client.heard.count("car_loaded") == 2, "it loads the scene again")
     assert simulator.figures.refused == 0
     client.send("quit_app")
-    eventually(lambda: client.aborted, 30, "the simulator ends")
+    eventually(lambda: client.aborted, "the simulator ends")
     client.close()
     simulator.thread.join(30)
 
@@ -100,7 +100,7 @@ def test_several_clients_drive_at_once_each_in_its_own_world(simulator):
     clients = [PublicClient(simulator.at, scene) for scene in scenes]
     for client in clients:
         client.wait_loaded()
-    eventually(lambda: all(client.frames for client in clients), 30, "everybody sees something")
+    eventually(lambda: all(client.frames for client in clients), "everybody sees something")
     for number, client in enumerate(clients):
         client.control(0.0, 0.2 * number)
 
@@ -109,12 +109,12 @@ def test_several_clients_drive_at_once_each_in_its_own_world(simulator):
         assert speeds[0] == 0.0
         return all(a < b for a, b in itertools.pairwise(speeds))
 
-    eventually(each_at_its_speed, 30, "who was given more throttle is faster")
+    eventually(each_at_its_speed, "who was given more throttle is faster")
     assert simulator.clients == 4
     clients.pop().close()
     frames = [client.frames for client in clients]
     eventually(
-        lambda: all(c.frames > f for c, f in zip(clients, frames, strict=True)), 30, "others go on"
+        lambda: all(c.frames > f for c, f in zip(clients, frames, strict=True)), "others go on"
     )
     for client in clients:
         client.close()
@@ -140,9 +140,9 @@ def test_a_client_that_stops_reading_holds_up_nobody(simulator):
     with socket.create_connection(simulator.at) as lazy, loaded(lazy) as lines:
         lazy.sendall(asked("cam_config", **big))
         with driver(simulator) as other:
-            eventually(lambda: simulator.figures.withheld > 3, 30, "its frames are withheld")
+            eventually(lambda: simulator.figures.withheld > 3, "its frames are withheld")
             seen = other.frames
-            eventually(lambda: other.frames > seen + 3, 30, "the other goes on")
+            eventually(lambda: other.frames > seen + 3, "the other goes on")
             # What it reads at last is whole.
             for _ in range(5):
                 assert json.loads(lines.readline())["msg_type"] == "telemetry"
@@ -158,7 +158,7 @@ def test_a_step_that_finds_the_client_busy_is_shown_later():
             sock.sendall(asked("step_mode", step_mode="synchronous", time_step=0.05))
             sock.sendall(asked("cam_config", **big))
             sock.sendall(5 * asked("control", steering=0, throttle=1, brake=0))
-            eventually(lambda: simulator.figures.withheld > 0, 30, "a frame is still on its way")
+            eventually(lambda: simulator.figures.withheld > 0, "a frame is still on its way")
             # Nobody sends another control, and still the last step is shown in the end.
             first = time_shown = json.loads(lines.readline())["time"]
             while round(time_shown - first, 3) < 0.2:

@@ -31,7 +31,7 @@ def test_what_a_client_sends_is_bounded(simulator):
         with rude.makefile("rb") as lines, contextlib.suppress(ConnectionResetError):
             # It was greeted, and then sent away.
             assert len(lines.readlines()) == 1
-    eventually(lambda: simulator.figures.broken == 1, 30, "it is counted")
+    eventually(lambda: simulator.figures.broken == 1, "it is counted")
     assert simulator.clients == 0
 
 
@@ -39,8 +39,8 @@ def test_garbage_is_counted_and_the_client_stays(simulator):
     with socket.create_connection(simulator.at, timeout=60) as sock, loaded(sock) as lines:
         sock.sendall(b'GET / HTTP/1.1\r\n\r\n{"x":1}{"msg_type":"fly"}')
         sock.sendall(asked("control", steering="NaN", throttle=1, brake=0))
-        eventually(lambda: simulator.figures.malformed == 2, 30, "two malformed")
-        eventually(lambda: simulator.figures.refused == 2, 30, "two refused")
+        eventually(lambda: simulator.figures.malformed == 2, "two malformed")
+        eventually(lambda: simulator.figures.refused == 2, "two refused")
         assert json.loads(lines.readline())["msg_type"] == "telemetry"
 
 
@@ -48,8 +48,8 @@ def test_a_client_that_leaves_in_mid_message_is_forgotten(simulator):
     for _ in range(5):
         with socket.create_connection(simulator.at) as sock:
             sock.sendall(b'{"msg_type":"load_sc')
-    eventually(lambda: simulator.figures.connections == 5, 30, "all were accepted")
-    eventually(lambda: simulator.clients == 0, 30, "nobody is left")
+    eventually(lambda: simulator.figures.connections == 5, "all were accepted")
+    eventually(lambda: simulator.clients == 0, "nobody is left")
 
 
 def test_more_clients_than_wanted_are_turned_away():
@@ -89,14 +89,14 @@ def test_what_fails_while_a_client_is_served_costs_nobody_else(simulator, monkey
     monkeypatch.setitem(session._HANDLERS, "lidar_config", lambda of, message: {}["nothing"])
     other = PublicClient(simulator.at)
     with socket.create_connection(simulator.at, timeout=60) as sock, loaded(sock) as lines:
-        eventually(lambda: simulator.figures.failed == 1, 30, "the public client asks for a lidar")
+        eventually(lambda: simulator.figures.failed == 1, "the public client asks for a lidar")
         monkeypatch.setattr(session.Session, "telemetry", lambda of: {}["nothing"])
         with contextlib.suppress(ConnectionResetError):
             lines.readlines()
-        eventually(lambda: simulator.figures.failed == 2, 30, "its picture fails")
+        eventually(lambda: simulator.figures.failed == 2, "its picture fails")
     assert simulator.thread.is_alive()
     assert "KeyError" in caplog.text
-    eventually(lambda: other.aborted, 30, "it is sent away")
+    eventually(lambda: other.aborted, "it is sent away")
     other.close()
 
 
@@ -223,9 +223,9 @@ def test_who_has_long_been_silent_makes_room_and_is_sent_away_at_last(monkeypatc
         time.sleep(0.4)
         second = PublicClient(simulator.at)
         second.wait_loaded()
-        eventually(lambda: first.aborted, 30, "the first one has made room")
+        eventually(lambda: first.aborted, "the first one has made room")
         monkeypatch.setattr(server, "SILENCE_S", 0.2)
-        eventually(lambda: second.aborted, 30, "the second one is silent, too")
+        eventually(lambda: second.aborted, "the second one is silent, too")
         assert simulator.figures.silent == 2
         first.close()
         second.close()
