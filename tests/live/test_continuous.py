@@ -10,7 +10,7 @@ import pytest
 from rtagent.storage import checkpoint
 from tests.conftest import Runtimes, eventually
 
-from .test_learners import applied, learns, updates
+from .test_learners import applied, in_force, learns, updates
 
 pytestmark = pytest.mark.process
 
@@ -74,7 +74,7 @@ def test_it_goes_on_after_a_restart_and_with_a_learner_more(run: Runtimes) -> No
         before = runtime.world.weights.info()
         assert before is not None
         assert before.updates > 20
-        runtime.set_learning(processes=1)
+        in_force(runtime, processes=1)
         learns(runtime)
         progress = runtime.world.learner.progress
         assert progress.steps == progress.updates > before.updates

@@ -14,6 +14,7 @@ import pytest
 
 from rtagent import Runtime, UserError
 from rtagent.live_config import FIELDS
+from rtagent.supervisor.commands import NotInForce
 from tests.conftest import Runtimes, eventually, role, started
 
 pytestmark = pytest.mark.process
@@ -54,10 +55,25 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
         yield runtime
 
 
+def in_force(runtime: Runtime, **changes: Any) -> dict[str, Any]:
+    """Change settings of learning: a learner that must begin first takes its time beside others."""
+    settings: dict[str, Any] = {}
+
+    def changed() -> bool:
+        try:
+            settings.update(runtime.set_learning(**changes))
+        except NotInForce:
+            return False
+        return True
+
+    eventually(changed, f"{changes} in force")
+    return settings
+
+
 @pytest.fixture
 def pair(shared: Runtime) -> Runtime:
     """Two learners that take turns, whatever the test before has left."""
-    shared.set_learning(processes=2, paused=False, batch_size=32, order="round-robin")
+    in_force(shared, processes=2, paused=False, batch_size=32, order="round-robin")
     each_applies(shared, 2, 5)
     return shared
 
@@ -77,7 +93,7 @@ def test_two_take_turns_on_one_set_of_weights(pair: Runtime) -> None:
 
 
 def test_the_number_of_learners_changes_while_they_learn(pair: Runtime) -> None:
-    settings = pair.set_learning(processes=3)
+    settings = in_force(pair, processes=3)
     assert list(settings) == list(FIELDS["learning"])
     assert (settings["processes"], settings["paused"], settings["batch_size"]) == (3, False, 32)
     each_applies(pair, 3, 5)
@@ -87,7 +103,7 @@ def test_the_number_of_learners_changes_while_they_learn(pair: Runtime) -> None:
     assert pair.stats()["learning"]["processes"] == 0
     with pytest.raises(UserError, match="no learner runs"):
         pair.checkpoint()
-    assert pair.set_learning(processes=1)["processes"] == 1
+    assert in_force(pair, processes=1)["processes"] == 1
     gone = applied(pair)[1:3]
     learns(pair)
     assert updates(pair) > before
