@@ -18,10 +18,10 @@ def half_interval(values: NDArray[Any]) -> NDArray[Any]:
         values: (seeds, ...).
 
     Returns:
-        (...); 0 for a single seed.
+        (...); NaN, for it is unknown, with a single seed.
     """
     seeds = len(values)
     if seeds < 2:
-        return np.zeros(values.shape[1:])
+        return np.full(values.shape[1:], np.nan)
     half: NDArray[Any] = student(seeds) * values.std(axis=0, ddof=1)
     return half / math.sqrt(seeds)

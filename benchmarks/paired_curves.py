@@ -34,7 +34,8 @@ def draw_pair(axes: Any, results: Results, contenders: tuple[str, ...], title: s
             axes.plot([], [], color=colour, label=f"{contender}: {point.mean:.1f}")
     point = results.point("difference")
     if point is not None:
-        axes.set_title(f"{title}: difference {point.mean:.1f} +- {point.half:.1f}")
+        half = f"{point.half:.1f}" if point.seeds > 1 else "unknown"
+        axes.set_title(f"{title}: difference {point.mean:.1f} +- {half}")
     axes.set(xlabel="minutes", ylabel=f"mean return of {EPISODES} episodes")
     axes.legend()
     axes.grid(alpha=0.3)

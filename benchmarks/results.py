@@ -15,7 +15,7 @@ Trial = Mapping[str, Any]
 
 
 class Point(NamedTuple):
-    """A mean over seeds, half of its 95 % interval (0 for one seed), and how many those are."""
+    """A mean over seeds, half of its 95 % interval (NaN with one seed), and how many those are."""
 
     mean: float
     half: float

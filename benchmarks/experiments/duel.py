@@ -121,7 +121,7 @@ def curves(
     """Encounters won over time.
 
     Returns:
-        Minutes, mean over the runs, and half of the 95 % interval (0 for a single run).
+        Minutes, mean over the runs, and half of the 95 % interval (NaN with a single run).
     """
     times = np.linspace(0.0, minutes, CURVE_POINTS)
     counts = np.array(

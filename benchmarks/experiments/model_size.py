@@ -139,7 +139,7 @@ def draw(results: Results, figure: Any) -> None:
             left.bar(
                 np.arange(len(names)) + 0.4 * place - 0.2,
                 [point.mean if point else math.nan for point in points], 0.4,
-                yerr=[point.half if point else 0.0 for point in points], capsize=2,
+                yerr=[point.half if point else math.nan for point in points], capsize=2,
                 color=COLOURS[contender], label=contender,
             )
             idle = [here.where(contender=contender, policy=name).point("inaction_percent")

@@ -337,7 +337,7 @@ def _bars(axes: Any, place: int, of: int, points: list[Point | None], **how: Any
     axes.bar(
         np.arange(len(points)) + 0.8 * ((place + 0.5) / of - 0.5),
         [math.nan if point is None else point.mean for point in points], 0.8 / of,
-        yerr=[0.0 if point is None else point.half for point in points], capsize=2, **how,
+        yerr=[math.nan if point is None else point.half for point in points], capsize=2, **how,
     )
 
 

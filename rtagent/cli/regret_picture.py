@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def draw(path: Path, result: dict[str, Any], names: Mapping[str, str]) -> None:
         (regrets, result["regret"], "regret per episode"),
     ):
         shown = {name: each["per_episode"] for name, each in bars.items() if each is not None}
-        halves = [each["half_interval"] or 0.0 for each in shown.values()]
+        halves = [
+            math.nan if each["half_interval"] is None else each["half_interval"]
+            for each in shown.values()
+        ]
         labels = [name.replace(" ", "\n", 1) for name in shown]
         axes.bar(labels, [each["value"] for each in shown.values()], yerr=halves, capsize=6,
                  color="tab:blue" if axes is returns else "tab:red", alpha=0.7)
