@@ -50,13 +50,14 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: bad options; there is no Ray, no cluster, or no place for a learner.
     """
-    name = load_config({"cluster": {"name": args.name}}, environ={}).cluster.name
+    given = {"name": args.name, "address": args.address}
+    cluster = load_config({"cluster": given}, environ={}).cluster
     # Takes a moment, and Ray need not be installed.
     from rtagent.cluster import ray_session
 
     def join() -> Callable[[], Mapping[str, Any]]:
-        ray_session.connect(args.address, dict(args.resources) or None)
-        return ray_session.find_learner(name, args.checkpoint_dir).status
+        ray_session.connect(cluster.address, dict(args.resources) or None)
+        return ray_session.find_learner(cluster.name, args.checkpoint_dir).status
 
     try:
         for report in followed(join, ray_session.disconnect, MonotonicClock()):

@@ -170,13 +170,11 @@ def in_a_line(error: BaseException) -> str:
 def _knock(address: str) -> None:
     """Raises UserError unless somebody there speaks as Ray does."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise UserError(f"the cluster's address {address!r} is not HOST:PORT")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as server:
             server.sendall(HTTP2_PREFACE)
             answer = server.recv(FRAME_TYPE + 1)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise UserError(f"no Ray cluster at {address}: {in_a_line(error)}") from error
     if answer[FRAME_TYPE:] != bytes((SETTINGS,)):
         raise UserError(f"no Ray cluster at {address}: who answers there is not the head of one")

@@ -12,6 +12,7 @@ from rtagent.config.section import (
     MAX_LEARNERS,
     MOST_MEMORY_MB,
     MOST_SAMPLES,
+    ClusterAddress,
     LearnerName,
     LearningAlgorithm,
     LearningOrder,
@@ -219,7 +220,7 @@ class R3Config(Section):
 class ClusterConfig(Section):
     """The learner somewhere else, and the link to it (Morishima and Matsutani, 2024)."""
 
-    address: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    address: ClusterAddress | None = None
     """Address of a Ray cluster's head, `host:port`. If it is not set, a Ray of this machine alone
     is started."""
     name: LearnerName = "rtagent"

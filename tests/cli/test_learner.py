@@ -87,7 +87,8 @@ def test_without_ray_it_says_what_to_install(run: Run, session: Session) -> None
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--name", "a b"), "cluster.name"), (("--resources", "learner"), "NAME=AMOUNT"),
+        (("--name", "a b"), "cluster.name"), (("--address", "auto"), "cluster.address = 'auto'"),
+        (("--address", ""), "cluster.address = ''"), (("--resources", "learner"), "NAME=AMOUNT"),
         (("--resources", "learner=0"), "NAME=AMOUNT"), (("--resources", "=1"), "NAME=AMOUNT"),
         (("--resources", "learner=inf"), "NAME=AMOUNT"),
     ],

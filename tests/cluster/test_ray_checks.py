@@ -54,12 +54,6 @@ def test_who_is_no_head_is_told_of_at_once(
         assert str(found.value) == f"no Ray cluster at {address}: {why}"
 
 
-@pytest.mark.parametrize("address", ["auto", "host", "host:x", ":6379", "ray:6379x"])
-def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(UserError, match="is not HOST:PORT"):
-        ray_checks.look(address)
-
-
 def test_other_versions_are_named_on_both_sides() -> None:
     theirs = {"ray_version": "2.9.1", "python_version": "3.12.0"}
     with pytest.raises(UserError) as found:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from rtagent.config import Config, LearningConfig
 from rtagent.config_sources import load_config, parse_config
+from rtagent.errors import UserError
 from tests.conftest import refusal
 
 
@@ -93,6 +94,27 @@ def test_a_cluster_s_section_may_be_complete() -> None:
     assert config.cluster.address == "10.0.0.1:6379"
     assert (config.cluster.name, config.cluster.weights_every) == ("rtagent", 16)
     assert load_config(None, ["cluster.emulated_loss=0.5"], {}).learning.where == "here"
+
+
+@pytest.mark.parametrize("address", [
+    "", "auto", "host", "host:", ":6379", "host:x", "host:0", "host:99999", "host:-1", "ray://",
+    "ray://host:10001", "not an address", "not an address:6379", "host:63 79", "host:6379/",
+    "a@b:1", "::1:6379", "[::1]", "[host]:6379", "host:6379\n", "host:\u0666",
+])
+def test_what_is_no_address_of_a_cluster_is_refused_with_what_to_write(address: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_config({"cluster": {"address": address}}, environ={})
+    told = str(caught.value)
+    assert told.startswith(f"cluster.address = {address!r}: ")
+    assert "HOST:PORT of the cluster's head, such as 10.0.0.1:6379" in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1:6379", "head:1", "a-b.example:65535", "[fd00::1]:6379"]
+)
+def test_what_is_an_address_of_a_cluster(address: str) -> None:
+    assert load_config(None, [f"cluster.address={address}"], {}).cluster.address == address
 
 
 def test_the_configuration_cannot_be_changed() -> None:
