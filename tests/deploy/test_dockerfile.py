@@ -33,7 +33,13 @@ def test_what_is_copied_exists_and_is_let_in() -> None:
     for source in sources:
         assert (ROOT / source).exists(), source
         assert f"!{source}" in let_in, source
-    assert re.search(r"(?m)^torch==", (ROOT / "constraints.txt").read_text())
+
+
+def test_what_it_is_made_of_is_named_by_its_contents() -> None:
+    (base,) = (each for each in values("ARG") if each.startswith("BASE="))
+    assert re.fullmatch(r"BASE=python:3\.\d+-slim@sha256:[0-9a-f]{64}", base)
+    installs = " ".join(values("RUN"))
+    assert re.search(r"--require-hashes --no-deps\s+-r torch.txt -r base.txt", installs)
 
 
 def test_the_user_is_not_root() -> None:
