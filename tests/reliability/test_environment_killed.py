@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.realtime]
 KILLS = 4
 """Each pause before a restart is twice the one before."""
 LIMIT_S = 2.0
-HELD_UP_S = 8.0
+HELD_UP_S = 4.0
 """A machine that is busy with other things may be so much later, now and then."""
 SETTINGS = (
     "env.id=faulty:Faulty-v0", "policy.factory=benchmarks.injected:Policy", "inference.processes=2",

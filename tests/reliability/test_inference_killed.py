@@ -40,7 +40,7 @@ MEAN_PAUSE_S = 0.1
 LIMIT_S = 1.0
 """Beyond the pause before a restart, which doubles with every death of the same process."""
 STOPPED_LIMIT_S = 3.0
-HELD_UP_S = 6.0
+HELD_UP_S = 3.0
 """A machine that is busy with other things may be so much later, now and then."""
 
 

@@ -22,7 +22,7 @@ CAPACITY = 20_000
 RATE_HZ = 120.0
 KILLS = 3
 LIMIT_S = 3.0
-HELD_UP_S = 10.0
+HELD_UP_S = 6.0
 """A machine that is busy with other things may be so much later, now and then."""
 SETTINGS = (
     "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", PATIENT_CLOCK, f"replay.capacity={CAPACITY}",
@@ -65,15 +65,13 @@ def test_killed_at_random(machine: Machine) -> None:
     assert machine.excuses(stats["clock"]["slips"], RATE_HZ)
     assert [each["restarts"] for each in others] == [0] * len(others)
     away, lost = np.zeros(len(rows), bool), rows["source"] == DEFAULT
-    newer, shares = 0, []
+    newer = 0
     for died, back in away_ns:
         meanwhile = (rows["time_ns"] >= died) & (rows["time_ns"] < back)
         away |= meanwhile
         versions = rows["weights_version"][meanwhile & (rows["source"] != DEFAULT)]
         newer += int(versions.max() - versions.min()) if len(versions) else 0
-        shares.append(lost[meanwhile].mean())
     # New weights act while nobody serves, and no more ticks are lost than at other times.
     assert newer > 0
     usual = lost[~away & (rows["tick"] > RATE_HZ)].mean()
-    # What others do on the machine spoils one of them.
-    assert np.median(shares) <= usual + 0.1
+    assert lost[away].mean() <= usual + 0.1

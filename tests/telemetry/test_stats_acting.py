@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rtagent.clock import NANO
+from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.process_metrics import Registration
 from tests.rows import write_row
 from tests.telemetry.counted_run import AGENT, DEFAULT, PERIOD_NS, RATE_HZ, REUSED, START_NS, Run
@@ -185,6 +187,24 @@ def test_inference(run: Run) -> None:
     assert (first["latency_ms"]["p50"], first["latency_ms"]["max"]) == (81.0, 82.0)
     # 83 ms of 20 ms ticks are 5, and so are 86 ms.
     assert inference["recommended_processes"] == 5
+
+
+def test_an_engine_acts_once_every_process_has_its_model(run: Run) -> None:
+    def acts() -> tuple[Any, ...]:
+        inference = run.figures().inference
+        names = ("engine", "engine_precision", "engine_agreement")
+        return tuple(inference[name] for name in names)
+
+    run.roles(*(
+        {"role": "inference", "index": index, "pid": 2 + index, "state": "running", "restarts": 0}
+        for index in range(2)
+    ))
+    for index, agreement in enumerate((0.997, 0.992)):
+        assert acts() == ("torch", None, None)
+        record = run.metrics.inference[index]
+        record.engine, record.precision = ENGINES.index("openvino"), PRECISIONS.index("bfloat16")
+        record.agreement = agreement
+    assert acts() == ("openvino", "bfloat16", 0.992)
 
 
 @pytest.mark.parametrize(
