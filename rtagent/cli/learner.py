@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,13 @@ from rtagent.errors import UserError
 from rtagent.logs.printable import printable
 
 PERIOD_S = 2.0
+WHERE = "daemons with the same token join by --set cluster.address={}"
+NOBODY = (
+    "no daemon can join this learner, whose Ray has a token of its own: set RAY_AUTH_TOKEN before, "
+    "or give --address HOST:PORT"
+)
+RAY_COUNTS = ("CPU", "GPU", "memory", "object_store_memory")
+"""Resources that Ray finds on a machine by itself."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,11 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", metavar="ADDRESS",
         help="of the Ray cluster's head, host:port; default: a Ray of this machine alone is "
-        "started",
+        "started, which daemons can join if RAY_AUTH_TOKEN is set",
     )
     parser.add_argument(
         "--resources", metavar="NAME=AMOUNT", action="append", default=[], type=resource_of,
-        help="what this machine adds to the cluster, as learner=1; may be repeated",
+        help="what this machine adds to the cluster, a whole number of each, as learner=1; may be "
+        "repeated",
     )
     parser.add_argument(
         "--name", default=ClusterConfig().name,
@@ -55,17 +64,24 @@ def run(args: argparse.Namespace) -> int:
     # Takes a moment, and Ray need not be installed.
     from rtagent.cluster import ray_session
 
+    token_known, out = ray_session.has_named_token(), sys.stdout
+
     def join() -> Callable[[], Mapping[str, Any]]:
         ray_session.connect(cluster.address, dict(args.resources) or None)
+        if cluster.address is None:
+            print(WHERE.format(ray_session.head()) if token_known else NOBODY, file=sys.stderr)
         return ray_session.find_learner(cluster.name, args.checkpoint_dir).status
 
-    try:
-        for report in followed(join, ray_session.disconnect, MonotonicClock()):
-            print(json.dumps(report) if args.json else in_a_line(report), flush=True)
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        ray_session.disconnect()
+    # Ray tells of the cluster's nodes on stdout, between our lines.
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            for report in followed(join, ray_session.disconnect, MonotonicClock()):
+                said = json.dumps(report) if args.json else in_a_line(report)
+                print(said, file=out, flush=True)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            ray_session.disconnect()
     return 0
 
 
@@ -103,13 +119,13 @@ def resource_of(text: str) -> tuple[str, float]:
         argparse.ArgumentTypeError: it is no such thing.
     """
     name, _, amount = text.partition("=")
-    try:
-        value = float(amount)
-    except ValueError:
-        value = math.nan
-    if not name or not (0.0 < value < math.inf):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=AMOUNT, as learner=1")
-    return name, value
+    if not name or not amount.isdecimal() or not int(amount):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=AMOUNT with a whole amount above 0, as learner=1"
+        )
+    if name in RAY_COUNTS:
+        raise argparse.ArgumentTypeError(f"{text!r}: Ray counts {name} by itself; leave it out")
+    return name, float(amount)
 
 
 def reports(status: Callable[[], Mapping[str, Any]], clock: Clock) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -50,15 +51,15 @@ def check_same(joining: Joining, first: Joining) -> None:
     mine, theirs = joining.blueprint, first.blueprint
     learning = (joining.config.learning.algorithm, first.config.learning.algorithm)
     for what, own, other in (
-        ("network", mine.network, theirs.network),
-        ("tensors", mine.learned_tensors, theirs.learned_tensors),
-        ("frame stack", mine.frame_stack, theirs.frame_stack),
-        ("frames", (mine.frame_shape, mine.frame_dtype), (theirs.frame_shape, theirs.frame_dtype)),
         ("action space", str(mine.action_space), str(theirs.action_space)),
+        ("frames", (mine.frame_shape, mine.frame_dtype), (theirs.frame_shape, theirs.frame_dtype)),
+        ("frame stack", mine.frame_stack, theirs.frame_stack),
+        ("network", mine.network, theirs.network),
         ("learning.algorithm", *learning),
+        *(("tensor", *each) for each in zip_longest(mine.learned_tensors, theirs.learned_tensors)),
     ):
         if own != other:
             raise UserError(
                 f"the learner has another {what} than {joining.node}: {other}, not {own}; "
-                "use the same policy and environment, or another learner"
+                "use the same policy and environment, or another learner (cluster.name)"
             )

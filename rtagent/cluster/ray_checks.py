@@ -3,7 +3,7 @@
 Ray itself waits for minutes where nobody answers, ends the process where a token is missing, and
 says little of why a token or a version does not fit. So it is asked in small steps, each of which
 answers at once or within `ANSWER_S`. Ray has no public interface for a process that has not joined:
-`_asked` and `_check_token` use two classes of its core and the function by which it finds its own
+`_asked` and `check_token` use two classes of its core and the function by which it finds its own
 processes, and nothing else here does; `test_ray.py` shows whether a new version still has them.
 """
 
@@ -80,7 +80,7 @@ def look(address: str) -> Cluster:
     """
     ray = imported_ray()
     _knock(address)
-    _check_token(address)
+    check_token(f"the Ray cluster at {address}")
     try:
         with _silence():
             found, versions = _asked(address)
@@ -92,6 +92,35 @@ def look(address: str) -> Cluster:
                         f"into {TOKEN}") from error
     except (ray.exceptions.RayError, RuntimeError, OSError, ValueError) as error:
         raise UserError(f"no Ray cluster at {address}: {in_a_line(error)}") from error
+
+
+def check_token(whose: str) -> None:
+    """Check that there is a token, and one that can be sent: for neither Ray would end the process.
+
+    Args:
+        whose: what the token is for.
+
+    Raises:
+        UserError: there is none, or it cannot be sent.
+    """
+    ray = imported_ray()
+    if os.environ["RAY_AUTH_MODE"] != "token":
+        return
+    loader: Any = import_module("ray._raylet").AuthenticationTokenLoader.instance()
+    loader.reset_cache()
+    try:
+        token = loader.get_raw_token(ignore_auth_mode=True)
+        usable = token.isascii() and token.isprintable()
+    except UnicodeDecodeError:
+        usable = False
+    except ray.exceptions.AuthenticationError as error:
+        # What follows the first sentence is general advice.
+        raise UserError(f"no token for {whose}: {in_a_line(error).partition('. ')[0]}") from error
+    else:
+        if not token:
+            raise UserError(f"no token for {whose}: put that of its head into {TOKEN}")
+    if not usable:
+        raise UserError(f"the token for {whose} is not printable ASCII: write it anew into {TOKEN}")
 
 
 def check_versions(address: str, theirs: dict[str, Any]) -> None:
@@ -123,15 +152,6 @@ def _silence() -> Iterator[None]:
     finally:
         os.dup2(kept, STDERR)
         os.close(kept)
-
-
-def _check_token(address: str) -> None:
-    """Raises UserError if there is none, for which Ray would end the process."""
-    loader: Any = import_module("ray._raylet").AuthenticationTokenLoader.instance()
-    loader.reset_cache()
-    if os.environ["RAY_AUTH_MODE"] == "token" and not loader.has_token(ignore_auth_mode=True):
-        raise UserError(f"no token for the Ray cluster at {address}: put that of its head into "
-                        f"{TOKEN}")
 
 
 def _asked(address: str) -> tuple[Cluster, bytes]:
@@ -175,6 +195,12 @@ def _knock(address: str) -> None:
             server.sendall(HTTP2_PREFACE)
             answer = server.recv(FRAME_TYPE + 1)
     except OSError as error:
-        raise UserError(f"no Ray cluster at {address}: {in_a_line(error)}") from error
+        raise UserError(
+            f"no Ray cluster at {address}: {in_a_line(error)}; is the address right, and does its "
+            "head run there (ray start --head)?"
+        ) from error
     if answer[FRAME_TYPE:] != bytes((SETTINGS,)):
-        raise UserError(f"no Ray cluster at {address}: who answers there is not the head of one")
+        raise UserError(
+            f"no Ray cluster at {address}: who answers there is not the head of one; write the "
+            "address that `ray start --head` has printed"
+        )

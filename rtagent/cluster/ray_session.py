@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rtagent.cluster.calls import Remote
-from rtagent.cluster.ray_checks import LostError, imported_ray, in_a_line, look
+from rtagent.cluster.ray_checks import LostError, check_token, imported_ray, in_a_line, look
 from rtagent.cluster.remains import end_descendants_with_this_process
 from rtagent.errors import UserError
 
@@ -65,6 +65,7 @@ def connect(
     try:
         if address is None:
             _own_token()
+            check_token("a Ray of this machine alone")
             end_descendants_with_this_process()
             ray.init(
                 "local", num_cpus=1, resources=resources or {RESOURCE: 1.0},
@@ -81,6 +82,17 @@ def connect(
         # Ray puts handlers of its own in their place.
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def head() -> str:
+    """Address of the head of what was joined, `host:port`."""
+    return str(imported_ray().get_runtime_context().gcs_address)
+
+
+def has_named_token() -> bool:
+    """Whether the environment names a token, as `connect` makes it for a Ray of this machine alone
+    where there is none."""
+    return any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
 
 
 def disconnect() -> None:
@@ -284,7 +296,7 @@ def _node_of(address: str) -> dict[str, str]:
 
 def _own_token() -> None:
     """A token for a Ray of this machine alone, known to its processes and to nobody else."""
-    if not os.environ.get("RAY_AUTH_TOKEN") and not os.environ.get("RAY_AUTH_TOKEN_PATH"):
+    if not has_named_token():
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 

@@ -33,7 +33,14 @@ class Session(ModuleType):
         super().__init__("rtagent.cluster.ray_session")
         self.calls: list[tuple[Any, ...]] = []
         self.refused: str | None = None
+        self.token = False
         self.answers: Iterator[dict[str, Any]] = iter([status(100)])
+
+    def has_named_token(self) -> bool:
+        return self.token
+
+    def head(self) -> str:
+        return "192.0.2.1:6379"
 
     def connect(self, address: str | None, resources: dict[str, float] | None) -> None:
         self.calls.append(("connect", address, resources))
@@ -42,6 +49,7 @@ class Session(ModuleType):
 
     def find_learner(self, name: str, folder: Path | None) -> Session:
         self.calls.append(("find_learner", name, folder))
+        print("(raylet) a node was marked dead\n")
         return self
 
     def status(self) -> dict[str, Any]:
@@ -63,11 +71,11 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
 
 def test_it_joins_finds_tells_and_leaves(run: Run, session: Session) -> None:
     found = run("learner", "--address", "10.0.0.1:6379", "--resources", "learner=1",
-                "--resources", "gpu=0.5", "--name", "7", "--checkpoint-dir", "/srv/learner")
+                "--resources", "arm=2", "--name", "7", "--checkpoint-dir", "/srv/learner")
     assert found.code == 0
     assert found.out == "100 batches; robot-1: share 32, 50.0 transitions/s\n"
     assert session.calls == [
-        ("connect", "10.0.0.1:6379", {"learner": 1.0, "gpu": 0.5}),
+        ("connect", "10.0.0.1:6379", {"learner": 1.0, "arm": 2.0}),
         ("find_learner", "7", Path("/srv/learner")), ("disconnect",),
     ]
 
@@ -76,6 +84,18 @@ def test_without_options_a_ray_of_its_own(run: Run, session: Session) -> None:
     found = run("learner", "--json")
     assert session.calls[:2] == [("connect", None, None), ("find_learner", "rtagent", None)]
     assert json.loads(found.out) == status(100) | {"batches_per_s": None}
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [(False, "no daemon can join this learner"), (True, "cluster.address=192.0.2.1:6379\n")],
+)
+def test_a_ray_of_its_own_says_who_can_join(
+    run: Run, session: Session, token: bool, told: str
+) -> None:
+    session.token = token
+    assert told in run("learner").err
+    assert "cluster.address=" not in run("learner", "--address", "10.0.0.1:6379").err
 
 
 def test_without_ray_it_says_what_to_install(run: Run, session: Session) -> None:
@@ -90,7 +110,9 @@ def test_without_ray_it_says_what_to_install(run: Run, session: Session) -> None
         (("--name", "a b"), "cluster.name"), (("--address", "auto"), "cluster.address = 'auto'"),
         (("--address", ""), "cluster.address = ''"), (("--resources", "learner"), "NAME=AMOUNT"),
         (("--resources", "learner=0"), "NAME=AMOUNT"), (("--resources", "=1"), "NAME=AMOUNT"),
-        (("--resources", "learner=inf"), "NAME=AMOUNT"),
+        (("--resources", "learner=inf"), "NAME=AMOUNT"), (("--resources", "a=0.5"), "whole"),
+        (("--resources", "learner=x"), "NAME=AMOUNT"), (("--resources", "learner=-1"), "whole"),
+        (("--resources", "GPU=1"), "Ray counts GPU by itself"),
     ],
 )
 def test_bad_options_are_one_line(

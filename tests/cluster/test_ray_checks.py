@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -51,7 +52,41 @@ def test_who_is_no_head_is_told_of_at_once(
     with answering(answer) as address:
         with pytest.raises(UserError) as found:
             ray_checks.look(address)
-        assert str(found.value) == f"no Ray cluster at {address}: {why}"
+        told = str(found.value)
+        assert told.startswith(f"no Ray cluster at {address}: {why}; ")
+        assert "ray start --head" in told
+        assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        (None, "no token for X: put that of its head into RAY_AUTH_TOKEN, or"),
+        ("two\nlines", "the token for X is not printable ASCII: write it anew into"),
+        ("schl\u00fcssel", "the token for X is not printable ASCII: write"),
+        ("\udcff", "the token for X is not printable ASCII: write"),
+    ],
+)
+def test_a_token_that_cannot_be_sent_is_told_of(
+    token: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token or "")
+    with pytest.raises(UserError) as found:
+        ray_checks.check_token("X")
+    assert str(found.value).startswith(why)
+
+
+def test_a_token_s_file_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
+    with pytest.raises(UserError) as found:
+        ray_checks.check_token("X")
+    assert str(found.value).startswith("no token for X: RAY_AUTH_TOKEN_PATH is set but ")
+    assert str(found.value).endswith(f"{tmp_path}/none")
 
 
 def test_other_versions_are_named_on_both_sides() -> None:

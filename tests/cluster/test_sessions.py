@@ -200,8 +200,12 @@ def test_it_waits_no_longer_than_for_what_arrives_next() -> None:
 def test_another_network_is_refused() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(0.5)
-    with pytest.raises(UserError, match="another"):
+    with pytest.raises(UserError) as caught:
         scene.learner.join(Edge(name="b", actions=2).joining)
+    assert str(caught.value) == (
+        "the learner has another action space than b: Discrete(3), not Discrete(2); use the same "
+        "policy and environment, or another learner (cluster.name)"
+    )
     other = Scene(Edge(name="c", actions=2))
     other.remotes[0].learner = scene.learner
     other.run(5.0)
