@@ -1,4 +1,4 @@
-"""Recount: every figure of /v1/stats counted again from outside, in five configurations.
+"""Recount: every figure of /v1/stats counted again from outside, in three configurations.
 
 Each configuration runs the whole daemon on the wall clock. While it acts, learns, is rescaled and
 has processes killed, a witness follows its ledger, its metrics, its processes and its memory
@@ -128,18 +128,18 @@ class Run:
     def _compare(self) -> list[Line]:
         config = self._config()
         time.sleep(ALONE_S)
-        before = self.witness.view()
+        before, told = self.witness.view(), [self._evaluations()]
         with self.witness.losses() as losses:
             stats = self.daemon.stats()
         after = self.witness.view()
-        events = self.daemon.get("/v1/events?limit=1000")["events"]
+        told.append(self._evaluations())
         # A tick may be run while the figures are read one after the other.
         ticks = stats["clock"]["ticks"]
         found = [of_rows(after.until(ticks + more), self.rate_hz) for more in (-1, 0, 1)]
         found += [
             of_moment(view, self.witness, config, self.rate_hz) for view in (before, after)
         ]
-        found.append(evaluation(events))
+        found += told
         found.append(against_windows(after, config["r3"]["window"], before.at - DIVIDED_S))
         found.append(horizon_between(before, after, config["r3"]))
         found.append({"learning.loss": OneOf(tuple(losses))})
@@ -156,6 +156,9 @@ class Run:
         bounds = merged(counted)
         slack = 1 if GROWING.fullmatch(path) else 0
         return Line(path, said, bounds, "same" if agrees(said, counted, slack) else "differs")
+
+    def _evaluations(self) -> Found:
+        return evaluation(self.daemon.get("/v1/events?limit=1000")["events"])
 
     def _config(self) -> dict[str, Any]:
         config = self.daemon.get("/v1/config")
@@ -176,8 +179,11 @@ def leaves(figures: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 
 
 def steady(run: Run) -> Iterator[None]:
-    """Two staggered processes, a learner, a checkpoint, evaluations."""
-    time.sleep(3.0)
+    """Two staggered processes, and three learners in turn with a deadline and a budget of data.
+
+    A checkpoint is written, and the policy is evaluated.
+    """
+    time.sleep(4.0)
     yield
     run.daemon.post("/v1/checkpoints")
     time.sleep(2.0)
@@ -190,17 +196,8 @@ def in_step(run: Run) -> Iterator[None]:
     yield
 
 
-def killed(run: Run) -> Iterator[None]:
-    """Processes are killed while slots are kept."""
-    time.sleep(2.0)
-    for role, index in (("inference", 1), ("learner", 0), ("inference", 1)):
-        run.kill(role, index)
-        time.sleep(0.5)
-    yield
-
-
-def rescaled(run: Run) -> Iterator[None]:
-    """More and fewer processes and learners, and another algorithm, while it runs."""
+def changed(run: Run) -> Iterator[None]:
+    """More and fewer processes and learners, and another algorithm; then some are killed."""
     time.sleep(1.0)
     for inference, learners in (
         ({"processes": 5}, 2), ({"processes": 3}, 1), ({"algorithm": "maximum-time"}, 2)
@@ -212,13 +209,9 @@ def rescaled(run: Run) -> Iterator[None]:
         run.settle()
         time.sleep(1.5)
         yield
-
-
-def horizons(run: Run) -> Iterator[None]:
-    """Three learners in turn, with a deadline and a budget of data."""
-    time.sleep(4.0)
-    yield
-    time.sleep(2.0)
+    for role, index in (("inference", 1), ("learner", 0), ("inference", 1)):
+        run.kill(role, index)
+        time.sleep(0.5)
     yield
 
 
@@ -239,7 +232,11 @@ class Configuration:
 
 CONFIGURATIONS = {
     "steady": Configuration(
-        ("inference.processes=2", "learning.evaluation_every_s=2", "run.checkpoint_every_s=3600"),
+        (
+            "inference.processes=2", "learning.processes=3", "learning.evaluation_every_s=2",
+            "run.checkpoint_every_s=3600", "r3.mode=step", "r3.deadline_s=2",
+            "r3.data_budget=40000", "r3.memory_budget_mb=2000",
+        ),
         steady,
     ),
     "unstaggered": Configuration(
@@ -250,15 +247,7 @@ CONFIGURATIONS = {
         in_step,
         60.0,
     ),
-    "killed": Configuration(("inference.processes=3", "inference.algorithm=maximum-time"), killed),
-    "rescaled": Configuration(("inference.injected_latency_ms=25",), rescaled),
-    "horizons": Configuration(
-        (
-            "learning.processes=3", "r3.mode=step", "r3.deadline_s=2", "r3.data_budget=40000",
-            "r3.memory_budget_mb=2000",
-        ),
-        horizons,
-    ),
+    "changed": Configuration(("inference.injected_latency_ms=25",), changed),
 }
 
 
