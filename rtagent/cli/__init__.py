@@ -8,10 +8,11 @@ for what `rtagent plan` needs. Each has `add_arguments(parser)`, which declares 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from rtagent import __version__
@@ -72,10 +73,36 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; the usage is a `--help` away."""
+    """Says what is wrong in one line, and what was probably meant; the usage is a `--help` away."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USER_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """As argparse, but an unknown option is told before what is missing, and by its command."""
+        self._check_options(args or ())
+        known, others = super().parse_known_args(args, namespace)
+        if others:
+            self.error(f"unrecognized arguments: {' '.join(others)}")
+        return known, others
+
+    def _check_options(self, arguments: Sequence[str]) -> None:
+        passes_on = any(each.nargs in (argparse.PARSER, argparse.REMAINDER)
+                        for each in self._get_positional_actions())
+        options = list(self._option_string_actions)
+        for argument in arguments:
+            name = argument.partition("=")[0]
+            if name == "--" or (passes_on and not name.startswith("-")):
+                return
+            if name.startswith("--") and not any(each.startswith(name) for each in options):
+                self.error(f"no option {name}{_meant(name, options)}")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -98,6 +125,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     name = next((item for item in arguments if not item.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        raise UserError(f"no command {name!r}{_meant(name, COMMANDS)} (see rtagent --help)")
     parsers, module = _parsers(name)
     parsed = parsers[""].parse_args(arguments)
     raise_at_ctrl_c()

@@ -89,6 +89,18 @@ def probe(config: Config) -> Blueprint:
         adapter.close()
 
 
+def _resumed(
+    config: Config, blueprint: Blueprint, folder: Path
+) -> tuple[Path | None, list[str]]:
+    """The checkpoint to go on from, and why newer ones were passed over; one line if it cannot."""
+    try:
+        return checkpoint.newest_usable(folder, checkpoint.signature(config, blueprint))
+    except checkpoint.CheckpointError as error:
+        raise checkpoint.CheckpointError(
+            f"{error}; use another --state-dir, or start with --set run.resume=false"
+        ) from None
+
+
 def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connection) -> None:
     """Body of the probe process: sends ("found", and what `boot.Found` has) or ("failed", text)."""
     start_life("probe")
@@ -106,8 +118,7 @@ def run_probe(config: Config, checkpoint_dir: Path, run_dir: Path, pipe: Connect
         resume: Path | None = None
         events: list[tuple[str, dict[str, Any]]] = []
         if config.run.resume and config.policy.learns:
-            wanted = checkpoint.signature(config, blueprint)
-            resume, passed = checkpoint.newest_usable(checkpoint_dir, wanted)
+            resume, passed = _resumed(config, blueprint, checkpoint_dir)
             events += [("checkpoint_corrupt", {"reason": reason}) for reason in passed]
         events.append(("observations", {"seen": blueprint.sight}))
         if removed := prune_runs(config, run_dir):

@@ -47,7 +47,6 @@ _NAME = re.compile(r"checkpoint-(?:(\d{6,})-)?(\d{12,})\.safetensors")
 """Number of the checkpoint (older versions gave none), updates behind it."""
 _UNEXPECTED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What is raised over values of which nothing is known."""
-_ADVICE = "move it away, or start with --set run.resume=false"
 
 
 class CheckpointError(UserError):
@@ -254,21 +253,18 @@ def load(path: Path) -> Checkpoint:
         about = metadata["rtagent"]
         crc = int(metadata["crc32"], 16)
     except FileNotFoundError:
-        raise CorruptCheckpoint(f"the checkpoint {path} is gone; {_ADVICE}") from None
+        raise CorruptCheckpoint(f"the checkpoint {path} is gone") from None
     except (OSError, SafetensorError, MemoryError, *_UNEXPECTED) as error:
         text = getattr(error, "strerror", None) or str(error)
         reason = text.splitlines()[0] if text else type(error).__name__
-        raise CorruptCheckpoint(
-            f"the checkpoint {path} is corrupt ({reason}); {_ADVICE}"
-        ) from error
+        raise CorruptCheckpoint(f"{path} is no checkpoint, or is corrupt ({reason})") from error
     if checksum(about, tensors) != crc:
-        raise CorruptCheckpoint(f"the checkpoint {path} is corrupt (wrong checksum); {_ADVICE}")
+        raise CorruptCheckpoint(f"the checkpoint {path} is corrupt (wrong checksum)")
     try:
         values = json.loads(about)
         if values["format"] != FORMAT:
             raise CheckpointError(
-                f"the checkpoint {path} has format {values['format']}, and this version reads "
-                f"{FORMAT}; {_ADVICE}"
+                f"the checkpoint {path} has format {values['format']}; this version reads {FORMAT}"
             )
         # Older versions wrote neither.
         score, run = values.get("score"), values.get("run", {})
@@ -279,7 +275,7 @@ def load(path: Path) -> Checkpoint:
         _check_values(checkpoint)
         return checkpoint
     except _UNEXPECTED as error:
-        raise CorruptCheckpoint(f"the checkpoint {path} is corrupt ({error}); {_ADVICE}") from error
+        raise CorruptCheckpoint(f"the checkpoint {path} is corrupt ({error})") from error
 
 
 def _check_values(checkpoint: Checkpoint) -> None:
@@ -316,8 +312,7 @@ def match(checkpoint: Checkpoint, wanted: Signature, path: Path) -> None:
         theirs = getattr(checkpoint.signature, name)
         if theirs != mine:
             raise CheckpointError(
-                f"the checkpoint {path} belongs to the {name} {theirs}, not {mine}; use another "
-                "--state-dir, or start with --set run.resume=false"
+                f"the checkpoint {path} belongs to the {name} {theirs}, not {mine}"
             )
 
 
