@@ -16,6 +16,7 @@ from rtagent.errors import UserError
 from rtagent.evaluation.export import FORMATS, export
 from rtagent.evaluation.run_export import to_lerobot, to_mcap
 from rtagent.evaluation.trained_policy import TrainedPolicy
+from rtagent.memory.blueprint import Blueprint
 from rtagent.storage.replay_reading import SavedReplay
 
 ENDINGS = {"torch": ".pt2", "onnx": ".onnx", "mcap": ".mcap", "lerobot": ""}
@@ -84,6 +85,7 @@ def _export_run(args: argparse.Namespace, chosen: str, out: Path) -> int:
 def _export_policy(args: argparse.Namespace, out: Path) -> int:
     path, saved, config = checkpoint_of(args)
     policy = TrainedPolicy(config, saved, path)
+    _check_sees_observations_alone(policy.blueprint)
     signature = saved.signature
     about = {
         "rtagent": __version__, "environment": signature.environment,
@@ -105,3 +107,17 @@ def _export_policy(args: argparse.Namespace, out: Path) -> int:
     console.print(f"the file and the network differ by {difference:.1g} at most")
     console.print(result["file"], soft_wrap=True)
     return 0
+
+
+def _check_sees_observations_alone(blueprint: Blueprint) -> None:
+    """Refuse the policy of a run whose network is given more than observations."""
+    if blueprint.pending_actions:
+        raise UserError(
+            f"env.pending_actions = {blueprint.pending_actions}: this policy takes them beside an "
+            "observation, and an exported one takes observations alone"
+        )
+    if blueprint.state_size:
+        raise UserError(
+            "this policy carries a state from one inference to the next, and an exported one takes "
+            "observations alone"
+        )

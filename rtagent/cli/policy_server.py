@@ -24,12 +24,13 @@ from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
-from rtagent.evaluation.trained_policy import TrainedPolicy, check_sees_observations_alone
+from rtagent.evaluation.trained_policy import TrainedPolicy
 from rtagent.files.certificate import tls_context
-from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
+from rtagent.policy.inputs import input_space
 from rtagent.policy.networks import build, head_of
 from rtagent.remote.answers import Terms
+from rtagent.remote.batching import Arrays
 from rtagent.remote.server import Counts, PolicyServer, Served, listen
 from rtagent.remote.wire import TOKEN_VARIABLE
 
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             server.stop_at_signals()
             said = served.metadata()
             print(json.dumps({"address": address, **said}) if args.json else
-                  f"rtagent policy-server: {address}", flush=True)
+                  f"rtagent policy-server: {address}{_asked_with(served)}", flush=True)
             async with asyncio.TaskGroup() as tasks:
                 telling = tasks.create_task(_tell(server.counts, args.json))
                 await server.run(sock, tls)
@@ -76,6 +77,12 @@ def run(args: argparse.Namespace) -> int:
 
         asyncio.run(serve())
     return 0
+
+
+def _asked_with(served: Served) -> str:
+    """What a daemon needs beside the address."""
+    state = f", policy.remote_state={served.state}" if served.state else ""
+    return state + (", env.pending_actions as in its run" if served.pending else "")
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
@@ -103,8 +110,7 @@ def _factory_policy(args: argparse.Namespace) -> Served:
     given = (*args.overrides, f"policy.factory={args.checkpoint}", "learning.processes=0")
     config = load_config(args.config, given)
     blueprint = probe(config)
-    check_sees_observations_alone(blueprint)
-    spaces = blueprint.observation_space, blueprint.action_space
+    spaces = input_space(blueprint), blueprint.action_space
     module = build(config.policy, *spaces, head_of(config.learning, blueprint.action_space))
     return _served(module.eval().requires_grad_(False), blueprint, config, {})
 
@@ -116,21 +122,22 @@ def _served(
     about = {"rtagent": __version__, "environment": config.env.id, **about}
     served = Served(
         _answering(module), tuple(space.shape), np.dtype(space.dtype), terms.outputs,
-        terms.discrete, about,
+        terms.discrete, terms.state, terms.pending, about,
     )
     try:
         # The first call costs most, and shows whether it works.
-        served.answer(np.zeros((1, *served.shape), served.dtype))
+        served.answer(*(each[None] for each in served.blank()))
     except Exception as error:
         raise UserError(f"the policy does not answer: {type(error).__name__}: {error}") from error
     return served
 
 
-def _answering(module: nn.Module) -> Callable[[npt.NDArray[Any]], Floats]:
-    def answer(observations: npt.NDArray[Any]) -> Floats:
+def _answering(module: nn.Module) -> Callable[..., Arrays]:
+    def answer(*question: npt.NDArray[Any]) -> Arrays:
         with torch.inference_mode():
-            found: Floats = module(torch.from_numpy(observations)).float().cpu().numpy()
-        return found
+            found = module(*map(torch.from_numpy, question))
+            tensors = found if isinstance(found, tuple) else (found,)
+            return tuple(each.float().cpu().numpy() for each in tensors)
 
     return answer
 

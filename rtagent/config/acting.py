@@ -40,6 +40,10 @@ class PolicyConfig(Section):
         default_factory=dict, examples=[{"prompt": "fold the towel"}]
     )
     """What each question to the policy server says beside the observation, such as a prompt."""
+    remote_state: int = Field(0, ge=0, le=1 << 20)
+    """Numbers that the policy server's recurrent policy carries from one inference to the next, as
+    `rtagent policy-server` tells them; 0: none. They travel with each question and its answer, so
+    that an inference begins with what the newest finished one has left."""
     chunk: Merging = "newest"
     """Where several inferences promise an action for one tick, as with chunks of actions: newest
     takes the one of the newest observation; ensemble takes their weighted mean (continuous

@@ -94,6 +94,11 @@ class Config(Section):
                 "learning.processes": [0], "policy.factory": [None], "policy.engine": ["torch"],
             })
             self._check_answers("policy.remote")
+        elif self.policy.remote_state:
+            raise ValueError(
+                f"policy.remote_state = {self.policy.remote_state} is for a policy server; say "
+                "where it is: policy.remote = 'ws://host:port'"
+            )
 
     def _check_pretrained(self) -> None:
         if self.policy.pretrained is not None:
@@ -144,7 +149,7 @@ class Config(Section):
     def _check_pending(self) -> None:
         if self.env.pending_actions:
             self._require(f"env.pending_actions = {self.env.pending_actions}", {
-                "policy.engine": ["torch"], "policy.remote": [None], "learning.where": ["here"],
+                "policy.engine": ["torch"], "learning.where": ["here"],
                 "learning.transitions": ["decision"], "learning.placement": ["off"],
                 "learning.evaluation_every_s": [0.0],
             })

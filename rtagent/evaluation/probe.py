@@ -70,7 +70,7 @@ def probe(config: Config) -> Blueprint:
                 f"{config.env.id!r} are discrete; use 'newest'"
             )
         if not config.policy.learns:
-            return world
+            return replace(world, state_size=config.policy.remote_state)
         inputs = input_space(world)
         learned = build_learned(config.policy, inputs, world.action_space, learning)
         # What acts comes first, see `policy/actor_critic.py`.

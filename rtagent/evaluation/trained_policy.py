@@ -89,24 +89,6 @@ def playing(config: Config) -> Config:
     return Config.model_validate(values)
 
 
-def check_sees_observations_alone(blueprint: Blueprint) -> None:
-    """Refuse the policy of a run whose network is given more than observations.
-
-    Raises:
-        UserError: it takes pending actions, or carries a state.
-    """
-    if blueprint.pending_actions:
-        raise UserError(
-            f"env.pending_actions = {blueprint.pending_actions}: this policy takes them beside an "
-            "observation, and an exported or served one takes observations alone"
-        )
-    if blueprint.state_size:
-        raise UserError(
-            "this policy carries a state from one inference to the next, and an exported or "
-            "served one takes observations alone"
-        )
-
-
 class TrainedPolicy:
     """The network of a checkpoint, in float32; its configuration is that of its run.
 
@@ -141,29 +123,32 @@ class TrainedPolicy:
     def answering(self) -> nn.Module:
         """A module from observations to action values, or to actions where they are continuous.
 
-        Raises:
-            UserError: it needs more than observations.
+        What the network is given beside observations, it is given, too; a recurrent one gives the
+        states that it leaves behind its answers.
         """
-        check_sees_observations_alone(self.blueprint)
         support = self._head.support if isinstance(self._head, Head) else None
-        mean = networks.mean_of(self._head)
-        network = self.network if mean is None else nn.Sequential(self.network, mean)
-        return Answering(network, None if support is None else support.values()).eval()
+        mean = networks.mean_of(self._head) or nn.Identity()
+        return Answering(self.network, mean, None if support is None else support.values()).eval()
 
 
 class Answering(nn.Module):
-    """A network, and behind one that gives distributions, of (atoms,), their expected values."""
+    """A network; behind a random actor its mean, behind distributions, of (atoms,), theirs."""
 
     support: Tensor | None
 
-    def __init__(self, network: nn.Module, support: Tensor | None) -> None:
+    def __init__(self, network: nn.Module, mean: nn.Module, support: Tensor | None) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.mean = network, mean
         self.register_buffer("support", support)
 
-    def forward(self, observation: Tensor) -> Tensor:
-        """(B, stack, ...) to (B, actions) values, or (B, n) actions."""
-        output: Tensor = self.network(observation)
+    def forward(self, observation: Tensor, *beside: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """(B, stack, ...) to (B, actions) values, or (B, n) actions; and states that are left."""
+        output, *left = _listed(self.network(observation, *beside))
+        output = self.mean(output)
         if self.support is not None:
             output = expected_values(output, self.support)
-        return output.float()
+        return (output.float(), left[0]) if left else output.float()
+
+
+def _listed(output: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    return output if isinstance(output, tuple) else (output,)

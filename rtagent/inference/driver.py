@@ -217,7 +217,7 @@ class Driver:
         """What the policy says of the observation, and of what is pending where it is told."""
         if self._carried is None:
             return self._answer(number, start)
-        assert isinstance(self._policy, ActingPolicy)
+        assert not isinstance(self._policy, EnginePolicy | PretrainedPolicy)
         self._policy.state = self._carried.begin(number)
         answer = self._answer(number, start)
         self._carried.end(self._policy.state)

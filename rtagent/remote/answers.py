@@ -1,23 +1,27 @@
-"""What a policy server says: its metadata once, then one answer for each observation.
+"""What a policy server says: its metadata once, then one answer for each question.
 
-`rtagent policy-server` tells in its metadata whether it answers with action values or with actions.
-Any other server of the protocol answers with `actions`: (actions of consecutive ticks, components).
+`rtagent policy-server` tells in its metadata whether it answers with action values or with actions,
+how many numbers of state its policy carries along, and how many of pending actions it is given. Any
+other server of the protocol answers with `actions`: (actions of consecutive ticks, components).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
+from rtagent.memory.pending import PendingActions
 from rtagent.remote.protocol import ProtocolError
 
 VALUES, ACTIONS, TIMING = "values", "actions", "server_timing"
 ANSWERS, OUTPUTS, OBSERVATION = "answers", "outputs", "observation"
+STATE, PENDING = "policy_state", "pending_actions"
+"""In the metadata their sizes; in questions, and in answers to them, the numbers themselves."""
 
 
 class Timing(NamedTuple):
@@ -35,24 +39,31 @@ class Terms:
         outputs: discrete actions, or components of one.
         discrete: which of both.
         answers: what the server sends: values of each action, or actions.
+        state: numbers that a recurrent policy carries from one inference to the next.
+        pending: numbers of the pending actions, which go with each question.
     """
 
     outputs: int
     discrete: bool
     answers: Literal["values", "actions"] = "actions"
+    state: int = 0
+    pending: int = 0
 
     @staticmethod
     def of(blueprint: Blueprint) -> Terms:
         """What a run needs."""
         discrete = blueprint.action_shape == ()
         outputs = int(blueprint.action_space.n) if discrete else blueprint.action_shape[0]
-        return Terms(outputs, discrete)
+        pending = PendingActions.of(blueprint)
+        width = 0 if pending is None else pending.width
+        return Terms(outputs, discrete, state=blueprint.state_size, pending=width)
 
     def agreed(self, metadata: Mapping[str, Any]) -> Terms:
         """The same with what a server's metadata says.
 
         Raises:
-            ProtocolError: the server's policy has other actions.
+            ProtocolError: the server's policy has other actions, another state, or is given other
+                pending actions.
         """
         outputs, answers = metadata.get(OUTPUTS, self.outputs), metadata.get(ANSWERS, ACTIONS)
         if outputs != self.outputs:
@@ -63,7 +74,18 @@ class Terms:
             )
         if answers not in (VALUES, ACTIONS) or (answers == VALUES and not self.discrete):
             raise ProtocolError(f"the server answers with {str(answers)[:40]!r}")
-        return Terms(self.outputs, self.discrete, answers)
+        if (state := metadata.get(STATE, 0)) != self.state:
+            raise ProtocolError(
+                f"the server's policy carries a state of {str(state)[:20]} numbers, and "
+                f"policy.remote_state is {self.state}"
+            )
+        # Other servers do not say what they make of it.
+        if (pending := metadata.get(PENDING, self.pending)) != self.pending:
+            raise ProtocolError(
+                f"the server's policy is given pending actions of {str(pending)[:20]} numbers, and "
+                f"env.pending_actions makes {self.pending}"
+            )
+        return replace(self, answers=answers)
 
     def read(self, answer: Mapping[str, Any]) -> Floats:
         """What a policy's `values` gives: (outputs,), or (H, outputs) for consecutive ticks.
@@ -88,6 +110,20 @@ class Terms:
         if not np.isfinite(actions).all():
             raise ProtocolError(f"the answer has {self.answers} that are not finite")
         return self._chosen(actions) if wide else actions
+
+    def left(self, answer: Mapping[str, Any]) -> Floats:
+        """The state that the policy has left, (state,).
+
+        Raises:
+            ProtocolError: there is none of this size, or it is not finite.
+        """
+        found = answer.get(STATE)
+        if not isinstance(found, np.ndarray) or found.shape != (self.state,):
+            raise ProtocolError(f"the answer has no {STATE!r} of {self.state} numbers")
+        state: Floats = found.astype(np.float32)
+        if not np.isfinite(state).all():
+            raise ProtocolError(f"the answer has a {STATE!r} that is not finite")
+        return state
 
     def _chosen(self, actions: Floats) -> Floats:
         indices = actions[..., 0]

@@ -1,9 +1,9 @@
-"""Observations that wait are answered together, by a few threads.
+"""Questions that wait are answered together, by a few threads.
 
 Why it is correct. The queue is touched under its lock alone. A thread that is free takes all that
 waits, up to a bound, and answers it with one call; meanwhile others wait for the next thread. Each
-observation has a future of its own, which is always settled: with its answer, or with the error of
-the call. Who asks has one observation on its way, so the queue is as long as there are connections.
+question has a future of its own, which is always settled: with its answer, or with the error of
+the call. Who asks has one question on its way, so the queue is as long as there are connections.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,35 +23,38 @@ from rtagent.remote.answers import Timing
 LARGEST_BATCH = 64
 
 
+Arrays: TypeAlias = tuple[npt.NDArray[Any], ...]
+
+
 @dataclass
 class Answered:
-    """The answer to one observation, and what it took."""
+    """The answer to one question, and what it took."""
 
-    answer: npt.NDArray[np.float32]
+    arrays: Arrays
     timing: Timing
 
 
 @dataclass
 class _Waiting:
-    observation: npt.NDArray[Any]
+    question: Arrays
     since: float
     future: Future[Answered] = field(default_factory=Future)
 
 
 class Batcher:
-    """Answers observations in batches.
+    """Answers questions in batches.
 
     Args:
-        answer: from observations, (B, ...), to answers, (B, ...); called by several threads at once
-            if `parallel` is more than 1.
+        answer: from the arrays of questions, (B, ...) each, to those of answers, (B, ...) each;
+            called by several threads at once if `parallel` is more than 1.
         clock: time.
         parallel: batches that are answered at the same time.
-        largest: observations of a batch at most.
+        largest: questions of a batch at most.
     """
 
     def __init__(
-        self, answer: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]], clock: Clock,
-        parallel: int = 1, largest: int = LARGEST_BATCH,
+        self, answer: Callable[..., Arrays], clock: Clock, parallel: int = 1,
+        largest: int = LARGEST_BATCH,
     ) -> None:
         self._answer, self._clock, self._largest = answer, clock, largest
         self._waiting: list[_Waiting] = []
@@ -64,9 +67,9 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, observation: npt.NDArray[Any]) -> Future[Answered]:
+    def submit(self, *question: npt.NDArray[Any]) -> Future[Answered]:
         """The answer to come."""
-        waiting = _Waiting(observation, self._clock.now())
+        waiting = _Waiting(question, self._clock.now())
         with self._changed:
             self._waiting.append(waiting)
             self._changed.notify()
@@ -98,10 +101,11 @@ class Batcher:
     def _settle(self, batch: list[_Waiting]) -> None:
         began = self._clock.now()
         try:
-            answers = self._answer(np.stack([each.observation for each in batch]))
+            questions = zip(*(each.question for each in batch), strict=True)
+            answers = self._answer(*(np.stack(arrays) for arrays in questions))
             took_s = self._clock.now() - began
-            for each, answer in zip(batch, answers, strict=True):
-                each.future.set_result(Answered(answer, Timing(took_s, began - each.since)))
+            for each, *arrays in zip(batch, *answers, strict=True):
+                each.future.set_result(Answered(tuple(arrays), Timing(took_s, began - each.since)))
         except Exception as error:
             for each in batch:
                 if not each.future.done():

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from rtagent.clock import NANO, Clock
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.process_metrics import InferenceRecord
-from rtagent.remote.answers import OBSERVATION, Terms, timing_of
+from rtagent.remote.answers import OBSERVATION, PENDING, STATE, Terms, timing_of
 from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.wire import Dialer, LostError, RefusedError, Wire
 
@@ -96,6 +97,10 @@ class Told:
 class RemotePolicy:
     """The policy of a server.
 
+    Attributes:
+        state: (state,) that the next inference of a recurrent policy begins with; afterwards, what
+            it has left. It travels with the question and with the answer, so the server keeps none.
+
     Args:
         address: of the server, for events.
         terms: what the world needs.
@@ -117,6 +122,7 @@ class RemotePolicy:
         self._record, self._told, self._inputs = record, Told(tell, clock), inputs
         self._wire: Wire | None = None
         self._usual, self._pause_s = Usual(), 0.0
+        self.state: Floats = np.zeros(terms.state, np.float32)
         record.connected = record.in_flight = 0
 
     @property
@@ -131,7 +137,7 @@ class RemotePolicy:
 
         Args:
             observation: (stack, ...) uint8 or float32.
-            pending: as of a network here; servers are not told, see `config/configuration.py`.
+            pending: as of a network here; called just before the question is sent.
 
         Returns:
             (outputs,) float32, or (H, outputs) for consecutive ticks; None if there is none, and
@@ -141,23 +147,35 @@ class RemotePolicy:
             self._connect()
             return None
         try:
-            return self._asked(self._wire, observation)
+            return self._asked(self._wire, self._question(observation, pending))
         except (LostError, ProtocolError) as error:
             self._give_up(error)
             return None
         finally:
             self._record.in_flight = 0
 
-    def _asked(self, wire: Wire, observation: npt.NDArray[Any]) -> Floats:
-        began = self._clock.now()
-        self._record.in_flight = 1
+    def _question(
+        self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None
+    ) -> dict[str, Any]:
         # One frame without a stack is what a server expects that knows nothing of stacks.
         shown = observation[0] if len(observation) == 1 else observation
-        wire.send(encode({**self._inputs, OBSERVATION: shown}))
+        question = {**self._inputs, OBSERVATION: shown}
+        if self._needed.state:
+            question[STATE] = self.state
+        if pending is not None:
+            question[PENDING] = pending()[0]
+        return question
+
+    def _asked(self, wire: Wire, question: Mapping[str, Any]) -> Floats:
+        began = self._clock.now()
+        self._record.in_flight = 1
+        wire.send(encode(question))
         message = self._received(wire, began)
         whole_s = self._clock.now() - began
         found = decode(message)
         answer, timing = self._terms.read(found), timing_of(found)
+        if self._terms.state:
+            self.state = self._terms.left(found)
         self._usual.note(whole_s, timing.queue_s, timing.compute_s)
         self._pause_s = 0.0
         self._account()

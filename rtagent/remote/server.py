@@ -4,7 +4,8 @@ Why it is correct. One thread runs the event loop and all connections; the polic
 batcher's threads alone. A connection is read one message at a time, and its next message only when
 the answer to the last one has been sent, so nobody can make others wait by asking much. Messages
 and connections are bounded. A bad question ends its own connection, with the reason as a text, as
-openpi's server does.
+openpi's server does. The state of a recurrent policy comes with the question and goes with the
+answer, so no two clients share one; who sends none is given that of its own connection.
 """
 
 from __future__ import annotations
@@ -32,8 +33,17 @@ from websockets.http11 import Request, Response
 from rtagent.clock import Clock
 from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
-from rtagent.remote.answers import ACTIONS, ANSWERS, OBSERVATION, OUTPUTS, TIMING, VALUES
-from rtagent.remote.batching import Answered, Batcher
+from rtagent.remote.answers import (
+    ACTIONS,
+    ANSWERS,
+    OBSERVATION,
+    OUTPUTS,
+    PENDING,
+    STATE,
+    TIMING,
+    VALUES,
+)
+from rtagent.remote.batching import Answered, Arrays, Batcher
 from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.wire import TOKEN_VARIABLE
 
@@ -50,20 +60,25 @@ class Served:
     """A policy and what is said of it.
 
     Attributes:
-        answer: from observations (B, *shape) to values or actions: (B, n), or (B, H, n) for
-            consecutive ticks.
+        answer: from observations (B, *shape), states (B, state) where there are some, and pending
+            actions (B, pending) where they are given, to values or actions, (B, n), or (B, H, n)
+            for consecutive ticks; and the states that it leaves, (B, state).
         shape: of an observation.
         dtype: of its elements.
         outputs: discrete actions, or components of one.
         discrete: which of both.
+        state: numbers that the policy carries from one inference to the next.
+        pending: numbers of the pending actions that it is given.
         about: further metadata.
     """
 
-    answer: Callable[[npt.NDArray[Any]], Floats]
+    answer: Callable[..., Arrays]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     outputs: int
     discrete: bool
+    state: int = 0
+    pending: int = 0
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def metadata(self) -> dict[str, Any]:
@@ -71,33 +86,58 @@ class Served:
         return {
             **self.about, ANSWERS: VALUES if self.discrete else ACTIONS, OUTPUTS: self.outputs,
             OBSERVATION: {"shape": list(self.shape), "dtype": self.dtype.name},
+            STATE: self.state, PENDING: self.pending,
         }
 
-    def observation(self, message: Mapping[str, Any]) -> npt.NDArray[Any]:
-        """The observation of a question.
+    def blank(self) -> Arrays:
+        """A question of zeros: those of the beginning, of which nothing is pending."""
+        beside = (np.zeros(size, np.float32) for size in (self.state, self.pending) if size)
+        return np.zeros(self.shape, self.dtype), *beside
+
+    def question(self, message: Mapping[str, Any], carried: Floats) -> Arrays:
+        """What `answer` takes, of one question.
+
+        Args:
+            message: of a client.
+            carried: (state,) that the last question of the same connection has left; for a client
+                that sends no state.
 
         Raises:
-            ProtocolError: there is none, or another one is needed.
+            ProtocolError: something is missing, or something else is needed.
         """
-        found = message.get(OBSERVATION)
-        if not isinstance(found, np.ndarray):
-            raise ProtocolError(f"the question has no array {OBSERVATION!r}")
-        if found.size != math.prod(self.shape) or found.dtype.kind != self.dtype.kind:
-            raise ProtocolError(
-                f"the observation is {found.shape} {found.dtype}, and this policy sees "
-                f"{self.shape} {self.dtype}"
-            )
-        return found.reshape(self.shape).astype(self.dtype)
+        arrays = [_array(message, OBSERVATION, self.shape, self.dtype)]
+        if self.state:
+            known = {STATE: carried, **message}
+            arrays.append(_array(known, STATE, (self.state,), carried.dtype))
+        if self.pending:
+            arrays.append(_array(message, PENDING, (self.pending,), carried.dtype))
+        return tuple(arrays)
 
     def said(self, answered: Answered) -> dict[str, Any]:
         """The message that answers a question."""
-        said, timing = np.atleast_2d(answered.answer), answered.timing
-        timed = {"infer_ms": timing.compute_s * 1e3, "queue_ms": timing.queue_s * 1e3}
+        (answer, *left), timing = answered.arrays, answered.timing
+        actions = np.atleast_2d(answer)
+        said = {
+            TIMING: {"infer_ms": timing.compute_s * 1e3, "queue_ms": timing.queue_s * 1e3},
+            **dict(zip((STATE,), left, strict=False)),
+        }
         if not self.discrete:
-            return {ACTIONS: said, TIMING: timed}
+            return {ACTIONS: actions, **said}
         # Who knows no values finds the best action, too.
-        best = said.argmax(axis=-1, keepdims=True)
-        return {VALUES: answered.answer, ACTIONS: best, TIMING: timed}
+        return {VALUES: answer, ACTIONS: actions.argmax(axis=-1, keepdims=True), **said}
+
+
+def _array(
+    message: Mapping[str, Any], name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    found = message.get(name)
+    if not isinstance(found, np.ndarray):
+        raise ProtocolError(f"the question has no array {name!r}")
+    if found.size != math.prod(shape) or found.dtype.kind != dtype.kind:
+        raise ProtocolError(
+            f"the {name} is {found.shape} {found.dtype}, and this policy sees {shape} {dtype}"
+        )
+    return found.reshape(shape).astype(dtype)
 
 
 @dataclass
@@ -138,7 +178,7 @@ class PolicyServer:
 
     async def run(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Serve on a listening socket, over TLS if there is a context; ends soon after `stop`."""
-        size = math.prod(self._served.shape) * self._served.dtype.itemsize
+        size = sum(each.nbytes for each in self._served.blank())
         server = await serve(
             self._talk, sock=sock, compression=None, max_size=max(LEAST_MESSAGE, 4 * size),
             process_request=self._admit, ping_interval=None, close_timeout=LEAVING_S, ssl=tls,
@@ -181,8 +221,11 @@ class PolicyServer:
         self.counts.clients += 1
         try:
             await connection.send(self._metadata)
+            carried = np.zeros(self._served.state, np.float32)
             async for question in connection:
-                await connection.send(encode(await self._answer(question)))
+                answer = await self._answer(question, carried)
+                carried = answer.get(STATE, carried)
+                await connection.send(encode(answer))
         except ConnectionClosed:
             pass
         except ProtocolError as error:
@@ -192,11 +235,11 @@ class PolicyServer:
         finally:
             self.counts.clients -= 1
 
-    async def _answer(self, question: str | bytes) -> dict[str, Any]:
-        if isinstance(question, str):
+    async def _answer(self, message: str | bytes, carried: Floats) -> dict[str, Any]:
+        if isinstance(message, str):
             raise ProtocolError("questions are binary messages")
-        observation = self._served.observation(decode(question))
-        answered = await asyncio.wrap_future(self._batcher.submit(observation))
+        question = self._served.question(decode(message), carried)
+        answered = await asyncio.wrap_future(self._batcher.submit(*question))
         self.counts.note(answered)
         return self._served.said(answered)
 

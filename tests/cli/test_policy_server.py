@@ -65,7 +65,7 @@ def make_told(spaces, action_space):
 def ask(run: Run) -> Callable[..., Any]:
     """What a client hears of a server that is then ended: metadata, its answer, the output."""
 
-    def ask_it(observation: np.ndarray, *arguments: str) -> tuple[Any, Any, str]:
+    def ask_it(question: dict[str, np.ndarray], *arguments: str) -> tuple[Any, Any, str]:
         port, heard = free_port(), list[Any]()
 
         def client() -> None:
@@ -78,7 +78,7 @@ def ask(run: Run) -> Callable[..., Any]:
                         time.sleep(0.02)
                         continue
                     heard.append(there.get_server_metadata())
-                    heard.append(there.infer({"observation": observation}))
+                    heard.append(there.infer(question))
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -97,7 +97,7 @@ def test_a_checkpoint_is_served(
 ) -> None:
     monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
     path = leave_checkpoint(tmp_path, "env.id=Pendulum-v1", "policy.width=1")
-    metadata, found, out = ask(np.zeros((1, 3), np.float32), str(path))
+    metadata, found, out = ask({"observation": np.zeros((1, 3), np.float32)}, str(path))
     assert metadata["environment"] == "Pendulum-v1"
     assert (metadata["answers"], metadata["outputs"], metadata["updates"]) == ("actions", 1, 7)
     assert found["actions"].shape == (1, 1)
@@ -105,39 +105,45 @@ def test_a_checkpoint_is_served(
     assert json.loads(out.splitlines()[0])["address"].startswith("ws://127.0.0.1:")
 
 
-@pytest.mark.parametrize(("factory", "ticks"), [("make", 0), ("make_chunks", 5)])
+def test_a_recurrent_checkpoint_is_served_with_its_state(
+    ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
+    path = leave_checkpoint(
+        tmp_path, "env.id=CartPole-v1", "policy.network=lstm", "learning.algorithm=c51"
+    )
+    metadata, found, _ = ask({"observation": np.ones((1, 4), np.float32)}, str(path))
+    assert metadata["policy_state"] == found["policy_state"].size > 0
+    assert found["policy_state"].any()
+    # The expected ones of the distributions.
+    assert found["values"].shape == (2,)
+
+
+@pytest.mark.parametrize(("factory", "ticks", "state", "pending"), [
+    ("make", 0, 0, 0), ("make_chunks", 5, 0, 0), ("make_recurrent", 0, 1, 0),
+    ("make_told", 0, 0, 4),
+])
 def test_a_factory_is_served(
     ask: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: str,
-    ticks: int,
+    ticks: int, state: int, pending: int,
 ) -> None:
     monkeypatch.setenv("RTAGENT_REMOTE_TOKEN", TOKEN)
     (tmp_path / "ramp_policy.py").write_text(FACTORY)
     monkeypatch.syspath_prepend(str(tmp_path))
+    question = {"observation": np.zeros((1, 4), np.float32)}
+    if pending:
+        question["pending_actions"] = np.zeros(pending, np.float32)
     metadata, found, _ = ask(
-        np.zeros((1, 4), np.float32), f"ramp_policy:{factory}", "--set", "env.id=CartPole-v1"
+        question, f"ramp_policy:{factory}", "--set", "env.id=CartPole-v1",
+        "--set", f"env.pending_actions={pending // 2}",
     )
     sys.modules.pop("ramp_policy")
     assert metadata["answers"] == "values"
+    assert (metadata["policy_state"], metadata["pending_actions"]) == (state, pending)
     values = np.array([0.0, 1.0])
     np.testing.assert_array_equal(found["values"], np.tile(values, (ticks, 1)) if ticks else values)
     np.testing.assert_array_equal(found["actions"], [[1]] * max(ticks, 1))
-
-
-@pytest.mark.parametrize(("arguments", "said"), [
-    ("ramp_policy:make_recurrent", "carries a state from one inference to the next"),
-    ("ramp_policy:make_told --set env.pending_actions=2", "env.pending_actions = 2"),
-])
-def test_a_factory_that_needs_more_than_observations_is_refused(
-    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, said: str
-) -> None:
-    (tmp_path / "ramp_policy.py").write_text(FACTORY)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    line = refused(
-        "policy-server", *arguments.split(), "--set", "env.id=CartPole-v1", "--port", "0"
-    )
-    sys.modules.pop("ramp_policy")
-    assert said in line
-    assert "takes observations alone" in line
+    assert found.get("policy_state", np.zeros(0)).tolist() == [1.0] * state
 
 
 @pytest.mark.parametrize(("command", "said"), [

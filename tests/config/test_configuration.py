@@ -137,13 +137,13 @@ def test_values_survive_a_dump() -> None:
     [
         ("policy.engine", "openvino"), ("learning.transitions", "executed"),
         ("learning.placement", "auto"), ("learning.evaluation_every_s", 60.0),
-        ("learning.where", "cluster"), ("policy.remote", "ws://127.0.0.1:1"),
+        ("learning.where", "cluster"),
     ],
 )
 def test_what_knows_nothing_of_pending_actions_is_refused(name: str, value: Any) -> None:
     section, key = name.split(".")
     values: dict[str, Any] = {"env": {"pending_actions": 6}, section: {key: value}}
-    values.setdefault("learning", {})["processes"] = int(key != "remote")
+    values.setdefault("learning", {})["processes"] = 1
     with pytest.raises(ValidationError, match=f"{name} = .* does not fit env.pending_actions = 6"):
         Config.model_validate(values)
 
@@ -160,8 +160,7 @@ def test_pending_actions_have_bounds(count: float) -> None:
 
 
 @pytest.mark.parametrize("setting", [
-    "learning.processes=1", "policy.factory=a:b", "policy.engine=auto", "env.pending_actions=2",
-    "learning.algorithm=sac",
+    "learning.processes=1", "policy.factory=a:b", "policy.engine=auto", "learning.algorithm=sac",
 ])
 def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None:
     settings = ["policy.remote=ws://there:8000", "learning.processes=0", setting]
@@ -170,6 +169,12 @@ def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None
     assert "policy.remote" in message
     assert "\n" not in message
     assert load_config(None, settings[:2], {}).policy.remote == "ws://there:8000"
+
+
+def test_a_state_of_a_policy_server_needs_one() -> None:
+    assert "policy.remote = 'ws://host:port'" in refusal("policy.remote_state=8")
+    settings = ["policy.remote=ws://there:8000", "policy.remote_state=8", "learning.processes=0"]
+    assert load_config(None, [*settings, "env.pending_actions=2"], {}).policy.remote_state == 8
 
 
 def test_a2c_has_short_stretches_unless_others_are_set() -> None:

@@ -1,7 +1,9 @@
-"""A recurrent policy in two processes: the lag of each decision's state is what the rows say."""
+"""A recurrent policy in two processes, here and on a server: its states are what the rows say."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from rtagent.memory.policy_states import ENTRIES
 from rtagent.memory.world import World
 from rtagent.staggering.arbiter import Source
 from tests.conftest import Runtimes, eventually
+from tests.remote.serving import policy_server, served
 
 pytestmark = pytest.mark.process
 
@@ -52,9 +55,35 @@ def looked_at(world: World) -> Seen:
     return Seen(rows, frames, starts, age)
 
 
-def test_the_lag_of_each_decisions_state_is_what_the_rows_say(run: Runtimes) -> None:
-    with run(
-        "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", "policy.factory=carrying:LastSeen",
+@contextmanager
+def last_seen_is_served() -> Iterator[tuple[str, ...]]:
+    """A server of `carrying.LastSeen` that takes pending actions, and how it is asked."""
+    pending: list[npt.NDArray[np.float32]] = []
+
+    def answer(
+        observations: npt.NDArray[np.float32], states: npt.NDArray[np.float32],
+        told: npt.NDArray[np.float32],
+    ) -> tuple[npt.NDArray[np.float32], ...]:
+        pending.append(told)
+        return np.eye(2, dtype=np.float32)[[0] * len(states)], observations[:, -1]
+
+    policy = served(answer, shape=(1, 4), outputs=2, state=4, pending=4)
+    with policy_server(policy) as (address, _):
+        yield f"policy.remote={address}", "policy.remote_state=4", "env.pending_actions=2"
+    assert {0.0, 1.0} <= set(np.concatenate(pending).flat)
+
+
+@contextmanager
+def last_seen_is_here() -> Iterator[tuple[str, ...]]:
+    yield ("policy.factory=carrying:LastSeen",)
+
+
+@pytest.mark.parametrize("policy", [last_seen_is_here, last_seen_is_served])
+def test_the_lag_of_each_decisions_state_is_what_the_rows_say(
+    run: Runtimes, policy: Callable[[], AbstractContextManager[tuple[str, ...]]]
+) -> None:
+    with policy() as settings, run(
+        "env.id=CartPole-v1", f"env.rate_hz={RATE_HZ}", *settings,
         "inference.processes=2", "inference.injected_latency_ms=25",
     ) as runtime:
         world = runtime.world

@@ -14,10 +14,14 @@ from tests.conftest import make_blueprint
 
 DISCRETE = Terms(3, discrete=True)
 ARM = Terms(2, discrete=False)
+RECURRENT = Terms(3, discrete=True, state=4)
+TOLD = Terms(3, discrete=True, pending=6)
 
 
 def test_a_run_says_what_it_needs() -> None:
     assert Terms.of(make_blueprint()) == DISCRETE
+    assert Terms.of(make_blueprint(state_size=4)) == RECURRENT
+    assert Terms.of(make_blueprint(pending_actions=2)) == TOLD
     space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     assert Terms.of(make_blueprint(action_space=space, action_shape=(2,))) == ARM
 
@@ -26,6 +30,9 @@ def test_our_server_says_what_it_answers_with_and_others_answer_with_actions() -
     assert DISCRETE.agreed({"answers": "values", "outputs": 3}).answers == "values"
     assert DISCRETE.agreed({"model": "pi0"}).answers == "actions"
     assert ARM.agreed({}).answers == "actions"
+    assert RECURRENT.agreed({"policy_state": 4}).state == 4
+    # A server of others may make something of them, or not.
+    assert TOLD.agreed({}).pending == 6
 
 
 @pytest.mark.parametrize(("terms", "metadata", "reason"), [
@@ -35,6 +42,9 @@ def test_our_server_says_what_it_answers_with_and_others_answer_with_actions() -
     (DISCRETE, {"answers": "logits"}, "answers with 'logits'"),
     (ARM, {"answers": "values"}, "answers with 'values'"),
     (ARM, {"answers": ["values"]}, "answers with"),
+    (ARM, {"policy_state": 4}, "a state of 4 numbers, and policy.remote_state is 0"),
+    (RECURRENT, {}, "a state of 0 numbers, and policy.remote_state is 4"),
+    (TOLD, {"pending_actions": 0}, "pending actions of 0 numbers, and env.pending_actions makes 6"),
 ])
 def test_a_server_of_other_actions_is_refused(
     terms: Terms, metadata: dict[str, Any], reason: str
@@ -84,3 +94,11 @@ def test_times_are_believed_where_they_can_be() -> None:
     for said in ({}, {"server_timing": 3}, {"server_timing": {"infer_ms": "x", "queue_ms": -1.0}},
                  {"server_timing": {"infer_ms": float("nan")}}):
         assert timing_of(said) == Timing(0.0, 0.0)
+
+
+def test_the_state_that_is_left_is_as_large_as_agreed_and_finite() -> None:
+    found = RECURRENT.left({"policy_state": np.arange(4)})
+    assert (found.dtype, found.tolist()) == (np.float32, [0.0, 1.0, 2.0, 3.0])
+    for wrong in (None, np.zeros(3), np.zeros((1, 4)), np.array([0.0, np.nan, 0.0, 0.0])):
+        with pytest.raises(ProtocolError, match="'policy_state'"):
+            RECURRENT.left({"policy_state": wrong})

@@ -30,6 +30,9 @@ GOOD = {
 }
 
 
+TERMS = Terms(3, discrete=True)
+
+
 class Told(Exception):
     """The process was told to leave."""
 
@@ -77,7 +80,7 @@ class Server:
 class Bench:
     """A policy, and what it has told and counted."""
 
-    def __init__(self, **inputs: Any) -> None:
+    def __init__(self, terms: Terms = TERMS, **inputs: Any) -> None:
         self.clock = VirtualClock(100.0)
         self.server = Server(self.clock)
         self.beats: list[float] = []
@@ -86,7 +89,7 @@ class Bench:
         words = np.zeros(-(-InferenceRecord.size() // 8), np.int64)
         self.record = InferenceRecord(memoryview(words).cast("B"))
         self.policy = RemotePolicy(
-            "ws://there", Terms(3, discrete=True), self.server, self.clock, self.attend,
+            "ws://there", terms, self.server, self.clock, self.attend,
             self.record, lambda kind, **details: self.events.append((kind, details)), inputs,
         )
 
@@ -122,6 +125,32 @@ def test_network_queue_and_compute_are_told_apart() -> None:
     assert record.queue_ns == 10_000_000
     assert record.round_trip_ns == pytest.approx(50_000_000, abs=10)
     assert record.in_flight == 0
+
+
+def test_a_state_and_what_is_pending_travel_with_the_question() -> None:
+    bench = Bench(Terms(3, discrete=True, state=2, pending=3))
+    bench.server.metadata |= {"policy_state": 2, "pending_actions": 3}
+    left = np.array([4.0, 5.0], np.float32)
+    bench.server.reply = lambda: encode({**GOOD, "policy_state": left})
+    asked: list[float] = []
+
+    def pending() -> np.ndarray:
+        asked.append(bench.clock.now())
+        return np.array([[0.0, 1.0, 0.0]], np.float32)
+
+    assert bench.policy.values(OBSERVATION, pending) is None
+    assert asked == []
+    for state in ([0.0, 0.0], [4.0, 5.0]):
+        now = bench.clock.now()
+        assert bench.policy.values(OBSERVATION, pending) is not None
+        question = bench.server.asked[-1]
+        np.testing.assert_array_equal(question["policy_state"], state)
+        np.testing.assert_array_equal(question["pending_actions"], [0.0, 1.0, 0.0])
+        assert asked.pop() == now
+    # An answer without the state is none, and what was known stays.
+    bench.server.reply = lambda: encode(GOOD)
+    assert bench.policy.values(OBSERVATION, pending) is None
+    np.testing.assert_array_equal(bench.policy.state, left)
 
 
 def test_one_frame_travels_without_a_stack_and_with_what_is_configured() -> None:

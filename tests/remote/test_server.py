@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +88,42 @@ def test_our_client_asks_a_server_like_openpis() -> None:
         wire.close()
 
 
+def counting(observations: np.ndarray, states: np.ndarray, *_: np.ndarray) -> tuple[Any, ...]:
+    """The action of as many inferences as are behind the state, of three."""
+    return np.eye(3, dtype=np.float32)[states[:, 0].astype(int)], states + np.array([1.0, 0.0])
+
+
+RECURRENT: dict[str, Any] = {"answer": counting, "state": 2}
+
+
+def test_a_state_travels_and_who_sends_none_has_one_of_its_own() -> None:
+    with policy_server(served(**RECURRENT)) as (address, _):
+        clients = [WebsocketClientPolicy(address) for _ in range(2)]
+        assert clients[0].get_server_metadata()["policy_state"] == 2
+        # One after the other, and each by itself.
+        for client, action in ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1)):
+            found = clients[client].infer({"observation": seen(0)})
+            np.testing.assert_array_equal(found["actions"], [[action]])
+        # What is sent counts, not what was left here.
+        begin = np.array([1.0, 7.0], np.float32)
+        found = clients[0].infer({"observation": seen(0), "policy_state": begin})
+        np.testing.assert_array_equal(found["actions"], [[1]])
+        np.testing.assert_array_equal(found["policy_state"], [2.0, 7.0])
+
+
+def test_pending_actions_come_with_the_question() -> None:
+    def tells(observations: np.ndarray, pending: np.ndarray) -> np.ndarray:
+        return pending
+
+    with policy_server(served(tells, pending=3)) as (address, _):
+        client = WebsocketClientPolicy(address)
+        pending = np.array([0.0, 1.0, 0.0], np.float32)
+        found = client.infer({"observation": seen(0), "pending_actions": pending})
+        np.testing.assert_array_equal(found["values"], pending)
+        with pytest.raises(RuntimeError, match="no array 'pending_actions'"):
+            client.infer({"observation": seen(0)})
+
+
 @pytest.mark.parametrize("header", [
     f"Api-Key {TOKEN}", f"Bearer {TOKEN}", f"bearer  {TOKEN}",
 ])
@@ -159,9 +196,10 @@ def test_a_huge_question_is_not_read() -> None:
     (encode({"observation": np.zeros(SHAPE, np.uint8)}), "this policy sees"),
     (encode({"observation": 3}), "no array"),
     (b"\xc1", "no msgpack"),
+    (encode({"observation": seen(0), "policy_state": np.zeros(3, np.float32)}), "the policy_state"),
 ])
 def test_a_bad_question_is_answered_with_its_reason(question: bytes, reason: str) -> None:
-    with policy_server(served()) as (address, server):
+    with policy_server(served(**RECURRENT)) as (address, server):
         wire = dialled(address)
         wire.send(question)
         with pytest.raises(ProtocolError, match=reason):
