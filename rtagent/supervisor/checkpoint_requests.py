@@ -16,6 +16,7 @@ from rtagent.supervisor.replay_keeping import ReplayKeeping
 
 LIMIT_S = 600.0
 """A checkpoint with the replay may take so long."""
+LATE = "ordered, but not written in time; the event checkpoint tells when it is"
 
 
 class CheckpointRequests:

@@ -21,9 +21,17 @@ from rtagent.memory.world import World, WorldMemory
 from rtagent.processes.limit import check_processes
 from rtagent.r3.coordinator import Coordinator
 from rtagent.r3.memory_usage import NotMeasured
-from rtagent.supervisor.checkpoint_requests import LIMIT_S, CheckpointRequests
+from rtagent.supervisor.checkpoint_requests import LATE, LIMIT_S, CheckpointRequests
 from rtagent.supervisor.children import Children
-from rtagent.supervisor.commands import Command, Inbox, PendingChanges, running
+from rtagent.supervisor.commands import (
+    Command,
+    Inbox,
+    NotInForce,
+    PendingChanges,
+    Result,
+    on_their_way,
+    running,
+)
 from rtagent.supervisor.live_settings import change, first_state, scaled
 from rtagent.supervisor.membership import learner_ring
 from rtagent.supervisor.status import Report
@@ -104,6 +112,7 @@ class CommandHandler:
         self._report = report
         self._clock = clock
         self._inference_changed = False
+        self._late: dict[str, set[str]] = {}
 
     def take(self) -> None:
         """Carry out what waits."""
@@ -130,10 +139,15 @@ class CommandHandler:
         self._inference_changed = True
 
     def note_new_settings(self, now: float) -> None:
-        """Figures of the last minute begin anew once changed inference settings are in force."""
-        if self._inference_changed and self._follow("inference"):
+        """Figures of the last minute begin anew once changed inference settings are in force; a
+        change that came late is told of."""
+        if self._inference_changed and self._follows("inference"):
             self._inference_changed = False
             self._desired.change(inference_since=now)
+        for section in list(self._late):
+            if self._follows(section):
+                names = sorted(self._late.pop(section))
+                self._report.event("in_force", source=section, settings=names)
 
     def _change(self, command: Command) -> None:
         """Put new settings in force, or refuse them whole."""
@@ -158,8 +172,25 @@ class CommandHandler:
                 self._children.reset_failed(ROLES[section], self._clock.now())
             was = {name: before[section][name] for name in after}
             self._report.event("set", source=section, by=command.by, before=was, after=after)
+        command.result.add_done_callback(lambda result: self._note_late(result, changes))
         self._pending.add(
-            command.result, lambda: self._values_in_force(changes), self._clock.now()
+            command.result, lambda: self._values_in_force(changes), self._clock.now(),
+            lambda: self._late_change(changes),
+        )
+
+    def _note_late(self, result: Result, changes: dict[str, dict[str, Any]]) -> None:
+        if isinstance(result.exception(), NotInForce):
+            for section, values in changes.items():
+                self._late.setdefault(section, set()).update(values)
+
+    def _late_change(self, sections: Iterable[str]) -> str:
+        """What is told of a change that is not in force in time."""
+        roles = [ROLES[section] for section in sections if section in ROLES]
+        waits = on_their_way([child for role in roles for child in self._children.of(role)])
+        return (
+            "accepted and under way, but not in force in time; it waits for "
+            f"{waits or 'processes that are busy'}: `rtagent status` shows them, and the event "
+            "in_force tells when it is in force"
         )
 
     def _values_in_force(self, sections: Iterable[str]) -> dict[str, Any] | None:
@@ -169,8 +200,19 @@ class CommandHandler:
         values = live_values(self._desired.current.config)
         return {section: values[section] for section in sections}
 
+    def _follows(self, section: str) -> bool:
+        """As `_follow`; those that have failed do not follow."""
+        try:
+            return self._follow(section)
+        except UserError:
+            return False
+
     def _follow(self, section: str) -> bool:
-        """Whether the processes follow a section's settings."""
+        """Whether the processes follow a section's settings.
+
+        Raises:
+            UserError: one of them has failed.
+        """
         desired = self._desired.current
         if section == "inference":
             same = self._world.stagger.algorithm == desired.inference.algorithm
@@ -186,4 +228,4 @@ class CommandHandler:
         number = self._desired.current.checkpoint + 1
         in_force = self._checkpoints.begin(number, command.arguments, self._memory.handles)
         self._desired.change(checkpoint=number)
-        self._pending.add(command.result, in_force, self._clock.now(), LIMIT_S)
+        self._pending.add(command.result, in_force, self._clock.now(), lambda: LATE, LIMIT_S)

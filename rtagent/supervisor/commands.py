@@ -21,6 +21,8 @@ from rtagent.supervisor.child import Child, State
 
 CHANGE_LIMIT_S = 30.0
 REFUSAL_BYTES = 8 << 10
+SETTLED = (State.RUNNING, State.STOPPED)
+MOST_NAMED = 3
 
 Result = Future[dict[str, Any]]
 
@@ -130,30 +132,40 @@ class PendingChanges:
     """Changes that have been ordered and are not in force yet."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Result, InForce, float]] = []
+        self._pending: list[tuple[Result, InForce, float, Callable[[], str]]] = []
 
     def add(
-        self, result: Result, in_force: InForce, now: float, limit: float = CHANGE_LIMIT_S
+        self, result: Result, in_force: InForce, now: float, late: Callable[[], str],
+        limit: float = CHANGE_LIMIT_S,
     ) -> None:
-        """Expect a change to be in force within a limit, seconds; `result` is resolved then."""
-        self._pending.append((result, in_force, now + limit))
+        """Expect a change to be in force in time; `result` is resolved then.
+
+        Args:
+            result: of the command.
+            in_force: asked now and then.
+            now: seconds.
+            late: what to say if it is not in force in time.
+            limit: seconds.
+        """
+        self._pending.append((result, in_force, now + limit, late))
 
     def postpone(self, seconds: float) -> None:
         """Wait longer: nothing could come into force for so long."""
         self._pending = [
-            (result, in_force, deadline + seconds) for result, in_force, deadline in self._pending
+            (result, in_force, deadline + seconds, late)
+            for result, in_force, deadline, late in self._pending
         ]
 
     def settle(self, now: float) -> None:
         """Resolve what has come into force, failed, or taken too long."""
         for entry in list(self._pending):
-            result, in_force, deadline = entry
+            result, in_force, deadline, late = entry
             try:
                 value = None if result.done() else in_force()
                 if value is not None:
                     result.set_result(value)
                 elif not result.done() and now > deadline:
-                    raise NotInForce("not in force in time; see the status and the events")
+                    raise NotInForce(late())
             except UserError as error:
                 result.set_exception(error)
             if result.done():
@@ -161,10 +173,17 @@ class PendingChanges:
 
     def close(self) -> None:
         """Refuse everything that is still open."""
-        for result, _, _ in self._pending:
+        for result, *_ in self._pending:
             if not result.done():
                 result.set_exception(UserError("the daemon has stopped"))
         self._pending.clear()
+
+
+def on_their_way(workers: Sequence[Child]) -> str:
+    """Which processes neither run nor rest, in words."""
+    moving = [f"{child.name} ({child.state})" for child in workers if child.state not in SETTLED]
+    more = f" and {len(moving) - MOST_NAMED} more" if len(moving) > MOST_NAMED else ""
+    return ", ".join(moving[:MOST_NAMED]) + more
 
 
 def running(workers: Sequence[Child], count: int) -> bool:
@@ -176,5 +195,5 @@ def running(workers: Sequence[Child], count: int) -> bool:
     for child in workers:
         if child.state is State.FAILED:
             raise UserError(f"{child.name} failed: {child.last_error}")
-    settled = all(child.state in (State.RUNNING, State.STOPPED) for child in workers)
+    settled = all(child.state in SETTLED for child in workers)
     return settled and sum(child.state is State.RUNNING for child in workers) == count

@@ -27,7 +27,11 @@ COMMAND_TIMEOUT_S = 32.0
 
 
 class BackendBusy(Exception):
-    """The supervisor did not answer in time; whether the change comes into force is not known."""
+    """The supervisor does not answer."""
+
+
+class BackendLate(BackendBusy):
+    """What was asked for was sent, and is not in force in time; it may still come into force."""
 
 
 class BackendGone(BackendBusy):
@@ -58,7 +62,8 @@ class CommandChannel:
 
         Raises:
             UserError: the supervisor refused; its one line says why.
-            BackendBusy: no reply in time, or the change is not in force in time.
+            BackendLate: no reply in time, or the change is not in force in time.
+            BackendBusy: the supervisor does not read; the command was not sent.
             BackendGone: there is no supervisor any more.
         """
         reply: Future[dict[str, Any]] = Future()
@@ -83,7 +88,7 @@ class CommandChannel:
         try:
             return reply.result(limit)
         except FutureTimeout:
-            raise BackendBusy(
+            raise BackendLate(
                 f"the supervisor did not answer within {limit:g} s; the change may still "
                 f"come into force, so read the value before trying again"
             ) from None
@@ -119,6 +124,6 @@ class CommandChannel:
         if "refused" in message:
             reply.set_exception(UserError(str(message["refused"])))
         elif "late" in message:
-            reply.set_exception(BackendBusy(str(message["late"])))
+            reply.set_exception(BackendLate(str(message["late"])))
         else:
             reply.set_result(message["result"])

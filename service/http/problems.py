@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket
 
 from rtagent.errors import UserError
 from rtagent.logs.printable import printable
-from service.daemon.commands import BackendBusy, BackendGone
+from service.daemon.commands import BackendBusy, BackendGone, BackendLate
 from service.daemon.encoding import json_bytes
 
 MEDIA_TYPE = "application/problem+json"
@@ -125,6 +125,8 @@ def as_problem(error: Exception | None) -> Problem:
         return Problem(409, str(error), kind="refused")
     if isinstance(error, BackendGone):
         return Problem(503, str(error), kind="supervisor-gone", headers={"retry-after": "3"})
+    if isinstance(error, BackendLate):
+        return Problem(504, str(error), kind="not-in-force")
     if isinstance(error, BackendBusy):
         return Problem(504, str(error), kind="no-answer")
     return Problem(500, "the service failed on this request; its log says why")

@@ -152,6 +152,7 @@ class SettingsForm {
       this.sending = false;
     }
     if (outcome.stale) await this.stale();
+    else if (outcome.late) await this.late(changes, outcome.late);
     else if (outcome.refused) say(this.form, `Not changed. ${outcome.refused}`, "refused");
     else this.accepted(changes);
     this.show();
@@ -164,6 +165,13 @@ class SettingsForm {
     this.onChanged(said);
   }
 
+  // What is under way stands in the settings that are read again.
+  async late(changes, why) {
+    for (const [name] of changes) this.edited.delete(name);
+    await this.reload();
+    say(this.form, `Not in force yet: ${why}.`);
+  }
+
   async stale() {
     await this.reload();
     say(this.form, "Not changed: somebody else has changed these settings meanwhile. They have been "
@@ -173,7 +181,8 @@ class SettingsForm {
 
 async function writeCheckpoint(form) {
   const outcome = await send("POST", "/v1/checkpoints", { replay: form.elements.replay.checked });
-  if (outcome.refused) say(form, `Not written. ${outcome.refused}`, "refused");
+  if (outcome.late) say(form, `Not written yet: ${outcome.late}.`);
+  else if (outcome.refused) say(form, `Not written. ${outcome.refused}`, "refused");
   else say(form, `Written: ${outcome.result.file}, after ${plain(outcome.result.updates)} updates.`, "accepted");
 }
 

@@ -24,6 +24,7 @@ const SENTENCES = {
   started: (e) => `Started with ${e.environment}${e.resumed ? `, from ${plain(e.resumed)}` : ""}`,
   observations: (e) => `The agent sees ${e.seen}`,
   set: (e) => `${e.source}: ${changes(e)}${e.by ? ` (by ${e.by})` : ""}`,
+  in_force: (e) => `${e.source}: ${e.settings.map((name) => name.replaceAll("_", " ")).join(", ")} in force now`,
   rescaled: (e) => `Inference processes ${plain(e.before)} → ${plain(e.after)}: ${e.why ?? "automatic"}`,
   died: (e) => `${e.source} died and is started again: ${lastLine(e.error) || "it gave no reason"}`,
   failed: (e) => `${e.source} has failed${
@@ -86,6 +87,7 @@ const NOTABLE = new Set([
 
 const MARKED = {
   set: (e) => changes(e),
+  in_force: (e) => `${e.source}: ${e.settings.map((name) => name.replaceAll("_", " ")).join(", ")} in force now`,
   rescaled: (e) => `processes ${plain(e.before)} → ${plain(e.after)}`,
   died: (e) => `${e.source} died`,
   failed: (e) => `${e.source} failed`,

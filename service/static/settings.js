@@ -8,7 +8,8 @@ const TIMEOUT_MS = { PATCH: 40_000, POST: 610_000 };
 
 const detail = ({ status, body }) => body?.detail ?? `refused with status ${status}`;
 
-// Sends something that changes the daemon. Gives {result, etag}, {stale: true} or {refused: why}.
+// Sends something that changes the daemon. Gives {result, etag}, {stale: true}, {late: why} or
+// {refused: why}.
 export async function send(method, path, content, etag) {
   const headers = {
     "content-type": method === "PATCH" ? "application/merge-patch+json" : "application/json",
@@ -18,6 +19,7 @@ export async function send(method, path, content, etag) {
     const request = { method, headers, body: JSON.stringify(content), timeout: TIMEOUT_MS[method] };
     const answer = await ask(path, request);
     if (answer.status === 412) return { stale: true };
+    if (answer.body?.type?.endsWith(":not-in-force")) return { late: detail(answer) };
     if (answer.status >= 300 || answer.body === null) return { refused: detail(answer) };
     return { result: answer.body, etag: answer.etag };
   } catch (error) {

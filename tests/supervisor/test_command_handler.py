@@ -16,8 +16,9 @@ from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.memory.double_buffer import TooLong
 from rtagent.r3.memory_usage import NotMeasured
+from rtagent.supervisor.child import Child, State
 from rtagent.supervisor.command_handler import CommandHandler, Desired
-from rtagent.supervisor.commands import Inbox, PendingChanges
+from rtagent.supervisor.commands import CHANGE_LIMIT_S, Inbox, NotInForce, PendingChanges
 from tests.conftest import make_blueprint
 
 
@@ -31,13 +32,15 @@ class Stage:
         self.desired.publish(self._stub(write=self._does("control")))
         self.done.clear()
         self.inbox, self.pending = Inbox(), PendingChanges()
+        self.learners: list[Child] = []
+        self.events: list[tuple[Any, ...]] = []
         self.handler = CommandHandler(
             self.desired, self.inbox, self.pending, self._stub(),
             self._stub(reserve_learners=self._does("reserve")),
             self._stub(blueprint=make_blueprint()),
-            self._stub(reset_failed=self._does("reset_failed")),
+            self._stub(reset_failed=self._does("reset_failed"), of=lambda role: self.learners),
             self._stub(set_budget=self._does("budget")), 100,
-            self._stub(event=self._does("event")), VirtualClock(),
+            self._stub(event=self._event), VirtualClock(),
         )
 
     def _stub(self, **methods: Any) -> Any:
@@ -50,6 +53,10 @@ class Stage:
             self.done.append(what)
 
         return do
+
+    def _event(self, kind: str, **details: Any) -> None:
+        self.done.append("event")
+        self.events.append((kind, *details.values()))
 
     def set(self, section: str, **changes: Any) -> Future[dict[str, Any]]:
         """Ask for a change, and have it carried out."""
@@ -146,3 +153,47 @@ def test_a_change_of_several_sections_is_made_whole_or_not_at_all(stage: Stage) 
     assert stage.done.count("control") == 1
     assert stage.done.count("event") == 2
     assert (stage.desired.current.processes, stage.desired.current.learning.batch_size) == (3, 16)
+
+
+def test_a_change_that_comes_late_says_what_it_waits_for_and_then_that_it_is_in_force(
+    stage: Stage,
+) -> None:
+    """As where a machine has no time to start a learner."""
+    stage.learners = [Child("learner", 0, print, State.RUNNING), Child("learner", 1, print)]
+    result = stage.set("learning", processes=2, batch_size=16)
+    stage.learners[1].state = State.STARTING
+    stage.pending.settle(CHANGE_LIMIT_S + 0.1)
+    with pytest.raises(NotInForce) as caught:
+        result.result(0)
+    assert str(caught.value) == (
+        "accepted and under way, but not in force in time; it waits for learner 1 (starting): "
+        "`rtagent status` shows them, and the event in_force tells when it is in force"
+    )
+    assert stage.desired.current.learning.processes == 2
+    told = ("in_force", "learning", ["batch_size", "processes"])
+    for state, times in ((State.FAILED, 0), (State.STARTING, 0), (State.RUNNING, 1)):
+        stage.learners[1].state = state
+        stage.handler.note_new_settings(50.0)
+        stage.handler.note_new_settings(51.0)
+        assert stage.events.count(told) == times
+
+
+def test_a_change_that_is_in_force_in_time_needs_no_event(stage: Stage) -> None:
+    stage.learners = [Child("learner", 0, print, State.RUNNING)]
+    result = stage.set("learning", batch_size=16)
+    stage.pending.settle(1.0)
+    assert result.result(0)["learning"]["batch_size"] == 16
+    stage.handler.note_new_settings(2.0)
+    assert [each[0] for each in stage.events] == ["set"]
+
+
+def test_inference_that_has_failed_is_no_error_of_rtagent_itself(stage: Stage) -> None:
+    stage.learners = [Child("inference", 0, print, State.FAILED)]
+    stage.handler._world = stage._stub(
+        blueprint=make_blueprint(), stagger=stage._stub(algorithm="adaptive")
+    )
+    result = stage.set("inference", processes=1)
+    stage.handler.note_new_settings(1.0)
+    stage.pending.settle(1.0)
+    with pytest.raises(UserError, match="inference 0 failed"):
+        result.result(0)

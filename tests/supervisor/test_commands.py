@@ -18,6 +18,7 @@ from rtagent.supervisor.commands import (
     NotInForce,
     PendingChanges,
     Result,
+    on_their_way,
     running,
 )
 
@@ -141,7 +142,7 @@ def pending() -> tuple[PendingChanges, Result, list[Any]]:
             raise in_force[-1]
         return in_force[-1]
 
-    changes.add(result, look, 0.0)
+    changes.add(result, look, 0.0, lambda: "not in force in time")
     return changes, result, in_force
 
 
@@ -186,7 +187,7 @@ def test_change_that_fails(pending: tuple[PendingChanges, Result, list[Any]]) ->
 
 def test_change_may_have_a_limit_of_its_own() -> None:
     changes, result = PendingChanges(), Result()
-    changes.add(result, lambda: None, 10.0, limit=100.0)
+    changes.add(result, lambda: None, 10.0, lambda: "late", limit=100.0)
     changes.settle(109.0)
     assert not result.done()
     changes.settle(110.1)
@@ -216,6 +217,14 @@ def test_one_that_failed_is_named() -> None:
     children[1].last_error = "out of memory"
     with pytest.raises(UserError, match="inference 1 failed: out of memory"):
         running(children, 2)
+
+
+def test_those_on_their_way_are_named_with_their_states() -> None:
+    assert on_their_way(workers(State.RUNNING, State.STOPPED)) == ""
+    two = workers(State.STARTING, State.RUNNING, State.BACKOFF)
+    assert on_their_way(two) == "inference 0 (starting), inference 2 (backoff)"
+    many = on_their_way(workers(*[State.STARTING] * 5))
+    assert many.endswith("inference 2 (starting) and 2 more")
 
 
 def test_open_changes_at_the_end(pending: tuple[PendingChanges, Result, list[Any]]) -> None:

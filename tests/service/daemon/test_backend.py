@@ -29,6 +29,7 @@ from service.daemon.commands import (
     MOST_UNANSWERED,
     BackendBusy,
     BackendGone,
+    BackendLate,
     CommandChannel,
 )
 from tests.desired import with_changes
@@ -97,7 +98,7 @@ def test_what_is_told_is_sent_as_an_event_and_never_to_a_supervisor_that_hangs(
     supervisor.channel.tell("login_failed", {"error": "z"})
 
 
-@pytest.mark.parametrize(("key", "raised"), [("refused", UserError), ("late", BackendBusy)])
+@pytest.mark.parametrize(("key", "raised"), [("refused", UserError), ("late", BackendLate)])
 def test_a_change_that_is_refused_or_not_in_force_in_time(
     supervisor: Supervisor, pool: ThreadPoolExecutor, key: str, raised: type[Exception]
 ) -> None:

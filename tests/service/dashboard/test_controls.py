@@ -8,6 +8,7 @@ import pytest
 
 from rtagent.errors import UserError
 from rtagent.live_config import KEYS
+from service.daemon.commands import BackendLate
 from tests.forked import eventually
 from tests.service.conftest import RunningService
 from tests.service.dashboard.conftest import (
@@ -123,6 +124,18 @@ def test_writes_a_checkpoint(page: Any, running: RunningService) -> None:
     running.backend.failure = UserError("no learner runs")
     page.get_by_role("button", name="Write a checkpoint").click()
     expect_text(page.locator("#checkpoint output"), r"Not written\. no learner runs")
+
+
+def test_a_change_that_is_late_is_not_told_as_refused(page: Any, running: RunningService) -> None:
+    processes, answer = control(page, "inference.processes"), form(page).locator("output")
+    running.backend.failure = BackendLate("accepted and under way")
+    processes.fill("3")
+    page.keyboard.press("Enter")
+    expect_text(answer, r"^Not in force yet: accepted and under way\.$")
+    # What stands there is what the daemon says, and no longer somebody's wish.
+    expect_value(processes, "2")
+    page.get_by_role("button", name="Write a checkpoint").click()
+    expect_text(page.locator("#checkpoint output"), r"^Not written yet: accepted and under way\.$")
 
 
 def test_shows_why_a_change_was_refused(page: Any, running: RunningService) -> None:

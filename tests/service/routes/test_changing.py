@@ -13,7 +13,7 @@ from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.memory.horizon import KINDS, MODES, Decision
-from service.daemon.commands import BackendBusy, BackendGone
+from service.daemon.commands import BackendBusy, BackendGone, BackendLate
 from service.routes import context
 from tests.forked import eventually
 
@@ -217,21 +217,23 @@ def test_if_match(client: TestClient, backend: Any, path: str) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
-    ("failure", "status"),
+    ("failure", "status", "kind"),
     [
-        (UserError("r3.data_budget = 8 is smaller than one batch of 32"), 409),
-        (BackendBusy("the supervisor did not answer within 32 s"), 504),
-        (BackendGone("the supervisor is gone"), 503),
+        (UserError("r3.data_budget = 8 is smaller than one batch of 32"), 409, "refused"),
+        (BackendBusy("the command was not sent"), 504, "no-answer"),
+        (BackendLate("accepted and under way"), 504, "not-in-force"),
+        (BackendGone("the supervisor is gone"), 503, "supervisor-gone"),
     ],
 )
 def test_a_refusal_is_told_with_its_reason(
-    client: TestClient, backend: Any, path: str, failure: Exception, status: int
+    client: TestClient, backend: Any, path: str, failure: Exception, status: int, kind: str
 ) -> None:
     backend.failure = failure
     before = client.get(path).json()
     answer = patch(client, path, CHANGES[path])
     assert answer.status_code == status
     assert answer.json()["detail"] == str(failure)
+    assert answer.json()["type"] == f"urn:rtagent:problem:{kind}"
     assert client.get(path).json() == before
 
 
