@@ -1,4 +1,4 @@
-"""Recount: every figure of /v1/stats counted again from outside, in three configurations.
+"""Recount: every figure of /v1/stats counted again from outside, in five configurations.
 
 Each configuration runs the whole daemon on the wall clock. While it acts, learns, is rescaled and
 has processes killed, a witness follows its ledger, its metrics, its processes and its memory
@@ -179,11 +179,8 @@ def leaves(figures: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 
 
 def steady(run: Run) -> Iterator[None]:
-    """Two staggered processes, and three learners in turn with a deadline and a budget of data.
-
-    A checkpoint is written, and the policy is evaluated.
-    """
-    time.sleep(4.0)
+    """Two staggered processes, a learner, a checkpoint, evaluations."""
+    time.sleep(3.0)
     yield
     run.daemon.post("/v1/checkpoints")
     time.sleep(2.0)
@@ -196,8 +193,17 @@ def in_step(run: Run) -> Iterator[None]:
     yield
 
 
-def changed(run: Run) -> Iterator[None]:
-    """More and fewer processes and learners, and another algorithm; then some are killed."""
+def killed(run: Run) -> Iterator[None]:
+    """Processes are killed while slots are kept."""
+    time.sleep(2.0)
+    for role, index in (("inference", 1), ("learner", 0), ("inference", 1)):
+        run.kill(role, index)
+        time.sleep(0.5)
+    yield
+
+
+def rescaled(run: Run) -> Iterator[None]:
+    """More and fewer processes and learners, and another algorithm, while it runs."""
     time.sleep(1.0)
     for inference, learners in (
         ({"processes": 5}, 2), ({"processes": 3}, 1), ({"algorithm": "maximum-time"}, 2)
@@ -209,9 +215,13 @@ def changed(run: Run) -> Iterator[None]:
         run.settle()
         time.sleep(1.5)
         yield
-    for role, index in (("inference", 1), ("learner", 0), ("inference", 1)):
-        run.kill(role, index)
-        time.sleep(0.5)
+
+
+def horizons(run: Run) -> Iterator[None]:
+    """Three learners in turn, with a deadline and a budget of data."""
+    time.sleep(4.0)
+    yield
+    time.sleep(2.0)
     yield
 
 
@@ -232,11 +242,7 @@ class Configuration:
 
 CONFIGURATIONS = {
     "steady": Configuration(
-        (
-            "inference.processes=2", "learning.processes=3", "learning.evaluation_every_s=2",
-            "run.checkpoint_every_s=3600", "r3.mode=step", "r3.deadline_s=2",
-            "r3.data_budget=40000", "r3.memory_budget_mb=2000",
-        ),
+        ("inference.processes=2", "learning.evaluation_every_s=2", "run.checkpoint_every_s=3600"),
         steady,
     ),
     "unstaggered": Configuration(
@@ -247,7 +253,15 @@ CONFIGURATIONS = {
         in_step,
         60.0,
     ),
-    "changed": Configuration(("inference.injected_latency_ms=25",), changed),
+    "killed": Configuration(("inference.processes=3", "inference.algorithm=maximum-time"), killed),
+    "rescaled": Configuration(("inference.injected_latency_ms=25",), rescaled),
+    "horizons": Configuration(
+        (
+            "learning.processes=3", "r3.mode=step", "r3.deadline_s=2", "r3.data_budget=40000",
+            "r3.memory_budget_mb=2000",
+        ),
+        horizons,
+    ),
 }
 
 

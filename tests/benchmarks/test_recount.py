@@ -34,10 +34,10 @@ def test_every_figure_is_what_it_says(name: str) -> None:
         # As many ticks between two actions as inaction leaves, and not N times fewer.
         between = said["actions.interaction_ms.mean"] * 60 / 1e3
         assert between == pytest.approx(1 / (1 - said["actions.inaction_fraction"]), rel=0.05)
-    if name == "changed":
+    if name == "killed":
         assert said["inference.workers[1].restarts"] == 2
         assert said["learning.workers[0].restarts"] == 1
-    if name == "steady":
+    if name == "horizons":
         assert said["r3.horizons.met"] + said["r3.horizons.missed"] >= 2
 
 
