@@ -70,11 +70,14 @@ def parse_config(values: Mapping[str, Any]) -> Config:
 
 def describe_validation_error(error: ValidationError) -> str:
     """The first problem of a validation error as one line: field, value, reason."""
-    first = error.errors()[0]
-    # Beyond the field's name come the branches of a union, which say nothing to the user.
+    problems = error.errors()
+    first = problems[0]
+    # Beyond the field's name come the branches of a union, of which each says what it takes.
     field = ".".join(str(part) for part in first["loc"][:2]) or "configuration"
-    reason = first["msg"].removeprefix("Value error, ")
-    others = len({each["loc"][:2] for each in error.errors()}) - 1
+    reasons = [each["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
+               for each in problems if each["loc"][:2] == first["loc"][:2]]
+    reason = ", or ".join(dict.fromkeys(reasons))
+    others = len({each["loc"][:2] for each in problems}) - 1
     more = f" (and {others} more)" if others else ""
     if first["type"] == "extra_forbidden":
         return f"{field}: unknown key; {_hint(first)}{more}"

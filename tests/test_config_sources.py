@@ -116,6 +116,14 @@ def test_a_bad_environment_variable_is_named() -> None:
         load_config(None, (), {"RTAGENT_INFERENCE__PROCESSES": "0"})
 
 
+def test_all_that_a_setting_takes_is_named() -> None:
+    with pytest.raises(UserError) as refused:
+        load_config(overrides=["inference.processes=two"])
+    assert str(refused.value) == (
+        "inference.processes = 'two': Input should be a valid integer, or Input should be 'auto'"
+    )
+
+
 def test_further_problems_are_counted() -> None:
     assert "(and 1 more)" in refusal("inference.processes=0", "learning.gamma=2")
 

@@ -174,6 +174,11 @@ def _document(response: httpx.Response) -> dict[str, Any]:
         document = None
     if response.is_success and isinstance(document, dict):
         return document
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        raise UserError(
+            f"the daemon refuses the token: {_TOKEN_VARIABLE} has to be what it was when the "
+            "daemon started, or unset"
+        )
     if isinstance(document, dict) and document.get("detail"):
         raise UserError(str(document["detail"]))
     answer = f"the daemon answered {response.status_code} {response.reason_phrase}"

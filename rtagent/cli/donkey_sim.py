@@ -31,11 +31,12 @@ REFRESH_S = 1.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--host", default="127.0.0.1", metavar="H", help="address to bind")
-    add("--port", type=int, default=DEFAULT_PORT, metavar="P", help="port to bind; 0: a free one")
+    add("--host", default="127.0.0.1", metavar="H", help="address to bind (127.0.0.1)")
+    add("--port", type=int, default=DEFAULT_PORT, metavar="P",
+        help=f"port to bind; 0: a free one ({DEFAULT_PORT})")
     add("--track", choices=("circuit", "generated"),
         help="the road of every scene; without it each scene has its own")
-    add("--seed", type=int, default=0, metavar="K", help="of the generated road")
+    add("--seed", type=int, default=0, metavar="K", help="of the generated road (0)")
     add("--fps", type=float, default=60.0, help="telemetry frames per second (60)")
     add("--clients", type=int, default=16, metavar="N", help="further ones are turned away (16)")
     add("--allow-quit", action="store_true", help="a client's `quit_app` ends the simulator")

@@ -29,17 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, text in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
-        declare = OTHERS[name].add_arguments if name in OTHERS else _add_library_arguments
-        declare(action)
+        if name in OTHERS:
+            OTHERS[name].add_arguments(action)
+            continue
+        if name == "import":
+            _add_import_arguments(action)
+        add_state_dir_option(action)
+        add_json_option(action)
 
 
-def _add_library_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("paths", nargs="*", type=Path, metavar="PATH", help="import: cartridges")
-    add("--as", dest="name", metavar="NAME", help="import: under this name, even if it is unknown")
-    add("--replace", action="store_true", help="import: in place of another one of that name")
-    add_state_dir_option(parser)
-    add_json_option(parser)
+    add("paths", nargs="+", type=Path, metavar="PATH", help="a cartridge's file")
+    add("--as", dest="name", metavar="NAME", help="its name, even if the cartridge is unknown")
+    add("--replace", action="store_true", help="in place of another one of that name")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "import":
         _import(args, folder)
         return 0
-    if args.paths or args.name or args.replace:
-        raise UserError(f"rom {args.action} takes no PATH, --as or --replace")
     bundled, library = bundled_roms(), library_roms(folder)
     found = [{"title": rom.title, "status": rom.status, "licence": rom.licence,
               "path": str(rom.path)} for rom in [*bundled, *library]]
@@ -76,8 +77,6 @@ def _verify(bundled: list[RomStatus], library: list[RomStatus]) -> None:
 
 
 def _import(args: argparse.Namespace, folder: Path) -> None:
-    if not args.paths:
-        raise UserError("rom import needs the PATH of a cartridge")
     if args.name and len(args.paths) > 1:
         raise UserError("--as NAME goes with one PATH")
     done = []

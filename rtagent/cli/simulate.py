@@ -56,8 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--processes", type=int, metavar="N", help=f"inference processes ({defaults.processes})")
     add("--chunk", type=int, metavar="H",
         help=f"actions of consecutive ticks that each inference answers with ({defaults.chunk})")
-    add("--seconds", type=float, default=defaults.seconds, metavar="T", help="length of the run")
-    add("--seed", type=int, default=0, metavar="K", help="of all chance")
+    add("--seconds", type=float, default=defaults.seconds, metavar="T",
+        help=f"seconds of virtual time ({defaults.seconds:g})")
+    add("--seed", type=int, default=0, metavar="K", help="of all chance (0)")
     add_json_option(parser)
     simulate_run.add_arguments(parser)
 
@@ -109,8 +110,8 @@ def _run_schedule(args: argparse.Namespace) -> int:
             for name, (title, form, text) in _EXPLAINED.items())
     console = stdout()
     console.print(
-        f"{config.algorithm}, {config.processes} processes, inference of "
-        f"{config.inference_ticks:g} ticks ({config.distribution}), second half of "
+        f"{config.algorithm}, {config.processes} process{'es' * (config.processes > 1)}, "
+        f"inference of {config.inference_ticks:g} ticks ({config.distribution}), second half of "
         f"{config.seconds:g} s"
     )
     console.print(plain_table("", "", "", rows=rows))

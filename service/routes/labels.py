@@ -89,7 +89,7 @@ IN_SHORT = (
 )
 STAGGERING = (
     Shown(
-        ("one inference, from observation to action", "Inference"),
+        ("one inference, from observation to action", "median"),
         "A bar from the frame that a process observed, or from its action before if that was "
         "later, to the moment at which it registered the action; below the picture the median of "
         "those on it.",

@@ -120,20 +120,26 @@ class SettingsForm {
     for (const control of this.controls) {
       const touched = this.edited.has(control.name);
       const field = control.closest(".field");
-      field.classList.toggle("edited", touched);
-      put($(".now", field), touched ? `now ${plain(at(values, control.name))}` : "");
+      const changed = touched && this.differs(control);
+      field.classList.toggle("edited", changed);
+      put($(".now", field), changed ? `now ${plain(at(values, control.name))}` : "");
       if (!touched && values) fill(control, at(values, control.name));
       control.disabled = wordBox(control)?.checked ?? false;
     }
     $(".discard", this.form).hidden = !this.edited.size;
   }
 
+  differs(control) {
+    const value = at(this.settings.values, control.name);
+    return control.validity.badInput || JSON.stringify(wanted(control)) !== JSON.stringify(value);
+  }
+
   async apply() {
     if (this.sending) return;
     const controls = this.controls.filter(({ name }) => this.edited.has(name));
     const wrong = controls.find((control) => control.validity.badInput);
-    const differs = ([name, value]) => JSON.stringify(value) !== JSON.stringify(at(this.settings.values, name));
-    const changes = controls.map((control) => [control.name, wanted(control)]).filter(differs);
+    const changes = controls.filter((control) => this.differs(control))
+      .map((control) => [control.name, wanted(control)]);
     if (wrong) say(this.form, `Not changed. ${wrong.name}: not a number.`, "refused");
     else if (changes.length) await this.change(changes);
     else this.discard();

@@ -67,6 +67,9 @@ export function drawDelays(delays) {
   const [top, bottom] = [18, height - 20];
   const step = width / list.length;
   const most = Math.max(...list.map(({ number }) => number));
+  const shares = step >= pen.measureText("88 %").width + 2;
+  const needed = pen.measureText(list.at(-2).label).width + 6;
+  const last = width - Math.max(step / 2, 14);
   pen.textAlign = "center";
   pen.strokeStyle = colour.line;
   pen.beginPath(); pen.moveTo(0, bottom + 0.5); pen.lineTo(width, bottom + 0.5); pen.stroke();
@@ -79,10 +82,10 @@ export function drawDelays(delays) {
     if (none && tall) hatch(pen, centre - wide / 2, bottom - tall, wide, tall, colour.card);
     const share = number / delays.length;
     pen.fillStyle = colour.ink;
-    if (share >= 0.005 && step >= 28) pen.fillText(`${Math.round(100 * share)} %`, centre, bottom - tall - 5);
+    if (share >= 0.005 && shares) pen.fillText(`${Math.round(100 * share)} %`, centre, bottom - tall - 5);
     pen.fillStyle = colour.soft;
-    const room = step >= 20 || (i % Math.ceil(20 / step) === 0 && (list.length - 1 - i) * step > 30);
-    if (room || none) pen.fillText(label, Math.min(centre, width - 14), height - 5);
+    const room = i % Math.ceil(needed / step) === 0 && last - centre >= 16 + needed / 2;
+    if (room || none) pen.fillText(label, none ? last : centre, height - 5);
   });
   const said = list.filter(({ number }) => number).map(({ label, number, none }) =>
     `${none ? "no action" : `${label} ticks`} ${shown(number / delays.length, "percent")}`);

@@ -97,7 +97,7 @@ function describe(from, to) {
   const text = `${plural(data.workers.length, "process", "processes")}, `
     + `${plural(found.ticks, "tick", "ticks")}: ${found.agent} from the agent, `
     + `${found.reused} re-used, ${found.default} default. `
-    + `Inference ${shown(found.median, "ms")}, longest ${shown(found.longest, "ms")}${odd}.`;
+    + `From observation to action: median ${shown(found.median, "ms")}, longest ${shown(found.longest, "ms")}${odd}.`;
   put($("#timeline-summary"), text);
   canvas.setAttribute("aria-label", `Stagger timeline, last ${((to - from) / 1000).toFixed(1)} s: ${text}`);
 }

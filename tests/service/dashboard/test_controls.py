@@ -150,6 +150,8 @@ def test_shows_why_a_change_was_refused(page: Any, running: RunningService) -> N
     expect_text(answer, "too little memory for 200 processes")
     expect_attribute(answer, "data-kind", "refused")
     expect_text(form(page).locator(".edited .now"), "^now 2$")
+    processes.fill("2")
+    assert eventually(lambda: form(page).locator(".edited").count() == 0)
     form(page).get_by_role("button", name="Discard").click()
     expect_value(processes, "2")
 

@@ -113,6 +113,30 @@ def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService)
     expect_attribute(blank.locator("#delays"), "aria-label", r"2 ticks 100\.0 %")
 
 
+LABELS = """async () => {
+  const { Delays, drawDelays } = await import('/static/delays.js');
+  const pen = document.querySelector('#delays').getContext('2d');
+  let closest = Infinity;
+  for (let longest = 7; longest < 100; longest += 1) {
+    const ends = {}, delays = new Delays();
+    pen.fillText = (text, x, y) => {
+      const half = pen.measureText(text).width / 2;
+      closest = Math.min(closest, x - half - (ends[y] ?? -Infinity));
+      ends[y] = x + half;
+    };
+    delays.add({ tick: [1, 2, 3], delay: [0, longest, null] });
+    drawDelays(delays);
+  }
+  delete pen.fillText;
+  return closest;
+}"""
+
+
+def test_labels_of_delays_do_not_touch(page: Any) -> None:
+    expect_attribute(page.locator("#delays"), "aria-label", "Delays of the newest")
+    assert page.evaluate(LABELS) >= 2
+
+
 def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
     running.backend.timeline = moving_timeline(2)
     blank.goto(running.login_url())
