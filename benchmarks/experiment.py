@@ -30,7 +30,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 import rtagent
-from benchmarks.results import Results, identity
+from benchmarks.results import Results, Trial, identity
 from rtagent.cli.output import progress_bar
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import appearing
@@ -109,12 +109,18 @@ def perform(
     """
     usual = experiment.seeds[: QUICK_SEEDS if options.quick else None]
     seeds = usual if options.seeds is None else options.seeds
+    every = [dict(params) for params in experiment.trials(options.quick)]
+    places = {identity({"params": params}, 0): place for place, params in enumerate(every)}
     planned = _chosen([
-        {"params": dict(params), "seed": seed}
-        for seed in dict.fromkeys(seeds) for params in experiment.trials(options.quick)
+        {"params": params, "seed": seed} for seed in dict.fromkeys(seeds) for params in every
     ], options.only)
-    places = {identity(trial): place for place, trial in enumerate(planned)}
+
+    def place(trial: Trial) -> tuple[int, int]:
+        # Whatever was asked for first, tables and pictures have the experiment's order.
+        return trial["seed"], places.get(identity(trial, 0), -1)
+
     record = _begun(options, planned)
+    record["trials"].sort(key=place)
     with progress_bar(
         TextColumn(options.name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     ) as bar:
@@ -128,9 +134,7 @@ def perform(
             }
             for key, outcome in (carry_out or outcomes)(calls, at_once(wave)):
                 kept = left[key] | _told(outcome)
-                record["trials"] = sorted(
-                    [*record["trials"], kept], key=lambda each: places.get(identity(each), -1)
-                )
+                record["trials"] = sorted([*record["trials"], kept], key=place)
                 record["ended"] = _now()
                 save(options.out / KEPT, record)
                 bar.advance(task)

@@ -174,6 +174,16 @@ def test_only_some_trials(options: Options) -> None:
         perform(experiment_of(1, 2), Options("d", options.out, only=("x=7",)), InThisProcess())
 
 
+def test_tables_and_pictures_have_the_order_of_the_experiment(options: Options) -> None:
+    experiment = experiment_of(3, 1, 2)
+    for chosen in ("x=2", "x=3", "x=1"):
+        only = Options("doubling", options.out, seeds=(1, 0), only=(chosen,))
+        record = perform(experiment, only, InThisProcess())
+    found = [(each["params"]["x"], each["seed"]) for each in record["trials"]]
+    assert found == [(3, 0), (1, 0), (2, 0), (3, 1), (1, 1), (2, 1)]
+    assert Results(record["trials"]).values("x") == [3, 1, 2]
+
+
 def test_what_is_virtual_needs_no_partners() -> None:
     """So it runs first, as many at once as there are cores."""
     times = ["wall clock", "virtual", "wall clock", "virtual", "virtual", "wall clock"]
