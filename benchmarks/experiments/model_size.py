@@ -18,7 +18,6 @@ included.
 
 from __future__ import annotations
 
-import math
 import tempfile
 from typing import Any
 
@@ -40,6 +39,10 @@ UPDATE_S = 0.03
 """About what a batch of 16 takes a ResNet of k = 1 on one core."""
 GAMES = {"starfall": "mean return, last third", "duel": "encounters won per minute"}
 CONTENDERS = tuple(COLOURS)
+SIZES = {
+    "width": "width k of a ResNet that is computed here, wall clock",
+    "ticks": "injected latency in ticks, virtual time",
+}
 
 
 def trials(quick: bool) -> list[dict[str, Any]]:
@@ -128,39 +131,33 @@ def score(game: str, episodes: list[tuple[float, float]], minutes: float) -> flo
 
 
 def draw(results: Results, figure: Any) -> None:
-    """Scores by policy; those of Duel over time."""
-    games = results.values("game")
-    panels = figure.subplots(len(games), 2, squeeze=False)
-    for (left, right), game in zip(panels, games, strict=True):
+    """Scores and inaction by width and by latency."""
+    parts = [
+        (game, size) for game in results.values("game") for size in SIZES
+        if results.where(game=game).values(size)
+    ]
+    figure.set_figheight(4.5 * len(parts))
+    panels = figure.subplots(len(parts), 2, squeeze=False)
+    for (left, right), (game, size) in zip(panels, parts, strict=True):
         here = results.where(game=game)
-        names = [name for name in here.values("policy") if name != "none"]
-        for place, contender in enumerate(CONTENDERS):
-            points = [here.where(contender=contender, policy=name).point("score") for name in names]
-            left.bar(
-                np.arange(len(names)) + 0.4 * place - 0.2,
-                [point.mean if point else math.nan for point in points], 0.4,
-                yerr=[point.half if point else math.nan for point in points], capsize=2,
-                color=COLOURS[contender], label=contender,
-            )
-            idle = [here.where(contender=contender, policy=name).point("inaction_percent")
-                    for name in names]
-            right.plot(names, [point.mean if point else math.nan for point in idle], "o-",
-                       color=COLOURS[contender], label=contender)
+        for axes, figure_name in ((left, "score"), (right, "inaction_percent")):
+            for contender in CONTENDERS:
+                here.where(contender=contender).line(
+                    axes, size, figure_name, color=COLOURS[contender], label=contender
+                )
+            sizes = here.values(size)
+            axes.set(xscale="log", xlabel=SIZES[size])
+            axes.set_xticks(sizes, [f"{each:g}" for each in sizes], minor=False)
+            axes.minorticks_off()
+            axes.grid(alpha=0.3)
         for contender, style in zip(OFFLINE, (":", "--"), strict=True):
             point = here.where(contender=contender).point("score")
             if point:
                 left.axhline(point.mean, color="grey", linestyle=style, label=contender)
-        left.set_xticks(range(len(names)), names)
-        left.axhline(0.0, color="black", linewidth=0.5)
         left.set_ylabel(f"{game}: {GAMES[game]}")
         right.set_ylabel("inaction, %")
-        for axes in (left, right):
-            axes.tick_params("x", rotation=30)
-            axes.grid(alpha=0.3)
         left.legend(fontsize=8)
-    figure.suptitle(
-        "k alone: really computed here, wall clock; injected: default network, virtual time"
-    )
+    figure.suptitle("mean and 95 % interval over seeds")
 
 
-EXPERIMENT = Experiment(trials, run, draw, size=(12, 9), wave=2)
+EXPERIMENT = Experiment(trials, run, draw, size=(10.0, 4.5), wave=2)
