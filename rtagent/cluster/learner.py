@@ -304,6 +304,9 @@ class ClusterLearner:
         }
 
     def _share(self, node: str) -> int:
+        """Transitions of a batch that a node is asked for; 0: it was forgotten meanwhile."""
+        if node not in self._nodes:
+            return 0
         present = self._present() | {node: self._nodes[node].rate}
         return max(1, shares(self._lead(present).batch_size, present)[node])
 

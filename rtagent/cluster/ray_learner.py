@@ -2,6 +2,11 @@
 
 Ray starts the actor again when it dies, on any node with the resource `learner`; it then learns on
 from its own newest checkpoint, if that lies where it can be read.
+
+Why it is correct. Calls run in one event loop. What waits for a lock of the learner runs in a
+thread beside it (`_beside`), so no call holds up the others. The learning thread touches neither
+the loop nor `_newer`, but asks the loop to. Each waiter takes the event before it looks for
+weights, so none misses those that are published in between.
 """
 
 from __future__ import annotations
@@ -44,7 +49,7 @@ class LearnerActor:
         path = None if folder is None else Path(folder)
         self._learner = ClusterLearner(MonotonicClock(), path, resume=again)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._newer: asyncio.Event | None = None
+        self._newer = asyncio.Event()
         self._learner.on_publish(self._wake)
         threading.Thread(target=self._learn, name="learn", daemon=True).start()
 
@@ -67,13 +72,12 @@ class LearnerActor:
 
     async def weights(self, known: int, wait_s: float) -> Bytes | None:
         """See `ClusterLearner.weights`; waits for newer ones."""
-        if self._newer is None:
-            self._loop, self._newer = asyncio.get_running_loop(), asyncio.Event()
-        end = self._loop.time() + wait_s if self._loop else 0.0
+        self._loop = loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
         while True:
             newer = self._newer
             found = await self._beside(self._learner.weights, known)
-            left = end - asyncio.get_running_loop().time()
+            left = end - loop.time()
             if found is not None or left <= 0:
                 return found
             try:
@@ -87,7 +91,7 @@ class LearnerActor:
 
     async def status(self) -> dict[str, Any]:
         """See `ClusterLearner.status`."""
-        return self._learner.status()
+        return await self._beside(self._learner.status)
 
     async def _beside(
         self, function: Callable[[*Given], Found], *arguments: *Given
@@ -95,14 +99,12 @@ class LearnerActor:
         return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
     def _wake(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._renew)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._renew)
 
     def _renew(self) -> None:
         """Everybody who waits goes on; who waits from now on waits for the next."""
-        if self._newer is not None:
-            self._newer.set()
+        self._newer.set()
         self._newer = asyncio.Event()
 
     def _learn(self) -> None:

@@ -100,6 +100,8 @@ class Session:
         if seq < self._next_seq or len(self._early) >= MOST_EARLY:
             raise UserError(f"share {seq} is not expected: join anew")
         answer: Future[Bytes] = Future()
+        # Who no longer waits must not cancel it: it is learned from, and others may wait.
+        answer.set_running_or_notify_cancel()
         self._early[seq] = message, answer, now
         while (due := self._early.pop(self._next_seq, None)) is not None:
             self._take_in(*due)

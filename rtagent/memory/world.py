@@ -29,7 +29,8 @@ from rtagent.memory.weights import WeightBuffers
 from rtagent.staggering.state import StaggerState
 
 STATUS_CAPACITY = 512 << 10
-CLUSTER_CAPACITY = 16 << 10
+CLUSTER_CAPACITY = 256 << 10
+"""More than a thousand nodes have room in the document."""
 RESERVE_AHEAD_S = 60.0
 """The rings are reserved so far ahead of the write position, but..."""
 RESERVE_SHARE = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.forwarding_node import ForwardingNode
 from rtagent.cluster.joining import Joining
 from rtagent.cluster.learner import ClusterLearner
+from rtagent.cluster.message import Bytes
 from rtagent.cluster.node import Node
 from rtagent.config import Config
 from rtagent.config_sources import parse_config
@@ -125,7 +127,7 @@ class Direct:
                 # Who was asked has died.
                 self._open[ticket] = ConnectionError("died")
         done = [
-            (ticket, [each.result() for each in result] if isinstance(result, list) else result)
+            (ticket, _answers(result) if isinstance(result, list) else result)
             for ticket, result in self._open.items()
             if not isinstance(result, list) or all(each.done() for each in result)
         ]
@@ -135,6 +137,12 @@ class Direct:
 
     def wait(self, timeout_s: float) -> None:
         self.waits.append(timeout_s)
+
+
+def _answers(futures: list[Future[Bytes]]) -> list[Bytes] | BaseException:
+    """Those of a call, or what it ends with."""
+    failed = [error for each in futures if (error := each.exception()) is not None]
+    return failed[0] if failed else [each.result() for each in futures]
 
 
 def _blueprint(config: Config, stack: int, actions: int) -> Blueprint:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rtagent.cluster.learner import ClusterLearner
+from rtagent.cluster.learner import FORGOTTEN_S, ClusterLearner
 from rtagent.cluster.link import Emulation
-from rtagent.cluster.message import pack
+from rtagent.cluster.link_figures import LinkFigures
+from rtagent.cluster.message import Message, pack
+from rtagent.cluster.sampled import Columns, SampledThere
 from rtagent.errors import UserError
+from rtagent.memory.world import CLUSTER_CAPACITY
 from tests.cluster.edge import Edge
 from tests.cluster.scene import Scene, first_state
 
@@ -195,6 +200,55 @@ def test_it_waits_no_longer_than_for_what_arrives_next() -> None:
     scene.clock.advance(0.04)
     exchange.wait(0.2, scene.clock.now())
     assert remote.waits == pytest.approx([0.03, 0.05, 0.01, 0.0])
+
+
+def test_a_node_may_be_forgotten_while_its_share_is_learned_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(Edge(name="a"))
+    scene.run(1.0)
+    others, take_in = [Edge(name="b")], SampledThere.take_in
+
+    def slowly(self: SampledThere, message: Message) -> Callable[[], Columns]:
+        draw = take_in(self, message)
+
+        def drawn() -> Columns:
+            if others:
+                scene.clock.advance(FORGOTTEN_S + 1.0)
+                scene.learner.join(others.pop().joining)
+            return draw()
+
+        return drawn
+
+    monkeypatch.setattr(SampledThere, "take_in", slowly)
+    scene.run(2.0)
+    assert [each["id"] for each in scene.learner.status()["nodes"]] == ["a", "b"]
+    assert scene.remotes[0].calls.count("join") == 2
+
+
+def test_who_no_longer_waits_for_an_answer_takes_it_from_nobody() -> None:
+    scene = Scene(Edge())
+    scene.run(0.5)
+    joined = scene.learner.join(scene.edges[0].joining)
+    scene.edges[0].node.begin_session(0)
+    share = scene.edges[0].node.make(8, scene.settings)
+    assert share is not None
+    first, again = (
+        scene.learner.offer("edge", joined.session, [share.block])[0] for _ in range(2)
+    )
+    assert not first.cancel()
+    assert scene.learner.step(0.0)
+    assert again.done()
+
+
+def test_a_thousand_nodes_have_room_in_what_is_said_of_the_link() -> None:
+    scene = Scene(Edge())
+    scene.run(0.5)
+    exchange, node = scene.exchanges[0], scene.learner.status()["nodes"][0]
+    node |= {"rate": 1e3 / 17, "silent_s": 1e-3 / 17, "generated": 10**9, "shipped": 10**9}
+    exchange.others = [node | {"id": f"ALE/Breakout-v5-{index:08x}"} for index in range(1000)]
+    figures = LinkFigures(exchange, scene.edges[0].node, Emulation())
+    assert len(json.dumps(figures.document(scene.clock.now()))) < CLUSTER_CAPACITY
 
 
 def test_another_network_is_refused() -> None:
