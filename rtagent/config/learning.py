@@ -51,7 +51,7 @@ class LearningConfig(Section):
     """A learner that makes no progress for so long, or for four of its updates if that is longer,
     loses its turn to the next."""
     batch_size: int = Field(32, ge=1, le=65_536, json_schema_extra=live("at the next update"))
-    """Transitions per update; with r3.mode, of the smallest one."""
+    """Transitions per update; where r3.mode steers their number, the smallest."""
     prefetch: int = Field(2, ge=0, le=16)
     """Batches that a background thread keeps ready; with 0 there is no such thread."""
     learning_rate: float = Field(5e-4, gt=0.0, le=1.0, json_schema_extra=live("at the next update"))
