@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from rtagent.memory.frames import Ints
+
 Flags = npt.NDArray[np.bool_]
 Frames = npt.NDArray[Any]
 

@@ -1,10 +1,10 @@
 """The gateway: the process that stands in the learners' place when the learner is elsewhere.
 
-It samples the shared-memory replay (`buffer_node.py`), or forwards what happens to a replay at the
-learner (`forwarding_node.py`), talks to the learner (`exchange.py`),
-applies the priorities that come back and publishes the weights. Acting never waits for it: weights
-leave through the same buffers as those of a learner beside the world, and while the link is cut the
-newest ones stay in force.
+It samples the replay in shared memory (`buffer_node.py`), or forwards what happens to a replay at
+the learner (`forwarding_node.py`), talks to the learner (`exchange.py`), applies the priorities
+that come back, and publishes the weights. Acting never waits for it: weights leave through the same
+buffers as those of a learner beside the world, and while the link is cut the newest ones stay in
+force.
 
 Whatever Ray does to it, it may end: the supervisor starts it again, and the new one joins the
 learner as if the link had been cut. So what it has joined is not mended in place: where the head of

@@ -5,9 +5,10 @@ Why it is correct. What a node sends is numbered within its session, which begin
 session is refused. A learner that was started again has another *incarnation* and knows no session:
 every node joins anew.
 
-One thread learns; messages come in on others. What they share (nodes, queues, answers) is guarded
-by one condition. The trainer is touched by the learning thread only, but for `published` and
-`snapshot`, which are asked for while that thread waits for the condition or under `_training`.
+One thread learns; messages come in on others. Nodes, queues and answers are touched under the
+condition `_changed` only. The trainer is changed under the lock `_training` only, and begins under
+both; who needs both takes `_training` first. A node may join anew or be forgotten while its share
+is learned from: an answer belongs to its share, not to who has the node's name by then.
 
 A batch has a share of every node (`shares.py`). A node that has nothing ready when the others have
 is waited for once, and then left out until it sends again: it costs one `PATIENCE_S`, not one per
@@ -30,11 +31,12 @@ from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.joining import Joining, Welcome, check_same
 from rtagent.cluster.message import Bytes, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
-from rtagent.cluster.sampled import Floats, SampledThere, joined
+from rtagent.cluster.sampled import SampledThere, joined
 from rtagent.cluster.session import Session, Share
 from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.errors import UserError
+from rtagent.memory.array_buffer import Floats
 from rtagent.storage import checkpoint as checkpoints
 
 PATIENCE_S = 0.25

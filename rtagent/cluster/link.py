@@ -37,12 +37,15 @@ class Direction:
     Args:
         emulation: what is emulated.
         random: gives numbers in [0, 1).
+
+    Attributes:
+        free_at: when all that was sent has left, seconds.
     """
 
     def __init__(self, emulation: Emulation, random: Callable[[], float]) -> None:
         self._emulation = emulation
         self._random = random
-        self._free_at = 0.0
+        self.free_at = 0.0
         self._under_way: list[tuple[float, int, Any]] = []
         self._count = 0
 
@@ -56,13 +59,13 @@ class Direction:
         """
         emulation = self._emulation
         if emulation.bits_per_s is not None:
-            self._free_at = max(now, self._free_at) + 8 * size / emulation.bits_per_s
+            self.free_at = max(now, self.free_at) + 8 * size / emulation.bits_per_s
         else:
-            self._free_at = now
+            self.free_at = now
         if emulation.loss and self._random() < emulation.loss:
             return
         self._count += 1
-        arrives = self._free_at + emulation.rtt_s / 2
+        arrives = self.free_at + emulation.rtt_s / 2
         heapq.heappush(self._under_way, (arrives, self._count, message))
 
     def arrived(self, now: float) -> list[Any]:
@@ -71,11 +74,6 @@ class Direction:
         while self._under_way and self._under_way[0][0] <= now:
             there.append(heapq.heappop(self._under_way)[2])
         return there
-
-    @property
-    def free_at(self) -> float:
-        """When all that was sent has left, seconds."""
-        return self._free_at
 
     @property
     def next_arrival(self) -> float | None:

@@ -25,11 +25,12 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.cluster.message import Message, MessageError
-from rtagent.cluster.sampled import PLAIN, Columns, Floats
+from rtagent.cluster.sampled import PLAIN, Columns
 from rtagent.config import Config
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.replay.powers import Powers
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
+from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger

@@ -1,8 +1,8 @@
 """Joining a Ray cluster, or starting one on this machine, and reaching the learner there.
 
 Ray is imported when a session begins. Every process of a local Ray, and of a node that was started
-here, is a descendant of the one that began the session and ends with it (`remains.py`); a local Ray
-asks for a token that nobody else knows.
+here, is a descendant of the one that began the session and ends with it (`remains.py`). A local Ray
+asks for a token: the one that the environment names, or else one that nobody else knows.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _node_of(address: str) -> dict[str, str]:
 
 
 def _own_token() -> None:
-    """A token for a Ray of this machine alone, known to its processes and to nobody else."""
+    """Where none is named, a token that the processes of a local Ray alone know."""
     if not has_named_token():
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 

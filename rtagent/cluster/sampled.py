@@ -12,9 +12,9 @@ import torch
 from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.message import Message, MessageError
 from rtagent.learning.replay.batch import Batch
+from rtagent.memory.array_buffer import Floats
 
 Columns = dict[str, npt.NDArray[Any]]
-Floats = npt.NDArray[np.float32]
 
 PLAIN = ("actions", "rewards", "discounts", "terminals", "weights", "demonstrated")
 

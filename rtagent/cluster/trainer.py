@@ -20,11 +20,11 @@ from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
+from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.learner_state import Arrays, Progress
 from rtagent.storage import checkpoint as checkpoints
 
-Floats = npt.NDArray[np.float32]
 ARRAYS = ("weights", "mean", "square")
 
 
