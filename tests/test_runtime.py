@@ -213,12 +213,21 @@ ASKED: tuple[Callable[[Runtime], object], ...] = (
 )
 
 
-def test_nothing_is_left_behind_and_whoever_asks_then_is_told(run: Runtimes) -> None:
+def test_nothing_is_left_behind_and_whoever_asks_then_is_told(
+    run: Runtimes, tmp_path: Path
+) -> None:
     segments = set(os.listdir("/dev/shm"))
     descriptors = []
+    runs = tmp_path / "state" / "runs"
+    for name in ("0000000a", "kept by its owner"):
+        (runs / name).mkdir(parents=True)
     for _ in range(2):
-        with run("env.id=CartPole-v1", "inference.processes=3") as runtime:
+        with run("env.id=CartPole-v1", "inference.processes=3", "run.keep_runs=1") as runtime:
             pids = [each["pid"] for each in runtime.status()["roles"]]
+            # A start removes the folder of the run before it, and says so.
+            assert {path.name for path in runs.iterdir()} == {runtime.run_id, "kept by its owner"}
+            [event] = [each for each in runtime.status()["events"] if each["kind"] == "pruned"]
+            assert (event["source"], event["runs"]) == ("probe", 1)
         eventually(lambda pids=pids: all(map(gone, pids)), "every process is gone")
         for ask in ASKED:
             with pytest.raises(UserError, match="the run has ended"):
@@ -274,16 +283,6 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
     eventually(lambda: not runtime._run()[1].is_alive(), "it has ended")
     with Runtime(config):
         pass
-
-
-def test_a_start_removes_the_folders_of_old_runs_and_says_so(run: Runtimes, tmp_path: Path) -> None:
-    runs = tmp_path / "state" / "runs"
-    (runs / "0000000a").mkdir(parents=True)
-    (runs / "kept by its owner").mkdir()
-    with run("env.id=CartPole-v1", "inference.processes=1", "run.keep_runs=1") as runtime:
-        assert {path.name for path in runs.iterdir()} == {runtime.run_id, "kept by its owner"}
-        [event] = [each for each in runtime.status()["events"] if each["kind"] == "pruned"]
-        assert (event["source"], event["runs"]) == ("probe", 1)
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
+from matplotlib import pyplot
 
 from benchmarks import r3_memory
 from benchmarks.experiments import (
     discounting,
     model_size,
+    pending_actions,
     processes_needed,
     r3,
+    recurrent,
     staggering_modes,
 )
+from benchmarks.results import Results
 from rtagent.config import GAME_BOY_HZ
 from rtagent.config_sources import load_config
 from rtagent.staggering.simulator import Kill, Restart
@@ -147,3 +153,24 @@ def test_every_world_of_r3_is_tried_and_configured(quick: bool) -> None:
     for world in r3.WORLDS.values():
         config = load_config(overrides=[*world, *r3.SETTINGS])
         assert config.replay.capacity >= config.learning.learning_starts
+
+
+@pytest.mark.parametrize(
+    ("compared", "contenders"),
+    [(pending_actions, ("with", "without")), (recurrent, ("lstm", "mlp"))],
+)
+def test_the_curves_of_a_pair_are_drawn(compared: ModuleType, contenders: tuple[str, str]) -> None:
+    curve = [[float(second), float(second % 7)] for second in range(60)]
+    figures = {"difference": 9.5}
+    for contender, value in zip(contenders, (12.0, 2.5), strict=True):
+        figures |= {f"return_{contender}": value, f"curve_{contender}": curve}
+    places = compared.EXPERIMENT.trials(True)
+    trials = [
+        {"params": params, "seed": seed, "figures": figures}
+        for params in places for seed in (0, 1)
+    ]
+    failed = {"params": places[0], "seed": 2, "failed": "no luck"}
+    figure = pyplot.figure()
+    compared.draw(Results([*trials, failed]), figure)
+    assert "difference 9.5" in figure.axes[0].get_title()
+    pyplot.close(figure)

@@ -1,15 +1,11 @@
-"""The experiment with pending actions: what it compares, and what it draws."""
+"""The experiment with pending actions: what it compares."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from matplotlib import pyplot
 
 from benchmarks.experiments import pending_actions
-from benchmarks.experiments.pending_actions import EXAMPLES, EXPERIMENT, draw, settings
-from benchmarks.results import Results
+from benchmarks.experiments.pending_actions import EXAMPLES, EXPERIMENT, settings
 from rtagent.config_sources import load_config
 
 
@@ -35,20 +31,3 @@ def test_a_trial_says_what_the_difference_is(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(pending_actions, "side_by_side", in_turn)
     monkeypatch.setattr(pending_actions, "play", play)
     assert pending_actions.run("cartpole", "virtual", 1.0, 0)["difference"] == 9.5
-
-
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    curve = [[float(second), float(second % 7)] for second in range(60)]
-    figures = {
-        "difference": 9.5, "return_with": 12.0, "return_without": 2.5, "curve_with": curve,
-        "curve_without": curve,
-    }
-    trials = [
-        {"params": params, "seed": seed, "figures": figures}
-        for params in EXPERIMENT.trials(True) for seed in (0, 1)
-    ]
-    failed = {"params": EXPERIMENT.trials(True)[0], "seed": 2, "failed": "no luck"}
-    figure = pyplot.figure()
-    draw(Results([*trials, failed]), figure)
-    assert "difference 9.5" in figure.axes[0].get_title()
-    pyplot.close(figure)

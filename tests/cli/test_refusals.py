@@ -23,6 +23,10 @@ REFUSED = [
     ("rom search --tpye u1", "rtagent rom search: no option --tpye; did you mean --type?"),
     ("bench --chek clock", "rtagent bench: no option --chek; did you mean --check?"),
     ("status now", "rtagent status: unrecognized arguments: now (see rtagent status --help)"),
+    ("serve --set policy.network=brain", "policy.network = 'brain'"),
+    ("serve --set inference.processes=0", "inference.processes = 0"),
+    ("serve --set env.rate_hz=0", "env.rate_hz = 0"),
+    ("serve --config /nowhere/rtagent.toml", "/nowhere/rtagent.toml"),
     ("status", NONE_RUNS),
     ("set inference.processes=3", NONE_RUNS),
     ("events --follow", NONE_RUNS),
@@ -133,3 +137,4 @@ def test_it_says_why_in_one_line(
     monkeypatch.setenv("RTAGENT_RUN__STATE_DIR", str(tmp_path / "state"))
     assert reason in refused(*shlex.split(call))
     assert not list(tmp_path.glob("*.demo"))
+    assert not (tmp_path / "state" / "daemon.json").exists()

@@ -14,6 +14,9 @@ from rtagent.cluster import ray_checks
 from rtagent.cluster.gateway import cut_since
 from rtagent.errors import UserError
 
+SETTINGS_FRAME = b"\0\0\0\4"
+"""How one who speaks as Ray does begins."""
+
 
 @contextlib.contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
@@ -73,9 +76,9 @@ def test_a_token_that_cannot_be_sent_is_told_of(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN", token or "")
-    with pytest.raises(UserError) as found:
-        ray_checks.check_token("X")
-    assert str(found.value).startswith(why)
+    with answering(SETTINGS_FRAME) as address, pytest.raises(UserError) as found:
+        ray_checks.look(address)
+    assert str(found.value).startswith(why.replace("X", f"the Ray cluster at {address}"))
 
 
 def test_a_token_s_file_that_is_not_there_is_named(

@@ -20,7 +20,7 @@ PENDULUM = (
 )
 
 
-def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
+def test_it_acts_learns_is_evaluated_and_resumed(run: Runtimes, tmp_path: Path) -> None:
     with run(
         *PENDULUM, "learning.processes=2", "learning.prioritized=true",
         "learning.evaluation_every_s=0.5", "learning.evaluation_episodes=1",
@@ -47,6 +47,16 @@ def test_it_acts_learns_and_is_evaluated(run: Runtimes, tmp_path: Path) -> None:
     assert saved.signature.network == "mlp k=1, td3"
     kinds = {name.split(".")[1] for name in saved.tensors if name.startswith("online.")}
     assert kinds == {"actor", "critics"}
+    # It goes on after a restart, and with a learner more.
+    with run(*PENDULUM) as runtime:
+        before = runtime.world.weights.info()
+        assert before is not None
+        assert before.updates > 20
+        in_force(runtime, processes=1)
+        learns(runtime)
+        progress = runtime.world.learner.progress
+        assert progress.steps == progress.updates > before.updates
+        assert updates(runtime) > before.updates
 
 
 def test_a_random_policy_acts_by_its_own_distribution(run: Runtimes, tmp_path: Path) -> None:
@@ -65,17 +75,3 @@ def test_a_random_policy_acts_by_its_own_distribution(run: Runtimes, tmp_path: P
     saved = checkpoint.load(tmp_path / "state" / "checkpoints" / answer["file"])
     assert saved.signature.network == "mlp k=1, sac"
     assert "online.temperature.logarithm" in saved.tensors
-
-
-def test_it_goes_on_after_a_restart_and_with_a_learner_more(run: Runtimes) -> None:
-    with run(*PENDULUM, "learning.processes=1") as runtime:
-        learns(runtime)
-    with run(*PENDULUM) as runtime:
-        before = runtime.world.weights.info()
-        assert before is not None
-        assert before.updates > 20
-        in_force(runtime, processes=1)
-        learns(runtime)
-        progress = runtime.world.learner.progress
-        assert progress.steps == progress.updates > before.updates
-        assert updates(runtime) > before.updates

@@ -95,10 +95,6 @@ def test_a_port_in_use_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     ("arguments", "reason"),
     [
         (["--set", "env.id=Nowhere-v7"], "Nowhere-v7"),
-        (["--set", "policy.network=brain"], "policy.network = 'brain'"),
-        (["--set", "inference.processes=0"], "inference.processes = 0"),
-        (["--set", "env.rate_hz=0"], "env.rate_hz = 0"),
-        (["--config", "/nowhere/rtagent.toml"], "/nowhere/rtagent.toml"),
         (["--host", "0.0.0.0"], "--insecure"),
         (["--set", "replay.capacity=50000000"], "too little memory"),
     ],

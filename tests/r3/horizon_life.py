@@ -73,3 +73,10 @@ class Life:
     def decisions(self, *kinds: str) -> list[Decision]:
         """Of these kinds, oldest first."""
         return [each for each in self.record.decisions()[::-1] if KINDS[each.kind] in kinds]
+
+
+def begun(mode: str = "step", **r3: Any) -> Life:
+    """A horizon that an update of one sample has begun."""
+    life = Life(mode, **r3)
+    life.update(0.0, samples=1)
+    return life

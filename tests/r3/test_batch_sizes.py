@@ -6,7 +6,7 @@ import pytest
 
 from rtagent.memory.horizon import Horizon
 from rtagent.r3.controller import DEAD_BAND, RECOVER_NS, batch_in_force
-from tests.r3.horizon_life import B_MIN, Life, of_mode
+from tests.r3.horizon_life import B_MIN, Life, begun, of_mode
 
 
 @pytest.mark.parametrize(("mode", "size"), [("off", 32), ("max-a", 32), ("max-p", 128)])
@@ -18,8 +18,7 @@ def test_fixed_modes(mode: str, size: int) -> None:
 
 
 def test_step_follows_equation_1_at_every_update() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+    life = begun()
     sizes = []
     for samples in (1, 1, 1, 8000, 1):
         life.update(1.0, samples)
@@ -32,8 +31,7 @@ def test_step_follows_equation_1_at_every_update() -> None:
 
 
 def test_step_leaves_the_size_alone_within_the_dead_band() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+    life = begun()
     life.update(10.0 * DEAD_BAND * 0.9, samples=1)
     assert life.size == B_MIN
     life.update(10.0 * DEAD_BAND * 0.2, samples=1)
@@ -41,8 +39,7 @@ def test_step_leaves_the_size_alone_within_the_dead_band() -> None:
 
 
 def test_episode_decides_when_an_episode_ends_only() -> None:
-    life = Life("episode")
-    life.update(0.0, samples=1)
+    life = begun("episode")
     for _ in range(10):
         life.update(0.1, samples=1)
     assert life.size == B_MIN
@@ -58,8 +55,7 @@ def test_episode_decides_when_an_episode_ends_only() -> None:
 
 
 def test_episode_decides_within_an_episode_longer_than_an_eighth_of_the_deadline() -> None:
-    life = Life("episode")
-    life.update(0.0, samples=1)
+    life = begun("episode")
     for _ in range(13):
         life.update(0.1, samples=1)
     assert life.size == 2 * B_MIN
@@ -67,8 +63,7 @@ def test_episode_decides_within_an_episode_longer_than_an_eighth_of_the_deadline
 
 def test_episode_does_not_shrink_a_batch_that_is_still_needed() -> None:
     """Ahead of time now, but behind it at the next decision if the batch were halved."""
-    life = Life("episode")
-    life.update(0.0, samples=1)
+    life = begun("episode")
     life.update(1.0, samples=500)
     life.finish_episode()
     life.update(0.0, samples=1)

@@ -10,7 +10,7 @@ import pytest
 from rtagent.clock import NANO
 from rtagent.config import R3Config
 from rtagent.r3.controller import PERIOD_NS
-from tests.r3.horizon_life import B_MIN, SECOND, Life, of_mode
+from tests.r3.horizon_life import B_MIN, SECOND, Life, begun, of_mode
 
 # ---- the clock and the end of a horizon
 
@@ -40,8 +40,7 @@ def test_updates_in_quick_succession_are_accounted_for_together_and_completely()
 
 
 def test_budget_used_in_time_is_met_and_the_next_begins_at_once() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+    life = begun()
     assert life.update(10.0, samples=10_000) == "met"
     assert life.horizon.number == 1
     assert (life.horizon.met, life.horizon.missed) == (1, 0)
@@ -51,15 +50,13 @@ def test_budget_used_in_time_is_met_and_the_next_begins_at_once() -> None:
 
 
 def test_budget_used_too_late_is_missed() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+    life = begun()
     assert life.update(10.001, samples=10_000) == "missed"
     assert (life.horizon.met, life.horizon.missed) == (0, 1)
 
 
 def test_deadline_that_passes_while_nobody_applies_is_missed_once() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+    life = begun()
     outcomes = [life.wait(0.1) for _ in range(150)]
     assert outcomes.count("missed") == 1
     assert outcomes.index("missed") == 100
@@ -68,8 +65,7 @@ def test_deadline_that_passes_while_nobody_applies_is_missed_once() -> None:
 
 @pytest.mark.parametrize("changes", [{"learning": {"paused": True}}, {"learner_ring": []}])
 def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+    life = begun()
     life.update(3.0, samples=1)
     life.order(**changes)
     assert [life.wait(0.1) for _ in range(300)] == [None] * 300
@@ -79,21 +75,17 @@ def test_clock_stands_still_while_nobody_may_learn(changes: dict[str, Any]) -> N
     assert life.horizon.elapsed_ns == 4 * SECOND
 
 
-def test_a_deadline_lowered_below_the_elapsed_time_is_missed_at_once() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
-    life.update(6.0, samples=10)
-    life.order(r3={"deadline_s": 5.0})
-    assert life.wait(0.0) == "missed"
-    assert life.horizon.deadline_s == 5.0
-
-
-def test_a_budget_lowered_below_what_is_consumed_is_met_at_once() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+@pytest.mark.parametrize(
+    ("lowered", "kind"), [({"deadline_s": 5.0}, "missed"), ({"data_budget": 900}, "met")]
+)
+def test_a_bound_lowered_below_what_is_used_ends_the_horizon_at_once(
+    lowered: dict[str, Any], kind: str
+) -> None:
+    life = begun()
     life.update(6.0, samples=900)
-    life.order(r3={"data_budget": 900})
-    assert life.wait(0.0) == "met"
+    life.order(r3=lowered)
+    assert life.wait(0.0) == kind
+    assert life.horizon.deadline_s == lowered.get("deadline_s", 10.0)
 
 
 def test_settings_changed_in_mid_horizon_keep_what_was_consumed_and_are_noted() -> None:
@@ -133,8 +125,7 @@ def test_without_a_deadline_every_mode_is_off() -> None:
 
 
 def test_early_exit_after_k_good_episodes_in_a_row() -> None:
-    life = Life(target_return=10.0, target_episodes=3)
-    life.update(0.0, samples=1)
+    life = begun(target_return=10.0, target_episodes=3)
     outcomes = []
     for value in (12.0, 10.0, 9.0, 10.0, 11.0, 10.0, 10.0):
         life.finish_episode(value)
@@ -154,8 +145,7 @@ def test_episodes_before_the_first_update_do_not_count() -> None:
 
 
 def test_without_a_target_good_episodes_end_nothing() -> None:
-    life = Life(target_episodes=1)
-    life.update(0.0, samples=1)
+    life = begun(target_episodes=1)
     life.finish_episode(1e9)
     assert life.update(0.1, samples=1) is None
 
@@ -179,8 +169,7 @@ def test_episode_deadline_is_its_share_of_the_horizon() -> None:
 
 
 def test_episodes_in_which_nothing_was_learned_are_not_judged() -> None:
-    life = Life()
-    life.update(0.0, samples=1)
+    life = begun()
     life.finish_episode()
     life.wait(0.1)
     judged = (life.horizon.episode_met, life.horizon.episode_missed)

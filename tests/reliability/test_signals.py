@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
-from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually
 
 from .conftest import updates
+from .watching import LEADING_A_GROUP, check_group_ends_in_order
 
 pytestmark = pytest.mark.process
 
@@ -31,25 +31,13 @@ OPTIONS = [word for each in SETTINGS for word in ("--set", each)]
 
 
 @pytest.mark.alone  # A learner runs when nobody else wants the core.
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_sent_to_the_whole_group_it_is_an_orderly_end(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    # Under nohup a daemon goes on at SIGHUP, and whoever runs this test may be.
-    under = ("setsid", "env", "--default-signal=HUP")
-    with RunningDaemon(*OPTIONS, state_dir=tmp_path / "state", under=under) as daemon:
+def test_sigterm_to_the_whole_group_is_an_orderly_end(tmp_path: Path) -> None:
+    """So is SIGHUP: `test_supervisor_killed.py`."""
+    with RunningDaemon(
+        *OPTIONS, state_dir=tmp_path / "state", under=LEADING_A_GROUP
+    ) as daemon:
         eventually(lambda: updates(daemon) > 0, "it learns")
-        learned = updates(daemon)
-        family = descendants(daemon.process.pid)
-        os.killpg(daemon.process.pid, number)
-        eventually(lambda: daemon.process.poll() is not None, "stopped")
-        assert daemon.process.returncode == 0, daemon.said()
-        eventually(lambda: all(map(gone, family)), "every process is gone")
-        assert "Traceback" not in daemon.said()
-        assert not (daemon.state_dir / "daemon.json").exists()
-        newest = checkpoints.newest(daemon.state_dir / "checkpoints")
-        assert newest is not None
-        assert checkpoints.load(newest).counters.updates >= learned
+        check_group_ends_in_order(daemon, signal.SIGTERM)
 
 
 def test_sent_to_a_child_it_ends_nothing_else(tmp_path: Path) -> None:

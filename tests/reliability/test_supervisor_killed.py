@@ -14,6 +14,11 @@ from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
 from tests.conftest import eventually
 from tests.reliability.conftest import Machine, held_bytes, holders, memfds, shared_bytes, updates
+from tests.reliability.watching import (
+    LEADING_A_GROUP,
+    check_group_ends_in_order,
+    newest_checkpoint,
+)
 
 pytestmark = pytest.mark.process
 
@@ -32,7 +37,9 @@ def settings() -> list[str]:
 
 
 @pytest.mark.realtime
-def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machine: Machine) -> None:
+def test_everything_ends_with_it_and_the_next_one_goes_on_until_sighup(
+    tmp_path: Path, machine: Machine
+) -> None:
     named = set(os.listdir("/dev/shm"))
     with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
         eventually(lambda: updates(daemon) > 10, "it learns")
@@ -57,16 +64,18 @@ def test_everything_ends_with_it_and_the_next_one_goes_on(tmp_path: Path, machin
             lambda: before - shared_bytes() > 0.8 * held, "the memory is the system's again"
         )
         assert set(os.listdir("/dev/shm")) <= named
-    newest = max((tmp_path / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    saved = int(newest.stem.rpartition("-")[2])
+    newest = newest_checkpoint(tmp_path)
+    assert newest is not None
+    saved = newest.counters.updates
     assert saved >= written["updates"] > 10
     # It could not take back what it had announced.
     (tmp_path / "daemon.json").unlink()
-    with RunningDaemon(*settings(), state_dir=tmp_path) as daemon:
+    with RunningDaemon(*settings(), state_dir=tmp_path, under=LEADING_A_GROUP) as daemon:
         assert daemon.stats()["learning"]["weights_version"] >= version
         eventually(lambda: updates(daemon) > 0, "a learner has taken over")
         assert updates(daemon) >= saved
         eventually(lambda: updates(daemon) > saved, "learning goes on")
+        check_group_ends_in_order(daemon, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("processes", [2, 3, 6])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 from benchmarks.daemon import RunningDaemon
+from benchmarks.process_figures import descendants, gone
 from rtagent.storage import checkpoint as checkpoints
 from rtagent.storage.checkpoint import Checkpoint
 from tests.conftest import eventually
@@ -16,6 +19,11 @@ FAST_CARTPOLE = (
     "--set", "run.checkpoint_every_s=1",
 )
 """A daemon that has learned and saved something within seconds."""
+LEADING_A_GROUP = ("setsid", "env", "--default-signal=HUP")
+"""What a daemon runs under that is sent signals as a group.
+
+Under nohup a daemon goes on at SIGHUP, and whoever runs the tests may be under it.
+"""
 
 
 def events(daemon: RunningDaemon, kind: str) -> list[dict[str, Any]]:
@@ -53,3 +61,18 @@ def await_ticks(daemon: RunningDaemon, more: int) -> None:
     """Wait until the world has gone on by so many ticks."""
     before = daemon.stats()["clock"]["ticks"]
     eventually(lambda: daemon.stats()["clock"]["ticks"] >= before + more, "the world goes on")
+
+
+def check_group_ends_in_order(daemon: RunningDaemon, number: signal.Signals) -> None:
+    """Send a signal to all processes of a daemon that leads a group: it keeps what it learned."""
+    learned = daemon.stats()["learning"]["updates"]
+    family = descendants(daemon.process.pid)
+    os.killpg(daemon.process.pid, number)
+    eventually(lambda: daemon.process.poll() is not None, "stopped")
+    assert daemon.process.returncode == 0, daemon.said()
+    eventually(lambda: all(map(gone, family)), "every process is gone")
+    assert "Traceback" not in daemon.said()
+    assert not (daemon.state_dir / "daemon.json").exists()
+    newest = newest_checkpoint(daemon.state_dir)
+    assert newest is not None
+    assert newest.counters.updates >= learned
