@@ -270,7 +270,9 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot listen on {host} port {port}: {reason}") from None
+        raise UserError(
+            f"cannot listen on {host} port {port}: {reason}; choose another --host or --port"
+        ) from None
     address = ipaddress.ip_address(sock.getsockname()[0].partition("%")[0])
     if token is None and not address.is_loopback:
         sock.close()
