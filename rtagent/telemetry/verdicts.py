@@ -220,10 +220,12 @@ def _world(stats: Stats, status: Document) -> Verdict | None:
 
 def _window(stats: Stats) -> str:
     """What the figures cover: a change of the settings begins them anew."""
-    seconds = stats.clock.window_s
-    if seconds is None or seconds >= WINDOW_S:
-        return "in the last minute"
-    return f"in the {seconds:.0f} s since the settings changed"
+    seconds, uptime = stats.clock.window_s, stats.clock.uptime_s
+    if seconds is not None and seconds < WINDOW_S:
+        return f"in the {seconds:.0f} s since the settings changed"
+    if uptime is not None and uptime < WINDOW_S:
+        return f"in the {uptime:.0f} s since the start"
+    return "in the last minute"
 
 
 def _deadline_ms(status: Document) -> float | None:

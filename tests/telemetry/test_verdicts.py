@@ -205,6 +205,8 @@ def test_after_a_change_only_what_is_since_it_counts() -> None:
     found = acting(stats(clock__window_s=12.3), status())
     assert "in the 12 s since the settings changed" in found.detail
     assert "in the last minute" in acting(stats(clock__window_s=60.0), status()).detail
+    young = stats(clock__window_s=60.0, clock__uptime_s=9.0)
+    assert "in the 9 s since the start" in acting(young, status()).detail
 
 
 def test_nothing_known_is_nothing_claimed() -> None:
