@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from rtagent import __version__
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.memory.blueprint import Blueprint
@@ -20,6 +21,7 @@ class Joining:
         blueprint: shapes.
         slots: frames that the learner shall keep for it.
         weights_every: updates between two deliveries of the weights.
+        version: of its rtagent.
     """
 
     node: str
@@ -27,6 +29,7 @@ class Joining:
     blueprint: Blueprint
     slots: int
     weights_every: int
+    version: str = __version__
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,15 @@ class Welcome:
     begun: bool
     share: int
     expected: int = 0
+
+
+def check_version(joining: Joining) -> None:
+    """Raises UserError unless a node runs the rtagent of this process."""
+    if joining.version != __version__:
+        raise UserError(
+            f"the learner has rtagent {__version__}, and {joining.node} has {joining.version}: "
+            "install the same version everywhere"
+        )
 
 
 def check_same(joining: Joining, first: Joining) -> None:

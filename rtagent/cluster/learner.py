@@ -28,7 +28,7 @@ import numpy as np
 
 from rtagent.clock import Clock
 from rtagent.cluster.frame_cache import FrameStore
-from rtagent.cluster.joining import Joining, Welcome, check_same
+from rtagent.cluster.joining import Joining, Welcome, check_same, check_version
 from rtagent.cluster.message import Bytes, MessageError, pack, unpack
 from rtagent.cluster.mirror import Mirror
 from rtagent.cluster.sampled import SampledThere, joined
@@ -79,8 +79,10 @@ class ClusterLearner:
         """Take a node in, or take it in anew.
 
         Raises:
-            UserError: its network, observations or actions are not those of the others.
+            UserError: it has another version; or its network, observations or actions are not
+                those of the others.
         """
+        check_version(joining)
         with self._training, self._changed:
             if self._first is None or self._trainer is None:
                 self._trainer = Trainer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,12 @@ def test_another_network_is_refused() -> None:
     assert (other.exchanges[0].reason or "").startswith("the learner has another ")
     assert other.remotes[0].calls.count("join") > 1
     assert not other.exchanges[0].lost(other.clock.now())
+
+
+def test_another_version_is_refused() -> None:
+    scene = Scene(Edge())
+    with pytest.raises(UserError, match=r"^the learner has rtagent .*, and b has 9\.9: "):
+        scene.learner.join(replace(Edge(name="b").joining, version="9.9"))
 
 
 def test_a_session_of_before_is_refused() -> None:
