@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rtagent.config.addresses import PolicyAddress
 from rtagent.config.section import Algorithm, Distribution, Merging, Processes, Section, live
 
 
@@ -32,7 +33,7 @@ class PolicyConfig(Section):
     task: str | None = Field(None, min_length=1, examples=["fold the towel"])
     """What a finished policy is told to do, in words; its factory is called with `task`, too. A
     policy server is told by remote_inputs."""
-    remote: str | None = Field(None, pattern=r"^wss?://[^\s/?#@]+(/[^\s?#]*)?$")
+    remote: PolicyAddress | None = None
     """Address of a policy server, `ws://host:port` or `wss://host:port`, as `rtagent policy-server`
     or openpi run it: inference processes ask it instead of a network of their own. Its token is
     taken from RTAGENT_REMOTE_TOKEN. Needs learning.processes = 0."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from rtagent.config.addresses import ClusterAddress
 from rtagent.config.section import (
     LONGEST_DEADLINE_S,
     MAX_LEARNERS,
     MOST_MEMORY_MB,
     MOST_SAMPLES,
-    ClusterAddress,
     LearnerName,
     LearningAlgorithm,
     LearningOrder,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 GAME_BOY_HZ = 59.7275
 MAX_INFERENCE_PROCESSES = 256
@@ -18,19 +17,6 @@ MOST_INDEX = 2**53
 MOST_ACTION = 3.4e38
 """Of a continuous action: the largest float32."""
 MOST_MEMORY_MB = MOST_DISK_MB = 1 << 30
-
-
-
-def _cluster_address(text: str) -> str:
-    """The address itself; raises ValueError unless Ray can join by it."""
-    found = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
-    if found is None or not 1 <= int(found[1]) <= 65_535:
-        raise ValueError(
-            "must be HOST:PORT of the cluster's head, such as 10.0.0.1:6379 or [fd00::1]:6379; "
-            "without an address a Ray of this machine alone is started"
-        )
-    return text
-
 
 Algorithm = Literal[
     "adaptive", "maximum-time", "expected-time", "unstaggered", "sequential-infer-learn",
@@ -47,7 +33,6 @@ LearningOrder = Literal["round-robin", "first-come"]
 R3Mode = Literal["off", "max-a", "max-p", "episode", "step"]
 Host = Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$")]
 LearnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-ClusterAddress = Annotated[str, Field(max_length=256), AfterValidator(_cluster_address)]
 ActionValue = Annotated[float, Field(ge=-MOST_ACTION, le=MOST_ACTION)]
 Processes = Annotated[int, Field(ge=1, le=MAX_INFERENCE_PROCESSES)] | Literal["auto"]
 

@@ -19,7 +19,6 @@ from tests.conftest import refusal
     [
         "policy.network='vit'", "policy.width=0", "policy.width=1000",
         "policy.factory='nocolon'", "policy.precision='float16'", "policy.device='tpu'",
-        "policy.remote='http://here'", "policy.remote='ws://'", "policy.remote='ws://a b'",
         "policy.epsilon_start=1.5", "policy.epsilon_steps=0", "inference.processes=0",
         "inference.processes=10000", "inference.processes=-1", "inference.processes=2.5",
         "inference.processes='many'", "inference.algorithm='magic'",
@@ -169,6 +168,12 @@ def test_a_policy_server_leaves_no_room_for_a_network_here(setting: str) -> None
     assert "policy.remote" in message
     assert "\n" not in message
     assert load_config(None, settings[:2], {}).policy.remote == "ws://there:8000"
+
+
+@pytest.mark.parametrize("address", ["http://there:8000", "ws://", "there:8000", "ws://a b"])
+def test_what_is_no_address_of_a_policy_server_is_refused_with_what_to_write(address: str) -> None:
+    told = refusal(f"policy.remote={address}")
+    assert told.startswith(f"policy.remote = {address!r}: must be ws://HOST:PORT or wss://HOST:PORT")
 
 
 def test_a_state_of_a_policy_server_needs_one() -> None:
