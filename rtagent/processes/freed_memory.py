@@ -14,7 +14,8 @@ def keep_freed_memory() -> None:
     By default glibc gives large blocks back to the system and takes fresh ones, which the kernel
     has to clear: for messages of megabytes that takes longer than to fill them, and for a learner
     5 to 20 % of an update. malloc_trim(3) still gives back what is free. A C library without
-    mallopt(3) stays as it is.
+    mallopt(3) stays as it is. Of blocks of one size several may be kept, for small blocks come to
+    lie between them.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

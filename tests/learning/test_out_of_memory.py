@@ -121,7 +121,8 @@ def faults_of_large_tensors(pipe: Connection) -> None:
     """Page faults of using 40 MiB again and again, before and after; memory that is given back."""
 
     def faults() -> int:
-        for _ in range(3):
+        # Small blocks take the rests between large ones: up to eight have been seen to be needed.
+        for _ in range(30):
             torch.ones(10 * MIB)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(4):

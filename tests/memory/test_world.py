@@ -22,7 +22,7 @@ from rtagent.memory.arena import Arena
 from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.double_buffer import TooLong
 from rtagent.memory.ledger import checksum
-from rtagent.memory.world import LEAST_RESERVE_TICKS, World, WorldMemory
+from rtagent.memory.world import CLUSTER_CAPACITY, LEAST_RESERVE_TICKS, World, WorldMemory
 from rtagent.processes.scheduling import enter_realtime
 from rtagent.supervisor.children import is_stopped
 from tests.conftest import make_blueprint, open_descriptors
@@ -83,10 +83,12 @@ def test_a_cluster_has_a_document_of_its_own() -> None:
         assert written is not None
         assert read is not None
         assert read.read() == {}
-        written.write({"reason": "x" * 16_000})
-        assert read.read() == {"reason": "x" * 16_000}
+        # Of a thousand nodes.
+        document = {"reason": "x" * 250_000}
+        written.write(document)
+        assert read.read() == document
         with pytest.raises(TooLong):
-            written.write({"reason": "x" * 16_384})
+            written.write({"reason": "x" * CLUSTER_CAPACITY})
 
 
 def test_starts_small_and_grows_as_ticks_come() -> None:
