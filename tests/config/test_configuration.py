@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rtagent.config import Config, LearningConfig
+from rtagent.config import Config, LearningConfig, R3Config
 from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
 from tests.conftest import refusal
@@ -180,6 +180,10 @@ def test_a_state_of_a_policy_server_needs_one() -> None:
     assert "policy.remote = 'ws://host:port'" in refusal("policy.remote_state=8")
     settings = ["policy.remote=ws://there:8000", "policy.remote_state=8", "learning.processes=0"]
     assert load_config(None, [*settings, "env.pending_actions=2"], {}).policy.remote_state == 8
+
+
+def test_r3_asks_for_as_many_good_episodes_as_its_paper() -> None:
+    assert R3Config().target_episodes == 10
 
 
 def test_a2c_has_short_stretches_unless_others_are_set() -> None:

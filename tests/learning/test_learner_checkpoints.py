@@ -21,6 +21,14 @@ def test_checkpoints_come_in_their_period(start: Start) -> None:
     assert start(ticks=0).learn(until_s=350.0).record.checkpoints == 3
 
 
+def test_as_many_checkpoints_are_kept_as_is_configured(start: Start, tmp_path: Path) -> None:
+    run = start(ticks=0)
+    few = run.config.run.model_copy(update={"keep_checkpoints": 2})
+    run.config = run.config.model_copy(update={"run": few})
+    assert run.learn(until_s=350.0).record.checkpoints == 3
+    assert len(list(run.checkpoint_dir.glob("checkpoint-*"))) == 2
+
+
 def test_a_checkpoint_that_cannot_be_written_does_not_stop_learning(
     start: Start, tmp_path: Path
 ) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.daemon import RunningDaemon
+from rtagent.cli.serve import PROTECTED
+from rtagent.processes.scheduling import SERVICE_NICE, SUPERVISOR_NICE
+from rtagent.processes.worker import OUT_OF_MEMORY
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.process
@@ -50,6 +53,30 @@ def test_it_answers_and_obeys(daemon: RunningDaemon) -> None:
     assert refused.returncode == 2
     assert len(refused.stderr.strip().splitlines()) == 1
     assert daemon.stats()["inference"]["processes"] == 2
+
+
+def test_who_goes_before_whom_and_whom_the_kernel_ends_first(daemon: RunningDaemon) -> None:
+    pids = {each["role"]: each["pid"] for each in daemon.status()["roles"]}
+
+    def score(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    def nice(pid: int) -> int:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+
+    def may(change: str) -> bool:
+        tried = subprocess.run([sys.executable, "-c", change], capture_output=True, check=False)
+        return tried.returncode == 0
+
+    # To sacrifice oneself takes no right.
+    assert score(pids["learner"]) == OUT_OF_MEMORY["learner"] > 0
+    assert score(pids["recorder"]) == OUT_OF_MEMORY["recorder"] > 0
+    if may(f"open('/proc/self/oom_score_adj', 'wb', 0).write(b'{PROTECTED}')"):
+        assert score(daemon.process.pid) == PROTECTED
+        assert {role: score(pid) for role, pid in pids.items()}.items() <= OUT_OF_MEMORY.items()
+    if may(f"import os; os.setpriority(os.PRIO_PROCESS, 0, {SUPERVISOR_NICE})"):
+        assert nice(daemon.process.pid) == SUPERVISOR_NICE
+        assert nice(pids["service"]) == SERVICE_NICE
 
 
 def test_the_figures_agree_with_each_other(daemon: RunningDaemon) -> None:
@@ -106,5 +133,7 @@ def test_bad_input_ends_in_one_line(
     assert refused.returncode == 2
     assert reason in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
+    # No address of what does not run.
+    assert refused.stdout == ""
     assert not (tmp_path / "daemon.json").exists()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from rtagent.logs.log_format import JsonLines, TextLines, event_text
+from rtagent.logs.log_format import FORMATS, JsonLines, TextLines, event_text
 from rtagent.logs.log_lines import LINE_BYTES
 
 AT = "2030-01-01T12:00:02.500+00:00"
@@ -27,6 +29,19 @@ def record(said: dict[str, Any] | None, message: str = "hello", dropped: int = 0
         made.__dict__["event"] = said
     made.__dict__["dropped"] = dropped
     return made
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_lines_have_the_form_that_was_asked_for(form: str) -> None:
+    program = (
+        "import logging; from rtagent.logs.log_format import log_to_stderr;"
+        f"log_to_stderr({form!r}, logging.INFO); logging.getLogger('rtagent').info('hello')"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True
+    ).stderr
+    assert "hello" in said
+    assert said.startswith("{") == (form == "json")
 
 
 def test_an_event_as_text() -> None:

@@ -25,6 +25,16 @@ from tests.spawned import fail, leave, sleep, tell_modules, tell_signals
 LIMIT_S = 180.0
 
 
+def test_a_fork_server_first_gets_all_descriptors_that_it_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(launch, "raise_descriptor_limit", lambda: done.append("limit"))
+    monkeypatch.setattr(ForkServer, "_start", lambda server: done.append("start"))
+    ForkServer()
+    assert done == ["limit", "start"]
+
+
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork servers that need not import torch."""

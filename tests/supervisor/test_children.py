@@ -87,6 +87,25 @@ class Ward:
         self.look(now)
 
 
+def test_a_death_is_told_as_one_after_which_it_comes_again_or_as_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ward = Ward(monkeypatch, "inference")
+    told: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(
+        ward.children._report, "event", lambda kind, **details: told.append((kind, details))
+    )
+    ward.process.exitcode = -signal.SIGSEGV
+    ward.look(101.0)
+    assert ward.child.state is State.BACKOFF
+    ward.child.state = State.FAILED
+    ward.children._report_death(ward.child)
+    assert [kind for kind, _ in told] == ["died", "failed"]
+    assert told[0][1]["source"] == "inference 0"
+    assert "SIGSEGV" in told[0][1]["error"]
+    assert told[0][1]["again_in_s"] > 0.0
+
+
 def test_fresh_while_every_role_has_a_process_that_beats() -> None:
     metrics = new_metrics()
     process = SimpleNamespace(pid=os.getpid(), exitcode=None, failure=None)

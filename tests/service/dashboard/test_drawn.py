@@ -58,7 +58,8 @@ def test_no_frame_yet(page: Any, running: RunningService) -> None:
 
 
 COLOURS = """() => {
-  const canvas = document.querySelector('#timeline');
+  const $ = (name) => document.querySelector(name);
+  const canvas = $('#timeline');
   const density = window.devicePixelRatio;
   const style = getComputedStyle(document.documentElement);
   const rgb = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi)
@@ -74,12 +75,20 @@ COLOURS = """() => {
     }
     return found;
   };
+  const runs = (y, name) => {
+    const width = (canvas.clientWidth - 40) * density;
+    const [{ data }, colour] = [pen.getImageData(40 * density, y * density, width, 1), rgb(name)];
+    const red = Array.from({ length: width }, (_, i) => near(data, 4 * i, colour));
+    return red.filter((each, i) => each && !red[i - 1]).length;
+  };
   const bottom = canvas.clientHeight - 40;
   const lane = (bottom - 20) / LANES;
   return {
     lanes: [...Array(LANES).keys()].map((i) =>
       count(20 + i * lane, Math.max(1, lane - 1), '--good')),
     lost: count(bottom + 4, 16, '--bad'),
+    boxes: runs(bottom + 6, '--bad'),
+    told: parseInt(/(\\d+) default/.exec($('#timeline-summary').textContent)?.[1]),
     ruler: count(bottom + 4, 18, '--good'),
     marks: count(2, 14, '--ink'),
   };
@@ -100,6 +109,10 @@ def test_timeline_draws(blank: Any, running: RunningService, processes: int) -> 
         return min(found["lanes"]) > 1 and found["lost"] > 10 and found["ruler"] > 20
 
     assert eventually(drawn)
+    # What is held still has as many red boxes as the caption says, but for one at the edge.
+    blank.locator("#hold").click()
+    found = blank.evaluate(COLOURS.replace("LANES", str(processes)))
+    assert abs(found["boxes"] - found["told"]) <= 1 < found["told"]
 
 
 def test_timeline_without_losses_is_not_red(blank: Any, running: RunningService) -> None:
