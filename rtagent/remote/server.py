@@ -117,10 +117,11 @@ class Served:
         """The message that answers a question."""
         (answer, *left), timing = answered.arrays, answered.timing
         actions = np.atleast_2d(answer)
-        said = {
-            TIMING: {"infer_ms": timing.compute_s * 1e3, "queue_ms": timing.queue_s * 1e3},
-            **dict(zip((STATE,), left, strict=False)),
+        said: dict[str, Any] = {
+            TIMING: {"infer_ms": timing.compute_s * 1e3, "queue_ms": timing.queue_s * 1e3}
         }
+        if left:
+            said[STATE] = left[0]
         if not self.discrete:
             return {ACTIONS: actions, **said}
         # Who knows no values finds the best action, too.
