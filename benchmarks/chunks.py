@@ -7,7 +7,9 @@ where inference times are padded to that value, and a killed process is started 
 counted from what was executed.
 
 Each process is in one of its long inferences for 9.2 % of the time, so two are at once for 0.84 %.
-Of that a chunk covers the beginning alone: no rule can bring two processes below what remains.
+Of that a chunk covers the beginning alone: two processes that wait for what they have begun cannot
+come below what remains. A process that asks a policy server need not wait: in the last runs the
+policy is behind `rtagent policy-server`, without and with hedged requests (`policy.remote_hedge`).
 
     python -m benchmarks.chunks [--seconds S] [--virtual] [--json]
 """
@@ -29,12 +31,17 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 import rtagent
+from benchmarks.remote import Server
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.arbiter import Source
+from rtagent.staggering.inference_times import outliers
 from rtagent.staggering.simulator import Event, Kill, SimulationConfig, simulate
 
 PROCESSES, INFERENCE_TICKS, OUTLIERS, CHUNK = 2, 8.0, 0.01, 10
 VIRTUAL_S = 1800.0
+HEDGE = 1.5
+SERVED_TIMES = 4.0
+"""As long, for it is the rare ticks that are counted."""
 WARM_UP_S = 20.0
 """Until a long inference among the first ones no longer decides what delay is promised."""
 MOST_INACTION_PERCENT = 0.1
@@ -57,6 +64,26 @@ class Constant(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         """(B, ...) to (B, actions), or to (B, length, actions)."""
         return self.values.expand(len(observations), *self.values.shape)
+
+
+class Straggling(Constant):
+    """Answers with chunks, and takes its time, asleep."""
+
+    def __init__(self, actions: int) -> None:
+        super().__init__(actions, CHUNK)
+        self._rng = np.random.default_rng(0)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """(B, ...) to (B, CHUNK, actions)."""
+        share, factor = outliers(OUTLIERS)
+        late = factor if self._rng.random() < share else 1.0
+        time.sleep(late * INFERENCE_TICKS / GAME_BOY_HZ)
+        return super().forward(observations)
+
+
+def straggling(observations: spaces.Box, actions: spaces.Discrete) -> nn.Module:
+    """The network of the policy server."""
+    return Straggling(int(actions.n))
 
 
 def single(observations: spaces.Box, actions: spaces.Discrete) -> nn.Module:
@@ -88,14 +115,36 @@ def live(
     name: str, factory: str, chunk: int, seconds: float, kill: bool = False,
     processes: int = PROCESSES,
 ) -> dict[str, Any]:
-    """A run of the daemon on the wall clock."""
+    """A run of the daemon with a network of its own, padded to the inference time."""
+    return recorded(name, processes, chunk, seconds, kill, [
+        f"policy.factory=benchmarks.chunks:{factory}",
+        f"inference.injected_latency_ms={INFERENCE_TICKS * 1e3 / GAME_BOY_HZ}",
+        "inference.injected_latency_distribution=outliers",
+        f"inference.injected_latency_spread={OUTLIERS}",
+    ])
+
+
+def served(name: str, seconds: float, hedge: float | None) -> dict[str, Any]:
+    """A run of the daemon that asks a policy server for chunks."""
+    server = Server("benchmarks.chunks:straggling")
+    try:
+        server.start()
+        return recorded(name, PROCESSES, CHUNK, seconds, False, [
+            f"policy.remote=ws://127.0.0.1:{server.port}", "policy.chunk_start=promised",
+            *([] if hedge is None else [f"policy.remote_hedge={hedge}"]),
+        ])
+    finally:
+        server.kill()
+
+
+def recorded(
+    name: str, processes: int, chunk: int, seconds: float, kill: bool, settings: list[str]
+) -> dict[str, Any]:
+    """A run of the daemon on the wall clock; with `kill`, one of its processes dies at once."""
     with tempfile.TemporaryDirectory() as folder:
         config = rtagent.load_config(overrides=[
             f"run.state_dir={folder}", "learning.processes=0", "replay.capacity=20000",
-            f"policy.factory=benchmarks.chunks:{factory}", f"inference.processes={processes}",
-            f"inference.injected_latency_ms={INFERENCE_TICKS * 1e3 / GAME_BOY_HZ}",
-            "inference.injected_latency_distribution=outliers",
-            f"inference.injected_latency_spread={OUTLIERS}",
+            f"inference.processes={processes}", *settings,
         ])
         with rtagent.Runtime(config) as runtime:
             runtime.wait_ready(60)
@@ -135,7 +184,7 @@ def summary(
 
 
 def main() -> int:
-    """Print the figures; exit code 1 if three processes leave more inaction than they may."""
+    """Print the figures; exit code 1 if the bar is missed by who can reach it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0, help="of each live run")
     parser.add_argument("--virtual", action="store_true", help="in virtual time alone")
@@ -155,6 +204,8 @@ def main() -> int:
             live("live, one killed", "single", 1, args.seconds, kill=True),
             live("live, one killed", "chunks", CHUNK, args.seconds, kill=True),
             live("live", "chunks", CHUNK, args.seconds, processes=PROCESSES + 1),
+            served("served", SERVED_TIMES * args.seconds, None),
+            served("served, hedged", SERVED_TIMES * args.seconds, HEDGE),
         ]
     if args.json:
         print(json.dumps(found, indent=2))
@@ -167,7 +218,8 @@ def main() -> int:
                 f"{each['strict_inaction_percent']:12.2f} % {each['delay_mean']:12.2f} "
                 f"{each['delay_p99']:11.0f} {each['from_chunk_percent']:10.1f} %"
             )
-    return int(found[4]["inaction_percent"] > MOST_INACTION_PERCENT)
+    judged = found[4:5] if args.virtual else [found[4], found[-1]]
+    return int(any(each["inaction_percent"] > MOST_INACTION_PERCENT for each in judged))
 
 
 if __name__ == "__main__":

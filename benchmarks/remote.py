@@ -57,9 +57,14 @@ LIMIT_S = 90.0
 
 
 class Server:
-    """`rtagent policy-server` with the sleeping policy, on a port of its own."""
+    """`rtagent policy-server` on a port of its own.
 
-    def __init__(self) -> None:
+    Args:
+        factory: of its policy, `module:name`.
+    """
+
+    def __init__(self, factory: str) -> None:
+        self._factory = factory
         self.port = 0
         self._process: subprocess.Popen[str] | None = None
 
@@ -67,7 +72,7 @@ class Server:
         """Start it; when it said that it serves, seconds."""
         command = [
             sys.executable, "-m", "rtagent", "policy-server",
-            "benchmarks.sleeping_policy:asleep", "--port", str(self.port), "--parallel", "16",
+            self._factory, "--port", str(self.port), "--parallel", "16",
             "--json",
         ]
         environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
@@ -206,7 +211,7 @@ def _slowest_answer(run: Run) -> float:
 @contextmanager
 def setting() -> Iterator[tuple[Run, DelayedLink, Server]]:
     """Server, link and daemon."""
-    server = Server()
+    server = Server("benchmarks.sleeping_policy:asleep")
     try:
         server.start()
         with tempfile.TemporaryDirectory() as folder, DelayedLink(

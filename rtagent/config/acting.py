@@ -45,6 +45,10 @@ class PolicyConfig(Section):
     """Numbers that the policy server's recurrent policy carries from one inference to the next, as
     `rtagent policy-server` tells them; 0: none. They travel with each question and its answer, so
     that an inference begins with what the newest finished one has left."""
+    remote_hedge: float | None = Field(None, gt=1.0, le=100.0, examples=[1.5])
+    """Hedged requests: an answer that takes more than so many times as long as usual is not waited
+    for; the newest frame is asked about over a second connection of the process. The server is
+    asked more, and must work on several questions at once. If it is not set, never."""
     chunk: Merging = "newest"
     """Where several inferences promise an action for one tick, as with chunks of actions: newest
     takes the one of the newest observation; ensemble takes their weighted mean (continuous

@@ -94,11 +94,13 @@ class Config(Section):
                 "learning.processes": [0], "policy.factory": [None], "policy.engine": ["torch"],
             })
             self._check_answers("policy.remote")
-        elif self.policy.remote_state:
-            raise ValueError(
-                f"policy.remote_state = {self.policy.remote_state} is for a policy server; say "
-                "where it is: policy.remote = 'ws://host:port'"
-            )
+            return
+        for name in ("remote_state", "remote_hedge"):
+            if value := getattr(self.policy, name):
+                raise ValueError(
+                    f"policy.{name} = {value} is for a policy server; say where it is: "
+                    "policy.remote = 'ws://host:port'"
+                )
 
     def _check_pretrained(self) -> None:
         if self.policy.pretrained is not None:

@@ -26,6 +26,7 @@ def ask_server(context: WorkerContext[InferenceRecord], address: str) -> None:
     policy = RemotePolicy(
         address, Terms.of(context.blueprint), dialer, context.clock, partial(attend, context),
         context.record, tell, context.config.policy.remote_inputs,
+        context.config.policy.remote_hedge,
     )
     context.ready()
     Driver(context, policy, NoWeights()).run()

@@ -161,6 +161,7 @@ class InferenceRecord(WorkerRecord):
             `queue_ns` and `compute_ns`, which are the server's.
         in_flight: questions that are not answered yet.
         dropped: answers from frames older than the newest that was acted on.
+        hedged: questions that were late, so that the newest frame was asked about instead.
         takeover_ns: what new weights have taken of the inferences so far.
         registrations: the newest.
     """
@@ -181,6 +182,7 @@ class InferenceRecord(WorkerRecord):
     compute_ns: int
     in_flight: int
     dropped: int
+    hedged: int
     takeover_ns: int
 
     def __init__(self, buffer: memoryview) -> None:

@@ -6,10 +6,18 @@ it is told to. A question that is not answered in time, or wrongly, ends its con
 answer cannot be taken for that of a newer frame. `values` then says that there is none, after a new
 connection has been made, and its caller asks for the newest frame. How long a connection is down
 costs nobody but this process, which has nothing else to do.
+
+With hedged requests (J. Dean and L. A. Barroso, The Tail at Scale, Communications of the ACM 56(2),
+2013, doi:10.1145/2408776.2408794) there is a second connection. A question that is late keeps its
+own, on which nothing is asked until the answer has come, and been thrown away; the newest frame is
+asked about on the other. So there is still one question on a connection, and two of a process at
+most. A question that follows a late one is waited for: a server that has become slower for good is
+asked once too often, and then known to be.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +32,7 @@ from rtagent.remote.answers import OBSERVATION, PENDING, STATE, Terms, timing_of
 from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.wire import Dialer, LostError, RefusedError, Wire
 
-SLICE_S = 0.1
+SLICE_S, LEAST_SLICE_S = 0.1, 0.001
 LEAST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 0.25
 """Between two attempts to connect: it doubles. The longest is most of what a link that is back
 waits for an action."""
@@ -94,6 +102,10 @@ class Told:
             self._known = True
 
 
+class _LateError(Exception):
+    """The answer is late, and the newest frame may be asked about on the other connection."""
+
+
 class RemotePolicy:
     """The policy of a server.
 
@@ -110,17 +122,22 @@ class RemotePolicy:
         record: where figures are counted.
         tell: tells an event.
         inputs: what every question says beside the observation.
+        hedge: so many times as long as usual may an answer take before the newest frame is asked
+            about on a second connection; None: it is waited for.
     """
 
     def __init__(
         self, address: str, terms: Terms, dialer: Dialer, clock: Clock,
         attend: Callable[[], None], record: InferenceRecord, tell: Callable[..., None],
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, Any], hedge: float | None = None,
     ) -> None:
         self._address, self._needed, self._terms = address, terms, terms
         self._dialer, self._clock, self._attend = dialer, clock, attend
         self._record, self._told, self._inputs = record, Told(tell, clock), inputs
+        self._hedge = math.inf if hedge is None else hedge
         self._wire: Wire | None = None
+        self._other: Wire | None = None
+        self._other_owes = self._hedged = False
         self._usual, self._pause_s = Usual(), 0.0
         self.state: Floats = np.zeros(terms.state, np.float32)
         record.connected = record.in_flight = 0
@@ -148,11 +165,14 @@ class RemotePolicy:
             return None
         try:
             return self._asked(self._wire, self._question(observation, pending))
+        except _LateError:
+            self._turn_to_the_other()
+            return None
         except (LostError, ProtocolError) as error:
             self._give_up(error)
             return None
         finally:
-            self._record.in_flight = 0
+            self._record.in_flight = int(self._other_owes)
 
     def _question(
         self, observation: npt.NDArray[Any], pending: Callable[[], Floats] | None
@@ -168,8 +188,8 @@ class RemotePolicy:
 
     def _asked(self, wire: Wire, question: Mapping[str, Any]) -> Floats:
         began = self._clock.now()
-        self._record.in_flight = 1
         wire.send(encode(question))
+        self._record.in_flight = 1 + int(self._other_owes)
         message = self._received(wire, began)
         whole_s = self._clock.now() - began
         found = decode(message)
@@ -177,7 +197,7 @@ class RemotePolicy:
         if self._terms.state:
             self.state = self._terms.left(found)
         self._usual.note(whole_s, timing.queue_s, timing.compute_s)
-        self._pause_s = 0.0
+        self._pause_s, self._hedged = 0.0, False
         self._account()
         self._told.answered(self._address)
         return answer
@@ -185,11 +205,35 @@ class RemotePolicy:
     def _received(self, wire: Wire, began: float) -> bytes | str:
         usual_s = self._usual.whole_s
         patience = max(LEAST_PATIENCE_S, PATIENCE_TIMES * usual_s) if usual_s else FIRST_ANSWER_S
-        while (message := wire.receive(SLICE_S)) is None:
+        late_s = self._hedge * usual_s if usual_s and not self._hedged else math.inf
+        waited = 0.0
+        while (message := wire.receive(min(SLICE_S, max(LEAST_SLICE_S, late_s - waited)))) is None:
             self._attend()
-            if self._clock.now() - began > patience:
+            waited = self._clock.now() - began
+            if waited > patience:
                 raise LostError(f"no answer within {patience:.1f} s")
+            if waited >= late_s:
+                if self._other_is_free():
+                    raise _LateError
+                late_s = math.inf
         return message
+
+    def _other_is_free(self) -> bool:
+        """Whether there is nothing on its way on the second connection, if there is one."""
+        if self._other is not None and self._other_owes:
+            try:
+                self._other_owes = self._other.receive(0.0) is None
+            except LostError:
+                self._leave_other()
+        return not self._other_owes
+
+    def _turn_to_the_other(self) -> None:
+        """Leave a question that is late to its connection, and go on with the other one."""
+        self._record.hedged += 1
+        self._hedged = True
+        self._wire, self._other, self._other_owes = self._other, self._wire, True
+        if self._wire is None:
+            self._connect()
 
     def _connect(self) -> None:
         """Connect, however long that takes."""
@@ -207,8 +251,15 @@ class RemotePolicy:
                 self._give_up(error)
         self._record.connected = 1
 
+    def _leave_other(self) -> None:
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+        self._other_owes = False
+
     def _give_up(self, error: Exception, pause_s: float | None = None) -> None:
-        """Leave the connection, if there is one, and rest before the next."""
+        """Leave the connections, if there are any, and rest before the next."""
+        self._leave_other()
         if self._wire is not None:
             self._wire.close()
             self._wire = None

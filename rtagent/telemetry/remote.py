@@ -31,7 +31,7 @@ def remote_figures(running: Sequence[InferenceRecord], all_: Sequence[InferenceR
         connected=any(each.connected for each in running),
         round_trip_ms=mean_ms("round_trip_ns"), queue_ms=mean_ms("queue_ns"),
         compute_ms=mean_ms("compute_ns"), in_flight=sum(each.in_flight for each in running),
-        dropped=sum(each.dropped for each in all_),
+        dropped=sum(each.dropped for each in all_), hedged=sum(each.hedged for each in all_),
     )
 
 

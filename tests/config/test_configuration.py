@@ -176,8 +176,12 @@ def test_what_is_no_address_of_a_policy_server_is_refused_with_what_to_write(add
     assert told.startswith(f"policy.remote = {address!r}: must be ws://HOST:PORT or wss://HOST:PORT")
 
 
-def test_a_state_of_a_policy_server_needs_one() -> None:
-    assert "policy.remote = 'ws://host:port'" in refusal("policy.remote_state=8")
+@pytest.mark.parametrize("setting", ["policy.remote_state=8", "policy.remote_hedge=1.5"])
+def test_what_is_for_a_policy_server_needs_one(setting: str) -> None:
+    assert "policy.remote = 'ws://host:port'" in refusal(setting)
+
+
+def test_a_policy_server_may_carry_a_state_and_be_told_what_is_pending() -> None:
     settings = ["policy.remote=ws://there:8000", "policy.remote_state=8", "learning.processes=0"]
     assert load_config(None, [*settings, "env.pending_actions=2"], {}).policy.remote_state == 8
 

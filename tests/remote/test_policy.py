@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rtagent.remote.answers import Terms
 from rtagent.remote.policy import (
     FIRST_ANSWER_S,
     LEAST_PATIENCE_S,
+    LEAST_SLICE_S,
     LONGEST_PAUSE_S,
     REFUSED_PAUSE_S,
     SLICE_S,
@@ -37,6 +39,36 @@ class Told(Exception):
     """The process was told to leave."""
 
 
+class Connection:
+    """One to a server."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.metadata = server, server.metadata
+        self.answer_at: float | None = None
+
+    def send(self, data: bytes) -> None:
+        server = self.server
+        if server.refusal is not None:
+            raise server.refusal
+        assert self.answer_at is None, "a connection with a question on its way is asked another"
+        server.asked.append(decode(data))
+        self.answer_at = server.clock.now() + server.takes()
+
+    def receive(self, seconds: float) -> bytes | str | None:
+        clock = self.server.clock
+        until = clock.now() + seconds
+        late = self.answer_at is None or until < self.answer_at
+        if late or (reply := self.server.reply()) is None:
+            clock.sleep_until(until)
+            return None
+        clock.sleep_until(self.answer_at)
+        self.answer_at = None
+        return reply
+
+    def close(self) -> None:
+        self.server.open -= 1
+
+
 class Server:
     """What a dialer reaches: open or not, and what it answers."""
 
@@ -45,6 +77,7 @@ class Server:
         self.refusal: LostError | None = None
         self.metadata: dict[str, Any] = {"answers": "values", "outputs": 3}
         self.reply: Callable[[], bytes | str | None] = lambda: encode(GOOD)
+        self.takes: Callable[[], float] = lambda: ANSWER_S
         self.dialled: list[float] = []
         self.asked: list[dict[str, Any]] = []
         self.open = 0
@@ -52,35 +85,18 @@ class Server:
     def dial(self) -> None:
         self.dialled.append(self.clock.now())
 
-    def outcome(self, seconds: float) -> Server | None:
+    def outcome(self, seconds: float) -> Connection:
         self.clock.advance(DIALLED_S)
         if self.refusal is not None:
             raise self.refusal
         self.open += 1
-        return self
-
-    def send(self, data: bytes) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        self.asked.append(decode(data))
-        self.answer_at = self.clock.now() + ANSWER_S
-
-    def receive(self, seconds: float) -> bytes | str | None:
-        until = self.clock.now() + seconds
-        if until < self.answer_at or (reply := self.reply()) is None:
-            self.clock.sleep_until(until)
-            return None
-        self.clock.sleep_until(self.answer_at)
-        return reply
-
-    def close(self) -> None:
-        self.open -= 1
+        return Connection(self)
 
 
 class Bench:
     """A policy, and what it has told and counted."""
 
-    def __init__(self, terms: Terms = TERMS, **inputs: Any) -> None:
+    def __init__(self, terms: Terms = TERMS, hedge: float | None = None, **inputs: Any) -> None:
         self.clock = VirtualClock(100.0)
         self.server = Server(self.clock)
         self.beats: list[float] = []
@@ -91,6 +107,7 @@ class Bench:
         self.policy = RemotePolicy(
             "ws://there", terms, self.server, self.clock, self.attend,
             self.record, lambda kind, **details: self.events.append((kind, details)), inputs,
+            hedge,
         )
 
     def attend(self) -> None:
@@ -263,3 +280,103 @@ def test_bad_answers_are_one_line_and_no_action(reply: bytes | str, reason: str)
     assert reason in details["reason"]
     bench.server.reply = lambda: encode(GOOD)
     np.testing.assert_array_equal(bench.answer(), [0.0, 2.0, 1.0])
+
+
+SLOW_S = 10.0 * ANSWER_S
+
+
+def test_a_late_answer_is_not_waited_for_and_never_taken_for_a_newer_one() -> None:
+    bench = Bench(hedge=1.5)
+    bench.answer()
+    bench.server.takes = lambda: SLOW_S
+    late = bench.clock.now()
+    assert bench.ask() is None
+    assert bench.clock.now() == pytest.approx(
+        late + 1.5 * ANSWER_S + DIALLED_S, abs=1.1 * LEAST_SLICE_S
+    )
+    assert bench.record.hedged == bench.record.in_flight == 1
+    bench.server.takes = lambda: ANSWER_S
+    newer = encode({**GOOD, "values": np.array([3.0, 0.0, 0.0], np.float32)})
+    bench.server.reply = lambda: newer if bench.server.clock.now() < late + SLOW_S else encode(GOOD)
+    began = bench.clock.now()
+    np.testing.assert_array_equal(bench.ask(), [3.0, 0.0, 0.0])
+    assert bench.clock.now() == pytest.approx(began + ANSWER_S)
+    assert bench.server.open == 2
+    # The next late answer goes the other way, over the connections that there are.
+    while bench.clock.now() < late + SLOW_S:
+        bench.answer()
+    bench.server.takes = lambda: SLOW_S
+    assert bench.ask() is None
+    bench.server.takes = lambda: ANSWER_S
+    assert bench.ask() is not None
+    assert bench.record.hedged == 2
+    assert len(bench.server.dialled) == 2
+    assert [kind for kind, _ in bench.events] == ["remote_answers"]
+
+
+def test_with_a_question_on_its_way_on_both_connections_the_answer_is_waited_for() -> None:
+    bench = Bench(hedge=1.5)
+    bench.answer()
+    bench.server.takes = lambda: SLOW_S
+    assert bench.ask() is None
+    bench.server.takes = lambda: ANSWER_S
+    bench.answer()
+    bench.server.takes = lambda: 2.0 * ANSWER_S
+    began = bench.clock.now()
+    assert bench.ask() is not None
+    assert bench.clock.now() == pytest.approx(began + 2.0 * ANSWER_S)
+    assert bench.record.hedged == 1
+
+
+def test_a_server_that_has_become_slower_for_good_is_known_to_be() -> None:
+    bench = Bench(hedge=1.5)
+    bench.answer()
+    bench.server.takes = lambda: 3.0 * ANSWER_S
+    answered = [bench.ask() is not None for _ in range(100)]
+    assert all(one or other for one, other in pairwise(answered))
+    hedged = bench.record.hedged
+    assert all(bench.ask() is not None for _ in range(100))
+    assert bench.record.hedged == hedged
+
+
+def test_a_cut_link_ends_both_connections() -> None:
+    bench = Bench(hedge=1.5)
+    bench.answer()
+    bench.server.takes = lambda: SLOW_S
+    assert bench.ask() is None
+    bench.server.refusal = LostError("connection refused")
+    bench.leave_at = bench.clock.now() + 5.0
+    with pytest.raises(Told):
+        bench.answer()
+    assert bench.server.open == bench.record.in_flight == 0
+
+
+def test_a_second_connection_that_is_lost_is_made_anew() -> None:
+    bench = Bench(hedge=1.5)
+    bench.answer()
+    bench.server.takes = lambda: SLOW_S
+    assert bench.ask() is None
+    bench.server.takes = lambda: ANSWER_S
+    bench.answer()
+    silent = bench.policy._other
+    assert silent is not None
+
+    def lost(seconds: float) -> None:
+        raise LostError("closed")
+
+    silent.receive = lost  # type: ignore[method-assign, assignment]
+    bench.server.takes = lambda: SLOW_S
+    assert bench.ask() is None
+    bench.server.takes = lambda: ANSWER_S
+    assert bench.answer() is not None
+    assert len(bench.server.dialled) == 3
+    assert bench.server.open == 2
+
+
+def test_without_a_hedge_a_late_answer_is_waited_for() -> None:
+    bench = Bench()
+    bench.answer()
+    bench.server.takes = lambda: 5.0 * ANSWER_S
+    assert bench.ask() is not None
+    assert bench.record.hedged == 0
+    assert bench.server.open == 1

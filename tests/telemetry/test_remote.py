@@ -28,7 +28,7 @@ def test_before_an_answer_nothing_is_known_and_nobody_is_connected() -> None:
     found = running(2).reader.read()
     assert as_json(found.inference.remote) == {
         "connected": False, "round_trip_ms": None, "queue_ms": None, "compute_ms": None,
-        "in_flight": 0, "dropped": 0,
+        "in_flight": 0, "dropped": 0, "hedged": 0,
     }
     assert acting(found, {"state": "running"}).headline == "No policy server answers"
 
@@ -43,8 +43,9 @@ def test_times_are_means_of_who_runs_and_counts_are_of_all() -> None:
         record = run.metrics.inference[index]
         record.round_trip_ns, record.compute_ns = network * 1_000_000, compute * 1_000_000
         record.connected, record.in_flight, record.dropped = 1, 1, index
+        record.hedged = 2 * index
     found = run.reader.read().inference.remote
-    assert found == Remote(True, 60.0, 0.0, 85.0, 2, 3)
+    assert found == Remote(True, 60.0, 0.0, 85.0, 2, 3, 6)
     assert in_a_line(found) == "connected, 60.0 ms on the network, 85.0 ms computing, 2 in flight"
     assert "1.5 ms in its queue" in in_a_line(replace(found, queue_ms=1.5))
     assert in_a_line(replace(found, connected=False)) == "no policy server answers"

@@ -210,6 +210,9 @@ class Remote:
     dropped: Annotated[int, counter(
         "Answers that came when a newer frame had been acted on already, and were dropped.", 3,
         metric="inference_remote_dropped_total")]
+    hedged: Annotated[int, counter(
+        "Questions whose answer was late, so that the newest frame was asked about on a second "
+        "connection (policy.remote_hedge).", 0, metric="inference_remote_hedged_total")]
 
 
 @dataclass(frozen=True)
