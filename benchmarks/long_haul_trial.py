@@ -13,16 +13,14 @@ rtagent has it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium import spaces
 
-from benchmarks.bricks import ACTIONS, SIZE, Bricks
-from benchmarks.registration import blueprint as image_blueprint
+from benchmarks.long_haul_worlds import BRICKS, SETTINGS, World, blueprint, opened
 from rtagent.clock import VirtualClock
 from rtagent.cluster.buffer_node import BufferNode
 from rtagent.cluster.forwarding_node import ForwardingNode
@@ -58,6 +56,8 @@ BATCHES = 128
 WEIGHTS_EVERY = 16
 """Batches between two deliveries of weights: N_update (Sec. V-A)."""
 MOST_ACTORS = 8
+MOST_RATED = 512
+"""Transitions whose errors are computed together."""
 
 
 class Setup(NamedTuple):
@@ -72,6 +72,7 @@ class Setup(NamedTuple):
         transfer_every: batches between two replacements of the whole replay (N_replay).
         seed: of everything that is random.
         first: what the first priority of a transition is.
+        world: that is played, one of `SETTINGS`.
     """
 
     architecture: Architecture
@@ -82,6 +83,7 @@ class Setup(NamedTuple):
     transfer_every: int
     seed: int
     first: First = "error"
+    world: str = BRICKS
 
 
 class Course(NamedTuple):
@@ -112,9 +114,25 @@ class _Actor:
         rows: frame, reward, flags and action (None: the episode begins) of every tick.
     """
 
-    world: Bricks
+    world: World
     epsilon: float
-    rows: list[tuple[Floats, float, int, int | None]] = field(default_factory=list)
+    rows: list[tuple[npt.NDArray[Any], float, int, int | None]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Begin an episode."""
+        self.rows = [(self.world.reset().copy(), 0.0, 0, None)]
+
+    def step(self, action: int) -> bool:
+        """Play a tick; whether the episode has ended."""
+        frame, reward, over, cut = self.world.step(action)
+        flags = TERMINATED * over | TRUNCATED * (cut and not over)
+        self.rows.append((frame.copy(), reward, flags, action))
+        return bool(flags)
+
+    def observation(self, stack: int) -> npt.NDArray[Any]:
+        """The newest frames; before the episode's first one, that one."""
+        newest = [frame for frame, *_ in self.rows[-stack:]]
+        return np.stack([newest[0]] * (stack - len(newest)) + newest)
 
 
 class _AllAtOnce(ForwardingNode):
@@ -133,16 +151,20 @@ class Trial:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.config = _config(setup)
-        shapes = _blueprint(self.config)
+        shapes = blueprint(setup.world, self.config)
         torch.manual_seed(setup.seed)
         self._rng = np.random.default_rng(setup.seed)
         # As Horgan et al., 2018, choose the rates of their actors.
         rates = 0.4 ** (1.0 + 7.0 * np.arange(setup.actors) / (MOST_ACTORS - 1))
-        self._actors = [_Actor(Bricks(self._rng), float(rate)) for rate in rates]
+        worlds = opened(setup.world, self.config, setup.actors, self._rng)
+        self._actors = [
+            _Actor(world, float(rate)) for world, rate in zip(worlds, rates, strict=True)
+        ]
+        self._actions, self._stack = int(shapes.action_space.n), shapes.frame_stack
         self._frames = FrameRing.private(shapes, setup.capacity)
         self._ledger = Ledger.private(shapes, setup.capacity)
         self._node, self._source, self._replay = self._ends(shapes)
-        self._rated = 0
+        self._rated, self._unrated = 0, self._replay.new_buffer()
         learning = self.config.learning
         self._session = Session(
             1, self._source, setup.batch_size, learning.learning_rate, 0.0
@@ -153,7 +175,7 @@ class Trial:
         self._version = self._tick = self._episode = 0
         self._returns = list[float]()
         for actor in self._actors:
-            actor.rows.append((actor.world.reset(), 0.0, 0, None))
+            actor.begin()
 
     def run(self) -> Course:
         """Fill the replay, learn, and say how it went."""
@@ -189,10 +211,7 @@ class Trial:
         played = 0
         while played < ticks:
             for actor, action in zip(self._actors, self._choose(), strict=True):
-                frame, reward, lost, late = actor.world.step(action)
-                flags = TERMINATED * lost | TRUNCATED * (late and not lost)
-                actor.rows.append((frame, reward, flags, action))
-                if flags:
+                if actor.step(action):
                     self._push(actor)
             played += len(self._actors)
         return played
@@ -200,12 +219,12 @@ class Trial:
     def _choose(self) -> list[int]:
         """An action of every actor."""
         count = len(self._actors)
-        random = self._rng.integers(ACTIONS, size=count)
+        random = self._rng.integers(self._actions, size=count)
         if self._version == 0:
             return [int(each) for each in random]
-        frames = np.stack([actor.rows[-1][0] for actor in self._actors])
+        seen = np.stack([actor.observation(self._stack) for actor in self._actors])
         with torch.inference_mode():
-            best = self._acting(torch.from_numpy(frames[:, None])).argmax(dim=1).numpy()
+            best = self._acting(torch.from_numpy(seen)).argmax(dim=1).numpy()
         explores = self._rng.random(count) < [actor.epsilon for actor in self._actors]
         return [int(each) for each in np.where(explores, random, best)]
 
@@ -224,7 +243,7 @@ class Trial:
             self._tick += 1
         self._episode += 1
         self._returns.append(sum(reward for _, reward, _, _ in actor.rows))
-        actor.rows = [(actor.world.reset(), 0.0, 0, None)]
+        actor.begin()
 
     def _take_over_weights(self) -> None:
         version, updates, values = self._trainer.published()
@@ -295,18 +314,17 @@ class Trial:
         while replay.refresh() >= ROWS_PER_REFRESH:
             pass
         first, stop = replay.index.span
-        serials = np.arange(max(first, self._rated), stop)
-        self._rated = stop
-        if not len(serials):
-            return np.empty(0, np.float32)
-        buffer = replay.new_buffer()
-        buffer.choose(serials)
-        lost = buffer.copy(0)
-        batch = buffer.batch(None)
-        errors = self._trainer.errors(batch).copy()
-        if self.setup.first == "error":
-            replay.update_errors(batch.frames, errors)
-        return np.delete(errors, lost)
+        first, self._rated = max(first, self._rated), stop
+        found = [np.empty(0, np.float32)]
+        for start in range(first, stop, MOST_RATED):
+            self._unrated.choose(np.arange(start, min(start + MOST_RATED, stop)))
+            lost = self._unrated.copy(0)
+            batch = self._unrated.batch(None)
+            errors = self._trainer.errors(batch).copy()
+            if self.setup.first == "error":
+                replay.update_errors(batch.frames, errors)
+            found.append(np.delete(errors, lost))
+        return np.concatenate(found)
 
 
 def _config(setup: Setup) -> Config:
@@ -315,18 +333,5 @@ def _config(setup: Setup) -> Config:
         f"learning.batch_size={setup.batch_size}", "learning.algorithm=double-dqn",
         "learning.dueling=true", "learning.n_step=3", "learning.discount=decisions",
         "learning.prioritized=true", "learning.learning_starts=1", "learning.target_period=128",
-        "learning.learning_rate=1e-3", "policy.network=mlp", "policy.width=2",
+        *SETTINGS[setup.world],
     ])
-
-
-def _blueprint(config: Config) -> Blueprint:
-    frame = (4 * SIZE * SIZE,)
-    shapes = replace(
-        image_blueprint(), frame_shape=frame, frame_dtype="float32", frame_stack=1,
-        observation_space=spaces.Box(0.0, 1.0, (1, *frame), np.float32), network="mlp k=2",
-        action_space=spaces.Discrete(ACTIONS), action_meanings=(), screen=False,
-    )
-    made_for = shapes.observation_space, shapes.action_space
-    head = networks.head_of(config.learning, shapes.action_space)
-    network = networks.build(config.policy, *made_for, head)
-    return replace(shapes, tensors=networks.tensor_specs(network))

@@ -22,6 +22,8 @@ its loss 0.26 times.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,12 +48,17 @@ OTHERS = {
     "whole, replay 512": MAIN["whole"]._replace(capacity=SMALL, transfer_every=SMALL_EVERY),
 }
 PAPER = {"priority, first epoch": 26.1, "priority, last half": 3.92, "loss, last half": 0.26}
-GROUPS = (
-    ("Figs. 7, 8: three architectures", (*MAIN, "edge, largest first")),
-    ("Figs. 11, 12: actors", ("edge", "whole", "edge, 1 actor", "whole, 1 actor")),
-    ("Figs. 13, 14: size of the replay",
-     ("edge", "whole", "edge, replay 512", "whole, replay 512")),
-)
+BOTH = {"edge": "black", "whole": "blue"}
+GROUPS = {
+    "Figs. 7, 8: three architectures": {
+        **BOTH, "learner": "green", "edge, largest first": "red",
+    },
+    "Figs. 11, 12: actors": {**BOTH, "edge, 1 actor": "darkgrey", "whole, 1 actor": "skyblue"},
+    "Figs. 13, 14: size of the replay": {
+        **BOTH, "edge, replay 512": "darkgrey", "whole, replay 512": "skyblue",
+    },
+}
+"""The paper's pairs of figures: what each shows, and in which colour."""
 
 
 def trials(quick: bool) -> list[dict[str, Any]]:
@@ -63,11 +70,15 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 
 
 def run(time: str, variant: str, epochs: int, seed: int) -> dict[str, Any]:
+    """What `figures_of` tells of a variant."""
+    return figures_of((MAIN | OTHERS)[variant]._replace(seed=seed, epochs=epochs))
+
+
+def figures_of(setup: Setup) -> dict[str, Any]:
     """Means of the first epoch and of the last half of all; curves over epochs and batches."""
     torch.set_num_threads(1)
-    setup = (MAIN | OTHERS)[variant]._replace(seed=seed, epochs=epochs)
     course = Trial(setup).run()
-    late = epochs // 2
+    late = setup.epochs // 2
     ended = course.episode_return[late:]
     return {
         "alpha": course.alpha,
@@ -97,32 +108,63 @@ def ratios(results: Results, baseline: str) -> dict[str, float]:
 
 def draw(results: Results, figure: Any) -> None:
     """The paper's Figs. 7 to 14, two by two."""
+    draw_figures(results, figure, GROUPS, "")
+
+
+def draw_figures(
+    results: Results, figure: Any, groups: Mapping[str, Mapping[str, str]], world: str
+) -> None:
+    """The paper's Figs. 7 to 14, two by two, with its axes.
+
+    Args:
+        results: of one world.
+        figure: of Matplotlib, or a part of one.
+        groups: as `GROUPS`, three.
+        world: its name, for the heading.
+    """
     axes = figure.subplots(2, 4)
-    for place, (title, names) in zip((0, 2, 3), GROUPS, strict=True):
-        for name, color in zip(names, "kbgr", strict=True):
-            _line(axes[0, place], results, name, "L_t", f"{color}-", name)
-            _line(axes[1, place], results, name, "p_t", f"{color}-", f"p_t, {name}")
+    for place, (title, colours) in zip((0, 2, 3), groups.items(), strict=True):
+        for name, colour in colours.items():
+            _line(axes[0, place], results, name, "L_t", color=colour, label=name)
+            _line(axes[1, place], results, name, "p_t", color=colour, label=f"p_t, {name}")
             if not name.startswith("edge"):
-                _line(axes[1, place], results, name, "p_s", f"{color}--", f"p_s, {name}")
-        axes[0, place].set(title=title, ylabel="L_t", yscale="log")
-        axes[1, place].set(xlabel="epoch", ylabel="p_t, p_s (mean absolute error)", yscale="log")
-    for name, color in zip(MAIN, "kbg", strict=True):
-        for row, within in enumerate(("L_t within", "p_s within")):
+                dashed = {"linestyle": "--", "label": f"p_s, {name}"}
+                _line(axes[1, place], results, name, "p_s", color=colour, **dashed)
+        axes[0, place].set(title=title, xlabel="epoch", ylabel="training loss L_t")
+        axes[1, place].set(xlabel="epoch", ylabel="priority (mean absolute error)")
+        for each in axes[:, place]:
+            each.set_yscale("log")
+            each.xaxis.get_major_locator().set_params(integer=True)
+    first = next(iter(groups.values()))
+    for row, (within, label) in enumerate((("L_t within", "L_t"), ("p_s within", "p_s"))):
+        for name in MAIN:
             each = _curves(results, name, within)
             if len(each):
-                axes[row, 1].plot(each.mean(axis=0), f"{color}-", linewidth=0.8, label=name)
-    axes[0, 1].set(title="Figs. 9, 10: within an epoch", ylabel="L_t over its mean")
-    axes[1, 1].set(xlabel="batch of the epoch", ylabel="p_s over its mean")
+                how = {"color": first[name], "linewidth": 0.8, "label": name}
+                axes[row, 1].plot(each.mean(axis=0), **how)
+        axes[row, 1].set(xlabel="batch of the epoch", ylabel=f"{label} over its mean")
+    axes[0, 1].set_title("Figs. 9, 10: within an epoch")
     for each in axes.flat:
-        each.legend(fontsize=7)
+        if each.lines:
+            each.legend(fontsize=6 if len(each.lines) > 6 else 7)
         each.grid(alpha=0.3)
-    found = {"the paper's baseline, in the paper": PAPER} | {
+    figure.suptitle("\n".join(_headings(results, world)), fontsize=9)
+
+
+def _headings(results: Results, world: str) -> Iterator[str]:
+    """What was run, and the paper's figures beside ours."""
+    seeds = len({trial["seed"] for trial in results.trials})
+    epochs = "/".join(map(str, results.values("epochs")))
+    yield f"{world}{': ' if world else ''}{epochs} epochs, seeds: {seeds}"
+    found = {"the paper's baseline, in the paper (100 epochs)": PAPER} | {
         name: ratios(results, name) for name in ("whole", "learner")
     }
-    figure.suptitle("\n".join(
-        f"edge over {name}: " + ", ".join(f"{what} {value:.2f}" for what, value in each.items())
-        for name, each in found.items()
-    ), fontsize=9)
+    for name, each in found.items():
+        told = ", ".join(
+            f"{what} {'unknown' if math.isnan(value) else f'{value:.2f}'}"
+            for what, value in each.items()
+        )
+        yield f"edge over {name}: {told}"
 
 
 def _curves(results: Results, variant: str, name: str) -> Any:
@@ -132,15 +174,15 @@ def _curves(results: Results, variant: str, name: str) -> Any:
     ])
 
 
-def _line(axes: Any, results: Results, variant: str, name: str, style: str, label: str) -> None:
+def _line(axes: Any, results: Results, variant: str, name: str, **how: str) -> None:
     """Mean over trials, with its 95 % interval as a band."""
     each = _curves(results, variant, name)
     if len(each):
         mean, half = each.mean(axis=0), half_interval(each)
         epochs = np.arange(1, len(mean) + 1)
-        axes.plot(epochs, mean, style, label=label)
+        axes.plot(epochs, mean, marker=".", **how)
         low = np.maximum(mean - half, mean / 10)
-        axes.fill_between(epochs, low, mean + half, color=style[0], alpha=0.08)
+        axes.fill_between(epochs, low, mean + half, color=how["color"], alpha=0.08)
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(17, 7.5), seeds=tuple(range(10)))
