@@ -105,14 +105,20 @@ def test_the_plan_begins_with_the_paper_s_comparison_on_both_games() -> None:
     assert {each["variant"] for each in planned} == set(long_haul_games.VARIANTS)
     drawn = {name for group in long_haul_games.GROUPS.values() for name in group}
     assert drawn == set(long_haul_games.VARIANTS)
-    assert {each["epochs"] for each in long_haul_games.trials(quick=True)} == {1}
+    assert [each["batch"] for each in planned] == [512] * len(planned)
 
 
-def test_every_variant_consumes_as_often_as_it_replaces() -> None:
+@pytest.mark.parametrize(("batch", "capacities"), [(512, {65_536, 8192}), (64, {8192, 1024})])
+def test_every_variant_consumes_as_often_as_it_replaces(batch: int, capacities: set[int]) -> None:
     """N_replay: the replay is replaced when as much as it holds has been learned from."""
-    for setup in long_haul_games.VARIANTS.values():
+    every = [
+        long_haul_games.scaled(setup, batch) for setup in long_haul_games.VARIANTS.values()
+    ]
+    assert {setup.capacity for setup in every} == capacities
+    for setup in every:
+        assert setup.batch_size == batch
         if setup.architecture == "whole":
-            assert setup.transfer_every * setup.batch_size == setup.capacity
+            assert setup.transfer_every * batch == setup.capacity
 
 
 def test_a_trial_says_what_it_took_and_where_it_was_played(
@@ -120,11 +126,11 @@ def test_a_trial_says_what_it_took_and_where_it_was_played(
 ) -> None:
     asked = []
     monkeypatch.setattr(long_haul_games, "figures_of", lambda setup: asked.append(setup) or {})
-    found = long_haul_games.run("virtual", "starfall", "whole, replay 8192", 4, seed=7)
+    found = long_haul_games.run("virtual", "starfall", "whole, small replay", 64, 4, seed=7)
     assert found["processor_s"] >= 0
     (setup,) = asked
     assert (setup.world, setup.epochs, setup.seed) == ("starfall", 4, 7)
-    assert (setup.capacity, setup.transfer_every) == (8192, 16)
+    assert (setup.capacity, setup.transfer_every) == (1024, 16)
 
 
 @pytest.mark.parametrize("experiment", [long_haul, long_haul_games])
