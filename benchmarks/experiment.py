@@ -282,7 +282,12 @@ def _present(experiment: Experiment, options: Options, results: Results) -> None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    for name, rows in (("results", results.table()), ("intervals", results.intervals())):
+    tables = {
+        "results": results.table(), "intervals": results.intervals(), "curves": results.curves()
+    }
+    for name, rows in tables.items():
+        if name == "curves" and not rows:
+            continue
         with (options.out / f"{name}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()

@@ -72,6 +72,15 @@ class Results:
             for trial in self.trials
         ]
 
+    def curves(self) -> list[dict[str, Any]]:
+        """A row for each figure of a trial that is a list of numbers, a column for each of them."""
+        return [
+            {**trial["params"], "seed": trial["seed"], "figure": name,
+             **{str(step): value for step, value in enumerate(values, 1)}}
+            for trial in self.trials for name, values in trial.get("figures", {}).items()
+            if isinstance(values, list) and all(isinstance(each, int | float) for each in values)
+        ]
+
     def intervals(self) -> list[dict[str, Any]]:
         """A row for each figure under each condition: mean, its 95 % interval, seeds, failures."""
         rows = []

@@ -83,6 +83,15 @@ def test_a_night_that_is_interrupted_goes_on(options: Options) -> None:
     assert (options.out / "doubling.png").stat().st_size > 1000
 
 
+def test_what_has_no_curve_of_numbers_has_no_table_of_them(options: Options) -> None:
+    def pairs(seed: int) -> dict[str, Any]:
+        return {"curve": [[0, 1], [1, 2]]}
+
+    perform(Experiment(lambda quick: [{}], pairs, lambda *_: None), options, InThisProcess())
+    assert not (options.out / "curves.csv").exists()
+    assert len(rows(options.out / "results.csv")) == 2
+
+
 def test_the_tables_have_every_trial_and_every_figure(options: Options) -> None:
     perform(experiment_of(1, 13), options, InThisProcess())
     found = rows(options.out / "results.csv")
@@ -91,6 +100,9 @@ def test_the_tables_have_every_trial_and_every_figure(options: Options) -> None:
     ]
     assert found[1]["failed"] == "ValueError: no luck at all"
     assert "curve" not in found[0]
+    assert [list(row.values()) for row in rows(options.out / "curves.csv")] == [
+        ["1", "0", "curve", "0", "1"], ["1", "1", "curve", "1", "1"]
+    ]
     intervals = rows(options.out / "intervals.csv")
     twice, unknown, failed = intervals
     half = 12.7062 * math.sqrt(0.5) / math.sqrt(2)
