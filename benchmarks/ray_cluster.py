@@ -109,6 +109,8 @@ class LearnerNode:
         """Kill it; its node ends with it."""
         if self._process is not None:
             send([*self._leaders()], signal.SIGKILL)
+            # `nsenter` stops itself when its child is stopped, and nothing lets it go on.
+            self._process.kill()
             self._process.wait()
             self._process = None
 
