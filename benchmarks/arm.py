@@ -1,6 +1,6 @@
 """A tiny LeRobot policy drives a MuJoCo arm at 30 Hz: inaction, delay, and how near it comes.
 
-An ACT policy imitates, for some seconds, a controller that pulls the fingertip of Gymnasium's
+An ACT policy imitates, for half a minute, a controller that pulls the fingertip of Gymnasium's
 Reacher to its target. Then it acts live, on chunks of 8 actions, loaded as any pretrained policy.
 Everything is counted from the tick ledger. Bar: every tick is acted on.
 
@@ -31,7 +31,7 @@ ENVIRONMENT, RATE_HZ, CHUNK = "Reacher-v5", 30.0, 8
 LENGTHS = 0.1, 0.11
 """Of the two links, m."""
 EPISODES, STEPS = 80, 50
-STIFFNESS, DAMPING = 12.0, 0.15
+STIFFNESS, DAMPING = 48.0, 0.12
 BATCH, LEARNING_RATE = 64, 1e-3
 SETTLE_S, LIMIT_S = 2.0, 120.0
 
@@ -45,7 +45,7 @@ def pull(seen: Any) -> Any:
         [-first * sin1 - second * sin12, -second * sin12],
         [first * cos1 + second * cos12, second * cos12],
     ])
-    torques = -STIFFNESS * jacobian.T @ seen[8:10] - DAMPING * 0.1 * seen[6:8]
+    torques = -STIFFNESS * jacobian.T @ seen[8:10] - DAMPING * seen[6:8]
     return np.clip(torques, -1.0, 1.0).astype(np.float32)
 
 
@@ -172,7 +172,7 @@ def main() -> int:
         from benchmarks import tiny_lerobot
     except ModuleNotFoundError as error:
         parser.error(f"{error.name} is missing: pip install 'rtagent[lerobot]' mujoco")
-    policy, loss = imitate(100 if args.quick else 400)
+    policy, loss = imitate(400 if args.quick else 3000)
     with tempfile.TemporaryDirectory() as folder:
         tiny_lerobot.save(policy, Path(folder))
         runs = [drive(Path(folder), count, 10.0 if args.quick else 60.0) for count in (1, 2)]

@@ -57,6 +57,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         _print_line(console, _LINE.format("time (UTC)", "event", "source", "details"), "bold")
     _print(console, events, args.json)
+    if args.kinds and not events:
+        there = sorted({event["kind"] for event in _ask(daemon, MOST, ())})
+        none = f"no event of kind {' or '.join(args.kinds)}"
+        told = f"rtagent: {none}; this run has: {', '.join(there) or 'none of any kind'}"
+        print(printable(told), file=sys.stderr, flush=True)
     if args.follow:
         for new in _follow(daemon, args, run_id, events[-1]["id"] if events else 0):
             _print(console, new, args.json)

@@ -104,6 +104,17 @@ def test_nothing_has_happened(run: Run, service: RunningService) -> None:
     assert json.loads(run("events", "--json").out) == []
 
 
+def test_where_nothing_is_of_a_kind_those_that_there_are_are_named(
+    run: Run, service: RunningService
+) -> None:
+    service.backend.history = [event(3), event(2, "set"), event(1)]
+    shown = run("events", "--kind", "restart", "--kind", "sett")
+    assert (shown.code, lines(shown.out)) == (0, [])
+    assert shown.err == (
+        "rtagent: no event of kind restart or sett; this run has: restarted, set\n"
+    )
+
+
 @pytest.mark.usefixtures("service")
 @pytest.mark.parametrize(("options", "named"), [
     (("--kind", "Set"), 'kind.0 = "Set"'),
