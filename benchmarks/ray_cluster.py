@@ -41,6 +41,7 @@ class Head:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.port: int = server.getsockname()[1]
         self._host, self._under = host, under
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,17 +54,23 @@ class Head:
 
         Raises:
             TimeoutError: it does not.
+            RuntimeError: it has ended instead.
         """
+        # While another node on its machine lives, Ray holds a head noted there to be alive, too.
+        Path(self._folder.name, "ray_current_cluster").unlink(missing_ok=True)
         self._process = subprocess.Popen(
             [*self._under, sys.executable, "-m", "ray.scripts.scripts", "start", "--head",
              "--block", f"--node-ip-address={self._host}", f"--port={self.port}", "--num-cpus=0",
-             "--include-dashboard=false", "--disable-usage-stats"],
+             "--include-dashboard=false", "--disable-usage-stats",
+             f"--temp-dir={self._folder.name}"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )
         limit = time.monotonic() + START_LIMIT_S
         while not self._answers():
             if time.monotonic() > limit:
                 raise TimeoutError("the head of the cluster does not answer")
+            if self._process.poll() is not None:
+                raise RuntimeError("the head of the cluster has ended")
             time.sleep(0.05)
 
     def kill(self) -> None:
