@@ -4,9 +4,10 @@ Why it is correct. Calls run one after the other in one thread, in the order in 
 handed over. The queue and the lock of a call are the only things that both threads touch; each
 orders what was written before against what is read after. So a call sees all that its giver wrote
 before handing it over, and who has waited sees all that the call wrote; nobody may touch it in
-between. torch lets go of the interpreter's lock while it computes, so both threads compute at once,
-each with the one core that its process's limit gives it. What a call raises is raised again where
-its result is asked for. The thread dies with its process.
+between. torch lets go of the interpreter's lock while it computes, so both threads compute at once.
+With how many threads of OpenMP each of them computes, is a setting of its own; the second one takes
+over the first one's, or its first operations would use every core. What a call raises is raised
+again where its result is asked for. The thread dies with its process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
+
+import torch
 
 T = TypeVar("T")
 
@@ -52,6 +55,7 @@ class SecondCore:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Pending[Any] | None] = SimpleQueue()
+        self._torch_threads = torch.get_num_threads()
         self._thread = threading.Thread(target=self._run, name="second core", daemon=True)
         self._thread.start()
 
@@ -67,5 +71,6 @@ class SecondCore:
         self._thread.join()
 
     def _run(self) -> None:
+        torch.set_num_threads(self._torch_threads)
         while (pending := self._calls.get()) is not None:
             pending._run()

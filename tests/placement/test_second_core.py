@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -37,3 +40,25 @@ def test_the_thread_finishes_what_it_was_given() -> None:
     core.submit(lambda: ran.append(1))
     core.close()
     assert ran == [1]
+
+
+@pytest.mark.process
+def test_it_is_one_core_that_computes_there() -> None:
+    """Counted in a process of its own: OpenMP keeps the threads that it once has made."""
+    code = """
+import os, torch
+from rtagent.placement.second_core import SecondCore
+torch.set_num_threads(1)
+core, layer = SecondCore(), torch.nn.Linear(400, 300)
+def run():
+    with torch.no_grad():
+        layer(torch.zeros(64, 400))
+before = len(os.listdir("/proc/self/task"))
+core.submit(run).result()
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    free = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=free, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "0"
