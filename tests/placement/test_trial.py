@@ -39,6 +39,13 @@ def test_a_slower_plan_is_taken_back() -> None:
     assert chosen[200:].count(True) <= 800 // LOOK_EVERY
 
 
+def test_a_plan_that_is_far_slower_costs_next_to_nothing() -> None:
+    trial = Trial()
+    chosen = run(trial, 20_000, lambda way, step: 40.0 if way else 1.0)
+    later = chosen[1000:]
+    assert 1 <= later.count(True) * 40.0 <= 0.03 * len(later)
+
+
 def test_first_steps_do_not_count() -> None:
     trial = Trial()
     run(trial, 300, lambda way, step: 100.0 if way and step < 2 * FIRST_STEPS
