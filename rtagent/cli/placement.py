@@ -42,7 +42,7 @@ def describe(placement: Placement) -> dict[str, Any]:
         `layers` are the parts of a step in the order in which they start; `critical_path` names
         those that make it as long as it is; without `proven`, it is the best plan that was found;
         `whole` is what was measured of a whole step on one core over the sum of its parts, and is
-        in both predictions.
+        in the prediction.
     """
     problem, plan, profile = placement.problem, placement.plan, placement.profile
     order = sorted(range(len(plan.placed)), key=lambda n: (plan.placed[n].start_us, n))
@@ -59,7 +59,7 @@ def describe(placement: Placement) -> dict[str, Any]:
         "batch_size": profile.batch_size, "units": [unit.name for unit in problem.units],
         "layers": layers,
         "critical_path": [problem.tasks[n].name for n in placement.critical()],
-        "proven": plan.proven, "noise": profile.noise, "whole": profile.whole,
+        "proven": plan.proven, "noise": profile.noise, "whole": placement.whole,
         "predicted_ms": 1e-3 * placement.predicted_us,
         "best_single_unit_ms": 1e-3 * placement.predicted_single_us,
     }
@@ -108,7 +108,8 @@ def _print(document: dict[str, Any], placement: Placement) -> None:
         f"{document['best_single_unit_ms']:.2f} ms: {gain:.2f} times as fast"
     )
     console.print(
-        f"in both: a whole step takes {document['whole']:.2f} times the sum of its parts' medians"
+        f"predicted so: a whole step takes {document['whole']:.2f} times the sum of its parts' "
+        "medians"
     )
     console.print(
         f"measured:  {document['measured_ms']:.2f} ms, on one core "

@@ -148,8 +148,7 @@ class LearningConfig(Section):
     placement: Literal["off", "auto"] = "off"
     """auto: each learner measures the parts of its step, and lets a second core compute some of
     them, as AP-DRL's program says, where that is faster; in float32 the gradients stay the same to
-    the last bit. For dqn, double-dqn and c51, and refused for others. off: a step runs on one
-    core."""
+    the last bit. Refused for ppo and a2c. off: a step runs on one core."""
     gradient_clip: float = Field(10.0, ge=0.0)
     """Largest norm of the gradient, that of the actor's and of the critics' or values' each; 0:
     not clipped."""

@@ -10,9 +10,9 @@ from typing import cast
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, Precision
-from rtagent.learning.algorithms.value_learning import ValueLearning
+from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
-from rtagent.learning.profiling import random_batch
+from rtagent.learning.profiling import Build, random_batch, whole_steps
 from rtagent.learning.replay.batch import Batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.blueprint import Blueprint
@@ -35,13 +35,13 @@ class PlacedUpdate:
     """A plan that can be put in force in an update, and taken back.
 
     Args:
-        update: of value learning.
+        update: of an algorithm that can be placed.
         placement: its plan.
         core: the second one.
     """
 
     def __init__(self, update: SharedUpdate, placement: Placement, core: SecondCore) -> None:
-        assert isinstance(update.algorithm, ValueLearning)
+        assert isinstance(update.algorithm, Placeable)
         self._algorithm = update.algorithm
         self._runner = PlacedStep(placement, core)
         self._layers: list[SplitLayers] = []
@@ -49,13 +49,14 @@ class PlacedUpdate:
 
     def put_in_force(self) -> None:
         """Run the steps from the next one on as planned."""
-        networks = self._algorithm.network, self._algorithm.target
-        self._layers = [SplitLayers(network, self._runner) for network in networks]
-        self._algorithm.runner = self._runner
+        runner = self._runner
+        self._layers = [
+            SplitLayers(network, runner, runner.split) for network in self._algorithm.networks
+        ]
+        self._algorithm.runner = runner
         self._before = self._algorithm.precision
-        if self._runner.inputs_in is not None:
-            # What lies between the layers follows them; what lies before the first does not.
-            self._algorithm.precision = cast(Precision, self._runner.inputs_in)
+        # What lies between the layers follows them; what lies before the first does not.
+        self._algorithm.precision = cast(Precision, runner.inputs_in)
 
     def take_back(self) -> None:
         """Run everything on one core again, as without a plan."""
@@ -133,11 +134,13 @@ def _step(update: SharedUpdate, batch: Batch, clock: Clock) -> tuple[float, floa
 def measure_placement(
     config: Config, blueprint: Blueprint, placement: Placement, seconds: float,
     on_progress: Callable[[float], None], clock: Clock | None = None,
+    build: Build = build_network,
 ) -> Measured:
     """Measure a plan and the best one for a single core, on private weights in this process."""
     batch = random_batch(blueprint, placement.profile.batch_size, config.run.seed)
+    learning = whole_steps(config.learning)
     planned, single = (
-        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
+        SharedUpdate.private(build(config, blueprint), learning) for _ in range(2)
     )
     core = SecondCore()
     plans = {planned: placement, single: place_on_one(placement.profile)}

@@ -51,6 +51,7 @@ class Placing:
         self._in_force: PlacedUpdate | None = None
         self._failed: set[int] = set()
         self._size = 0
+        self._whole = True
 
     @property
     def state(self) -> str:
@@ -84,12 +85,15 @@ class Placing:
         if self._wanted:
             self._size = size
             plan = self._plans.get(size)
-            self._put_in_force(plan[0] if plan is not None and plan[1].choose() else None)
+            # Only whole steps are compared: where an actor waits, the others take less.
+            self._whole = self._update.whole
+            follows = plan is not None and (plan[1].choose() if self._whole else plan[1].planned)
+            self._put_in_force(plan[0] if plan is not None and follows else None)
 
     def end(self, seconds: float) -> None:
         """After that gradient: what it took."""
         plan = self._plans.get(self._size)
-        if plan is None:
+        if plan is None or not self._whole:
             return
         placed, trial = plan
         before = trial.planned

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import os
+import resource
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,11 +19,12 @@ from functools import partial
 from statistics import median, quantiles
 
 import torch
+from torch import nn
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config, LearningConfig
 from rtagent.errors import UserError
-from rtagent.learning.algorithms.value_learning import ValueLearning
+from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
 from rtagent.learning.precision import is_usable
 from rtagent.learning.replay.batch import Batch, empty_batch
@@ -31,18 +34,24 @@ from rtagent.memory.blueprint import Blueprint
 from rtagent.memory.learner_state import LearnerState
 from rtagent.memory.weights import WeightBuffers
 from rtagent.placement.layers import SplitLayers
-from rtagent.placement.profile import Part, Profile, cache_key, processor_name
-from rtagent.placement.recorder import US, Key, Recorder
+from rtagent.placement.profile import Key, Part, Profile, cache_key, processor_name
+from rtagent.placement.recorder import US, Recorder
 from rtagent.placement.second_core import SecondCore
 from rtagent.policy import networks
+from rtagent.policy.actor_critic import ActorCritic, acting_part
 from rtagent.policy.inputs import input_space
 
+WAYS = "whole", "alone", "beside"
+"""Of measuring a step: as it is; its parts; its parts beside a busy core."""
 WARM_UPS = 2
 LEAST_STEPS = 3
 MOST_STEPS = 200
 HANDOVERS = 25
 IDLE_S = 1e-3
 CAST_VALUES = 2**20
+
+
+Build = Callable[[Config, Blueprint], nn.Module]
 
 
 class NoProfile(UserError):
@@ -106,6 +115,7 @@ def precisions_of(learning: LearningConfig) -> tuple[str, ...]:
 def take_profile(
     config: Config, blueprint: Blueprint, batch_size: int, seconds: float,
     on_progress: Callable[[float], None], clock: Clock | None = None,
+    build: Build = build_network,
 ) -> Profile:
     """Measure a step in this process.
 
@@ -116,6 +126,7 @@ def take_profile(
         seconds: how long, about; each precision gets its share, and some steps in any case.
         on_progress: called with the fraction that is done.
         clock: if None, the monotonic one.
+        build: makes what is learned.
 
     Raises:
         UserError: it cannot be taken, and why.
@@ -127,49 +138,71 @@ def take_profile(
     })
     cores, precisions = usable_cores(), precisions_of(config.learning)
     batch = random_batch(blueprint, batch_size, config.run.seed)
-    rounds = [(each, beside) for each in precisions for beside in (False, True)[:min(2, cores)]]
-    measured: dict[tuple[str, bool], _Times] = {}
-    for number, (precision, beside) in enumerate(rounds):
-        recorder = Recorder()
-        update = _recorded(config, blueprint, precision, recorder)
+    handover_us = _handover_us(clock) if cores > 1 else 0.0
+    ways = WAYS if cores > 1 else WAYS[:2]
+    rounds = [(each, way) for each in precisions for way in ways]
+    measured: dict[tuple[str, str], _Times] = {}
+    for number, (precision, way) in enumerate(rounds):
+        recorder = Recorder(partial(_waiting, handover_us) if way == "beside" else time.thread_time)
+        update = _update(config, build(config, blueprint), precision)
+        if way != "whole":
+            _record(update, recorder)
         told = partial(_tell, on_progress, number, len(rounds))
-        measured[precision, beside] = _measure(
-            update, batch, recorder, seconds / len(rounds), clock, beside, told
+        measured[precision, way] = _measure(
+            update, batch, recorder, seconds / len(rounds), clock, way == "beside", told
         )
-    alone = {each: measured[each, False] for each in precisions}
-    shared = {each: measured.get((each, True), alone[each]) for each in precisions}
+    whole, alone = ({each: measured[each, way] for each in precisions} for way in WAYS[:2])
+    shared = {each: measured.get((each, "beside"), alone[each]) for each in precisions}
     return Profile(
         network=describe(config, blueprint),
         algorithm=networks.resolved_algorithm(config.learning, blueprint.action_space),
         batch_size=batch_size, cores=cores,
-        parts=tuple(_parts(alone, shared, recorder.output_mb)),
-        step_us={each: US * median(times.steps) for each, times in alone.items()},
-        noise=max(times.noise for times in alone.values()),
-        steps=min(len(times.steps) for times in alone.values()),
-        handover_us=_handover_us(clock) if cores > 1 else 0.0,
+        parts=tuple(_parts(alone, shared, recorder)),
+        step_us={each: US * median(times.steps) for each, times in whole.items()},
+        split_us={each: US * median(times.steps) for each, times in alone.items()},
+        noise=max(times.noise for times in whole.values()),
+        steps=min(len(times.steps) for times in whole.values()), handover_us=handover_us,
         cast_us_per_mb=_cast_us_per_mb(clock),
     )
 
 
-def _recorded(
-    config: Config, blueprint: Blueprint, precision: str, recorder: Recorder
-) -> SharedUpdate:
-    """A learner's update, in memory of its own, whose parts are timed.
+def _update(config: Config, network: nn.Module, precision: str) -> SharedUpdate:
+    """A learner's update, in memory of its own.
 
     Raises:
         NoProfile: its algorithm cannot be placed.
     """
-    learning = config.learning.model_copy(update={"precision": precision})
-    update = SharedUpdate.private(build_network(config, blueprint), learning)
-    if not isinstance(update.algorithm, ValueLearning):
+    learning = whole_steps(config.learning).model_copy(update={"precision": precision})
+    update = SharedUpdate.private(network, learning)
+    if not isinstance(update.algorithm, Placeable):
         raise NoProfile(
-            f"a step of {networks.resolved_algorithm(learning, blueprint.action_space)} cannot "
-            "be placed so far: DQN, Double DQN and C51 can"
+            f"a step of {learning.algorithm} cannot be placed: those of dqn, double-dqn, c51, td3, "
+            "ddpg and sac can"
         )
-    update.algorithm.runner = recorder
-    for network in (update.algorithm.network, update.algorithm.target):
-        SplitLayers(network, recorder)
     return update
+
+
+def _record(update: SharedUpdate, recorder: Recorder) -> None:
+    """Time its parts."""
+    assert isinstance(update.algorithm, Placeable)
+    update.algorithm.runner = recorder
+    for network in update.algorithm.networks:
+        SplitLayers(network, recorder)
+
+
+def _waiting(handover_us: float) -> float:
+    """The calling thread's processor time, and what it has waited for the other thread.
+
+    Both need the interpreter's lock for every call of torch. How long a wait takes depends on what
+    else runs here, so they are counted, and each counts as long as it takes until a thread goes on.
+    """
+    waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    return time.thread_time() + handover_us / US * waits
+
+
+def whole_steps(learning: LearningConfig) -> LearningConfig:
+    """The same, but every step is one of the actor, too: it is such steps that are planned."""
+    return learning.model_copy(update={"policy_delay": 1})
 
 
 def _tell(on_progress: Callable[[float], None], number: int, rounds: int, done: float) -> None:
@@ -211,32 +244,39 @@ def _busy_core(update: SharedUpdate, batch: Batch, wanted: bool) -> Iterator[Non
     for layer in network.modules():
         layer.__dict__.pop("forward", None)
     bfloat16 = update.learning.precision == "bfloat16"
+    acting = acting_part(network)
 
     def run() -> None:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             while not stop.is_set():
-                network(*batch.next_inputs)
+                acting(*batch.next_inputs)
+                if isinstance(network, ActorCritic):
+                    network.values(batch.next_inputs[0], batch.actions, *batch.next_inputs[1:])
 
-    thread = threading.Thread(target=run, name="busy core", daemon=True)
-    thread.start()
+    core = SecondCore()
+    core.submit(run)
     try:
         yield
     finally:
         stop.set()
-        thread.join()
+        core.close()
 
 
 def _parts(
-    alone: dict[str, _Times], shared: dict[str, _Times], output_mb: dict[Key, float]
+    alone: dict[str, _Times], shared: dict[str, _Times], recorder: Recorder
 ) -> Iterator[Part]:
-    for key in next(iter(alone.values())).parts:
+    keys = list(next(iter(alone.values())).parts)
+    numbers = {key: number for number, key in enumerate(keys)}
+    for key in keys:
         layer, kind = key
         times: dict[bool, dict[str, float]] = {False: {}, True: {}}
         for beside, measured in ((False, alone), (True, shared)):
             for precision, each in measured.items():
                 computed = each.precisions.get(layer, precision)
                 times[beside].setdefault(computed, each.median_us(key))
-        yield Part(layer, kind, times[False], times[True], output_mb.get(key, 0.0))
+        after = tuple(numbers[each] for each in recorder.after[key])
+        output_mb = recorder.output_mb.get(key, 0.0)
+        yield Part(layer, kind, times[False], times[True], after, output_mb)
 
 
 def _handover_us(clock: Clock) -> float:

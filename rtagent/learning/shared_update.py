@@ -168,6 +168,11 @@ class SharedUpdate:
         self._read = progress
         return progress
 
+    @property
+    def whole(self) -> bool:
+        """Whether the gradient on the weights taken over last is one of what acts, too."""
+        return self._due(self._read)
+
     def compute(self, batch: Batch, updates: int, *, whole: bool = False) -> Gradient:
         """The gradient of a batch on the weights taken over last.
 
@@ -176,7 +181,7 @@ class SharedUpdate:
             updates: what `refresh` said.
             whole: of all that acts, too, where no step of that is due.
         """
-        acting, algorithm = whole or self._due(self._read), self.algorithm
+        acting, algorithm = whole or self.whole, self.algorithm
         scale = loss_scale_of(self._read) if algorithm.precision == "float16" else None
         algorithm.loss_scale = 1.0 if scale is None else scale.value
         batch = self._device.send(batch)

@@ -2,10 +2,11 @@
 
 Why it is correct. The two threads of a step (`second_core.py`) share nothing that either writes
 while the other may read. Passes over successors read weights, which nobody writes before the step
-has ended, and write tensors of their own. A layer's gradient of its weights reads what the backward
-pass has left to it, and writes the `grad` of that layer alone, once in a step; `finish` waits for
-all of them before the gradient is read. A pass that was begun and not asked for, because the step
-failed, is finished before the next one begins, for a core takes its calls in turn.
+has ended, and write tensors of their own. So does the pass of a policy, which also writes the
+`grad` of the actor, that nothing else of the step touches: what it reads of the critic is without
+gradient. A layer's gradient of its weights reads what the backward pass has left to it, and writes
+the `grad` of that layer alone, once in a step. `finish` waits for all of them, also for a pass that
+was begun and not asked for because the step failed, before anybody reads or clears a `grad`.
 
 The same calls are made with the same numbers, whichever thread makes them, and none is split: so
 the gradient is the same to the last bit as without a plan in the same precisions.
@@ -16,10 +17,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rtagent.placement.profile import ON_THE_TAPE
 from rtagent.placement.second_core import Pending, SecondCore
 from rtagent.placement.step import SECOND, Placement
 
@@ -28,33 +31,43 @@ class PlacedStep:
     """A runner (`layers.StepRunner`) that follows a plan.
 
     Attributes:
-        inputs_in: precision of the first layer, if the plan chooses it.
+        split: layers that it has to run.
+        inputs_in: precision of the step, or of its first layer if layers have their own.
     """
 
     def __init__(self, placement: Placement, core: SecondCore) -> None:
         self._core = core
         self._pending: list[Pending[None]] = []
+        self._begun: list[Pending[Tensor]] = []
         self._late: list[Callable[[], None]] = []
         self._pass = threading.local()
         parts = placement.profile.parts
         units = {(part.layer, part.kind): placement.unit(n) for n, part in enumerate(parts)}
-        mixed = len(placement.profile.precisions) > 1
-        self._precisions: dict[tuple[str, str], torch.dtype] = {
-            key: getattr(torch, unit.precision) for key, unit in units.items() if mixed and key[0]
-        }
-        layers = (unit for (layer, _), unit in units.items() if mixed and layer)
-        first = next(layers, None)
-        self.inputs_in = None if first is None else first.precision
+        self.split, self._late_layers = placement.split_layers, placement.late
+        self.inputs_in = placement.precision
+        self._precisions: dict[tuple[str, str], torch.dtype] = {}
+        if self.inputs_in is None:
+            layers = {key: unit.precision for key, unit in units.items() if key[0]}
+            self.inputs_in = next(iter(layers.values()))
+            self._precisions = {key: getattr(torch, each) for key, each in layers.items()}
         self._second = {key for key, unit in units.items() if unit.processor == SECOND}
         self._passes = {kind for _, kind in self._second}
-        self._after = _after_the_tape(placement)
 
     def precision(self, layer: str) -> torch.dtype | None:
-        return self._precisions.get((layer, getattr(self._pass, "kind", "forward")))
+        return self._precisions.get((layer, self._kind))
 
     def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
         run = partial(self._run_as, kind, call)
-        return self._core.submit(run).result if kind in self._passes else run
+        if kind not in self._passes:
+            return run
+        pending = self._core.submit(run)
+        self._begun.append(pending)
+
+        def answer() -> Tensor:
+            self._begun.remove(pending)
+            return pending.result()
+
+        return answer
 
     def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
         return call()
@@ -63,16 +76,19 @@ class PlacedStep:
         return call()
 
     def weights(self, layer: str, call: Callable[[], None]) -> None:
-        if (layer, "weights") in self._second:
+        if self._kind != ON_THE_TAPE:
+            call()
+        elif (layer, "weights") in self._second:
             self._pending.append(self._core.submit(call))
-        elif layer in self._after:
+        elif layer in self._late_layers:
             self._late.append(call)
         else:
             call()
 
     def finish(self) -> None:
         late, self._late = self._late, []
-        pending, self._pending = self._pending, []
+        pending: list[Pending[Any]] = [*self._pending, *self._begun]
+        self._pending, self._begun = [], []
         errors: list[BaseException] = []
         for end in (*late, *(each.result for each in pending)):
             try:
@@ -82,22 +98,15 @@ class PlacedStep:
         if errors:
             raise errors[0]
 
+    @property
+    def _kind(self) -> str:
+        """What this thread runs: a pass, or the step itself."""
+        return getattr(self._pass, "kind", ON_THE_TAPE)
+
     def _run_as(self, kind: str, call: Callable[[], Tensor]) -> Tensor:
-        before = getattr(self._pass, "kind", "forward")
+        before = self._kind
         self._pass.kind = kind
         try:
             return call()
         finally:
             self._pass.kind = before
-
-
-def _after_the_tape(placement: Placement) -> set[str]:
-    """Layers whose weights' gradient stays on the first core, after the backward pass."""
-    parts, placed = placement.profile.parts, placement.plan.placed
-    ends = [placed[n].end_us for n, part in enumerate(parts) if part.kind == "inputs"]
-    end = max(ends, default=0.0)
-    return {
-        part.layer for n, part in enumerate(parts)
-        if part.kind == "weights" and placement.unit(n).processor != SECOND
-        and placed[n].start_us >= end
-    }

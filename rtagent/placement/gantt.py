@@ -9,9 +9,11 @@ from rtagent.placement.step import Placement
 COLOURS = {
     "takeover": "#999999", "forward": "#0072b2", "successors": "#56b4e9", "target": "#009e73",
     "loss": "#f0e442", "inputs": "#d55e00", "weights": "#e69f00", "gradient": "#cc79a7",
-    "apply": "#444444",
+    "apply": "#444444", "policy": "#332288", "policy loss": "#ddcc77", "policy inputs": "#882255",
+    "policy weights": "#aa4499",
 }
-"""Of the kinds of parts; colours that people with any colour vision can tell apart (Okabe, Ito)."""
+"""Of the kinds of parts; colours that people with any colour vision can tell apart (Okabe and Ito;
+those of a policy's pass are Tol's)."""
 EDGE = "black"
 LOW_PRECISION = "//"
 

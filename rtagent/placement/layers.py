@@ -7,7 +7,7 @@ operations, so the gradients are the same to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 import torch
@@ -35,10 +35,10 @@ class StepRunner(Runner, Protocol):
     """The same for a whole step."""
 
     def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Begin a pass (`profile.KINDS`), now or when its result is asked for."""
+        """Begin a pass (`profile.PASSES`), now or when its result is asked for."""
 
     def finish(self) -> None:
-        """Wait until all that the step began is done."""
+        """Wait until all that the step began is done; at its end, even if it failed."""
 
 
 class InTurn:
@@ -69,14 +69,18 @@ class SplitLayers:
     Args:
         network: its layers are replaced in place, until `restore`.
         runner: as above.
+        only: names of the layers that it runs; all if not given.
 
     Attributes:
         names: of the layers that are run by it, in the order of the module tree.
     """
 
-    def __init__(self, network: nn.Module, runner: Runner) -> None:
+    def __init__(
+        self, network: nn.Module, runner: Runner, only: Collection[str] | None = None
+    ) -> None:
         layers = {
-            name: layer for name, layer in network.named_modules() if _can_be_split(layer)
+            name: layer for name, layer in network.named_modules()
+            if _can_be_split(layer) and (only is None or name in only)
         }
         self.names = tuple(layers)
         self._layers = list(layers.values())
@@ -98,7 +102,8 @@ def _can_be_split(layer: nn.Module) -> bool:
 def _forward(name: str, layer: Any, runner: Runner) -> Callable[[Tensor], Tensor]:
     def forward(inputs: Tensor) -> Tensor:
         dtype = runner.precision(name) or _precision(layer)
-        if torch.is_grad_enabled() and layer.weight.requires_grad:
+        learns = layer.weight.requires_grad or inputs.requires_grad
+        if torch.is_grad_enabled() and learns:
             arguments = inputs, name, layer, runner, dtype, layer.weight, layer.bias
             apply: Callable[..., Tensor] = _Split.apply
             return runner.forward(name, lambda: apply(*arguments))
@@ -146,7 +151,8 @@ class _Split(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
         layer, runner = ctx.layer, ctx.runner
-        runner.weights(ctx.name, lambda: _weights_gradient(layer, gradient, inputs, weight))
+        if layer.weight.requires_grad:
+            runner.weights(ctx.name, lambda: _weights_gradient(layer, gradient, inputs, weight))
         of_inputs = None
         if ctx.needs_input_grad[0]:
             of_inputs = runner.inputs(

@@ -12,14 +12,21 @@ from typing import Any
 from rtagent.errors import UserError
 from rtagent.files.atomic_write import appearing
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "profiles"
+Key = tuple[str, str]
+"""Layer and kind of a part."""
+ON_THE_TAPE = "forward"
+PASSES = ("successors", "target", "policy")
+"""What may run beside the forward pass of what learns values: that of the online network over
+successors (Double DQN); that of the target; that of an actor and of the critic over its actions,
+backward, too."""
 KINDS = (
-    "takeover", "forward", "successors", "target", "loss", "inputs", "weights", "gradient", "apply",
+    "takeover", ON_THE_TAPE, *PASSES, "loss", "inputs", "weights", "policy loss", "policy inputs",
+    "policy weights", "gradient", "apply",
 )
-"""Of a step's parts: new weights read; forward pass; that of the online network over successors
-(Double DQN); that of the target; loss; gradients of a layer's inputs and of its weights; the whole
-gradient gathered and clipped; applied."""
+"""Of a step's parts: new weights read; forward pass; passes; loss; gradients of a layer's inputs
+and of its weights; the whole gradient gathered and clipped; applied."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Part:
         kind: one of `KINDS`.
         alone_us: median time by precision, while the other cores are idle.
         beside_us: the same beside a core that runs the network, too: they share the memory.
+        after: numbers of the parts that it waits for, all smaller than its own.
         output_mb: MiB of what it hands on.
     """
 
@@ -38,12 +46,29 @@ class Part:
     kind: str
     alone_us: dict[str, float]
     beside_us: dict[str, float]
+    after: tuple[int, ...] = ()
     output_mb: float = 0.0
 
     @property
     def name(self) -> str:
         """As it is printed."""
         return f"{self.layer} {self.kind}".strip()
+
+    @property
+    def own_pass(self) -> str | None:
+        """The pass that it belongs to, one of `PASSES`; None if it is a part of the step itself."""
+        first = self.kind.split()[0]
+        return first if first in PASSES else None
+
+    def in_precision(self, precision: str) -> tuple[str, ...]:
+        """In which it computes if its step does so in one: its own, if it has no other."""
+        return (precision,) if precision in self.alone_us else tuple(self.alone_us)
+
+    @property
+    def forward(self) -> Key | None:
+        """Layer and kind of the forward part that a part of a backward pass belongs to."""
+        backward = self.kind.endswith(("inputs", "weights"))
+        return (self.layer, self.own_pass or ON_THE_TAPE) if backward else None
 
 
 @dataclass(frozen=True)
@@ -57,6 +82,7 @@ class Profile:
         cores: that may be used.
         parts: as above.
         step_us: median time of the whole step by precision, alone.
+        split_us: the same with each layer's backward pass in two calls, as `alone_us` is measured.
         noise: its spread, (p90 - p10) / median, the largest of all precisions.
         steps: that were measured in each precision.
         handover_us: until another core starts with what it is given.
@@ -69,22 +95,26 @@ class Profile:
     cores: int
     parts: tuple[Part, ...]
     step_us: dict[str, float]
+    split_us: dict[str, float]
     noise: float
     steps: int
     handover_us: float = 0.0
     cast_us_per_mb: float = 0.0
 
-    @property
-    def whole(self) -> float:
+    def whole(self, *, split: bool) -> float:
         """A whole step on one core over the sum of its parts, medians of both.
 
         A step is slow now in one part and now in another, so the median of the sum is more than the
-        sum of the medians, from which plans are made.
+        sum of the medians, from which plans are made. And where layers are small, most of a part is
+        what it takes to run it by itself, which a step whose layers are torch's own does without.
+
+        Args:
+            split: whether each layer's backward pass comes in two calls.
         """
         return median(
             step_us / sum(
                 part.alone_us.get(each, min(part.alone_us.values())) for part in self.parts
-            ) for each, step_us in self.step_us.items()
+            ) for each, step_us in (self.split_us if split else self.step_us).items()
         )
 
     @property
@@ -138,12 +168,14 @@ def from_json(document: dict[str, Any]) -> Profile:
     Raises:
         KeyError, TypeError, ValueError: it is something else.
     """
-    parts = tuple(Part(**part) for part in document["parts"])
+    parts = tuple(Part(**part | {"after": tuple(part["after"])}) for part in document["parts"])
     known = set(document["step_us"])
-    if not known or not parts:
+    if not known or not parts or set(document["split_us"]) != known:
         raise ValueError("no step was measured")
-    for part in parts:
-        if part.kind not in KINDS or not part.alone_us or not part.alone_us.keys() <= known:
+    for number, part in enumerate(parts):
+        ordered = all(0 <= each < number for each in part.after)
+        measured = part.alone_us and part.alone_us.keys() <= known
+        if part.kind not in KINDS or not measured or not ordered:
             raise ValueError(f"no part of a step: {part}")
     return Profile(**document | {"parts": parts})
 

@@ -1,26 +1,62 @@
 """Notes how long each part of a step takes, while the step runs on one core as it always does.
 
+And what each part waits for, so that the graph of a step is that of the algorithm's code, whichever
+algorithm it is: a pass begins with what was there when it was started, what follows where its
+result is asked for waits for its end, and the end of the step for everything.
+
 What lies between two layers (activations, pooling, shortcuts) is counted to the part that follows
-it in the forward pass, and to the inputs' gradient before it in the backward pass. So nothing is
-left out and nothing counted twice: the sum of the parts is the time of the step.
+it in the forward pass, and to the inputs' gradient before it in the backward pass; what comes at
+the end of a pass, to its last part. So nothing is left out and nothing counted twice: the sum of
+the parts is the time of the step.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-Key = tuple[str, str]
-"""Layer and kind of a part, see `profile.Part`."""
+from rtagent.placement.profile import ON_THE_TAPE, PASSES, Key
+
 MIB = 2.0**20
 US = 1e6
 
 
+@dataclass
+class _Thread:
+    """The step itself, or a pass that it has started.
+
+    Attributes:
+        kind: of the forward parts.
+        before: what the next part waits for.
+        loose: what only the end of the step waits for.
+        newest: part that gets what comes after it.
+        loss: of its backward pass; None until that begins.
+    """
+
+    kind: str
+    before: list[Key] = field(default_factory=list)
+    loose: list[Key] = field(default_factory=list)
+    newest: Key | None = None
+    loss: Key | None = None
+
+    def key(self, layer: str, kind: str) -> Key:
+        """Of a part other than a layer's forward pass."""
+        return layer, f"{self.kind} {kind}" if self.kind in PASSES else kind
+
+    def follow(self, key: Key, *, loose: bool) -> None:
+        """A part that is new has ended."""
+        if loose:
+            self.loose.append(key)
+        else:
+            self.before, self.newest = [key], key
+
+
 class Recorder:
-    """A runner (`layers.Runner`) that runs everything at once, and looks at the clock.
+    """A runner (`layers.StepRunner`) that runs everything in turn, and looks at the clock.
 
     Args:
         now: seconds; by default the processor's time of the calling thread, which stands still
@@ -28,6 +64,7 @@ class Recorder:
 
     Attributes:
         spent: seconds of each part of the newest step, in the order in which they ended.
+        after: parts that each waits for.
         output_mb: MiB that each handed on.
         precisions: in which each layer computed.
     """
@@ -35,15 +72,16 @@ class Recorder:
     def __init__(self, now: Callable[[], float] = time.thread_time) -> None:
         self._now = now
         self.spent: dict[Key, float] = {}
+        self.after: dict[Key, tuple[Key, ...]] = {}
         self.output_mb: dict[Key, float] = {}
         self.precisions: dict[str, str] = {}
         self._at = 0.0
-        self._kind = "forward"
-        self._newest: Key = ("", "loss")
+        self._thread = _Thread(ON_THE_TAPE)
 
     def begin(self) -> None:
         """A step begins now."""
-        self.spent, self._kind, self._at = {}, "forward", self._now()
+        self.spent, self.after, self._thread = {}, {}, _Thread(ON_THE_TAPE)
+        self._at = self._now()
 
     def mark(self, kind: str) -> None:
         """A part that is no layer's ends now; it began where the one before it ended."""
@@ -51,13 +89,19 @@ class Recorder:
 
     def start(self, kind: str, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """A pass whose result is asked for later: it runs when that is asked for."""
+        begun = list(self._thread.before)
 
         def run() -> Tensor:
-            before, self._kind = self._kind, kind
+            before, mine = self._thread, _Thread(kind, begun)
+            self._note_rest()
+            self._thread = mine
             try:
-                return call()
+                result = call()
+                self._note_rest()
+                return result
             finally:
-                self._kind = before
+                self._thread = before
+                before.before = [*dict.fromkeys([*before.before, *mine.before])]
 
         return run
 
@@ -66,30 +110,49 @@ class Recorder:
 
     def forward(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
         output = call()
-        key = layer, self._kind
+        key = layer, self._thread.kind
         self._note(key)
         self.output_mb[key] = output.nbytes / MIB
         self.precisions[layer] = str(output.dtype).removeprefix("torch.")
         return output
 
     def inputs(self, layer: str, call: Callable[[], Tensor]) -> Tensor:
+        self._enter_backward()
         gradient = call()
-        self._newest = (layer, "inputs")
-        self._note(self._newest)
-        self.output_mb[self._newest] = gradient.nbytes / MIB
+        key = self._thread.key(layer, "inputs")
+        self._note(key)
+        self.output_mb[key] = gradient.nbytes / MIB
         return gradient
 
     def weights(self, layer: str, call: Callable[[], None]) -> None:
-        # What came since the last layer belongs to that, or to the loss.
-        backward = any(kind == "weights" for _, kind in self.spent)
-        self._note(self._newest if backward else ("", "loss"))
+        self._enter_backward()
         call()
-        self._note((layer, "weights"))
+        # In a pass they come in their order, for they stay on its core.
+        self._note(self._thread.key(layer, "weights"), loose=self._thread.kind not in PASSES)
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """What comes now waits for all weights' gradients."""
+        thread = self._thread
+        thread.before, thread.loose = [*thread.before, *thread.loose], []
 
-    def _note(self, key: Key) -> None:
+    def _enter_backward(self) -> None:
+        """What came since the last layer belongs to that, or to the loss."""
+        thread = self._thread
+        if thread.loss is None:
+            thread.loss = thread.key("", "loss")
+            self._note(thread.loss)
+        else:
+            self._note_rest()
+
+    def _note_rest(self) -> None:
+        newest = self._thread.newest
+        if newest is not None:
+            self._note(newest)
+
+    def _note(self, key: Key, *, loose: bool = False) -> None:
         now = self._now()
+        if key not in self.spent:
+            self.after[key] = tuple(self._thread.before)
+            self._thread.follow(key, loose=loose)
         self.spent[key] = self.spent.get(key, 0.0) + now - self._at
         self._at = now

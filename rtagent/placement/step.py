@@ -1,9 +1,9 @@
-"""A learning step as a graph of tasks, made of its profile.
+"""A learning step as a graph of tasks, made of its profile, which knows what waits for what.
 
-The online network's passes hang on one autograd tape and stay on the first processor; what may go
-elsewhere is the target's pass, that of the online network over successors, and each layer's
-gradient of its weights, for which only the end of the step waits. A layer's backward pass has the
-precision of its forward pass (AP-DRL, Algorithm 1).
+What learns values hangs on one autograd tape and stays on the first processor; what may go
+elsewhere is each pass as a whole (`profile.PASSES`: an actor's with its backward pass, which has a
+tape of its own), and each layer's gradient of its weights, for which only the end of the step
+waits. A layer's backward pass has the precision of its forward pass (AP-DRL, Algorithm 1).
 
 Which times count: those beside a busy core, for a part that something can run beside; else those
 alone. A plan for one processor counts all of them alone. So the memory that cores share is in the
@@ -21,10 +21,10 @@ from rtagent.placement.program import LIMIT_S, solve
 
 FIRST = "cpu:0"
 SECOND = "cpu:1"
-ON_THE_TAPE = frozenset({"forward", "inputs"})
+BESIDE = frozenset({"forward", "inputs", "weights"})
+"""Parts of the step itself that something may run beside."""
 WORTH = 0.95
-"""Two cores are used for a plan that takes at most this share of the time of one core."""
-PASSES = frozenset({"target", "successors"})
+"""A plan is taken instead of a simpler one if it is predicted to take at most this share of it."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Placement:
         profile: what it is made of.
         problem: its graph; a task for each part of the profile.
         plan: the chosen one.
-        single_us: length of the best plan for one processor.
+        single: the best plan for one processor; None if it is this one.
     """
 
     profile: Profile
     problem: Problem
     plan: Plan
-    single_us: float
+    single: Placement | None = None
 
     @property
     def uses_second(self) -> bool:
@@ -53,14 +53,54 @@ class Placement:
         return self.problem.units[self.plan.placed[number].unit]
 
     @property
+    def whole(self) -> float:
+        """A step over the sum of its parts, see `Profile.whole`."""
+        return self.profile.whole(split=bool(self.split_layers))
+
+    @property
     def predicted_us(self) -> float:
         """What a step takes by the plan: its length, as much longer as a whole step is."""
-        return self.plan.length_us * self.profile.whole
+        return self.plan.length_us * self.whole
 
     @property
     def predicted_single_us(self) -> float:
         """The same by the best plan for one processor."""
-        return self.single_us * self.profile.whole
+        return (self.single or self).predicted_us
+
+    @property
+    def precision(self) -> str | None:
+        """In which the step computes, layers that have a precision of their own aside.
+
+        None if the plan mixes them.
+        """
+        layers = [(n, part) for n, part in enumerate(self.profile.parts) if part.layer]
+        for each in self.profile.precisions:
+            if all(self.unit(n).precision in part.in_precision(each) for n, part in layers):
+                return each
+        return None
+
+    @property
+    def late(self) -> frozenset[str]:
+        """Layers whose weights' gradient is the first core's, but after the backward pass."""
+        parts, placed = self.profile.parts, self.plan.placed
+        tape = [n for n, part in enumerate(parts) if part.kind == "inputs"]
+        end = max((placed[n].end_us for n in tape), default=0.0)
+        return frozenset(
+            part.layer for n, part in enumerate(parts)
+            if part.kind == "weights" and self.unit(n).processor != SECOND
+            and placed[n].start_us >= end and n < max(tape, default=0)
+        )
+
+    @property
+    def split_layers(self) -> frozenset[str]:
+        """Layers about which the plan decides; torch runs the others as without a plan."""
+        parts = self.profile.parts
+        if self.precision is None:
+            return frozenset(part.layer for part in parts if part.layer)
+        return self.late | {
+            part.layer for n, part in enumerate(parts)
+            if part.kind == "weights" and self.unit(n).processor == SECOND
+        }
 
     @property
     def first_busy_us(self) -> float:
@@ -76,54 +116,75 @@ class Placement:
 
 
 def place(profile: Profile, limit_s: float = LIMIT_S) -> Placement:
-    """The shortest plan of a step: on two cores, or on one if that is about as fast.
+    """The best plan of a step, or one that is simpler and about as fast.
+
+    On one core, or with passes on the second one, or with weights' gradients there, too.
 
     Raises:
         NoPlan: there is none.
     """
-    single = place_on_one(profile)
+    best = single = place_on_one(profile)
     if profile.cores < 2:
         return single
-    beside = step_problem(profile, beside=True)
-    found = solve(beside, limit_s)
-    if found.length_us > WORTH * single.single_us:
-        return replace(single, plan=replace(single.plan, proven=found.proven))
-    return Placement(profile, beside, found, single.single_us)
+    proven = True
+    for weights, precisions in ((False, (_fastest(profile),)), (True, profile.precisions)):
+        problem = step_problem(profile, precisions, beside=True, weights=weights)
+        plan = solve(problem, limit_s)
+        proven = proven and plan.proven
+        found = Placement(profile, problem, plan, single)
+        if found.predicted_us <= WORTH * best.predicted_us:
+            best = found
+    return replace(best, plan=replace(best.plan, proven=proven))
 
 
 def place_on_one(profile: Profile) -> Placement:
-    """The shortest plan of a step on one core.
+    """The best plan of a step on one core; in one precision if that is about as fast.
 
     Raises:
         NoPlan: there is none.
     """
-    alone = step_problem(profile, beside=False)
-    plan = best_single(alone)
-    return Placement(profile, alone, replace(plan, proven=True), plan.length_us)
+    one, mixed = (
+        Placement(profile, problem, replace(best_single(problem), proven=True)) for problem in (
+            step_problem(profile, precisions, beside=False)
+            for precisions in ((_fastest(profile),), profile.precisions)
+        )
+    )
+    return mixed if mixed.predicted_us <= WORTH * one.predicted_us else one
 
 
-def step_problem(profile: Profile, *, beside: bool) -> Problem:
+def _fastest(profile: Profile) -> str:
+    """The precision in which a step on one core is the fastest."""
+    return min(profile.step_us, key=lambda each: profile.step_us[each])
+
+
+def step_problem(
+    profile: Profile, precisions: tuple[str, ...], *, beside: bool, weights: bool = True
+) -> Problem:
     """The graph of a step.
 
     Args:
         profile: its parts.
+        precisions: that may be used; a layer that has none of them keeps its own.
         beside: whether there is a second processor.
+        weights: whether gradients of weights may go there by themselves.
     """
     processors = (FIRST, SECOND) if beside else (FIRST,)
-    precisions = tuple(dict.fromkeys(("float32", *profile.precisions)))
-    units = tuple(Unit(processor, each) for processor in processors for each in precisions)
+    names = tuple(dict.fromkeys(("float32", *precisions)))
+    units = tuple(Unit(processor, each) for processor in processors for each in names)
     tasks: list[Task] = []
     numbers = {(part.layer, part.kind): number for number, part in enumerate(profile.parts)}
-    kinds = [part.kind for part in profile.parts]
+    passes = [part.own_pass for part in profile.parts]
     for part in profile.parts:
-        first = kinds.index(part.kind)
-        tied = part.kind in PASSES and first != len(tasks)
-        backward = part.kind in ("inputs", "weights")
+        first = passes.index(part.own_pass)
+        tied = part.own_pass is not None and first != len(tasks)
+        moves = part.own_pass is not None or (weights and part.kind == "weights")
+        times = _times(part, precisions, beside)
         tasks.append(Task(
-            part.name, tuple(_time(part, unit, beside) for unit in units),
-            _predecessors(profile, len(tasks)), output_mb=part.output_mb,
-            processor_of=first if tied else None,
-            precision_of=numbers.get((part.layer, "forward")) if backward else None,
+            part.name, tuple(
+                times.get(unit.precision) if moves or unit.processor == FIRST else None
+                for unit in units
+            ), part.after, output_mb=part.output_mb, processor_of=first if tied else None,
+            precision_of=numbers.get(part.forward) if part.forward else None,
         ))
     handover = tuple(
         tuple(profile.handover_us if u.processor != v.processor else 0.0 for v in units)
@@ -136,38 +197,12 @@ def step_problem(profile: Profile, *, beside: bool) -> Problem:
     return Problem(units, tuple(tasks), handover, casts)
 
 
-def _time(part: Part, unit: Unit, beside: bool) -> float | None:
-    """Of a part on a unit; None if it stays elsewhere."""
-    moves = part.kind in PASSES or part.kind == "weights"
-    if unit.processor != FIRST and not moves:
-        return None
-    shared = beside and (moves or part.kind in ON_THE_TAPE)
+def _times(part: Part, precisions: tuple[str, ...], beside: bool) -> dict[str, float]:
+    """Of a part, by precision."""
+    shared = beside and (part.own_pass is not None or part.kind in BESIDE)
     times = part.beside_us if shared else part.alone_us
     if not part.layer:
         # Its precision is that of nothing.
-        return min(times.values()) if unit.precision == "float32" else None
-    return times.get(unit.precision)
-
-
-def _predecessors(profile: Profile, number: int) -> tuple[int, ...]:
-    """Numbers of the parts that one waits for."""
-    parts = profile.parts
-    kind = parts[number].kind
-    earlier = range(number)
-
-    def last(*kinds: str) -> list[int]:
-        found = [each for each in earlier if parts[each].kind in kinds]
-        return found[-1:]
-
-    if kind == "takeover":
-        return ()
-    if kind in PASSES or kind == "forward":
-        return tuple(last(kind) or last("takeover"))
-    if kind == "loss":
-        return tuple(each for one in ("forward", *sorted(PASSES)) for each in last(one))
-    if kind in ("inputs", "weights"):
-        return tuple(last("inputs") or last("loss"))
-    if kind == "gradient":
-        weights = [each for each in earlier if parts[each].kind == "weights"]
-        return (*last("inputs"), *weights)
-    return tuple(last("gradient"))
+        return {"float32": min(times.values())}
+    usable = {name for each in precisions for name in part.in_precision(each)}
+    return {name: us for name, us in times.items() if name in usable}

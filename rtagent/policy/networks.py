@@ -92,10 +92,10 @@ def head_of(learning: LearningConfig, action_space: spaces.Space[Any]) -> Output
     algorithm = resolved_algorithm(learning, action_space)
     if algorithm in ("dqn", "double-dqn", "c51"):
         return Head(learning.dueling, support_of(learning))
-    if learning.placement != "off":
+    if learning.placement != "off" and algorithm in ("ppo", "a2c"):
         raise UserError(
-            f"learning.placement = {learning.placement!r}: steps of dqn, double-dqn and c51 are "
-            f"planned, and {algorithm} learns here; set learning.placement = 'off'"
+            f"learning.placement = {learning.placement!r}: steps of dqn, double-dqn, c51, td3, "
+            f"ddpg and sac are planned, and {algorithm} learns here; set learning.placement = 'off'"
         )
     if learning.dueling:
         raise UserError(

@@ -71,10 +71,13 @@ def test_a_profile_is_printed_and_kept(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_real_step_is_profiled_planned_and_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("world", "algorithm"), [("CartPole-v1", "dqn"), ("Pendulum-v1", "ddpg")])
+def test_a_real_step_is_profiled_planned_and_measured(
+    tmp_path: Path, world: str, algorithm: str
+) -> None:
     options = (
-        "--set", "env.id=CartPole-v1", "--set", f"run.state_dir={tmp_path}", "--seconds", "0.1",
-        "--json",
+        "--set", f"env.id={world}", "--set", f"learning.algorithm={algorithm}",
+        "--set", f"run.state_dir={tmp_path}", "--seconds", "0.1", "--json",
     )
     command = [sys.executable, "-m", "rtagent", "plan", "--placement", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -87,9 +90,10 @@ def test_a_real_step_is_profiled_planned_and_measured(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_step_that_cannot_be_placed_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rtagent", "profile", "--set", "env.id=Pendulum-v1",
+    command = [sys.executable, "-m", "rtagent", "profile", "--set", "env.id=CartPole-v1",
+               "--set", "learning.algorithm=ppo",
                "--set", f"run.state_dir={tmp_path}", "--seconds", "0.1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("rtagent: a step of td3 cannot be")
+    assert done.stderr.strip().splitlines()[-1].startswith("rtagent: a step of ppo cannot be")
     assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,15 +10,18 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.ap_drl import ddpg
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
-from rtagent.learning.algorithms.value_learning import ValueLearning
+from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
 from rtagent.learning.placed import PlacedUpdate, measure_placement
 from rtagent.learning.profiling import (
+    Build,
     NoProfile,
+    _waiting,
     precisions_of,
     profile_key,
     random_batch,
@@ -44,30 +48,43 @@ def _shapes(config: Config) -> Blueprint:
     return probe(config)
 
 
-def _profile(config: Config, blueprint: Blueprint) -> Profile:
-    return take_profile(config, blueprint, SIZE, 0.02, lambda done: None)
+def _profile(config: Config, blueprint: Blueprint, build: Build = build_network) -> Profile:
+    return take_profile(config, blueprint, SIZE, 0.02, lambda done: None, build=build)
 
 
 def _everything_beside(profile: Profile) -> Placement:
     """All that may move is on the second core, however long that takes."""
-    problem = step_problem(profile, beside=True)
+    problem = step_problem(profile, profile.precisions, beside=True)
     placed = []
     for number, part in enumerate(profile.parts):
         usable = [
             unit for unit in problem.usable(number) if problem.units[unit].precision == "float32"
         ]
-        moves = part.kind in ("target", "successors", "weights")
+        moves = part.own_pass is not None or part.kind == "weights"
         placed.append(Placed(usable[-1] if moves else usable[0], float(number), number + 1.0))
-    return Placement(profile, problem, Plan(tuple(placed)), 1.0)
+    return Placement(profile, problem, Plan(tuple(placed)))
+
+
+def _only_passes_beside(profile: Profile) -> Placement:
+    """All passes are on the second core, and torch runs all layers itself."""
+    problem = step_problem(profile, ("float32",), beside=True, weights=False)
+    placed = [
+        Placed(problem.usable(number)[-1], float(number), number + 1.0)
+        for number in range(len(profile.parts))
+    ]
+    return Placement(profile, problem, Plan(tuple(placed)))
 
 
 @contextmanager
 def _plain_and_planned(
-    config: Config, blueprint: Blueprint, placement: Placement, precision: Any = None
+    config: Config, blueprint: Blueprint, placement: Placement, precision: Any = None,
+    build: Build = build_network,
 ) -> Iterator[tuple[SharedUpdate, SharedUpdate]]:
     """The same update twice; the second, if need be set to a precision, follows a plan."""
     plain, planned = (
-        SharedUpdate.private(build_network(config, blueprint), config.learning) for _ in range(2)
+        SharedUpdate.private(
+            build(config, blueprint), config.learning, torch.Generator().manual_seed(3)
+        ) for _ in range(2)
     )
     planned.algorithm.precision = precision or planned.algorithm.precision
     core = SecondCore()
@@ -106,9 +123,65 @@ def test_a_placed_step_has_the_same_gradient_to_the_last_bit(overrides: tuple[st
             slopes = [each.grad for each in planned.algorithm.network.parameters()]
             assert not any(each.requires_grad for each in slopes)
         assert (planned.state.current.weights == plain.state.current.weights).all()
-    assert isinstance(planned.algorithm, ValueLearning)
+    assert isinstance(planned.algorithm, Placeable)
     assert isinstance(planned.algorithm.runner, InTurn)
     _assert_same_step(plain, planned, batch)
+
+
+PENDULUM = "env.id=Pendulum-v1"
+ACTORS: dict[str, tuple[str, ...]] = {
+    "ddpg": (PENDULUM, "learning.algorithm=ddpg"),
+    "ddpg of Table III": ("env.id=MountainCarContinuous-v0", "learning.algorithm=ddpg"),
+    "td3": (PENDULUM, "learning.algorithm=td3"),
+    "sac": (PENDULUM, "learning.algorithm=sac"),
+    "sac over images": ("env.id=CarRacing-v3", "env.rate_hz=50", "learning.algorithm=sac"),
+}
+
+
+@pytest.mark.parametrize("where", [_everything_beside, _only_passes_beside])
+@pytest.mark.parametrize("name", ACTORS)
+def test_a_placed_step_of_actor_and_critics_has_the_same_gradient(name: str, where: Any) -> None:
+    config = _config("learning.precision=float32", *ACTORS[name])
+    blueprint, build = _shapes(config), ddpg if "Table" in name else build_network
+    batch = random_batch(blueprint, SIZE, 0)
+    placement = where(_profile(config, blueprint, build))
+    assert placement.uses_second
+    assert bool(placement.split_layers) == (where is _everything_beside)
+    with _plain_and_planned(config, blueprint, placement, build=build) as (plain, planned):
+        for _ in range(4):
+            _assert_same_step(plain, planned, batch)
+        assert (planned.state.current.weights == plain.state.current.weights).all()
+        assert (planned.state.target == plain.state.target).all()
+        assert plain.state.progress == planned.state.progress
+    _assert_same_step(plain, planned, batch)
+
+
+def test_the_parts_of_a_step_of_ddpg_wait_for_what_they_need() -> None:
+    config = _config("learning.precision=float32", *ACTORS["ddpg"])
+    parts = _profile(config, _shapes(config)).parts
+    after = {
+        part.name: tuple(parts[each].name for each in part.after) for part in parts
+    }
+    assert after["critics.heads.0.0 forward"] == ("takeover",)
+    assert after["actor.layers.0 target"] == after["actor.layers.0 policy"] == ("takeover",)
+    assert after["critics.heads.0.0 target"] == ("actor.values.0 target",)
+    assert after["critics.heads.0.0 policy"] == ("actor.values.0 policy",)
+    assert after["loss"] == ("critics.heads.0.4 forward", "critics.heads.0.4 target")
+    assert after["critics.heads.0.4 weights"] == ("loss",)
+    assert after["policy loss"] == ("critics.heads.0.4 policy",)
+    assert after["critics.heads.0.2 policy inputs"] == ("critics.heads.0.4 policy inputs",)
+    assert after["actor.values.0 policy weights"] == ("critics.heads.0.0 policy inputs",)
+    assert set(after["gradient"]) == {
+        "actor.layers.0 policy weights", "critics.heads.0.2 inputs", "critics.heads.0.0 weights",
+        "critics.heads.0.2 weights", "critics.heads.0.4 weights",
+    }
+    assert not any(part.layer.startswith("critics") and part.kind == "policy weights"
+                   for part in parts)
+
+
+def test_a_whole_step_is_measured_where_the_actor_waits() -> None:
+    config = _config("learning.policy_delay=3", *ACTORS["td3"])
+    assert any(part.kind == "policy" for part in _profile(config, _shapes(config)).parts)
 
 
 def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
@@ -122,7 +195,8 @@ def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
     assert profile.precisions == ("float32",)
     assert profile.steps >= 3
     total = sum(part.alone_us["float32"] for part in profile.parts)
-    assert total == pytest.approx(profile.step_us["float32"], rel=0.5)
+    assert total == pytest.approx(profile.split_us["float32"], rel=0.5)
+    assert 0.0 < profile.step_us["float32"] < 1.5 * total
 
 
 def test_the_head_is_measured_in_float32_alone() -> None:
@@ -169,6 +243,32 @@ def test_a_failed_step_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatc
         _assert_same_step(plain, planned, batch)
 
 
+def test_a_failed_step_waits_for_the_policy_s_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _config("learning.precision=float32", *ACTORS["ddpg"])
+    blueprint = _shapes(config)
+    batch = random_batch(blueprint, SIZE, 0)
+    placement = _only_passes_beside(_profile(config, blueprint))
+    with _plain_and_planned(config, blueprint, placement) as (plain, planned):
+        algorithm: Any = planned.algorithm
+        ended: list[bool] = []
+        begin = algorithm._climb
+
+        def climb(*args: Any) -> Any:
+            failed.wait(10.0)
+            result = begin(*args)
+            ended.append(True)
+            return result
+
+        failed = threading.Event()
+        with monkeypatch.context() as patch:
+            patch.setattr(algorithm, "_climb", climb)
+            patch.setattr(algorithm.network.critics, "values", lambda *_: (failed.set(), 1 // 0))
+            with pytest.raises(ZeroDivisionError):
+                planned.step(batch)
+        assert ended, "else it would write into the gradient of the next step"
+        _assert_same_step(plain, planned, batch)
+
+
 def test_a_plan_is_measured_beside_that_for_one_core() -> None:
     config = _config("learning.precision=float32")
     blueprint = _shapes(config)
@@ -181,8 +281,8 @@ def test_a_plan_is_measured_beside_that_for_one_core() -> None:
 
 
 def test_an_algorithm_without_a_graph_is_told() -> None:
-    config = _config("env.id=Pendulum-v1")
-    with pytest.raises(NoProfile, match="a step of td3 cannot be placed so far"):
+    config = _config("learning.algorithm=a2c")
+    with pytest.raises(NoProfile, match="a step of a2c cannot be placed: those of dqn, "):
         _profile(config, _shapes(config))
 
 
@@ -200,3 +300,16 @@ def test_precision_is_what_is_configured() -> None:
     fixed = learning.model_copy(update={"precision": "bfloat16"})
     assert precisions_of(fixed) == ("bfloat16",)
     assert precisions_of(learning)[0] == "float32"
+
+
+def test_waits_for_the_other_thread_count_beside_the_processor_s_time() -> None:
+    alone, waited = threading.Lock(), threading.Semaphore(0)
+    before = _waiting(1e6)
+    with alone:
+        pass
+    assert _waiting(1e6) - before < 1.0
+    other = threading.Timer(0.01, waited.release)
+    other.start()
+    waited.acquire()
+    assert _waiting(1e6) - before >= 1.0
+    other.join()

@@ -11,14 +11,14 @@ from rtagent.clock import VirtualClock
 from rtagent.config_sources import load_config
 from rtagent.evaluation.probe import probe
 from rtagent.learning import placing
-from rtagent.learning.algorithms.value_learning import ValueLearning
+from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
 from rtagent.learning.placing import Placing
 from rtagent.learning.profiling import random_batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.placement.layers import InTurn
 from rtagent.placement.trial import FIRST_STEPS, WINDOW
-from tests.placement.steps import made_profile
+from tests.placement.steps import made_actor_critic, made_profile
 
 SIZE = 4
 LAYERS = ("layers.0", "layers.2", "values")
@@ -71,7 +71,7 @@ class Bench:
     @property
     def plain(self) -> bool:
         algorithm = self.update.algorithm
-        assert isinstance(algorithm, ValueLearning)
+        assert isinstance(algorithm, Placeable)
         return isinstance(algorithm.runner, InTurn)
 
 
@@ -106,6 +106,31 @@ def test_a_plan_that_is_slower_is_taken_back(bench: Bench) -> None:
     bench.learn(2 * (WINDOW + FIRST_STEPS) + 2, planned_s=1.2, plain_s=1.0)
     assert bench.placing.state == "taken back"
     assert bench.events[-1] == ("placement_taken_back", {"batch_size": SIZE})
+
+
+def test_where_the_actor_waits_only_whole_steps_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(
+        tmp_path, monkeypatch, "env.id=Pendulum-v1", "learning.algorithm=td3",
+        "learning.policy_delay=2",
+    )
+    monkeypatch.setattr(placing, "take_profile", lambda *_: made_actor_critic())
+    batch = random_batch(bench.blueprint, SIZE, 0)
+    ways: list[tuple[bool, bool]] = []
+    for _ in range(2 * (2 * (WINDOW + FIRST_STEPS) + 2)):
+        bench.placing.prepare(SIZE)
+        bench.update.refresh()
+        bench.placing.begin(SIZE)
+        whole, planned = bench.update.whole, not bench.plain
+        ways.append((whole, planned))
+        bench.update.apply(bench.update.compute(batch, bench.update.state.progress.updates))
+        # A step of the critics alone takes half as long; the plan gains nothing.
+        bench.placing.end((1.2 if planned else 1.0) if whole else 0.5)
+    assert {planned for whole, planned in ways if whole} == {True, False}
+    assert {planned for whole, planned in ways[:20] if not whole} == {True}
+    assert bench.placing.state == "taken back"
+    bench.placing.close()
 
 
 def test_a_plan_for_one_core_is_no_plan(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from rtagent.placement.profile import (
     processor_name,
     to_json,
 )
-from tests.placement.steps import made_profile
+from tests.placement.steps import made_actor_critic, made_profile
 
 
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -41,9 +41,10 @@ def test_a_whole_step_takes_more_than_the_medians_of_its_parts() -> None:
     profile = made_profile(layers=("values",))
     # Seven parts of 100 us.
     assert profile.precisions == ("float32", "bfloat16")
-    assert replace(profile, step_us={"float32": 770.0}).whole == pytest.approx(1.1)
-    both = replace(profile, step_us={"float32": 770.0, "bfloat16": 910.0})
-    assert both.whole == pytest.approx(1.2)
+    assert replace(profile, step_us={"float32": 770.0}).whole(split=False) == pytest.approx(1.1)
+    both = replace(profile, split_us={"float32": 770.0, "bfloat16": 910.0})
+    assert both.whole(split=True) == pytest.approx(1.2)
+    assert both.whole(split=False) == 1.0
 
 
 def test_parts_that_no_step_has_are_refused(tmp_path: Path) -> None:
@@ -51,6 +52,23 @@ def test_parts_that_no_step_has_are_refused(tmp_path: Path) -> None:
     document["parts"][0]["kind"] = "lunch"
     with pytest.raises(ValueError, match="no part of a step"):
         from_json(document)
+
+
+@pytest.mark.parametrize("after", [[2], [1, 9], [-1]])
+def test_parts_that_wait_for_later_ones_are_refused(after: list[int]) -> None:
+    document = json.loads(json.dumps(to_json(made_profile())))
+    document["parts"][2]["after"] = after
+    with pytest.raises(ValueError, match="no part of a step"):
+        from_json(document)
+
+
+def test_a_part_of_a_backward_pass_knows_its_forward_part() -> None:
+    parts = {part.name: part for part in made_actor_critic().parts}
+    assert parts["actor policy weights"].forward == ("actor", "policy")
+    assert parts["critic weights"].forward == ("critic", "forward")
+    assert parts["policy loss"].forward is parts["actor target"].forward is None
+    assert parts["policy loss"].own_pass == parts["critic policy inputs"].own_pass == "policy"
+    assert parts["critic weights"].own_pass is None
 
 
 def test_a_profile_that_cannot_be_kept_is_told_in_one_line(tmp_path: Path) -> None:

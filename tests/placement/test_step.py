@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rtagent.placement.step import SECOND, Placement, place, place_on_one
-from tests.placement.steps import made_profile
+from tests.placement.steps import made_actor_critic, made_profile
 
 
 def units_of(placement: Placement, kind: str) -> list[str]:
@@ -22,7 +22,7 @@ def test_the_target_runs_beside_the_online_network_and_weights_beside_inputs() -
     assert placement.plan.proven
     assert set(units_of(placement, "target")) == {SECOND}
     # 7 of 11 parts of a layer: two forward, three backward; and 100 us of the head and the others.
-    assert placement.plan.length_us < 0.65 * placement.single_us
+    assert placement.plan.length_us < 0.65 * placement.predicted_single_us
     assert placement.uses_second
     # One of the layers' passes, and the weights' gradients, are on the other core.
     assert placement.first_busy_us < placement.plan.length_us + 1.0
@@ -30,11 +30,12 @@ def test_the_target_runs_beside_the_online_network_and_weights_beside_inputs() -
 
 def test_a_prediction_has_what_a_whole_step_takes_beyond_its_parts() -> None:
     profile = made_profile(bfloat16=2.0)
-    longer = replace(profile, step_us={"float32": 1.2 * profile.step_us["float32"]})
+    steps = {"float32": 1.2 * profile.step_us["float32"]}
+    longer = replace(profile, step_us=steps, split_us=steps)
     placement = place(longer)
     assert placement.plan.length_us == pytest.approx(place(profile).plan.length_us)
-    assert placement.predicted_us == pytest.approx(longer.whole * placement.plan.length_us)
-    assert placement.predicted_single_us == pytest.approx(longer.whole * placement.single_us)
+    assert placement.predicted_us == pytest.approx(1.2 * placement.plan.length_us)
+    assert placement.predicted_single_us == pytest.approx(steps["float32"])
 
 
 def test_what_hangs_on_the_tape_stays_on_the_first_core() -> None:
@@ -57,7 +58,7 @@ def test_a_backward_pass_has_the_precision_of_its_forward_pass() -> None:
 def test_two_cores_that_hold_each_other_up_are_not_used() -> None:
     placement = place(made_profile(beside=3.0))
     assert not placement.uses_second
-    assert placement.plan.length_us == placement.single_us
+    assert placement.plan.length_us == placement.predicted_single_us
 
 
 def test_one_core_is_planned_for_alone() -> None:
@@ -65,7 +66,7 @@ def test_one_core_is_planned_for_alone() -> None:
     placement = place(profile)
     assert placement == place_on_one(profile)
     alone = sum(part.alone_us["float32"] for part in profile.parts)
-    assert placement.plan.length_us == pytest.approx(alone) == placement.single_us
+    assert placement.plan.length_us == pytest.approx(alone) == placement.predicted_single_us
 
 
 def test_the_critical_path_leads_from_the_beginning_to_the_end() -> None:
@@ -77,5 +78,50 @@ def test_the_critical_path_leads_from_the_beginning_to_the_end() -> None:
 
 def test_a_plan_that_gains_next_to_nothing_stays_on_one_core() -> None:
     profile = made_profile(bfloat16=2.0)
-    slow = replace(profile, handover_us=0.35 * place_on_one(profile).single_us)
+    slow = replace(profile, handover_us=0.35 * place_on_one(profile).predicted_us)
     assert not place(slow).uses_second
+
+
+def test_the_policy_runs_beside_the_values_and_keeps_its_backward_pass() -> None:
+    placement = place(made_actor_critic())
+    policy = {kind: set(units_of(placement, kind))
+              for kind in ("policy", "policy loss", "policy inputs", "policy weights")}
+    assert set.union(*policy.values()) == {SECOND}
+    assert set(units_of(placement, "target")) == {"cpu:0"}
+    # Takeover, the five parts of the policy's pass, handed over and back, gradient, apply; the
+    # target, the forward pass, the loss and the weights lie beside.
+    assert placement.plan.length_us == 810.0
+    assert placement.predicted_single_us == 1300.0
+    assert not placement.split_layers
+
+
+def test_two_small_networks_that_wait_for_each_other_stay_on_one_core() -> None:
+    placement = place(made_actor_critic(beside=2.5))
+    assert not placement.uses_second
+    assert placement.predicted_us == placement.predicted_single_us == 1300.0
+
+
+def test_a_simple_plan_is_taken_where_splitting_layers_costs_what_it_gains() -> None:
+    profile = made_profile(("values",), bfloat16=2.0)
+    cheap, dear = (
+        replace(profile, split_us={"float32": factor * profile.step_us["float32"]})
+        for factor in (1.0, 1.5)
+    )
+    assert place(dear).split_layers == frozenset()
+    assert place(dear).predicted_us <= 1.5 * place(cheap).predicted_us
+
+
+def test_a_plan_that_mixes_precisions_splits_every_layer() -> None:
+    placement = place_on_one(made_profile(bfloat16=0.4))
+    assert placement.precision == "bfloat16"
+    assert not placement.split_layers
+    parts = [
+        replace(part, alone_us=part.alone_us | {"bfloat16": 9e3}) if part.layer == "conv" else part
+        for part in made_profile(bfloat16=0.4).parts
+    ]
+    profile = replace(made_profile(bfloat16=0.4), parts=tuple(parts))
+    steps = {each: sum(part.alone_us.get(each, 100.0) for part in parts)
+             for each in profile.precisions}
+    mixed = place_on_one(replace(profile, step_us=steps, split_us=steps))
+    assert mixed.precision is None
+    assert mixed.split_layers == {"conv", "hidden", "values"}

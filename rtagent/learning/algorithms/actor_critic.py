@@ -2,25 +2,34 @@
 
 An algorithm of this family says which actions its targets are for, and what its actor maximises.
 The target network is a slow copy of all, moved softly.
+
+A step is two passes beside that of the critics: the targets', without gradient, and the policy's,
+through the actor and the first critics and back. The second has a tape of its own, which ends at
+the critics: their weights are held without gradient there. So either may run in a thread of its
+own.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.precision import computing
 from rtagent.learning.replay.batch import Batch
-from rtagent.policy.actor_critic import ActorCritic
+from rtagent.policy.actor_critic import ActorCritic, Critics
 
 TARGET_TAU = 0.005
+Drawn = tuple[Tensor, ...]
+"""What an algorithm draws for a step: for its targets, and for its actor."""
 
 
-class ActorCriticLearning(Algorithm):
+class ActorCriticLearning(Placeable):
     """Gradients of an actor and its critics; the errors are those of the critics.
 
     Actor and critics get theirs at the same weights, so that one array is one update; the papers'
@@ -43,45 +52,85 @@ class ActorCriticLearning(Algorithm):
         self.parts = [network.actor, network.critics]
         self.target_tau = learning.target_tau or TARGET_TAU
         self._learning, self._generator = learning, generator
+        self._judges = nn.ModuleDict({"critics": without_gradient(network.critics)})
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        return *super().networks, self._judges
+
+    @property
+    def judges(self) -> Critics:
+        """The critics that the actor climbs: the same weights, but they get no gradient."""
+        critics = self._judges["critics"]
+        assert isinstance(critics, Critics)
+        return critics
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
         self.network.zero_grad(set_to_none=True)
-        # All passes with gradient come first, see `ValueLearning.compute_gradient`.
+        try:
+            return self._compute(batch, acting)
+        finally:
+            self.runner.finish()
+
+    def _compute(self, batch: Batch, acting: bool) -> tuple[float, Tensor]:
+        # Before the passes, for their threads would draw in any order.
+        drawn = self._draw(batch)
+        targets = self.runner.start("target", partial(self._look_ahead, batch, drawn))
         with computing(self.precision, self.device):
             features = self.network.critics.features(*batch.inputs)
-            values = self.network.critics.values(features, batch.actions)
-            if acting:
-                self._improve_actor(batch, features.detach())
-            with torch.no_grad():
-                targets = self._targets(batch)
-        loss, errors = critics_loss(values, targets, batch.weights)
+        climb = partial(self._climb, batch, features.detach(), drawn)
+        climbed = self.runner.start("policy", climb) if acting else None
+        values = self.network.critics.values(features, batch.actions)
+        loss, errors = critics_loss(values, targets(), batch.weights)
         (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
+        if climbed is not None:
+            climbed()
         return float(loss.detach()), errors
 
+    def _look_ahead(self, batch: Batch, drawn: Drawn) -> Tensor:
+        """The pass of the targets, whichever thread it runs in."""
+        with torch.no_grad(), computing(self.precision, self.device):
+            return self._targets(batch, drawn)
+
+    def _climb(self, batch: Batch, features: Tensor, drawn: Drawn) -> Tensor:
+        """The pass of the policy, whichever thread it runs in: put a gradient into the actor."""
+        with torch.enable_grad(), computing(self.precision, self.device):
+            loss = self._actor_loss(batch, features, drawn)
+        if loss.requires_grad:
+            (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _draw(self, batch: Batch) -> Drawn:
+        """Noise of a step; none unless the algorithm says so."""
+        return ()
+
     @abstractmethod
-    def _targets(self, batch: Batch) -> Tensor:
+    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
         """What the critics should say of the batch: (B,) float32; called without gradient."""
 
-    def _improve_actor(self, batch: Batch, features: Tensor) -> None:
-        """Put the deterministic policy gradient into the actor, and nothing into the critic."""
-        actor = self.network.actor
-        values = self.network.critics.values(features, actor(*batch.inputs), 1)[0]
-        put_gradient(self.loss_scale * actor_loss(values, batch.weights), actor)
+    def _actor_loss(self, batch: Batch, features: Tensor, drawn: Drawn) -> Tensor:
+        """What the actor makes smaller, by the deterministic policy gradient.
 
-    def _normal(self, like: Tensor, deviation: float = 1.0) -> Tensor:
-        """Normal noise in the shape of a tensor."""
-        noise = torch.empty_like(like, requires_grad=False)
+        Args:
+            batch: transitions.
+            features: of their states, by the critics' encoder, without gradient.
+            drawn: noise.
+        """
+        values = self.judges.values(features, self.network.actor(*batch.inputs), 1)[0]
+        return actor_loss(values, batch.weights)
+
+    def _normal(self, batch: Batch, deviation: float = 1.0) -> Tensor:
+        """Normal noise in the shape of a batch's actions."""
+        noise = torch.empty_like(batch.actions, dtype=torch.float32)
         return noise.normal_(0.0, deviation, generator=self._generator)
 
 
-def put_gradient(loss: Tensor, module: nn.Module) -> None:
-    """Put the gradient of a loss into one module, whatever else it depends on."""
-    learned = [each for each in module.parameters() if each.requires_grad]
-    if not learned:
-        return
-    slopes = torch.autograd.grad(loss, learned, allow_unused=True)
-    for parameter, slope in zip(learned, slopes, strict=True):
-        parameter.grad = slope
+def without_gradient(module: nn.Module) -> nn.Module:
+    """The same tensors, which a gradient passes and does not enter."""
+    shared: dict[int, Tensor] = {id(each): each for each in module.buffers()}
+    for each in module.parameters():
+        shared[id(each)] = nn.Parameter(each.detach(), requires_grad=False)
+    return copy.deepcopy(module, shared)
 
 
 def critics_loss(values: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

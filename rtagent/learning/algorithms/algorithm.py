@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rtagent.config import LearningConfig, Precision
 from rtagent.learning.replay.batch import Batch
+from rtagent.placement.layers import InTurn, StepRunner
 from rtagent.policy.architectures import channels_last
 
 
@@ -61,6 +62,23 @@ class Algorithm(ABC):
         Returns:
             The loss, and how far off each sample was (B,), not negative.
         """
+
+
+class Placeable(Algorithm):
+    """An algorithm whose step is made of passes, which a runner may place on several cores.
+
+    Attributes:
+        runner: starts the passes; all run on this core, in turn, unless it is replaced.
+    """
+
+    def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
+        super().__init__(network, learning)
+        self.runner: StepRunner = InTurn()
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """All whose layers compute in a step; a layer has the same name in each that has it."""
+        return self.network, self.target
 
 
 def bootstrapped(rewards: Tensor, discounts: Tensor, values: Tensor, terminals: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rtagent.learning.algorithms.actor_critic import ActorCriticLearning
+from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Drawn
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.replay.batch import Batch
 
@@ -16,7 +16,7 @@ from rtagent.learning.replay.batch import Batch
 class DDPG(ActorCriticLearning):
     """Gradients of DDPG, see `ActorCriticLearning`; the network has one critic."""
 
-    def _targets(self, batch: Batch) -> Tensor:
+    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
         actions = self.target.actor(*batch.next_inputs).float()
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)[0]

@@ -24,7 +24,7 @@ from rtagent.policy.recurrent import encoded, step
 class RecurrentValueLearning(ValueLearning):
     """As `ValueLearning`, of a `SequenceBatch`."""
 
-    def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+    def _compute(self, batch: Batch) -> tuple[float, Tensor]:
         assert isinstance(batch, SequenceBatch)
         output = unroll(self.network, batch, self.precision)
         with torch.no_grad():

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, put_gradient
+from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Drawn
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
@@ -40,19 +40,22 @@ class SAC(ActorCriticLearning):
         wanted = learning.target_entropy
         self._entropy = -float(len(network.bounds.low)) if wanted is None else wanted
 
-    def _improve_actor(self, batch: Batch, features: Tensor) -> None:
-        actor, critics = self.network.actor, self.network.critics
-        scaled, densities = self._sample(actor, batch.inputs)
-        values = critics.values(features, self.network.bounds.unscaled(scaled)).amin(dim=0)
-        loss = sac_actor_loss(values, densities, self._alpha(), batch.weights)
-        put_gradient(self.loss_scale * loss, actor)
-        if self._learning.temperature is None:
-            logarithm = self._temperature.logarithm
-            loss = temperature_loss(logarithm, densities, self._entropy, batch.weights)
-            put_gradient(self.loss_scale * loss, self._temperature)
+    def _draw(self, batch: Batch) -> Drawn:
+        for_actor, for_targets = self._normal(batch), self._normal(batch)
+        return for_targets, for_actor
 
-    def _targets(self, batch: Batch) -> Tensor:
-        scaled, densities = self._sample(self.network.actor, batch.next_inputs)
+    def _actor_loss(self, batch: Batch, features: Tensor, drawn: Drawn) -> Tensor:
+        scaled, densities = self._sample(batch.inputs, drawn[1])
+        values = self.judges.values(features, self.network.bounds.unscaled(scaled)).amin(dim=0)
+        loss = sac_actor_loss(values, densities, self._alpha(), batch.weights)
+        if self._learning.temperature is None:
+            # Neither depends on what the other's gradient is for.
+            logarithm = self._temperature.logarithm
+            loss = loss + temperature_loss(logarithm, densities, self._entropy, batch.weights)
+        return loss
+
+    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
+        scaled, densities = self._sample(batch.next_inputs, drawn[0])
         actions = self.network.bounds.unscaled(scaled)
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)
@@ -65,9 +68,9 @@ class SAC(ActorCriticLearning):
         fixed, logarithm = self._learning.temperature, self._temperature.logarithm.detach()
         return logarithm.exp() if fixed is None else torch.full_like(logarithm, fixed)
 
-    def _sample(self, actor: nn.Module, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        means, deviations = actor(*inputs).float().chunk(2, dim=1)
-        return squashed_sample(means, deviations, self._normal(means))
+    def _sample(self, inputs: Inputs, noise: Tensor) -> tuple[Tensor, Tensor]:
+        means, deviations = self.network.actor(*inputs).float().chunk(2, dim=1)
+        return squashed_sample(means, deviations, noise)
 
 
 def squashed_sample(means: Tensor, log_stds: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.actor_critic import ActorCriticLearning
+from rtagent.learning.algorithms.actor_critic import ActorCriticLearning, Drawn
 from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.replay.batch import Batch
 from rtagent.policy.actor_critic import ActorCritic
@@ -27,13 +27,14 @@ class TD3(ActorCriticLearning):
         super().__init__(network, learning, generator)
         self.delay = learning.policy_delay
 
-    def _targets(self, batch: Batch) -> Tensor:
-        bounds, learning = self.network.bounds, self._learning
+    def _draw(self, batch: Batch) -> Drawn:
+        return (self._normal(batch, self._learning.target_noise),)
+
+    def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
+        bounds, limit = self.network.bounds, self._learning.target_noise_clip
         actions = self.target.actor(*batch.next_inputs).float()
-        noise = self._normal(actions, learning.target_noise)
-        limit = learning.target_noise_clip
         low, high = bounds.low.to(self.device), bounds.high.to(self.device)
-        actions = smoothed_actions(actions, noise, limit, low, high)
+        actions = smoothed_actions(actions, drawn[0], limit, low, high)
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)
         return td3_targets(batch.rewards, batch.discounts, next_values, batch.terminals)

@@ -8,25 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.config import LearningConfig
-from rtagent.learning.algorithms.algorithm import Algorithm
+from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.precision import computing
 from rtagent.learning.replay.batch import Batch
-from rtagent.placement.layers import InTurn, StepRunner
 from rtagent.policy.heads import expected_values, of_actions
 from rtagent.policy.networks import support_of
 
 
-class ValueLearning(Algorithm):
+class ValueLearning(Placeable):
     """Gradients of the value-learning algorithms; the errors are theirs, without the margin's.
 
     Args:
         network: float32, with the head that `networks.head_of` gives.
         learning: algorithm, precision, margin of demonstrations.
-
-    Attributes:
-        runner: where the passes over successors run; on this core unless it is replaced.
     """
 
     def __init__(self, network: nn.Module, learning: LearningConfig) -> None:
@@ -35,9 +31,14 @@ class ValueLearning(Algorithm):
         self._support = None if support is None else support.values().to(self.device)
         self._double = learning.algorithm == "double-dqn"
         self._margin = learning.demonstration_margin
-        self.runner: StepRunner = InTurn()
 
     def compute_gradient(self, batch: Batch, *, acting: bool = True) -> tuple[float, Tensor]:
+        try:
+            return self._compute(batch)
+        finally:
+            self.runner.finish()
+
+    def _compute(self, batch: Batch) -> tuple[float, Tensor]:
         later = {"target": self.target, "successors": self.network if self._double else None}
         passes = {
             kind: self.runner.start(kind, partial(self._look_ahead, network, batch))
@@ -62,10 +63,7 @@ class ValueLearning(Algorithm):
             values = output if support is None else expected_values(output, support)
             loss = loss + margin_loss(values, batch.actions, batch.demonstrated, self._margin)
         self.network.zero_grad(set_to_none=True)
-        try:
-            (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
-        finally:
-            self.runner.finish()
+        (self.loss_scale * loss).backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), errors
 
     def _look_ahead(self, network: nn.Module, batch: Batch) -> Tensor:
