@@ -263,6 +263,9 @@ def cluster() -> Iterator[str]:
     """A Ray of this machine alone, with room for many learners; its address."""
     # Its processes shall find this package.
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    # And its actors shall have the priority of the daemon's learner: by default Ray makes them
+    # nicer by 15, and then whatever else runs takes their time.
+    os.environ.update(RAY_worker_niceness="0")
     ray_session.connect(None, {ray_session.RESOURCE: LEARNERS})
     import ray
 

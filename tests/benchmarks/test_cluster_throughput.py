@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from benchmarks.cluster_plain import PlainReplay, joined
-from benchmarks.cluster_sides import Block
+from benchmarks.cluster_sides import Block, cluster
 from benchmarks.cluster_throughput import (
     ALONE,
     CLUSTER,
@@ -18,6 +20,7 @@ from benchmarks.cluster_throughput import (
 )
 from benchmarks.pattern_world import PatternWorld
 from benchmarks.registration import blueprint
+from rtagent.cluster.ray_session import RESOURCE
 from rtagent.config_sources import load_config
 
 NEAR = CLUSTER.format(0)
@@ -60,6 +63,19 @@ def test_a_world_goes_on_as_time_does() -> None:
             assert pattern.world.frames.newest == 255 + round(60 * seconds)
     finally:
         pattern.close()
+
+
+@pytest.mark.process
+@pytest.mark.alone
+def test_actors_have_the_priority_of_the_other_sides() -> None:
+    with cluster() as address:
+        assert address
+        import ray
+
+        options = {"num_cpus": 0, "resources": {RESOURCE: 0.001}}
+        asked = ray.remote(lambda: os.getpriority(os.PRIO_PROCESS, 0)).options(**options)
+        found = ray.get(asked.remote())
+    assert found == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_rows_become_a_batch() -> None:
