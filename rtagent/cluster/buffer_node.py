@@ -11,15 +11,18 @@ the ring has lost meanwhile has no leaf of its own any more and is left alone
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from rtagent.cluster.frame_cache import SentFrames
-from rtagent.cluster.message import Message
+from rtagent.cluster.message import Kind, Message, lay_out
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Chosen, Replay
 from rtagent.memory.frames import FrameRing, Ints
 
+SLOT = np.dtype(np.int32)
 ATTEMPTS = 8
 """Choices of a share until the ring still holds all of it."""
 
@@ -65,14 +68,9 @@ class BufferNode(Node):
             chosen = self._replay.choose(count, self._rng, settings.beta)
             if chosen is None:
                 return None
-            numbers = self._numbers(chosen)
-            unique, inverse = np.unique(numbers, return_inverse=True)
-            absent = ~self._sent_frames.holds(unique)
-            pixels, _, whole = self._ring.read(unique[absent])
-            # The starts of the episodes were right if the newest frames are still there.
-            if whole.all() and self._ring.hold(chosen.transitions.frame).all():
-                placed = unique, inverse.reshape(numbers.shape), pixels
-                return self._share(chosen, *placed, settings)
+            sent = self._share(chosen, settings)
+            if sent is not None:
+                return sent
         return None
 
     def answered(self, answer: Message) -> Sent | None:
@@ -96,31 +94,49 @@ class BufferNode(Node):
         numbers = np.maximum(newest[:, :, None] + self._offsets, starts[:, None, None])
         return np.ascontiguousarray(numbers.reshape(len(state), -1), np.int64)
 
-    def _share(
-        self, chosen: Chosen, unique: Ints, inverse: Ints, pixels: npt.NDArray[np.generic],
-        settings: Settings,
-    ) -> Sent:
+    def _share(self, chosen: Chosen, settings: Settings) -> Sent | None:
+        """A message of these transitions; None if the ring has lost one meanwhile."""
+        transitions, ring, counts = chosen.transitions, self._ring, self.counts
+        numbers = self._numbers(chosen)
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        absent = unique[~self._sent_frames.holds(unique)]
+        columns, count = _columns(chosen), len(transitions)
+        said = {**self._said(settings), "shipped": counts.shipped + count}
+        block, places = lay_out({**said, "generated": self.generated}, {
+            "slots": Kind(SLOT, numbers.shape),
+            "new_slots": Kind(SLOT, absent.shape),
+            "new_frames": Kind(ring.frames.dtype, absent.shape + ring.frames.shape[1:]),
+            **{name: Kind(each.dtype, each.shape) for name, each in columns.items()},
+        })
+        *_, whole = ring.read(absent, places["new_frames"])
+        # The starts of the episodes were right if the newest frames are still there.
+        if not (whole.all() and ring.hold(transitions.frame).all()):
+            return None
         slots, new = self._sent_frames.place(unique)
-        transitions, count = chosen.transitions, len(chosen.transitions)
-        weights = np.ones(count) if chosen.weights is None else chosen.weights
-        arrays = {
-            "slots": slots[inverse].astype(np.int32),
-            "new_slots": slots[new].astype(np.int32),
-            "new_frames": pixels,
-            "actions": _action(transitions.action),
-            "rewards": transitions.reward,
-            "discounts": transitions.discount,
-            "terminals": transitions.terminal,
-            "weights": weights.astype(np.float32),
-            "demonstrated": transitions.demonstrated,
-        }
-        self.counts.shipped += count
-        self.counts.frames += len(unique)
-        self.counts.cache_hits += len(unique) - len(pixels)
+        columns |= {"slots": slots[inverse].reshape(numbers.shape), "new_slots": slots[new]}
+        for name, each in columns.items():
+            places[name][...] = each
+        counts.shipped += count
+        counts.frames += len(unique)
+        counts.cache_hits += len(unique) - len(absent)
         priorities = chosen.priorities
         mean = None if priorities is None else float(np.mean(priorities))
-        generated = {"generated": self.generated}
-        return self._send(generated, arrays, settings, transitions.frame.copy(), mean)
+        unpacked = numbers.size * ring.frames[0].nbytes
+        return self._send(block, transitions.frame.copy(), mean, unpacked)
+
+
+def _columns(chosen: Chosen) -> dict[str, npt.NDArray[Any]]:
+    """What travels of transitions beside their frames."""
+    transitions, weights = chosen.transitions, chosen.weights
+    return {
+        "actions": _action(transitions.action),
+        "rewards": transitions.reward,
+        "discounts": transitions.discount,
+        "terminals": transitions.terminal,
+        "weights": np.ones(len(transitions), np.float32) if weights is None
+        else weights.astype(np.float32),
+        "demonstrated": transitions.demonstrated,
+    }
 
 
 def _action(action: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -225,6 +225,8 @@ class Exchange:
     def _send(self, shares: list[Sent], now: float) -> None:
         assert self._welcome is not None
         seqs, blocks = tuple(each.seq for each in shares), [each.block for each in shares]
+        for each in shares:
+            self.in_flight.sent(max(len(each.block), each.unpacked_bytes))
         self._sent_at.update(dict.fromkeys(seqs, now))
         session = self._welcome.session
         call = _Call("offer", (self._joining.node, session, blocks), session, seqs)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rtagent.cluster.message import Message
+from rtagent.cluster.message import Message, pack
 from rtagent.cluster.node import Node, Sent, Settings
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
@@ -77,7 +77,7 @@ class ForwardingNode(Node):
             "rows": np.frombuffer(rows.tobytes(), np.uint8),
             "numbers": numbers[whole], "episode_starts": starts[whole], "frames": frames[whole],
         }
-        return self._send(values, arrays, settings)
+        return self._send(pack({**self._said(settings), **values}, arrays))
 
     def answered(self, answer: Message) -> Sent | None:
         sent = super().answered(answer)

@@ -8,9 +8,12 @@ doi:10.1145/3009824, estimate a path). A quarter more than that is allowed, so t
 become faster shows it; and, as the learner is no part of the link, what it works on and what waits
 there for its turn.
 
-A call of Ray costs some milliseconds, whatever it carries. So batches that the learner needs less
-time for travel several in a call, unless the link is slow: what it works on, and what waits there,
-is a call each.
+A call of Ray costs some milliseconds of processor time, at both ends and between them, whatever it
+carries. So batches that the learner needs less time for travel several in a call, unless the link
+is slow: what it works on, and what waits there, is a call each.
+
+A message lies in Ray's object store, which writes to disk what it has no room for, and a batch in
+the learner's memory until it is learned from. So the bytes on their way are bounded, too.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ RATE_DELAYS, LEAST_RATE_S, LEAST_ANSWERS = 4.0, 1.0, 3
 """A rate is that of the answers over so many delays, over so long, and of so many, at least."""
 LEAST = 2
 """Calls at the learner: one whose batches are learned from, and one that waits."""
-CALL_S, CALL_LINK_S = 0.01, 0.1
+CALL_S = 0.1
 """A call carries what the learner needs so long for, and what comes over the link in so long, and
 one batch at least."""
+MOST_BYTES = 128 << 20
+"""On their way, unless `LEAST` batches alone have more."""
 AVERAGED = 8
 """Updates over which their time is averaged."""
 SHORTEST_S = 1e-6
@@ -40,7 +45,7 @@ def allowed(rate: float, delay_s: float, most: int, in_a_call: int = 1) -> int:
     Args:
         rate: largest measured rate of answers, per second.
         delay_s: smallest measured round trip.
-        most: bound of memory.
+        most: that there is room for.
         in_a_call: batches that travel in one call.
     """
     return min(most, LEAST * in_a_call + math.ceil(GAIN * rate * delay_s))
@@ -54,8 +59,8 @@ def together(rate: float, update_s: float, most: int) -> int:
         update_s: that the learner needs for one of them.
         most: as of `allowed`.
     """
-    worked_on = CALL_S / max(update_s, SHORTEST_S)
-    return max(1, min(most // (2 * LEAST), int(min(worked_on, rate * CALL_LINK_S))))
+    learned = CALL_S / max(update_s, SHORTEST_S)
+    return max(1, min(most // (2 * LEAST), int(min(learned, rate * CALL_S))))
 
 
 class InFlight:
@@ -66,7 +71,7 @@ class InFlight:
     has been answered.
 
     Args:
-        most: batches that there is memory for.
+        most: batches on their way, whatever was measured.
 
     Attributes:
         limit: batches that may be on their way now.
@@ -88,10 +93,16 @@ class InFlight:
         self._rates.clear()
         self.limit, self.together = LEAST, 1
         self.delay_s = self.answer_s = 0.0
+        self._bytes = 1.0
         self._answer_at = -math.inf
         self._delay_at = -math.inf
         self._update_s: float | None = None
         self._drained_at: float | None = None
+
+    def sent(self, size: int) -> None:
+        """Take into account how many bytes a batch takes that begins its way."""
+        # Larger ones count at once: the limit must hold for them.
+        self._bytes = max(size, self._bytes + (size - self._bytes) / AVERAGED)
 
     def answered(
         self, sent: float, held_s: float | None, now: float, update_s: float | None = None
@@ -119,8 +130,9 @@ class InFlight:
         else:
             rate = self._rates[0][1]
             update_s = math.inf if self._update_s is None else self._update_s
-            self.together = together(rate, update_s, self._most)
-            self.limit = allowed(rate, self.delay_s, self._most, self.together)
+            most = max(LEAST, min(self._most, int(MOST_BYTES / self._bytes)))
+            self.together = together(rate, update_s, most)
+            self.limit = allowed(rate, self.delay_s, most, self.together)
 
     def _note_delay(self, sent: float, delay: float, now: float) -> None:
         drained = self._drained_at is not None and sent >= self._drained_at

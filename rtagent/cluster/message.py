@@ -7,6 +7,7 @@ a header in JSON, then the arrays one after the other, each at a multiple of 64 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +29,18 @@ class MessageError(UserError):
     """Bytes that are no message."""
 
 
+class Kind(NamedTuple):
+    """What an array is like.
+
+    Attributes:
+        dtype: of its elements.
+        shape: of the array.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
 class Message(NamedTuple):
     """What is said.
 
@@ -47,22 +60,41 @@ def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bytes:
         values: what JSON can say.
         arrays: of numbers or truth values, in one block each or not.
     """
-    described = [[name, each.dtype.str, list(each.shape)] for name, each in arrays.items()]
+    kinds = {name: Kind(each.dtype, each.shape) for name, each in arrays.items()}
+    block, places = lay_out(values, kinds)
+    for name, each in arrays.items():
+        places[name][...] = each
+    return block
+
+
+def lay_out(
+    values: Mapping[str, Any], kinds: Mapping[str, Kind]
+) -> tuple[Bytes, dict[str, Array]]:
+    """A message whose arrays are still to be filled: its bytes (n,), and the arrays in them.
+
+    Args:
+        values: what JSON can say.
+        kinds: of the arrays, by name.
+    """
+    described = [[name, each.dtype.str, list(each.shape)] for name, each in kinds.items()]
     header = json.dumps([dict(values), described], separators=(",", ":")).encode()
     at = _aligned(LENGTH_BYTES + len(header))
-    starts, gaps = [], [(LENGTH_BYTES + len(header), at)]
-    for each in arrays.values():
-        starts.append(at)
-        end, at = at + each.nbytes, _aligned(at + each.nbytes)
+    spans, gaps = [], [(LENGTH_BYTES + len(header), at)]
+    for each in kinds.values():
+        end = at + each.dtype.itemsize * math.prod(each.shape)
+        spans.append((at, end))
+        at = _aligned(end)
         gaps.append((end, at))
     block = np.empty(at, np.uint8)
     for end, start in gaps:
         block[end:start] = 0
     block[:LENGTH_BYTES].view("<u8")[0] = len(header)
     block[LENGTH_BYTES : LENGTH_BYTES + len(header)] = np.frombuffer(header, np.uint8)
-    for start, each in zip(starts, arrays.values(), strict=True):
-        block[start : start + each.nbytes].view(each.dtype).reshape(each.shape)[...] = each
-    return block
+    places = {
+        name: block[start:end].view(each.dtype).reshape(each.shape)
+        for (name, each), (start, end) in zip(kinds.items(), spans, strict=True)
+    }
+    return block, places
 
 
 def unpack(block: Bytes) -> Message:

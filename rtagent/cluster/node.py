@@ -8,14 +8,12 @@ the messages in in the order of their numbers (`session.py`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rtagent.cluster.message import Array, Bytes, Message, pack
+from rtagent.cluster.message import Bytes, Message
 from rtagent.memory.frames import Ints
 
 NOTHING: Ints = np.empty(0, np.int64)
@@ -44,12 +42,14 @@ class Sent(NamedTuple):
         frames: (B,) which transitions it holds; none if the learner samples.
         priority: mean of its priorities when they were sampled; None: all are the same, or the
             learner samples.
+        unpacked_bytes: that its batch takes at the learner; 0 if the learner samples.
     """
 
     seq: int
     block: Bytes
     frames: Ints = NOTHING
     priority: float | None = None
+    unpacked_bytes: int = 0
 
 
 @dataclass
@@ -129,16 +129,19 @@ class Node(ABC):
             self.counts.samples += int(answer.values["learned"])
         return sent
 
-    def _send(
-        self, values: Mapping[str, Any], arrays: Mapping[str, Array], settings: Settings,
-        frames: npt.NDArray[np.int64] = NOTHING, priority: float | None = None,
-    ) -> Sent:
-        """Number a message, and remember it."""
-        said = {
+    def _said(self, settings: Settings) -> dict[str, Any]:
+        """Values of the next message, whatever else it says."""
+        return {
             "seq": self._next_seq, "batch_size": settings.batch_size,
-            "learning_rate": settings.learning_rate, "shipped": self.counts.shipped, **values,
+            "learning_rate": settings.learning_rate, "shipped": self.counts.shipped,
         }
-        sent = Sent(self._next_seq, pack(said, arrays), frames, priority)
+
+    def _send(
+        self, block: Bytes, frames: Ints = NOTHING, priority: float | None = None,
+        unpacked_bytes: int = 0,
+    ) -> Sent:
+        """Remember the next message."""
+        sent = Sent(self._next_seq, block, frames, priority, unpacked_bytes)
         self.under_way[sent.seq] = sent
         self._next_seq += 1
         return sent

@@ -114,10 +114,11 @@ class Trainer:
         self._measured = True
 
     def published(self) -> tuple[int, int, Floats]:
-        """Version, updates and values (parameters,) of the weights to act with, a copy."""
+        """Version, updates and values (parameters,) of the weights to act with: those that the
+        updates after the next publication may overwrite."""
         info = self._update.weights.info()
         assert info is not None, "published when learning begins"
-        values = self._update.weights.copies[self._update.weights.current][0].copy()
+        values = self._update.weights.copies[self._update.weights.current][0]
         return info.version, info.updates, values
 
     def snapshot(self) -> Snapshot:

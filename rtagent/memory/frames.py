@@ -118,15 +118,20 @@ class FrameRing(StampedRing):
         frame = self.frames[number % self.capacity].copy()
         return frame if self.holds(number) else None
 
-    def read(self, numbers: Ints) -> tuple[Frames, Ints, npt.NDArray[np.bool_]]:
+    def read(
+        self, numbers: Ints, out: Frames | None = None
+    ) -> tuple[Frames, Ints, npt.NDArray[np.bool_]]:
         """Copies of several frames.
 
         Args:
             numbers: (n,) of frames that have been announced.
+            out: (n, *frame_shape), where they are put. If none is given, new memory.
 
         Returns:
             Frames (n, *frame_shape), the first frames of their episodes (n,), and which are whole.
         """
         slots = numbers % self.capacity
-        frames, starts = self.frames[slots], self.episode_starts[slots]
+        # No slot is outside; NumPy would make a further copy to be able to say so.
+        frames = self.frames.take(slots, axis=0, out=out, mode="clip")
+        starts = self.episode_starts[slots]
         return frames, starts, self.hold(numbers)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtagent.cluster.frame_cache import FrameStore, SentFrames
+from rtagent.cluster.message import unpack
+from rtagent.cluster.node import Settings
+from rtagent.memory.frames import FrameRing
+from tests.cluster.edge import Edge
 
 CAPACITY = 40
 SLOTS = 16
@@ -50,6 +56,37 @@ def test_with_room_for_the_whole_ring_no_frame_travels_twice() -> None:
         numbers = np.unique(rng.integers(newest - CAPACITY + 1, newest + 1, 12))
         travelled.extend(numbers[sent.place(numbers)[1]].tolist())
     assert len(travelled) == len(set(travelled))
+
+
+def test_a_share_that_the_ring_lost_while_it_was_made_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Edge(slots=512, stack=2, episode=7)
+    world.play(100)
+    learner, read = FrameStore(512, (3,), "float32"), FrameRing.read
+    lost = 0
+
+    def losing(self: FrameRing, *args: Any) -> Any:
+        frames, starts, whole = read(self, *args)
+        nonlocal lost
+        lost -= 1
+        if lost >= 0:
+            # What was overwritten meanwhile.
+            frames[:1], whole[:1] = np.nan, False
+        return frames, starts, whole
+
+    monkeypatch.setattr(FrameRing, "read", losing)
+    for seq, lost in enumerate((3, 2)):
+        sent = world.node.make(8, Settings(8, 1e-3, 0.5))
+        assert sent is not None
+        assert (sent.seq, lost) == (seq, -1)
+        assert world.node.counts.shipped == 8 * (seq + 1)
+        # States and successors of two frames each.
+        assert sent.unpacked_bytes == 8 * 4 * world.frames.frames[0].nbytes
+        message = unpack(sent.block).arrays
+        learner.put(message["new_slots"], message["new_frames"])
+        newest = learner.stacks(message["slots"])[:, 1, 0] * 100
+        np.testing.assert_allclose(newest, sent.frames, atol=1e-3)
 
 
 def test_the_oldest_make_room() -> None:

@@ -6,7 +6,7 @@ import heapq
 
 import pytest
 
-from rtagent.cluster.in_flight import LEAST, InFlight, allowed, together
+from rtagent.cluster.in_flight import LEAST, MOST_BYTES, InFlight, allowed, together
 
 
 def test_the_rule() -> None:
@@ -19,7 +19,10 @@ def test_the_rule() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "update_s", "batches"),
-    [(1000.0, 0.03, 1), (1000.0, 0.002, 5), (1000.0, 0.0, 16), (40.0, 0.0, 4), (1.0, 0.0, 1)],
+    [
+        (1000.0, 0.2, 1), (1000.0, 0.03, 3), (1000.0, 0.02, 5), (1000.0, 0.0, 16),
+        (40.0, 0.0, 4), (1.0, 0.0, 1),
+    ],
 )
 def test_how_many_travel_in_a_call(rate: float, update_s: float, batches: int) -> None:
     assert together(rate, update_s, most=64) == batches
@@ -61,6 +64,29 @@ def test_the_delay_is_hidden(round_trip: float) -> None:
     assert in_flight.limit <= LEAST + 1 + 1.25 * round_trip / 0.02
     # However long the learner works, and whatever waits for it: the path alone.
     assert in_flight.delay_s == pytest.approx(round_trip, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "in_a_call"),
+    [(1000, 64, 16), (MOST_BYTES // 20, 20, 5), (MOST_BYTES // 3, 3, 1), (MOST_BYTES, LEAST, 1)],
+)
+def test_large_batches_are_few(size: int, limit: int, in_a_call: int) -> None:
+    in_flight = InFlight(most=64)
+    for answer in range(100):
+        in_flight.sent(size)
+        now = 0.001 * answer
+        in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
+    # The link has room for far more.
+    assert (in_flight.limit, in_flight.together) == (limit, in_a_call)
+
+
+def test_batches_that_have_grown_are_few_at_once() -> None:
+    in_flight = InFlight(most=64)
+    for answer in range(100):
+        in_flight.sent(MOST_BYTES // 4 if answer == 99 else 1000)
+        now = 0.001 * answer
+        in_flight.answered(now - 0.1, 0.0, now, update_s=0.001)
+    assert in_flight.limit == 4
 
 
 def test_after_a_cut_it_begins_anew() -> None:

@@ -118,6 +118,18 @@ def test_batches_that_take_little_time_travel_several_in_a_call(loss: float) -> 
         assert applied == list(range(shares))
 
 
+def test_large_batches_are_few_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtagent.cluster.in_flight.MOST_BYTES", 2500)
+    world = Edge()
+    scene = Scene(world, emulation=Emulation(rtt_s=0.2))
+    scene.run(4.0, learn=8)
+    # Of about 1 kB each.
+    link = scene.exchanges[0].in_flight
+    assert len(world.node.under_way) <= link.limit == 2
+    assert link.together == 1
+    assert len(scene.updates) > 10
+
+
 def test_frames_that_the_learner_has_do_not_travel() -> None:
     small, large = Edge(name="a", slots=64), Edge(name="b", slots=1024)
     for each in (small, large):
