@@ -48,6 +48,14 @@ def test_what_was_not_measured_is_not_claimed() -> None:
     assert near["of_update_alone"] == pytest.approx(0.475)
 
 
+def test_what_a_plain_learner_does_beside_its_updates_is_the_most_that_can_be_gained() -> None:
+    found = report({32: rounds(local=[20.0, 20.0], near=[60.0, 60.0], plain=[40.0, 50.0])})
+    most = {claim["beside"]: claim["most_possible"] for claim in found["claims"]}
+    # Updates of 10 ms.
+    between = (1 / 0.4 + 1 / 0.5) / 2
+    assert most == {LOCAL: None, PLAIN.format("uint8"): pytest.approx(between)}
+
+
 def test_every_claim_is_of_two_sides() -> None:
     assert all(claim.side != claim.beside for claim in claims())
     assert len(set(claims())) == len(claims()) == 7
