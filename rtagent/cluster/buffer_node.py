@@ -33,7 +33,7 @@ class BufferNode(Node):
     Args:
         replay: used by nobody else.
         ring: its frames.
-        slots: frames that the learner keeps for this node.
+        slots: frames that the learner keeps for this node, before the first session.
         rng: chooses transitions.
     """
 
@@ -42,13 +42,15 @@ class BufferNode(Node):
     ) -> None:
         super().__init__()
         self._replay, self._ring, self._rng = replay, ring, rng
-        self._slots = slots
         self._offsets = np.arange(ring.stack) + (1 - ring.stack)
         self._sent_frames = SentFrames(slots, ring.capacity)
 
-    def begin_session(self, expected: int = 0) -> None:
-        super().begin_session(expected)
-        self._sent_frames = SentFrames(self._slots, self._ring.capacity)
+    def begin_session(self, expected: int, slots: int) -> None:
+        super().begin_session(expected, slots)
+        self._sent_frames = SentFrames(slots, self._ring.capacity)
+
+    def slots_for(self, count: int) -> int:
+        return count * 2 * self._ring.stack
 
     @property
     def ticks(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -293,7 +293,7 @@ class Exchange:
             self._join_anew(str(result), now)
             return
         if call.method == "join":
-            self._take_welcome(result)
+            self._take_welcome(result, now)
         elif call.method == "offer":
             for block in result:
                 self._take_answer(block, now, last=block is result[-1])
@@ -310,14 +310,22 @@ class Exchange:
             self.connected, self.since, self.reason = True, now, None
             self._pause_s = FIRST_PAUSE_S
 
-    def _take_welcome(self, welcome: Welcome) -> None:
+    def _note_share(self, share: int, now: float) -> None:
+        """What is asked of this node; where the frames of it need more room, join with that."""
+        self.share, needed = share, self._node.slots_for(share)
+        if needed > self._joining.slots:
+            self._joining = replace(self._joining, slots=needed)
+            self._join_anew("the learner makes room for larger batches", now)
+
+    def _take_welcome(self, welcome: Welcome, now: float) -> None:
         self._welcome = welcome
         self._asked.clear()
-        self._node.begin_session(welcome.expected)
+        self._node.begin_session(welcome.expected, self._joining.slots)
         self._sent_at.clear()
         self._repeated.clear()
         self.in_flight.forget()
-        self.share, self._begun, self._version = welcome.share, welcome.begun, 0
+        self._begun, self._version = welcome.begun, 0
+        self._note_share(welcome.share, now)
 
     def _take_answer(self, block: Bytes, now: float, *, last: bool) -> None:
         """Take the answer to a share; those of a call have come when the last was there."""
@@ -330,7 +338,7 @@ class Exchange:
         held_s = float(values["held_s"]) if timed else None
         self._repeated.discard(sent.seq)
         self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now, values.get("seconds"))
-        self.share = int(values.get("share", self.share))
+        self._note_share(int(values.get("share", self.share)), now)
         if count := int(values["learned"]):
             self._learned.append(Learned(
                 count, float(values["loss"]), int(values["updates"]), float(values["seconds"]),

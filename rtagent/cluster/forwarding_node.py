@@ -43,8 +43,8 @@ class ForwardingNode(Node):
         self._next = self._shipped = self._oldest
         self._generated = 0
 
-    def begin_session(self, expected: int) -> None:
-        super().begin_session(expected)
+    def begin_session(self, expected: int, slots: int) -> None:
+        super().begin_session(expected, slots)
         # Nobody has waited for what was lost before there was a learner.
         self._next = expected or self._oldest
 

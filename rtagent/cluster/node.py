@@ -91,11 +91,12 @@ class Node(ABC):
         self.under_way: dict[int, Sent] = {}
         self._next_seq = 0
 
-    def begin_session(self, expected: int) -> None:
+    def begin_session(self, expected: int, slots: int) -> None:
         """Begin anew, with the first number; what was sent before is forgotten.
 
         Args:
             expected: as `Welcome` says.
+            slots: frames that the learner keeps for this node.
         """
         self._next_seq = 0
         self.under_way.clear()
@@ -109,6 +110,14 @@ class Node(ABC):
     @abstractmethod
     def generated(self) -> int:
         """Transitions that the world has made."""
+
+    def slots_for(self, count: int) -> int:
+        """Frames that the learner must keep for this node, at least, to be sent a message.
+
+        Args:
+            count: transitions of the message.
+        """
+        return 0
 
     @abstractmethod
     def make(self, count: int, settings: Settings) -> Sent | None:

@@ -222,6 +222,28 @@ def test_live_settings_of_the_daemon_reach_the_learner() -> None:
     assert trainer._update.learning.learning_rate == 1e-3
 
 
+def test_batches_that_outgrow_what_the_learner_keeps_are_learned_from_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Edge(slots=32)
+    scene = Scene(world)
+    scene.run(1.0)
+    seen: list[Batch] = []
+    learn = Trainer.learn
+    monkeypatch.setattr(Trainer, "learn", lambda self, batch, rate: (
+        seen.append(copy.deepcopy(batch)), learn(self, batch, rate))[1])
+    # Four frames for each: more than 32 of them.
+    scene.settings = Settings(batch_size=24, learning_rate=1e-3, beta=0.5)
+    scene.run(3.0)
+    assert scene.exchanges[0].connected
+    assert scene.remotes[0].calls.count("join") == 2
+    large = [each for each in seen if len(each.actions) == 24]
+    assert len(large) > 50
+    for batch in large:
+        newest = np.rint(batch.observations.numpy()[:, -1, 0] * 100).astype(int)
+        np.testing.assert_array_equal(batch.actions.numpy(), (newest + 1) % 3)
+
+
 def test_a_snapshot_holds_all_that_is_learned() -> None:
     scene = Scene(Edge())
     scene.run(1.0)

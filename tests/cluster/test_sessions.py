@@ -231,7 +231,7 @@ def test_who_no_longer_waits_for_an_answer_takes_it_from_nobody() -> None:
     scene = Scene(Edge())
     scene.run(0.5)
     joined = scene.learner.join(scene.edges[0].joining)
-    scene.edges[0].node.begin_session(0)
+    scene.edges[0].node.begin_session(0, 512)
     share = scene.edges[0].node.make(8, scene.settings)
     assert share is not None
     first, again = (
