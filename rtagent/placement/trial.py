@@ -64,7 +64,8 @@ class Trial:
         if not self.decided:
             return
         mine, other = (median(self._times[way]) for way in (self.planned, not self.planned))
-        self._look_every = ceil(LOOK_EVERY * max(1.0, other / mine - 1.0))
+        if mine > 0.0:
+            self._look_every = ceil(LOOK_EVERY * max(1.0, other / mine - 1.0))
         if other < CLEARLY * mine:
             self.planned = not self.planned
             self._held_until = self._steps + self._hold

@@ -46,6 +46,12 @@ def test_a_plan_that_is_far_slower_costs_next_to_nothing() -> None:
     assert 1 <= later.count(True) * 40.0 <= 0.03 * len(later)
 
 
+def test_steps_that_take_no_time_by_the_clock_are_chosen_between() -> None:
+    trial = Trial()
+    assert set(run(trial, 200, lambda way, step: 0.0)) == {True, False}
+    assert trial.planned
+
+
 def test_first_steps_do_not_count() -> None:
     trial = Trial()
     run(trial, 300, lambda way, step: 100.0 if way and step < 2 * FIRST_STEPS
