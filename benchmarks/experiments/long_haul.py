@@ -59,6 +59,7 @@ GROUPS = {
     },
 }
 """The paper's pairs of figures: what each shows, and in which colour."""
+IN_THE_PAPER = {"edge": "edge (proposed)", "whole": "whole (baseline)"}
 
 
 def trials(quick: bool) -> list[dict[str, Any]]:
@@ -125,11 +126,13 @@ def draw_figures(
     axes = figure.subplots(2, 4)
     for place, (title, colours) in zip((0, 2, 3), groups.items(), strict=True):
         for name, colour in colours.items():
-            _line(axes[0, place], results, name, "L_t", color=colour, label=name)
-            _line(axes[1, place], results, name, "p_t", color=colour, label=f"p_t, {name}")
+            label = IN_THE_PAPER.get(name, name)
+            _line(axes[0, place], results, name, "L_t", color=colour, label=label)
+            _line(axes[1, place], results, name, "p_t", color=colour)
             if not name.startswith("edge"):
-                dashed = {"linestyle": "--", "label": f"p_s, {name}"}
-                _line(axes[1, place], results, name, "p_s", color=colour, **dashed)
+                _line(axes[1, place], results, name, "p_s", color=colour, linestyle="--")
+        for style, label in (("-", "p_t (edge: = p_s)"), ("--", "p_s")):
+            axes[1, place].plot([], [], color="grey", linestyle=style, label=label)
         axes[0, place].set(title=title, xlabel="epoch", ylabel="training loss L_t")
         axes[1, place].set(xlabel="epoch", ylabel="priority (mean absolute error)")
         for each in axes[:, place]:
@@ -146,7 +149,7 @@ def draw_figures(
     axes[0, 1].set_title("Figs. 9, 10: within an epoch")
     for each in axes.flat:
         if each.lines:
-            each.legend(fontsize=6 if len(each.lines) > 6 else 7)
+            each.legend(fontsize=6 if len(each.lines) > 6 else 7, framealpha=0.6)
         each.grid(alpha=0.3)
     figure.suptitle("\n".join(_headings(results, world)), fontsize=9)
 
