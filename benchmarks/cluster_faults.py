@@ -402,16 +402,18 @@ def main() -> int:
 def show(phases: list[Phase], sharing: Sharing, claims: list[tuple[str, bool]]) -> None:
     """Print tables for people."""
     table = Table("fault", "inaction", "without a cluster", "told after", "longest pause",
-                  "in flight", "learned, applied twice", "gateway restarted", "status")
+                  "in flight", "learned, applied twice", "gateway restarted")
     for each in phases:
         told = "never" if each.cut_after_s is None else f"{each.cut_after_s:.1f} s"
         table.add_row(
             each.fault, f"{each.inaction:.2%}", f"{each.without:.2%}", told,
             f"{each.pause_s:.1f} s", str(each.in_flight),
-            f"{each.doubled}, {each.applied_twice}", str(each.restarts), "\n".join(each.said),
+            f"{each.doubled}, {each.applied_twice}", str(each.restarts),
         )
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
     for each in phases:
+        for line in each.said:
+            print(f"{each.fault}: {line}")
         if each.fault == HEAD_LOST and each.cut_after_s is not None:
             print(f"the death of the head was noticed after {each.cut_after_s:.1f} s (Ray's "
                   f"processes give it up after {HEAD_GONE_S} s here, after 60 s by default)")
