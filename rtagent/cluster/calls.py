@@ -44,8 +44,8 @@ class Learned(NamedTuple):
         loss: of its batch.
         updates: of the learner after it.
         seconds: that the update took.
-        sampled: mean priority of its transitions when they were sampled; None: all are the same.
-        transferred: the same of what was sent; None: unknown as well.
+        sampled: mean priority of its transitions when they were sampled. If None, all are the same.
+        transferred: the same of what was sent. If None, unknown as well.
     """
 
     transitions: int

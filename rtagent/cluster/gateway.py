@@ -79,7 +79,7 @@ def run(context: WorkerContext[LearnerRecord]) -> None:
 
 
 def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
-    """Try for ever to reach the learner; None: told to stop meanwhile.
+    """Try for ever to reach the learner; None if told to stop meanwhile.
 
     Acting goes on with the weights that there are, and the status says why nobody learns.
     """

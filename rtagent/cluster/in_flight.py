@@ -111,9 +111,9 @@ class InFlight:
 
         Args:
             sent: when the batch began its way, seconds.
-            held_s: from its arrival at the learner to the beginning of the answer's way; None: the
-                batch was sent more than once, so nobody knows how long which of them travelled (P.
-                Karn and C. Partridge, Improving Round-Trip Time Estimates in Reliable Transport
+            held_s: from its arrival at the learner to the beginning of the answer's way. If None,
+                the batch was sent more than once, so nobody knows how long which of them travelled
+                (P. Karn and C. Partridge, Improving Round-Trip Time Estimates in Reliable Transport
                 Protocols, SIGCOMM 1987, doi:10.1145/55482.55484), or its answer waited for others.
             now: when the answer came.
             update_s: that its update took. If None, nothing was learned.

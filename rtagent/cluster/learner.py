@@ -53,7 +53,7 @@ class ClusterLearner:
 
     Args:
         clock: time.
-        folder: where checkpoints are written; None: nowhere.
+        folder: where checkpoints are written. If None, nowhere.
         resume: whether to learn on from the newest of them.
     """
 

@@ -17,7 +17,7 @@ class Emulation(NamedTuple):
 
     Attributes:
         rtt_s: added to every round trip, seconds.
-        bits_per_s: of each direction; None: not limited.
+        bits_per_s: of each direction. If None, it is not limited.
         loss: probability that a message is lost, in each direction.
     """
 
@@ -77,5 +77,5 @@ class Direction:
 
     @property
     def next_arrival(self) -> float | None:
-        """When the next message arrives, seconds; None: none is on its way."""
+        """When the next message arrives, seconds, or None if none is on its way."""
         return self._under_way[0][0] if self._under_way else None

@@ -43,7 +43,7 @@ class LinkFigures:
         emulation: what is emulated.
 
     Attributes:
-        weights_age_s: of the newest weights when they arrived; None: none have.
+        weights_age_s: of the newest weights when they arrived. If None, none have.
     """
 
     def __init__(self, exchange: Exchange, node: Node, emulation: Emulation) -> None:

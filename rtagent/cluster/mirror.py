@@ -77,7 +77,7 @@ class Mirror:
         """Put a message's ticks into their places.
 
         Returns:
-            What samples as many transitions as it asks for; None: it asks for none.
+            What samples as many transitions as it asks for, or None if it asks for none.
 
         Raises:
             MessageError: these are no ticks of this world.

@@ -40,7 +40,7 @@ class Sent(NamedTuple):
         seq: its number.
         block: the message, to be repeated if need be.
         frames: (B,) which transitions it holds; none if the learner samples.
-        priority: mean of its priorities when they were sampled; None: all are the same, or the
+        priority: mean of its priorities when they were sampled. If None, all are the same, or the
             learner samples.
         unpacked_bytes: that its batch takes at the learner; 0 if the learner samples.
     """
@@ -132,7 +132,7 @@ class Node(ABC):
         """
 
     def answered(self, answer: Message) -> Sent | None:
-        """Take an answer; the message that it answers, None: a repetition."""
+        """Take an answer; the message that it answers, or None for a repetition."""
         sent = self.under_way.pop(int(answer.values["seq"]), None)
         if sent is not None:
             self.counts.samples += int(answer.values["learned"])

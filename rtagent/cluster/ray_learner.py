@@ -40,7 +40,7 @@ class LearnerActor:
     """What Ray runs.
 
     Args:
-        folder: of the learner's own checkpoints; None: it writes none.
+        folder: of the learner's own checkpoints. If None, it writes none.
     """
 
     def __init__(self, folder: str | None) -> None:

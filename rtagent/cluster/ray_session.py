@@ -45,7 +45,7 @@ def connect(
     every process that joins.
 
     Args:
-        address: `host:port` of its head; None: a Ray of this machine alone is started.
+        address: `host:port` of its head. If None, a Ray of this machine alone is started.
         resources: that this machine brings with it. With an address, a node of the cluster is
             started here for them; a Ray of this machine alone has one learner by default.
         waiting: called now and then while a node is being started.

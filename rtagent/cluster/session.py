@@ -34,7 +34,7 @@ class Share:
     Attributes:
         seq: its number.
         came: when it came, seconds: what the learner holds it for is no time of the link.
-        draw: gives arrays (n, ...) by the names of `Batch`; None: there is nothing to learn from.
+        draw: gives arrays (n, ...) by the names of `Batch`. If None, nothing is learned from.
         answer: for the node.
     """
 

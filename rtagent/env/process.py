@@ -53,7 +53,7 @@ class TickLoop:
         adapter: the world.
         default: what it does when nobody acts.
         frames, ledger, actions, record: shared memory.
-        states: of a recurrent policy; None: it is none.
+        states: of a recurrent policy. If None, the policy is another.
         schedule: when ticks are due.
         arbiter: chooses among the deposited actions.
         clock: time.

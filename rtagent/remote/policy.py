@@ -123,7 +123,7 @@ class RemotePolicy:
         tell: tells an event.
         inputs: what every question says beside the observation.
         hedge: so many times as long as usual may an answer take before the newest frame is asked
-            about on a second connection; None: it is waited for.
+            about on a second connection. If None, it is waited for.
     """
 
     def __init__(
