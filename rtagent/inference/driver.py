@@ -201,17 +201,21 @@ class Driver:
         while (answer := self._values(number, start)) is None:
             # The link to a policy server was cut meanwhile, and the world has gone on.
             number, start = self._look(None, self._clock.now())
+        self._take(answer, number)
+        if self._reader is None:
+            self._pad(start)
+        end = self._clock.now()
+        self._latency = end - start
+        return Inferred(number, end - start, end, self._frames.newest)
+
+    def _take(self, answer: npt.NDArray[np.float32], number: int) -> None:
+        """Make an answer to a frame the chunk, and its first action the one that is deposited."""
         # A sum is finite only where all its terms are.
         if not math.isfinite(float(answer.sum())):
             raise FloatingPointError(f"the network answered {answer} to frame {number}")
         self._chunk = answer[:LONGEST_CHUNK] if answer.ndim == 2 else answer[None]
         self._action = self._select(0, number)
         self._log_probability = self._explorer.log_probability
-        if self._reader is None:
-            self._pad(start)
-        end = self._clock.now()
-        self._latency = end - start
-        return Inferred(number, end - start, end, self._frames.newest)
 
     def _values(self, number: int, start: float) -> npt.NDArray[np.float32] | None:
         """What the policy says of the observation, and of what is pending where it is told."""
@@ -241,9 +245,11 @@ class Driver:
 
         After a tick's sleep the caches are cold, and cold code takes three times as long.
         """
+        self._check_desired()
         self._weights.adopt()
         self._frames.observation(self._frames.newest, self._observation)
-        self._select(0, frame)
+        # What is taken here is deposited nowhere.
+        self._take(self._chunk if len(self._chunk) > 1 else self._chunk[0], frame)
         self._cells.encode(self._deposited(frame, frame))
 
     def _decide(self, number: int) -> None:
