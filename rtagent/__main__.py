@@ -11,6 +11,9 @@ def main() -> int:
     """Run one command; the exit code."""
     leave_at_ctrl_c()
     hold_standard_streams()
+    # Environments and networks of one's own are found beside the configuration, as with
+    # `python -m rtagent`; last, so that no file there takes the place of an installed module.
+    sys.path.append("")
     # Takes a moment.
     from rtagent.cli import main as run
 

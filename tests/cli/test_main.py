@@ -50,6 +50,19 @@ def test_every_command_has_help(run: Run, name: str) -> None:
     assert shown.out.startswith(f"usage: rtagent {name}")
 
 
+@pytest.mark.process
+def test_the_installed_command_finds_modules_of_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "own_world.py").write_text("from gymnasium.envs.classic_control import *\n")
+    (tmp_path / "gymnasium.py").write_text("raise SystemExit('not the one that is installed')\n")
+    command = Path(sys.executable).with_name("rtagent")
+    found = subprocess.run(
+        [command, "simulate", "--env", "own_world:CartPoleEnv", "--seconds", "1",
+         "--set", "env.rate_hz=50"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )
+    assert found.returncode == 0, found.stderr
+
+
 def test_a_user_error_is_one_line_and_code_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     _command(monkeypatch, UserError("the moon is down:\n  wait for it"))
     assert run("rom") == (2, "", "rtagent: the moon is down: wait for it\n")
