@@ -12,7 +12,7 @@ beside its updates: this most is printed with the ratio. So the lines "no update
 out: they say how fast batches come to a learner that needs no time.
 
 Frames that the learner keeps (`cluster.cache_mb`) need not travel: `--cache-mb` says how many those
-are. By default it is rtagent's own default, a seventh of the replay; with 512 it is all of it.
+are. By default it is rtagent's own default, which holds all of this replay; with 64, a seventh.
 
 "busy" is the share of the time in which a learner was at an update: where it is as high as in the
 daemon, it did not wait for batches. Other programs slow down the updates, but hardly change it.

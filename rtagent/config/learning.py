@@ -231,9 +231,10 @@ class ClusterConfig(Section):
     paper's baseline)."""
     weights_every: int = Field(16, ge=1, le=1_000_000)
     """Updates between two deliveries of the weights (N_update)."""
-    cache_mb: int = Field(64, ge=0, le=MOST_MEMORY_MB)
-    """MiB of frames that the learner keeps for this daemon, so that a frame that is sampled again
-    need not travel again; with 0, those of two batches."""
+    cache_mb: int = Field(1024, ge=0, le=MOST_MEMORY_MB)
+    """MiB of frames that the learner keeps for this daemon at most, so that a frame that is sampled
+    again need not travel again; with 0, those of two batches. Where it holds all of the replay, no
+    frame travels twice; the learner's memory grows by as much, for each daemon."""
     emulated_rtt_ms: float = Field(0.0, ge=0.0, le=10_000.0)
     """Emulated delay of the link, ms there and back, added to its own."""
     emulated_bandwidth_mbps: float | None = Field(None, gt=0.0, le=1e6)
