@@ -1,10 +1,12 @@
 """Pending actions: returns of policies that are told what comes before their action, and not.
 
 CartPole at 200 Hz and Starfall, each behind an injected latency of five ticks that staggered
-processes hide: every tick is acted on, some six to eight ticks late. A trial is two runs with the
-same seed, alike but for `env.pending_actions`: on the wall clock two daemons side by side, in
-virtual time one after the other. The figure of each is the mean return of the episodes that end in
-the last third, exploration included, and `difference` has the interval that counts: it is paired.
+processes hide: every tick is acted on, some six to eight ticks late. Starfall is played with the
+default stack of four frames, which shows what the last ticks did, and with the newest frame alone.
+A trial is two runs with the same seed, alike but for `env.pending_actions`: on the wall clock two
+daemons side by side, in virtual time one after the other. The figure of each is the mean return of
+the episodes that end in the last third, exploration included, and `difference` has the interval
+that counts: it is paired.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,45 +32,69 @@ SPREAD = 1.01
 """No real inference takes exactly the injected time."""
 COUNT = 8
 """As many ticks as an action comes late there."""
-EXAMPLES = Path(__file__).parents[2] / "examples"
-RATES = {"cartpole": 200.0, "starfall": GAME_BOY_HZ}
-MINUTES = {"cartpole": 5.0, "starfall": 8.0}
-UPDATE_S = {"cartpole": 0.002, "starfall": 0.03}
-"""Of virtual time: about what an update takes on one core."""
-BOUNDS = {"cartpole": (), "starfall": ("learning.updates_per_tick=0.3",)}
-"""Of their number in virtual time, which costs the time of each; the example has its own."""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole.toml"
 CONTENDERS = {"with": COUNT, "without": 0}
 
 
+class World(NamedTuple):
+    """What is played.
+
+    Attributes:
+        file: of the configuration; None: the defaults, which play Starfall.
+        settings: `SECTION.KEY=VALUE`, of both contenders.
+        rate_hz: ticks a second.
+        minutes: of a run.
+        update_s: of virtual time: about what an update takes on one core.
+        bound: of the number of updates in virtual time, which costs the time of each.
+    """
+
+    file: Path | None
+    settings: tuple[str, ...]
+    rate_hz: float
+    minutes: float
+    update_s: float
+    bound: tuple[str, ...]
+
+
+_STARFALL = World(None, (), GAME_BOY_HZ, 8.0, 0.03, ("learning.updates_per_tick=0.3",))
+WORLDS = {
+    "cartpole": World(EXAMPLE, (), 200.0, 5.0, 0.002, ()),
+    "starfall": _STARFALL,
+    "starfall-stack-1": _STARFALL._replace(settings=("env.frame_stack=1",)),
+}
+
+
 def trials(quick: bool) -> list[dict[str, Any]]:
-    """Both worlds in virtual time, where no machine is too busy, then on the wall clock."""
+    """All worlds in virtual time, where no machine is too busy, then on the wall clock."""
     return [
-        {"world": world, "time": time, "minutes": 1.0 if quick else MINUTES[world]}
-        for time in ("virtual", "wall clock") for world in MINUTES
+        {"world": name, "time": time, "minutes": 1.0 if quick else world.minutes}
+        for time in ("virtual", "wall clock") for name, world in WORLDS.items()
     ]
 
 
-def settings(world: str, count: int, seed: int) -> list[str]:
+def settings(world: World, count: int, seed: int) -> list[str]:
     """What makes a contender, as `SECTION.KEY=VALUE`."""
     return [
-        f"inference.injected_latency_ms={1e3 * TICKS / RATES[world]:.3f}",
+        *world.settings,
+        f"inference.injected_latency_ms={1e3 * TICKS / world.rate_hz:.3f}",
         f"inference.processes={processes_needed(TICKS, SPREAD * TICKS, 1.0, 'adaptive')}",
         f"env.pending_actions={count}", f"run.seed={seed}",
     ]
 
 
-def play(world: str, time: str, minutes: float, contender: str, seed: int) -> dict[str, Any]:
+def play(name: str, time: str, minutes: float, contender: str, seed: int) -> dict[str, Any]:
     """One run; its figures, by names that end in the contender's."""
+    world = WORLDS[name]
     with tempfile.TemporaryDirectory() as folder:
-        bound = BOUNDS[world] if time == "virtual" else ()
+        bound = world.bound if time == "virtual" else ()
         config = rtagent.load_config(
-            EXAMPLES / "cartpole.toml" if world == "cartpole" else None,
+            world.file,
             [*settings(world, CONTENDERS[contender], seed), *bound, f"run.state_dir={folder}"], {},
         )
         if time == "virtual":
-            run = virtual(config, minutes, UPDATE_S[world])
+            run = virtual(config, minutes, world.update_s)
         else:
-            run = learn(config, minutes, f"{world} {contender}, seed {seed}: ")
+            run = learn(config, minutes, f"{name} {contender}, seed {seed}: ")
     figures = {
         "return": float(np.mean(late_returns(run["episodes"], minutes))),
         "inaction": run["inaction_fraction"], "updates": run["updates"], "curve": run["episodes"],

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.experiments import pending_actions
-from benchmarks.experiments.pending_actions import EXAMPLES, EXPERIMENT, settings
+from benchmarks.experiments.pending_actions import WORLDS, settings
 from rtagent.config_sources import load_config
 
 
-@pytest.mark.parametrize("trial", EXPERIMENT.trials(False))
-def test_the_contenders_differ_in_one_setting(trial: dict[str, str]) -> None:
-    file = EXAMPLES / "cartpole.toml" if trial["world"] == "cartpole" else None
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_contenders_differ_in_one_setting(name: str) -> None:
+    world = WORLDS[name]
     told, deaf = (
-        load_config(file, settings(trial["world"], count, 3), {}).model_dump() for count in (8, 0)
+        load_config(world.file, settings(world, count, 3), {}).model_dump() for count in (8, 0)
     )
     assert told["env"].pop("pending_actions") == 8
     assert deaf["env"].pop("pending_actions") == 0
