@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rtagent.clock import NANO
+from rtagent.inference.driver import Driver
 from rtagent.inference.frame_wait import SLICE_S
-from rtagent.staggering.instructions import Learn, WaitFrame, WaitUntil
+from rtagent.staggering.instructions import Deposit, Infer, Learn, WaitFrame, WaitUntil
 from tests.desired import with_changes
 from tests.inference.driver_bench import START_S, Bench
 
@@ -81,6 +83,41 @@ def test_the_driver_is_awake_when_a_frame_comes(bench: Bench, late_s: float) -> 
     ahead_s, awake_s = bench.awake
     assert late_s < ahead_s < late_s + 150e-6
     assert awake_s < 0.03 * frames * world.tick_s
+
+
+def test_what_numpy_does_with_an_answer_is_rehearsed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has not run since the last tick takes three times as long."""
+    monkeypatch.setattr("tests.inference.driver_bench.TAU_S", 1e-4)
+    World(bench, 30e-6)
+    called: dict[str, set[str]] = {"_rehearse": set(), "_carry_out": set()}
+
+    def count(name: str) -> None:
+        run = getattr(Driver, name)
+
+        def counted(driver: Driver, argument: Any) -> Any:
+            def profile(frame: Any, event: str, callee: Any) -> None:
+                if event == "c_call":
+                    called[name].add(callee.__qualname__)
+
+            if not isinstance(argument, WaitFrame):
+                sys.setprofile(profile)
+            try:
+                return run(driver, argument)
+            finally:
+                sys.setprofile(None)
+
+        monkeypatch.setattr(Driver, name, counted)
+
+    for name in called:
+        count(name)
+    bench.follow(
+        *(each for n in range(9) for each in (WaitFrame(n), Infer(n), Deposit(n + 20, n)))
+    )
+    arithmetic = {each for each in called["_carry_out"] if each.startswith(("ndarray.", "ufunc."))}
+    assert arithmetic
+    assert arithmetic <= called["_rehearse"]
 
 
 SEQUENTIAL = {"algorithm": "sequential-infer-learn"}
