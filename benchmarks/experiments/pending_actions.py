@@ -2,8 +2,7 @@
 
 CartPole at 200 Hz and Starfall, each behind an injected latency of five ticks that staggered
 processes hide: every tick is acted on, some six to eight ticks late. Starfall is played with the
-default stack of four frames, which shows what the last ticks did, and with the newest frame alone,
-for eight minutes or, with pictures of 42x42, which cost a third, for twenty-four.
+default stack of four frames, which shows what the last ticks did, and with the newest frame alone.
 A trial is two runs with the same seed, alike but for `env.pending_actions`: on the wall clock two
 daemons side by side, in virtual time one after the other. The figure of each is the mean return of
 the episodes that end in the last third, exploration included, and `difference` has the interval
@@ -62,9 +61,6 @@ WORLDS = {
     "cartpole": World(EXAMPLE, (), 200.0, 5.0, 0.002, ()),
     "starfall": _STARFALL,
     "starfall-stack-1": _STARFALL._replace(settings=("env.frame_stack=1",)),
-    "starfall-stack-1-small": _STARFALL._replace(
-        settings=("env.frame_stack=1", "env.image_size=42"), minutes=24.0
-    ),
 }
 
 
