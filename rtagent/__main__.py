@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from rtagent.processes.interrupts import hold_standard_streams, leave_at_ctrl_c
@@ -13,7 +14,8 @@ def main() -> int:
     hold_standard_streams()
     # Environments and networks of one's own are found beside the configuration, as with
     # `python -m rtagent`; last, so that no file there takes the place of an installed module.
-    sys.path.append("")
+    if _nobody_else_writes_here():
+        sys.path.append("")
     # Takes a moment.
     from rtagent.cli import main as run
 
@@ -21,6 +23,15 @@ def main() -> int:
         return run()
     finally:
         leave_at_ctrl_c()
+
+
+def _nobody_else_writes_here() -> bool:
+    """Whether the modules of the working directory are this user's, or root's."""
+    try:
+        found = os.stat(".")
+    except OSError:
+        return False
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
 
 
 if __name__ == "__main__":
