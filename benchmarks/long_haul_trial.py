@@ -180,7 +180,9 @@ class Trial:
     def run(self) -> Course:
         """Fill the replay, learn, and say how it went."""
         setup = self.setup
-        self._play(setup.capacity)
+        # Actors give episodes away when they end, which may be long after a small replay's ticks.
+        while self._tick < setup.capacity:
+            self._play(setup.capacity - self._tick)
         self._transfer()
         filled = self._rate()
         loss, sampled = np.empty((2, setup.epochs, BATCHES))
@@ -296,10 +298,10 @@ class Trial:
         """One batch: errors of what has arrived for it, its loss, errors that it had."""
         before = self._rate()
         share = self._exchange(self.setup.batch_size)
-        assert share is not None, "the replay is full"
+        assert share is not None, "the replay has transitions"
         arrived = np.concatenate([before, self._rate()])
         columns = share.draw()
-        assert columns is not None, "the replay is full"
+        assert columns is not None, "the replay has transitions"
         learning_rate = self.config.learning.learning_rate
         loss, errors = self._trainer.learn(joined([columns]), learning_rate)
         errors = errors.copy()

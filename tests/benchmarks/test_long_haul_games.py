@@ -46,6 +46,22 @@ def test_plays_in_one_emulator_do_not_touch_each_other(world: str, settings: str
     assert not np.array_equal(first, step[0])
 
 
+def test_learning_begins_with_a_full_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No episode of this game is as short as a small replay's share of eight actors."""
+    monkeypatch.setattr(long_haul_trial, "BATCHES", BATCHES)
+    trial = Trial(setup_of("starfall", capacity=1024))
+    held: list[int] = []
+    learn = trial._learn
+
+    def noting() -> tuple[Any, float, Any]:
+        held.append(trial._tick)
+        return learn()
+
+    trial._learn = noting  # type: ignore[method-assign]
+    trial.run()
+    assert held[0] >= 1024
+
+
 @pytest.mark.parametrize(
     ("world", "architecture"),
     [("starfall", "edge"), ("starfall", "whole"), ("breakout", "edge"), ("breakout", "learner")],
