@@ -108,7 +108,7 @@ class Cluster:
     """A head, and a learner on a node of its own.
 
     Args:
-        machine: that it runs on; None: this one.
+        machine: that it runs on. If None, this one.
     """
 
     def __init__(self, machine: FarMachine | None = None) -> None:

@@ -40,7 +40,7 @@ class World(NamedTuple):
     """What is played.
 
     Attributes:
-        file: of the configuration; None: the defaults, which play Starfall.
+        file: of the configuration. If None, the defaults, which play Starfall.
         settings: `SECTION.KEY=VALUE`, of both contenders.
         rate_hz: ticks a second.
         minutes: of a run.

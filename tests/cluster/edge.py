@@ -90,7 +90,7 @@ class Direct:
         learner: who is called.
 
     Attributes:
-        broken: what every call ends with; None: it works.
+        broken: what every call ends with. If None, it works.
         calls: their names.
         waits: how long it was asked to wait.
     """

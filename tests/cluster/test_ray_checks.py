@@ -20,7 +20,7 @@ SETTINGS_FRAME = b"\0\0\0\4"
 
 @contextlib.contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
-    """The address of one who answers so once; None: never."""
+    """The address of one who answers so once. If None, it never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         over = threading.Event()
 

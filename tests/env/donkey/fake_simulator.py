@@ -29,7 +29,7 @@ class FakeSimulator:
         heard: messages, by kind, of all clients.
         controls: the `control` messages.
         connections: how many clients have come.
-        frame: fields of the telemetry to send, changed by tests; none: silence.
+        frame: fields of the telemetry to send, changed by tests. If None, it is silent.
         ignores_resets: how many `reset_car` it lets pass before it obeys one.
     """
 

@@ -198,7 +198,7 @@ def test_a_lower_precision_gives_nearly_the_same_gradient(
 def slow_target(
     acted: Acted, frame: int, sequence: list[int], learning: LearningConfig
 ) -> float | None:
-    """y = sum of gamma^i r_i + gamma^k max_a Q(o', a), tick by tick; None: o' is not there.
+    """y = sum of gamma^i r_i + gamma^k max_a Q(o', a), tick by tick. If None, o' is not there.
 
     Network and target are the same here, so Double DQN's choice is the best action, too.
     """
