@@ -318,7 +318,6 @@ class Driver:
         if self._context.config.policy.remote is not None:
             record.dropped += self._passed_over(item)
         record.inferences += 1
-        record.deposits += 1
         record.takeover_ns += round(self._takeover_s * NANO)
         record.weights_version = self._weights.version
         record.epsilon = self._epsilon
@@ -328,6 +327,8 @@ class Driver:
         record.registrations.append(Registration(
             registered_ns, latency_ns, item.tick, len(self._chunk),
         ))
+        # Last: whoever finds it counted finds what it promises, too.
+        record.deposits += 1
 
     def _passed_over(self, item: Deposited) -> bool:
         """Whether an answer is dropped: its ticks are over, and a newer frame was acted on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,23 @@ SILENT_S = 10.0
 RATE_OVER_NS = 5 * NANO
 
 
+class _Registered(NamedTuple):
+    """What inference processes have registered, read in this order.
+
+    What is read later may have happened later. `overwritten` subtracts the later from the earlier,
+    so that an action is never counted before it is certain that no tick uses it.
+
+    Attributes:
+        newest: tick in the ledger.
+        count: of all inferences.
+        recent: those of the last minute, by process.
+    """
+
+    newest: int
+    count: int
+    recent: list[Entries]
+
+
 class StatsReader:
     """Computes the figures of a running world, whose workers use that clock."""
 
@@ -49,6 +66,7 @@ class StatsReader:
         self._world = world
         self._clock = clock or MonotonicClock()
         self._recent = RecentRows(world.ledger, world.first_tick)
+        self._overwritten = 0
 
     def collect(self) -> dict[str, Any]:
         """The figures as `GET /v1/stats` answers them."""
@@ -67,7 +85,7 @@ class StatsReader:
         return Stats(
             clock=self._clock_figures(rows, now, since),
             actions=self._action_figures(rows, minute, registered),
-            inference=self._inference_figures(status, registered, since),
+            inference=self._inference_figures(status, registered.recent, since),
             learning=self._learning_figures(status, now),
             replay=replay_figures(self._world), r3=r3_figures(self._world),
             regret=self._regret_figures(), episodes=self._episode_figures(),
@@ -103,16 +121,17 @@ class StatsReader:
         )
 
     def _action_figures(
-        self, rows: Rows, minute: Rows, registered: list[Entries]
+        self, rows: Rows, minute: Rows, registered: _Registered
     ) -> acting.Actions:
         record = self._world.metrics.environment
         agent, reused, default = record.agent, record.reused, record.default
         ticks = agent + reused + default
-        deposits = sum(each.deposits for each in self._world.metrics.inference)
-        newest = self._world.ledger.newest
-        pending = sum(
-            _pending(each, worker, rows, newest) for worker, each in enumerate(registered)
+        unused = registered.count - record.decisions - sum(
+            _pending(each, worker, rows, registered.newest)
+            for worker, each in enumerate(registered.recent)
         )
+        # A counter does not fall where this one found fewer than the last.
+        self._overwritten = max(self._overwritten, unused)
         delays = (rows["tick"] - rows["observed"])[rows["source"] != Source.DEFAULT]
         new_ms = rows["time_ns"][rows["source"] == Source.AGENT] / 1e6
         return acting.Actions(
@@ -120,7 +139,7 @@ class StatsReader:
             inaction_fraction=default / ticks if ticks else None,
             strict_inaction_fraction=(default + reused) / ticks if ticks else None,
             inaction_fraction_60s=_inaction(minute), inaction_fraction_window=_inaction(rows),
-            overwritten=max(0, deposits - record.decisions - pending),
+            overwritten=self._overwritten,
             interaction_ms=acting.Interaction(*interaction(new_ms)),
             delay_ticks=acting.Delay(_mean(delays), *_spread(delays, 50, 99)),
             from_chunk=_mean(rows["position"] > 0), state_lag=self._state_lag(rows),
@@ -133,11 +152,14 @@ class StatsReader:
         lags = rows["state_lag"]
         return _mean(lags[lags > 0])
 
-    def _registered(self, status: dict[str, Any], since_ns: int) -> list[Entries]:
+    def _registered(self, status: dict[str, Any], since_ns: int) -> _Registered:
         """What each inference process has registered since then, whether executed or not."""
+        newest = self._world.ledger.newest
+        count = sum(each.deposits for each in self._world.metrics.inference)
         after = [role["index"] + 1 for role in _roles(status, "inference")]
         records = self._world.metrics.inference[: max([self._world.control.desired.rows, *after])]
-        return [record.registrations_since(since_ns) for record in records]
+        recent = [record.registrations_since(since_ns) for record in records]
+        return _Registered(newest, count, recent)
 
     def _inference_figures(
         self, status: dict[str, Any], registered: list[Entries], since_s: float

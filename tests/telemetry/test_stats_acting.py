@@ -10,7 +10,7 @@ import pytest
 
 from rtagent.clock import NANO
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
-from rtagent.memory.process_metrics import Registration
+from rtagent.memory.process_metrics import InferenceRecord, Registration
 from tests.rows import write_row
 from tests.telemetry.counted_run import AGENT, DEFAULT, PERIOD_NS, RATE_HZ, REUSED, START_NS, Run
 
@@ -114,6 +114,34 @@ def test_overwritten(run: Run) -> None:
     # These two may still be executed.
     run.deposit(11, 0.2)
     run.deposit(12, 0.2)
+    assert run.figures().actions["overwritten"] == 3
+
+
+def test_what_is_registered_meanwhile_is_not_overwritten(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.begin()
+    run.tick(0)
+    read = InferenceRecord.registrations_since
+    ahead = iter(range(1, 10))
+
+    def and_one_more(record: InferenceRecord, since_ns: int) -> Any:
+        found = read(record, since_ns)
+        run.deposit(next(ahead), 0.02)
+        return found
+
+    monkeypatch.setattr(InferenceRecord, "registrations_since", and_one_more)
+    assert run.figures().actions["overwritten"] == 0
+
+
+def test_the_count_of_overwritten_actions_does_not_fall(run: Run) -> None:
+    run.begin()
+    for tick in range(3):
+        run.deposit(tick, tick * 0.02)
+        run.tick(tick)
+    assert run.figures().actions["overwritten"] == 3
+    # It has been executed, and its process has not counted it yet.
+    run.tick(3, AGENT, 0)
     assert run.figures().actions["overwritten"] == 3
 
 
