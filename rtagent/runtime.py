@@ -138,7 +138,7 @@ class Runtime:
             The live settings of these sections.
 
         Raises:
-            NotInForce: accepted and under way, but not in force after 30 s.
+            NotInForce: accepted, but a process fails, or it is not in force after 30 s.
             UserError: refused; nothing has changed.
         """
         arguments = {name: dict(values) for name, values in changes.items()}

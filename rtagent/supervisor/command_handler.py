@@ -204,14 +204,14 @@ class CommandHandler:
         """As `_follow`; those that have failed do not follow."""
         try:
             return self._follow(section)
-        except UserError:
+        except NotInForce:
             return False
 
     def _follow(self, section: str) -> bool:
         """Whether the processes follow a section's settings.
 
         Raises:
-            UserError: one of them has failed.
+            NotInForce: one of them has failed.
         """
         desired = self._desired.current
         if section == "inference":

@@ -28,7 +28,7 @@ Result = Future[dict[str, Any]]
 
 
 class NotInForce(UserError):
-    """A change has been ordered and is not in force in time; it may still come into force."""
+    """A change is accepted and not in force: a process is late, or fails. It may come into force."""
 
 
 InForce = Callable[[], dict[str, Any] | None]
@@ -190,10 +190,13 @@ def running(workers: Sequence[Child], count: int) -> bool:
     """Whether as many of a role's processes run as are wanted, and none is on its way.
 
     Raises:
-        UserError: one of them has failed.
+        NotInForce: one of them has failed.
     """
     for child in workers:
         if child.state is State.FAILED:
-            raise UserError(f"{child.name} failed: {child.last_error}")
+            raise NotInForce(
+                f"accepted, and it stays, but {child.name} failed: {child.last_error}; it is "
+                "started again by itself, and the event in_force tells when the change is in force"
+            )
     settled = all(child.state in SETTLED for child in workers)
     return settled and sum(child.state is State.RUNNING for child in workers) == count

@@ -31,8 +31,8 @@ REASONS = {
     429: "Too many logins have failed from this address.",
     500: "The service failed; its log says why.",
     503: "The daemon cannot do it at present.",
-    504: "Not in force in time, but it may be yet (`not-in-force`); or the daemon does not answer, "
-    "and has not been asked (`no-answer`).",
+    504: "Accepted, but a process fails or is late, and it may be in force yet (`not-in-force`); or "
+    "the daemon does not answer, and has not been asked (`no-answer`).",
 }
 TAGS = {
     "status": "How the daemon and its processes are.",

@@ -178,6 +178,19 @@ def test_a_change_that_comes_late_says_what_it_waits_for_and_then_that_it_is_in_
         assert stage.events.count(told) == times
 
 
+def test_a_change_whose_process_fails_stays_and_says_so(stage: Stage) -> None:
+    stage.learners = [Child("learner", 0, print, State.RUNNING), Child("learner", 1, print)]
+    result = stage.set("learning", processes=2)
+    stage.learners[1].state, stage.learners[1].last_error = State.FAILED, "out of memory"
+    stage.pending.settle(1.0)
+    with pytest.raises(NotInForce, match="it stays, but learner 1 failed: out of memory; it is st"):
+        result.result(0)
+    assert stage.desired.current.learning.processes == 2
+    stage.learners[1].state = State.RUNNING
+    stage.handler.note_new_settings(50.0)
+    assert ("in_force", "learning", ["processes"]) in stage.events
+
+
 def test_a_change_that_is_in_force_in_time_needs_no_event(stage: Stage) -> None:
     stage.learners = [Child("learner", 0, print, State.RUNNING)]
     result = stage.set("learning", batch_size=16)

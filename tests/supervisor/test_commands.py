@@ -215,7 +215,7 @@ def test_whether_as_many_run_as_are_wanted(states: list[State], count: int, so_m
 def test_one_that_failed_is_named() -> None:
     children = workers(State.RUNNING, State.FAILED)
     children[1].last_error = "out of memory"
-    with pytest.raises(UserError, match="inference 1 failed: out of memory"):
+    with pytest.raises(NotInForce, match="it stays, but inference 1 failed: out of memory; "):
         running(children, 2)
 
 
