@@ -164,9 +164,11 @@ const refreshSettings = startControls(noteChange);
 startEvents(() => attempt(followEvents));
 whenLookChanges(drawAll);
 openStream(STREAM_HZ, { onFigures: takeFigures, onLost: lose, onFound: find });
+// The status goes on being asked for: it tells why nobody answers.
 repeat(STATUS_MS, fetchStatus);
-repeat(SETTINGS_MS, refreshSettings);
-repeat(EVENTS_MS, followEvents);
-repeat(EVENTS_MS, fetchDecisions, { hidden: false });
-repeat(TIMELINE_POLL_MS, fetchTimeline, { hidden: false });
-followScreen();
+const connected = (work) => async () => { if (!lost) await work(); };
+repeat(SETTINGS_MS, connected(refreshSettings));
+repeat(EVENTS_MS, connected(followEvents));
+repeat(EVENTS_MS, connected(fetchDecisions), { hidden: false });
+repeat(TIMELINE_POLL_MS, connected(fetchTimeline), { hidden: false });
+followScreen(() => !lost);

@@ -61,10 +61,12 @@ async function fetchFor(milliseconds) {
   while (performance.now() < until && !document.hidden && await fetchPicture()) await wait(1000 / HZ);
 }
 
-export async function followScreen() {
+// Shows pictures for ever, but asks for none where the page is hidden or nobody answers.
+export async function followScreen(isConnected) {
   for (;;) {
     await attempt(async () => {
-      if (!document.hidden && await fetchPicture() && !await listen()) await fetchFor(FETCHED_FOR_MS);
+      if (document.hidden || !isConnected()) return;
+      if (await fetchPicture() && !await listen()) await fetchFor(FETCHED_FOR_MS);
     });
     await wait(RETRY_MS);
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -253,6 +254,18 @@ def test_lost_connection_is_announced_and_mended(page: Any, running: RunningServ
     page.locator("#connection").wait_for(state="hidden")
     expect_text(page.locator("#state"), "running")
     expect_text(verdict(page, "health"), "^Nothing is broken$")
+
+
+def test_while_nobody_answers_only_the_stream_and_the_status_are_asked_for(
+    page: Any, running: RunningService
+) -> None:
+    expect_text(figure(page, "actions.agent"), "17,800")
+    running.stop()
+    expect_text(page.get_by_role("alert"), "Connection lost")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+    assert eventually(lambda: page.wait_for_timeout(100) or asked.count("/v1/status") > 2)
+    assert set(asked) <= {"/v1/status", "/v1/stats/stream"}
 
 
 def test_another_run_starts_with_empty_charts(page: Any, running: RunningService) -> None:
