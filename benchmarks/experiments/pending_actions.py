@@ -2,8 +2,8 @@
 
 CartPole at 200 Hz and Starfall, each behind an injected latency of five ticks that staggered
 processes hide: every tick is acted on, some six to eight ticks late. Starfall is played with the
-default stack of four frames, which shows what the last ticks did, and with the newest frame alone,
-that also three times as long.
+default stack of four frames, which shows what the last ticks did, with the newest frame alone, and
+with positions in place of pictures.
 A trial is two runs with the same seed, alike but for `env.pending_actions`: on the wall clock two
 daemons side by side, in virtual time one after the other. The figure of each is the mean return of
 the episodes that end in the last third, exploration included, and `difference` has the interval
@@ -58,12 +58,15 @@ class World(NamedTuple):
 
 
 _STARFALL = World(None, (), GAME_BOY_HZ, 8.0, 0.03, ("learning.updates_per_tick=0.3",))
-_NEWEST_FRAME = _STARFALL._replace(settings=("env.frame_stack=1",))
+_POSITIONS = (
+    "env.id=benchmarks.starfall_positions:StarfallPositions-v0", f"env.rate_hz={GAME_BOY_HZ}",
+    "env.default_action=noop",
+)
 WORLDS = {
     "cartpole": World(EXAMPLE, (), 200.0, 5.0, 0.002, ()),
     "starfall": _STARFALL,
-    "starfall-stack-1": _NEWEST_FRAME,
-    "starfall-stack-1-long": _NEWEST_FRAME._replace(minutes=24.0),
+    "starfall-stack-1": _STARFALL._replace(settings=("env.frame_stack=1",)),
+    "starfall-positions": World(EXAMPLE, _POSITIONS, GAME_BOY_HZ, 30.0, 0.002, ()),
 }
 
 

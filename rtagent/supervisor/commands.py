@@ -28,7 +28,7 @@ Result = Future[dict[str, Any]]
 
 
 class NotInForce(UserError):
-    """A change is accepted and not in force: a process is late, or fails. It may come into force."""
+    """A change is accepted and not in force: a process is late or fails. It may come into force."""
 
 
 InForce = Callable[[], dict[str, Any] | None]

@@ -31,7 +31,7 @@ REASONS = {
     429: "Too many logins have failed from this address.",
     500: "The service failed; its log says why.",
     503: "The daemon cannot do it at present.",
-    504: "Accepted, but a process fails or is late, and it may be in force yet (`not-in-force`); or "
+    504: "Accepted, but a process fails or is late; it may be in force yet (`not-in-force`). Or "
     "the daemon does not answer, and has not been asked (`no-answer`).",
 }
 TAGS = {

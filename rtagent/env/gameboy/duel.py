@@ -123,7 +123,7 @@ class Duel(BundledGame):
         self._run(("START",), 1)
         self._run_until("screen", COMMANDS)
         self._run((), _PICTURE_FRAMES)
-        found = self._u8("encounter")
+        found = self.u8("encounter")
         if found != encounter:
             self.close()
             raise UserError(f"the cartridge began encounter {found}, not {encounter}")
@@ -131,7 +131,7 @@ class Duel(BundledGame):
         return self._states[encounter]
 
     def _info(self) -> Info:
-        figures = {name: self._u8(name) for name in _BYTES}
+        figures = {name: self.u8(name) for name in _BYTES}
         return figures | {name: self._u16(name) for name in _WORDS}
 
 

@@ -134,16 +134,17 @@ class BundledGame(GameBoyEnv):
         """Run until a variable has a value."""
         for _ in range(BOOT_FRAMES):
             self._run(buttons, 1)
-            if self._u8(name) == value:
+            if self.u8(name) == value:
                 return
-        found = self._u8(name)
+        found = self.u8(name)
         self.close()
         raise UserError(
             f"the cartridge did not start: expected {value:#x} at {self._at[name]:#x} within "
             f"{BOOT_FRAMES} frames, found {found:#x}"
         )
 
-    def _u8(self, name: str) -> int:
+    def u8(self, name: str) -> int:
+        """A byte of the cartridge's memory, by its name in the manifest."""
         return self._machine.ram.u8(self._at[name])
 
     def _u16(self, name: str) -> int:

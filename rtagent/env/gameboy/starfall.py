@@ -79,7 +79,7 @@ class Starfall(BundledGame):
         info = self._info()
         reward = float(info["score"] - self._score - (self._lives - info["lives"]))
         self._score, self._lives = info["score"], info["lives"]
-        return reward, self._u8("screen") == GAME_OVER, info
+        return reward, self.u8("screen") == GAME_OVER, info
 
     def _prepare(self, count: int) -> list[_Start]:
         """Press START at `count` successive frames of the title: its frame seeds the stars."""
@@ -94,4 +94,4 @@ class Starfall(BundledGame):
         return starts
 
     def _info(self) -> Info:
-        return {"score": self._u16("score"), "lives": self._u8("lives"), "level": self._u8("level")}
+        return {"score": self._u16("score"), "lives": self.u8("lives"), "level": self.u8("level")}
