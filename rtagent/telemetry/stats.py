@@ -50,12 +50,12 @@ class _Registered(NamedTuple):
 
     Attributes:
         newest: tick in the ledger.
-        count: of all inferences.
+        total: of all inferences.
         recent: those of the last minute, by process.
     """
 
     newest: int
-    count: int
+    total: int
     recent: list[Entries]
 
 
@@ -126,7 +126,7 @@ class StatsReader:
         record = self._world.metrics.environment
         agent, reused, default = record.agent, record.reused, record.default
         ticks = agent + reused + default
-        unused = registered.count - record.decisions - sum(
+        unused = registered.total - record.decisions - sum(
             _pending(each, worker, rows, registered.newest)
             for worker, each in enumerate(registered.recent)
         )
