@@ -54,6 +54,8 @@ CHANGED = (1.5, 0.8)
 BATCH = 32
 LEAST_BATCHES = 16
 """Of the smallest size, in a horizon: a slow learner gets more time for it."""
+PANELS = (*["deadline"] * 3, "batch", "replay", "deadline", *["world"] * 2, "memory")
+"""What each panel of the picture shows; without such trials it is left out."""
 ENDLESS_S = 1e7
 ENDLESS = 1_000_000_000
 WARM_UP_S = 3.0
@@ -280,15 +282,19 @@ def draw(results: Results, figure: Any) -> None:
         results.where(what="changed", mode=mode).line(
             panels[1, 2], "busy", "missed_percent", **{**how, "fmt": "s"}
         )
-        own.line(panels[1, 2], "busy", "missed_percent", **how)
+        own.where(share=1.0).line(panels[1, 2], "busy", "missed_percent", **how)
     panels[0, 0].set(xlabel="deadline over undisturbed time", ylabel="horizons missed, %")
     panels[0, 1].set(xlabel="deadline over undisturbed time", ylabel="mean return, later half")
     panels[0, 2].set(xlabel="time of a horizon over its deadline of 1", ylabel="share of horizons")
     panels[0, 2].axvline(1.0, color="grey", linewidth=0.8)
-    panels[1, 2].set(xlabel="busy programs beside it", ylabel="missed, %; squares: changing")
+    panels[1, 2].set(
+        xlabel="busy programs beside it", ylabel="missed at the deadline of 1, %; squares: changing"
+    )
     _draw_others(results, panels[2])
     for axes, what in zip(panels[1], ("batch", "replay"), strict=False):
         swept = results.where(what=what)
+        if not swept.trials:
+            continue
         swept.line(axes, what, "mean_return", color="tab:green", label="mean return")
         other = axes.twinx()
         figure_of = "samples_per_s" if what == "batch" else "memory_mib"
@@ -297,6 +303,8 @@ def draw(results: Results, figure: Any) -> None:
         other.set_ylabel(f"{figure_of} (red)")
     for axes in panels.flat:
         axes.grid(alpha=0.3)
+    for axes, what in zip(panels.flat, PANELS, strict=True):
+        axes.set_visible(bool(results.where(what=what).trials))
     if deadline.trials:
         panels[0, 0].legend(fontsize=7)
     figure.suptitle(
