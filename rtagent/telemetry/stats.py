@@ -155,11 +155,11 @@ class StatsReader:
     def _registered(self, status: dict[str, Any], since_ns: int) -> _Registered:
         """What each inference process has registered since then, whether executed or not."""
         newest = self._world.ledger.newest
-        count = sum(each.deposits for each in self._world.metrics.inference)
+        total = sum(each.deposits for each in self._world.metrics.inference)
         after = [role["index"] + 1 for role in _roles(status, "inference")]
         records = self._world.metrics.inference[: max([self._world.control.desired.rows, *after])]
         recent = [record.registrations_since(since_ns) for record in records]
-        return _Registered(newest, count, recent)
+        return _Registered(newest, total, recent)
 
     def _inference_figures(
         self, status: dict[str, Any], registered: list[Entries], since_s: float

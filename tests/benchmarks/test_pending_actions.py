@@ -24,7 +24,7 @@ def test_the_contenders_differ_in_one_setting(name: str) -> None:
     assert told["run"]["seed"] == 3
 
 
-def test_positions_are_those_of_the_picture() -> None:
+def test_positions_move_as_the_rules_say() -> None:
     env = gymnasium.make("StarfallPositions-v0")
     try:
         seen, _ = env.reset(seed=4)
