@@ -300,6 +300,8 @@ def draw(results: Results, figure: Any) -> None:
         figure_of = "samples_per_s" if what == "batch" else "memory_mib"
         swept.line(other, what, figure_of, color="tab:red", label=figure_of)
         axes.set(xlabel=what, ylabel="mean return (green)", xscale="log")
+        axes.set_xticks(swept.values(what), swept.values(what))
+        axes.minorticks_off()
         other.set_ylabel(f"{figure_of} (red)")
     for axes in panels.flat:
         axes.grid(alpha=0.3)
