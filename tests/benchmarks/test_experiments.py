@@ -174,3 +174,37 @@ def test_the_curves_of_a_pair_are_drawn(compared: ModuleType, contenders: tuple[
     compared.draw(Results([*trials, failed]), figure)
     assert "difference 9.5" in figure.axes[0].get_title()
     pyplot.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("trials", "shown"),
+    [
+        ([{"what": "deadline", "mode": "step", "share": 1.0, "busy": 0}], [0, 1, 2, 5]),
+        ([{"what": "batch", "batch": 16}, {"what": "batch", "batch": 64}], [3]),
+    ],
+)
+def test_panels_without_trials_are_left_out(
+    trials: list[dict[str, object]], shown: list[int]
+) -> None:
+    figures = {
+        "missed_percent": 10.0, "mean_return": 200.0, "samples_per_s": 9.0, "latencies": [0.9, 1.0]
+    }
+    figure = pyplot.figure()
+    r3.draw(Results([{"params": each, "seed": 0, "figures": figures} for each in trials]), figure)
+    assert [place for place in range(9) if figure.axes[place].get_visible()] == shown
+    pyplot.close(figure)
+
+
+def test_interference_is_shown_at_one_deadline() -> None:
+    missed = {0.7: 80.0, 1.0: 10.0, 1.5: 0.0}
+    trials = [
+        {"params": {"what": "deadline", "mode": "step", "share": share, "busy": 0}, "seed": 0,
+         "figures": {"missed_percent": percent, "mean_return": 200.0}}
+        for share, percent in missed.items()
+    ]
+    figure = pyplot.figure()
+    r3.draw(Results(trials), figure)
+    drawn = [float(y) for line in figure.axes[5].lines for y in line.get_ydata()]
+    assert 10.0 in drawn
+    assert max(drawn) == 10.0
+    pyplot.close(figure)
