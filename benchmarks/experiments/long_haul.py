@@ -120,11 +120,12 @@ def draw_figures(
     Args:
         results: of one world.
         figure: of Matplotlib, or a part of one.
-        groups: as `GROUPS`, three.
+        groups: as `GROUPS`.
         world: its name, for the heading.
     """
-    axes = figure.subplots(2, 4)
-    for place, (title, colours) in zip((0, 2, 3), groups.items(), strict=True):
+    axes = figure.subplots(2, 1 + len(groups))
+    places = [0, *range(2, 1 + len(groups))]  # The second is of what happens within an epoch.
+    for place, (title, colours) in zip(places, groups.items(), strict=True):
         for name, colour in colours.items():
             label = IN_THE_PAPER.get(name, name)
             _line(axes[0, place], results, name, "L_t", color=colour, label=label)

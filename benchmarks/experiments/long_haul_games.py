@@ -17,6 +17,7 @@ each is cut after 2,000 ticks.
 from __future__ import annotations
 
 import time as clocks
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.experiment import Experiment, Results
@@ -83,11 +84,18 @@ def scaled(setup: Setup, batch: int) -> Setup:
 
 def draw(results: Results, figure: Any) -> None:
     """The paper's figures of each world, one below the other."""
+    draw_worlds(results, figure, GROUPS)
+
+
+def draw_worlds(
+    results: Results, figure: Any, groups: Mapping[str, Mapping[str, str]]
+) -> None:
+    """What `draw_figures` draws, of each world, one below the other."""
     parts = figure.subfigures(len(WORLDS), 1)
     batches = "/".join(map(str, results.values("batch")))
     for part, (world, name) in zip(parts, WORLDS.items(), strict=True):
         told = f"{name}, batches of {batches}"
-        draw_figures(results.where(world=world), part, GROUPS, told)
+        draw_figures(results.where(world=world), part, groups, told)
 
 
 EXPERIMENT = Experiment(trials, run, draw, size=(17, 15))

@@ -10,7 +10,7 @@ import torch
 from matplotlib import pyplot
 
 from benchmarks import long_haul_trial
-from benchmarks.experiments import long_haul, long_haul_games
+from benchmarks.experiments import long_haul, long_haul_epochs, long_haul_games
 from benchmarks.long_haul_trial import Setup, Trial
 from benchmarks.long_haul_worlds import SETTINGS, opened
 from benchmarks.results import Results
@@ -149,7 +149,16 @@ def test_a_trial_says_what_it_took_and_where_it_was_played(
     assert (setup.capacity, setup.transfer_every) == (1024, 16)
 
 
-@pytest.mark.parametrize("experiment", [long_haul, long_haul_games])
+def test_as_many_epochs_as_the_paper_s_of_small_batches() -> None:
+    """Its last half is the paper's: epochs 51 to 100."""
+    planned = long_haul_epochs.trials(quick=False)
+    assert {(each["batch"], each["epochs"]) for each in planned} == {(64, 100)}
+    assert [(each["world"], each["variant"]) for each in planned] == [
+        ("breakout", "edge"), ("breakout", "whole"), ("starfall", "edge"), ("starfall", "whole"),
+    ]
+
+
+@pytest.mark.parametrize("experiment", [long_haul, long_haul_epochs, long_haul_games])
 def test_what_is_there_is_drawn(experiment: Any) -> None:
     """The rest is said to be unknown, so that a plan may be looked at before its end."""
     curve = {name: [2.0, 1.0] for name in ("L_t", "p_t", "p_s", "L_t within", "p_s within")}
