@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rtagent.policy.heads import PLAIN, AnyHead
+from rtagent.policy.pooling import MaxPool
 
 HIDDEN = 512
 """Features of the last hidden layer of the networks for images."""
@@ -120,7 +121,7 @@ class ResNet(PolicyModule):
         layers: list[nn.Module] = []
         for wanted in (16 * width, 32 * width, 32 * width):
             layers += [
-                nn.Conv2d(channels, wanted, 3), nn.MaxPool2d(3, stride=2),
+                nn.Conv2d(channels, wanted, 3), MaxPool(),
                 ResidualBlock(wanted), ResidualBlock(wanted),
             ]
             channels, height, breadth = wanted, (height - 5) // 2 + 1, (breadth - 5) // 2 + 1

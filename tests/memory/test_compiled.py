@@ -30,7 +30,8 @@ def sources() -> list[str]:
 @needs_compiler
 def test_the_installation_has_compiled_it() -> None:
     assert compiled.compiled_fence() is not None
-    for name in ("gather", "look_up", "intact", "sum_tree_draw", "search", "priorities"):
+    names = "gather", "look_up", "intact", "sum_tree_draw", "search", "priorities", "max_pool"
+    for name in names:
         assert compiled.compiled(f"rtagent_{name}") is not None, name
 
 
