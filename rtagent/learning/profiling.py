@@ -132,10 +132,7 @@ def take_profile(
         UserError: it cannot be taken, and why.
     """
     clock = clock or MonotonicClock()
-    check_memory({
-        "learner": LearnerState.size(blueprint.learned_parameters),
-        "weights": WeightBuffers.size(blueprint.parameters),
-    })
+    _check_memory(blueprint)
     cores, precisions = usable_cores(), precisions_of(config.learning)
     batch = random_batch(blueprint, batch_size, config.run.seed)
     handover_us = _handover_us(clock) if cores > 1 else 0.0
@@ -164,6 +161,14 @@ def take_profile(
         steps=min(len(times.steps) for times in whole.values()), handover_us=handover_us,
         cast_us_per_mb=_cast_us_per_mb(clock),
     )
+
+
+def _check_memory(blueprint: Blueprint) -> None:
+    """That there is room for what an update works on."""
+    check_memory({
+        "learner": LearnerState.size(blueprint.learned_parameters),
+        "weights": WeightBuffers.size(blueprint.parameters),
+    })
 
 
 def _update(config: Config, network: nn.Module, precision: str) -> SharedUpdate:
