@@ -152,16 +152,17 @@ def draw_figures(
         if each.lines:
             each.legend(fontsize=6 if len(each.lines) > 6 else 7, framealpha=0.6)
         each.grid(alpha=0.3)
-    figure.suptitle("\n".join(_headings(results, world)), fontsize=9)
+    baselines = [name for name in ("whole", "learner") if name in first]
+    figure.suptitle("\n".join(_headings(results, world, baselines)), fontsize=9)
 
 
-def _headings(results: Results, world: str) -> Iterator[str]:
+def _headings(results: Results, world: str, baselines: list[str]) -> Iterator[str]:
     """What was run, and the paper's figures beside ours."""
     seeds = len({trial["seed"] for trial in results.trials})
     epochs = "/".join(map(str, results.values("epochs")))
     yield f"{world}{': ' if world else ''}{epochs} epochs, seeds: {seeds}"
     found = {"the paper's baseline, in the paper (100 epochs)": PAPER} | {
-        name: ratios(results, name) for name in ("whole", "learner")
+        name: ratios(results, name) for name in baselines
     }
     for name, each in found.items():
         told = ", ".join(

@@ -3,13 +3,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Channels that are compared at once; as many as a register holds. */
+/* LANES: channels that are compared at once; as many as a register holds. */
 #if defined(__x86_64__) && defined(__GLIBC__)
-#define LANES 16
 #define WITH_AVX2 __attribute__((target_clones("avx2", "default")))
+#define IN_A_REGISTER 16
 #else
-#define LANES 8
 #define WITH_AVX2
+#define IN_A_REGISTER 8
+#endif
+#ifndef LANES
+#define LANES IN_A_REGISTER
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
@@ -70,7 +73,7 @@ WITH_AVX2 int64_t rtagent_max_pool(const struct job *job)
 
 /* To the nearest bfloat16, and to the even one of two; the other half of the bits is of no use.
  * What is not a number stays so: it comes from bfloat16, so its lower half is 0. */
-INLINE void round_up(floats *sum)
+INLINE void round_to_bfloat16(floats *sum)
 {
     pairs bits = (pairs)*sum;
     bits += 0x7fff + (bits >> 16 & 1);
@@ -110,8 +113,8 @@ WITH_AVX2 int64_t rtagent_max_pool_backward(const struct job *job)
                         even += (floats)(both << 16);
                         odd += (floats)(both & 0xffff0000);
                     }
-                round_up(&even);
-                round_up(&odd);
+                round_to_bfloat16(&even);
+                round_to_bfloat16(&odd);
                 pairs both = (pairs)even >> 16 | ((pairs)odd & 0xffff0000);
                 memcpy(whole + channel, &both, sizeof both);
             }

@@ -1,10 +1,10 @@
-"""The max pooling of the residual network; in bfloat16 on a CPU in a fourth of torch's time.
+"""The max pooling of the residual network, compiled for bfloat16 on a CPU.
 
 torch compares bfloat16 one by one, and remembers in 64 bits which value each window took.
-`pooling.c` compares sixteen channels at once and remembers it in 16 bits. The values are the same;
-where a value is the largest of several windows, their gradients are added in float32 and rounded
-once, where torch rounds after each. Everything else is left to torch, as is this where it was not
-compiled.
+`pooling.c` compares a register of channels at once and remembers it in 16 bits. The values are the
+same; where a value is the largest of several windows, their gradients are added in float32 and
+rounded once, where torch rounds after each. Other inputs are left to torch, and so is everything
+where nothing was compiled.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rtagent.memory.compiled import compiled
+from rtagent.memory.compiled import Function, compiled
 
 SIDE, STRIDE = 3, 2
-LANES = 16
-"""Channels come in multiples of this; more than one register of some processors."""
+CHANNELS = 16
+"""They come in multiples of this: one or two registers."""
 _FORWARD, _BACKWARD = compiled("rtagent_max_pool"), compiled("rtagent_max_pool_backward")
 
 
@@ -40,7 +40,7 @@ class MaxPool(nn.MaxPool2d):
 def _fits(inputs: Tensor) -> bool:
     return (
         inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu" and inputs.ndim == 4
-        and inputs.shape[1] % LANES == 0 and min(inputs.shape[2:]) >= SIDE
+        and inputs.shape[1] % CHANNELS == 0 and min(inputs.shape[2:]) >= SIDE
         and inputs.is_contiguous(memory_format=torch.channels_last)
     )
 
@@ -54,12 +54,12 @@ class _Job(ctypes.Structure):
     )
 
 
-def _address(whole: Tensor, pooled: Tensor, chosen: Tensor) -> tuple[int, _Job]:
-    """Of a job, and the job, which has to live as long as that is used."""
+def _run(function: Function | None, whole: Tensor, pooled: Tensor, chosen: Tensor) -> None:
+    assert function is not None
     images, channels, height, width = whole.shape
     tensors = (whole.data_ptr(), pooled.data_ptr(), chosen.data_ptr())
     job = _Job(*tensors, images, height, width, channels)
-    return ctypes.addressof(job), job
+    function(ctypes.addressof(job))
 
 
 class _Compiled(torch.autograd.Function):
@@ -73,9 +73,7 @@ class _Compiled(torch.autograd.Function):
             torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
             for dtype in (inputs.dtype, torch.int16)
         )
-        address, _job = _address(inputs, pooled, chosen)
-        assert _FORWARD is not None
-        _FORWARD(address)
+        _run(_FORWARD, inputs, pooled, chosen)
         ctx.save_for_backward(chosen)
         ctx.shape = inputs.shape
         return pooled
@@ -85,10 +83,6 @@ class _Compiled(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (chosen,) = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
-        whole = torch.empty(
-            ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last
-        )
-        address, _job = _address(whole, gradient, chosen)
-        assert _BACKWARD is not None
-        _BACKWARD(address)
+        whole = torch.empty(ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
+        _run(_BACKWARD, whole, gradient, chosen)
         return whole

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +17,11 @@ from torch.nn import functional
 from rtagent.policy import pooling
 from rtagent.policy.pooling import SIDE, STRIDE, MaxPool
 
+pytestmark = pytest.mark.skipif(
+    pooling._FORWARD is None and "CI" not in os.environ, reason="needs what is compiled"
+)
 SHAPES = [(1, 16, 3, 3), (2, 32, 8, 5), (3, 16, 7, 12), (1, 48, 11, 4)]
+SOURCE = Path(pooling.__file__).with_suffix(".c")
 
 
 def laid_out(values: Tensor) -> Tensor:
@@ -26,14 +34,39 @@ def random_values(shape: tuple[int, ...], most: int = 1000) -> Tensor:
     return laid_out(torch.randint(-most, most + 1, shape, generator=generator).float())
 
 
-pytestmark = pytest.mark.skipif(
-    pooling._FORWARD is None and "CI" not in os.environ, reason="needs what is compiled"
-)
-
-
 def test_it_was_compiled() -> None:
     assert pooling._FORWARD is not None
     assert pooling._BACKWARD is not None
+
+
+@pytest.fixture(scope="module")
+def in_small_registers(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The same source as for a processor whose registers hold eight channels."""
+    if shutil.which("gcc") is None and "CI" not in os.environ:
+        pytest.skip("needs gcc")
+    built = tmp_path_factory.mktemp("pooling") / "pooling.so"
+    command = ["gcc", "-std=c11", "-O2", "-DLANES=8", "-shared", "-fPIC", SOURCE, "-o", built]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(built))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_size_of_a_register_makes_no_difference(
+    shape: tuple[int, ...], in_small_registers: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> tuple[Tensor, Tensor]:
+        inputs = random_values(shape, 20).requires_grad_()
+        pooled = MaxPool()(inputs)
+        slope = torch.randn(pooled.shape, generator=torch.Generator().manual_seed(4)).bfloat16()
+        return pooled, torch.autograd.grad(pooled, inputs, slope)[0]
+
+    wanted = found()
+    for name, symbol in ("_FORWARD", "max_pool"), ("_BACKWARD", "max_pool_backward"):
+        function = in_small_registers[f"rtagent_{symbol}"]
+        function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_int64
+        monkeypatch.setattr(pooling, name, function)
+    for one, other in zip(wanted, found(), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
