@@ -86,10 +86,15 @@ def _reach(context: WorkerContext[LearnerRecord]) -> Remote | None:
     settings, clock = context.config.cluster, context.clock
     folder = context.config.state_dir / "learner" if settings.address is None else None
     pause_s, known = FIRST_PAUSE_S, ""
+
+    def waiting() -> None:
+        context.beat()
+        _note_unreached(context, f"a node of the cluster at {settings.address} starts here")
+
     while not context.stopping:
         context.beat()
         try:
-            ray_session.connect(settings.address, waiting=context.beat)
+            ray_session.connect(settings.address, waiting=waiting)
             return ray_session.find_learner(settings.name, folder)
         except UserError as error:
             reason = str(error)

@@ -1,8 +1,9 @@
 """Joining a Ray cluster, or starting one on this machine, and reaching the learner there.
 
 Ray is imported when a session begins. Every process of a local Ray, and of a node that was started
-here, is a descendant of the one that began the session and ends with it (`remains.py`). A local Ray
-asks for a token: the one that the environment names, or else one that nobody else knows.
+here, is a descendant of the one that began the session and ends with it, and so do Ray's files
+(`remains.py`). A local Ray asks for a token: the one that the environment names, or else one that
+nobody else knows.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def connect(
         if address is None:
             _own_token()
             check_token("a Ray of this machine alone")
-            end_descendants_with_this_process()
+            folder = end_descendants_with_this_process()
             ray.init(
-                "local", num_cpus=1, resources=resources or {RESOURCE: 1.0},
+                "local", _temp_dir=str(folder), num_cpus=1, resources=resources or {RESOURCE: 1.0},
                 include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES,
                 _node_ip_address=LOOPBACK, **options,
             )
@@ -256,10 +257,12 @@ def _start_node(
     Raises:
         UserError: it does not start.
     """
-    end_descendants_with_this_process()
+    # Of two nodes that start at one moment in one folder, Ray gives both the same sockets, and one
+    # of them dies.
+    folder = end_descendants_with_this_process()
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}",
-        f"--resources={json.dumps(resources)}", "--disable-usage-stats",
+        f"--resources={json.dumps(resources)}", "--disable-usage-stats", f"--temp-dir={folder}",
     ]
     if not resources:
         # It only carries calls.

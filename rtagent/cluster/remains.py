@@ -1,7 +1,8 @@
 """What Ray leaves behind when the process that started it is killed.
 
-Some of Ray's processes notice that their cluster is gone after a minute only. So a small process
-waits for the end of the one that starts Ray, and then kills whatever it has left.
+Some of Ray's processes notice that their cluster is gone after a minute only, and nobody removes
+their files. So a small process waits for the end of the one that starts Ray, and then kills and
+removes whatever it has left.
 
 Why it is correct. The process that starts Ray makes a session of its own (setsid(2)). Where it may
 not, as a shell with job control has made it the leader of a process group, that group is as good:
@@ -16,24 +17,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 ROUNDS = 100
 """Looks for who is left, at most: a process that cannot be killed must not keep this one."""
-_watched: set[int] = set()
-"""The process for which somebody waits: this one, or the one that it was forked from."""
+_watched: dict[int, Path] = {}
+"""The process for which somebody waits, and its folder: this one, or the one that it was forked
+from."""
 
 
-def end_descendants_with_this_process() -> None:
+def end_descendants_with_this_process() -> Path:
     """Have every process that is started from here on killed when this one ends.
 
     Called while this process has a single thread; a second call does nothing.
+
+    Returns:
+        A new folder for their files, which is removed after them; at a second call the same.
     """
     owner = os.getpid()
     if owner in _watched:
-        return
-    _watched.add(owner)
+        return _watched[owner]
+    folder = _watched[owner] = Path(tempfile.mkdtemp(prefix="rtagent-"))
     with contextlib.suppress(PermissionError):
         os.setsid()
     spared = set(_members(owner))
@@ -46,9 +53,11 @@ def end_descendants_with_this_process() -> None:
             while os.read(waits, 1):
                 pass
             _kill_all(owner, spared | {os.getpid()})
+            shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(0)
     os.close(waits)
+    return folder
 
 
 def _kill_all(owner: int, spared: set[int]) -> None:
