@@ -13,6 +13,7 @@ rtagent has it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -177,8 +178,12 @@ class Trial:
         for actor in self._actors:
             actor.begin()
 
-    def run(self) -> Course:
-        """Fill the replay, learn, and say how it went."""
+    def run(self, ended: Callable[[int], None] = lambda _: None) -> Course:
+        """Fill the replay, learn, and say how it went.
+
+        Args:
+            ended: called after each epoch with the number of those that have ended.
+        """
         setup = self.setup
         # Actors give episodes away when they end, which may be long after a small replay's ticks.
         while self._tick < setup.capacity:
@@ -202,6 +207,7 @@ class Trial:
                 sent.append(errors if setup.architecture == "edge" else arrived)
             transferred[epoch] = np.concatenate(sent).mean()
             returned[epoch] = np.mean(self._returns) if self._returns else np.nan
+            ended(epoch + 1)
         alpha = played / (setup.epochs * BATCHES * setup.batch_size)
         return Course(loss, sampled, transferred, returned, alpha)
 

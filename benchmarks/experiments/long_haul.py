@@ -23,7 +23,8 @@ its loss 0.26 times.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,11 @@ import torch
 from benchmarks.experiment import Experiment, Results
 from benchmarks.intervals import half_interval
 from benchmarks.long_haul_trial import BATCHES, Setup, Trial
+from rtagent.clock import Clock, MonotonicClock
 
 STANDARD = Setup("edge", 8, 4096, 16, 32, BATCHES, 0)
 SMALL, SMALL_EVERY = 512, 16
+PROGRESS_EVERY_S = 60.0
 MAIN = {
     "edge": STANDARD,
     "whole": STANDARD._replace(architecture="whole"),
@@ -72,13 +75,19 @@ def trials(quick: bool) -> list[dict[str, Any]]:
 
 def run(time: str, variant: str, epochs: int, seed: int) -> dict[str, Any]:
     """What `figures_of` tells of a variant."""
-    return figures_of((MAIN | OTHERS)[variant]._replace(seed=seed, epochs=epochs))
+    return figures_of((MAIN | OTHERS)[variant]._replace(seed=seed, epochs=epochs), variant)
 
 
-def figures_of(setup: Setup) -> dict[str, Any]:
-    """Means of the first epoch and of the last half of all; curves over epochs and batches."""
+def figures_of(setup: Setup, label: str) -> dict[str, Any]:
+    """Means of the first epoch and of the last half of all; curves over epochs and batches.
+
+    Args:
+        setup: of the trial.
+        label: begins its lines of progress.
+    """
     torch.set_num_threads(1)
-    course = Trial(setup).run()
+    told = progress(f"{label}, seed {setup.seed}", setup.epochs, MonotonicClock())
+    course = Trial(setup).run(told)
     late = setup.epochs // 2
     ended = course.episode_return[late:]
     return {
@@ -95,6 +104,19 @@ def figures_of(setup: Setup) -> dict[str, Any]:
         "L_t within": (course.loss / course.loss.mean(axis=1)[:, None]).mean(axis=0).tolist(),
         "p_s within": (course.sampled / course.sampled.mean(axis=1)[:, None]).mean(axis=0).tolist(),
     }
+
+
+def progress(label: str, epochs: int, clock: Clock) -> Callable[[int], None]:
+    """What prints, at most once a minute, how many epochs have ended."""
+    said = clock.now()
+
+    def ended(count: int) -> None:
+        nonlocal said
+        if clock.now() >= said + PROGRESS_EVERY_S:
+            said = clock.now()
+            print(f"{label}: {count} of {epochs} epochs", file=sys.stderr, flush=True)
+
+    return ended
 
 
 def ratios(results: Results, baseline: str) -> dict[str, float]:

@@ -74,7 +74,8 @@ def run(
     """What `long-haul` tells of a trial, and the processor time that it took."""
     begun = clocks.process_time()
     setup = scaled(VARIANTS[variant], batch)._replace(world=world, epochs=epochs, seed=seed)
-    return {**figures_of(setup), "processor_s": round(clocks.process_time() - begun, 1)}
+    figures = figures_of(setup, f"{world}, {variant}")
+    return {**figures, "processor_s": round(clocks.process_time() - begun, 1)}
 
 
 def scaled(setup: Setup, batch: int) -> Setup:

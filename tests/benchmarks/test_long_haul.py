@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from benchmarks.bricks import BALL, BRICK, LONGEST, PADDLE, SIZE, Bricks
-from benchmarks.experiments.long_haul import PAPER, STANDARD, ratios, run
+from benchmarks.experiments.long_haul import PAPER, STANDARD, progress, ratios, run
 from benchmarks.long_haul_trial import BATCHES, Course, Trial
 from benchmarks.results import Results
+from rtagent.clock import VirtualClock
 
 SHORT = STANDARD._replace(epochs=1, batch_size=4, capacity=256)
 
@@ -81,7 +82,7 @@ def test_a_trial_is_kept_as_means_and_curves(
     courses: dict[str, list[Course]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (course,) = courses["whole"]
-    monkeypatch.setattr(Trial, "run", lambda trial: course)
+    monkeypatch.setattr(Trial, "run", lambda trial, ended: course)
     found = run("virtual", "whole", epochs=1, seed=0)
     assert found["L_t, last half"] == pytest.approx(course.loss.mean())
     assert found["p_t, first epoch"] == course.transferred[0]
@@ -100,3 +101,20 @@ def test_ratios_are_of_means_over_the_seeds() -> None:
     results = Results([trial("edge", 0, 1.0), trial("edge", 1, 3.0), trial("whole", 0, 0.5)])
     assert ratios(results, "whole") == dict.fromkeys(PAPER, 4.0)
     assert all(np.isnan(value) for value in ratios(results, "learner").values())
+
+
+def test_a_long_trial_tells_its_epochs_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = VirtualClock()
+    ended = progress("edge, seed 3", 100, clock)
+    for epoch in range(1, 5):
+        clock.sleep_until(30.0 * epoch)
+        ended(epoch)
+    assert capsys.readouterr().err == (
+        "edge, seed 3: 2 of 100 epochs\nedge, seed 3: 4 of 100 epochs\n"
+    )
+
+
+def test_a_trial_tells_each_epoch_that_has_ended() -> None:
+    told: list[int] = []
+    Trial(SHORT._replace(epochs=2, actors=1)).run(told.append)
+    assert told == [1, 2]

@@ -141,10 +141,11 @@ def test_a_trial_says_what_it_took_and_where_it_was_played(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
-    monkeypatch.setattr(long_haul_games, "figures_of", lambda setup: asked.append(setup) or {})
+    monkeypatch.setattr(long_haul_games, "figures_of", lambda *each: asked.append(each) or {})
     found = long_haul_games.run("virtual", "starfall", "whole, small replay", 64, 4, seed=7)
     assert found["processor_s"] >= 0
-    (setup,) = asked
+    ((setup, label),) = asked
+    assert label == "starfall, whole, small replay"
     assert (setup.world, setup.epochs, setup.seed) == ("starfall", 4, 7)
     assert (setup.capacity, setup.transfer_every) == (1024, 16)
 
