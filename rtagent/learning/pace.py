@@ -15,7 +15,7 @@ class Pace:
         ticks: of the run so far, which bring none.
 
     Attributes:
-        credit: updates that may be made.
+        credit: updates that may be made; none are ever owed, for without a bound none are earned.
     """
 
     def __init__(self, ticks: int) -> None:
@@ -36,7 +36,7 @@ class Pace:
 
     def spend(self) -> None:
         """One update was made."""
-        self.credit -= 1.0
+        self.credit = max(0.0, self.credit - 1.0)
 
 
 def importance_exponent(learning: LearningConfig, updates: int) -> float:
