@@ -11,8 +11,8 @@ both; who needs both takes `_training` first. A node may join anew or be forgott
 is learned from: an answer belongs to its share, not to who has the node's name by then.
 
 A batch has a share of every node (`shares.py`). A node that has nothing ready when the others have
-is waited for once, and then left out until it sends again: it costs one `PATIENCE_S`, not one per
-batch.
+is waited for once, and then left out until it has a share again: it costs one `PATIENCE_S`, not one
+per batch.
 """
 
 from __future__ import annotations

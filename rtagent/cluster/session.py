@@ -57,7 +57,7 @@ class Session:
     Attributes:
         queue: shares that wait to be learned from.
         heard: when the node sent last, seconds.
-        missed: it had nothing ready when the others had.
+        missed: it had no share ready when the others had, and has had none since.
         rate: transitions that its world generates, per second.
         shipped: transitions that it says it has sent.
         learned: transitions of it that were learned from.
@@ -92,7 +92,7 @@ class Session:
         """
         message = unpack(block)
         seq = int(message.values["seq"])
-        self.heard, self.missed = now, False
+        self.heard = now
         if (again := self._answers.get(seq)) is not None:
             return again
         if seq in self._early:
@@ -132,6 +132,8 @@ class Session:
             answer.set_result(pack(said, {}))
         else:
             self.queue.append(Share(seq, came, draw, answer))
+            # Not by any message: with the replay here, ticks travel where nothing is learned, too.
+            self.missed = False
 
     def _note_generated(self, now: float) -> None:
         generated = self.source.generated

@@ -31,6 +31,7 @@ class Scene:
 
     Attributes:
         losses: of every share that was answered, by node.
+        paused: places of the nodes whose daemon wants nothing learned.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Scene:
         ]
         self.settings = Settings(batch_size=8, learning_rate=5e-4, beta=0.5)
         self.losses: list[list[float]] = [[] for _ in edges]
+        self.paused: set[int] = set()
         self.updates: list[int] = []
         self.weights: list[Any] = []
 
@@ -61,7 +63,8 @@ class Scene:
                 edge.play(ticks)
                 exchange.advance(self.clock.now())
                 while room := exchange.room:
-                    made = [exchange.make(self.settings) for _ in range(room)]
+                    learning = index not in self.paused
+                    made = [exchange.make(self.settings, learn=learning) for _ in range(room)]
                     exchange.send(self.clock.now())
                     if not all(made):
                         break

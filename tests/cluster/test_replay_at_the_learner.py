@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rtagent.cluster.forwarding_node import TICKS_PER_CALL
-from rtagent.cluster.learner import ClusterLearner
+from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Message, MessageError, pack
 from rtagent.cluster.mirror import Mirror
@@ -133,6 +133,22 @@ def test_while_nothing_is_learned_ticks_travel_all_the_same() -> None:
     assert world.node.counts.shipped == mirror(scene).expected
     assert scene.learner.status()["batches"] == 0
     assert exchange.learned() == []
+
+
+def test_a_daemon_that_is_paused_costs_the_others_one_wait() -> None:
+    both = Scene(baseline(name="a", capacity=4096), baseline(name="b", capacity=4096))
+    both.run(2.0)
+    before, sent = both.learner.status()["batches"], both.edges[1].node.counts.shipped
+    both.paused = {1}
+    both.run(4.0)
+    # Its ticks travel on, and nobody waits for a share with them.
+    assert both.edges[1].node.counts.shipped > sent + 300
+    waited = 4.0 / STEP_S - (both.learner.status()["batches"] - before)
+    assert waited * STEP_S < PATIENCE_S + 0.2
+    assert both.exchanges[0].share == 8
+    both.paused = set()
+    both.run(1.0)
+    assert sum(each.share for each in both.exchanges) == 8
 
 
 def test_priorities_stay_at_the_learner_and_both_means_come_back() -> None:
