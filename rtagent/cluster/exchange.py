@@ -35,7 +35,7 @@ REPEAT_DELAYS, LEAST_REPEAT_S = 4.0, 0.2
 """A share without an answer is repeated after so many of the smallest times from a share to its
 answer, and so long at least: the learner takes in no later one before it."""
 FIRST_REPEAT_S = 1.0
-"""...and after so long while that time is not known."""
+"""...and so long at least while that time is not known."""
 WEIGHTS_WAIT_S = 2.0
 """How long the learner may wait for new weights before it says that there are none."""
 OTHERS_EVERY_S = 2.0
@@ -183,7 +183,7 @@ class Exchange:
     def lost(self, now: float) -> bool:
         """Whether nobody has answered for so long that the learner must be looked for anew."""
         limit = LOST_S if self._answered else FIRST_ANSWER_S
-        return self._silent_for(now) > limit + self._patience_s + self._emulation.rtt_s
+        return self._silent_for(now) > limit + self._patience_s
 
     def wait(self, longest_s: float, now: float) -> None:
         """Wait for something to do: a call that ends, or what arrives over the emulated link.
@@ -210,8 +210,13 @@ class Exchange:
     # ---- what is due
 
     @property
+    def _answer_s(self) -> float:
+        """From a share to its answer; what is emulated of it is known before the first."""
+        return self.in_flight.answer_s or self._emulation.rtt_s
+
+    @property
     def _patience_s(self) -> float:
-        return CUT_S + REPEAT_DELAYS * self.in_flight.answer_s
+        return CUT_S + REPEAT_DELAYS * self._answer_s
 
     def _silent_for(self, now: float) -> float:
         """Seconds without an answer; 0 while a slow link still sends what shall be answered."""
@@ -265,8 +270,8 @@ class Exchange:
         session = self._welcome.session
         calls = [call for call in self._calls.values() if call.session == session]
         busy = {seq for call in calls for seq in call.seqs}
-        answer_s = self.in_flight.answer_s
-        after = max(LEAST_REPEAT_S, REPEAT_DELAYS * answer_s) if answer_s else FIRST_REPEAT_S
+        least = LEAST_REPEAT_S if self.in_flight.answer_s else FIRST_REPEAT_S
+        after = max(least, REPEAT_DELAYS * self._answer_s)
         if not self.connected:
             after = max(after, CUT_S)
         late = [

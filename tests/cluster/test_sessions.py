@@ -19,7 +19,7 @@ from rtagent.cluster.sampled import Columns, SampledThere
 from rtagent.errors import UserError
 from rtagent.memory.world import CLUSTER_CAPACITY
 from tests.cluster.edge import Edge
-from tests.cluster.scene import Scene, first_state
+from tests.cluster.scene import STEP_S, Scene, first_state
 
 
 def test_a_learner_that_was_started_again_is_joined_anew() -> None:
@@ -79,6 +79,21 @@ def test_a_state_that_travels_for_long_is_sent_once() -> None:
     assert scene.remotes[0].calls.count("snapshot") == 1
     assert scene.exchanges[0].snapshot is not None
     assert scene.exchanges[0].connected
+
+
+@pytest.mark.parametrize("rtt_s", [2.0, 4.0, 10.0])
+def test_over_the_longest_link_it_joins_once_and_repeats_nothing(rtt_s: float) -> None:
+    world = Edge()
+    scene = Scene(world, emulation=Emulation(rtt_s=rtt_s))
+    exchange, calls = scene.exchanges[0], scene.remotes[0].calls
+    scene.run(8 * rtt_s)
+    assert exchange.connected
+    assert (calls.count("join"), calls.count("begin")) == (1, 1)
+    # Each share once: their answers tell how long the link is.
+    assert calls.count("offer") <= world.node.counts.shipped / 8
+    assert exchange.in_flight.delay_s == pytest.approx(rtt_s, abs=5 * STEP_S)
+    assert len(scene.updates) > 20
+    assert not exchange.lost(scene.clock.now())
 
 
 def test_a_call_that_is_worked_on_is_not_repeated() -> None:
