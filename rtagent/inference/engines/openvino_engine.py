@@ -1,9 +1,9 @@
 """OpenVINO: float32, bfloat16 where the processor has it, and int8 with ranges that are measured.
 
 In int8 each weight is one of 255 steps of its output channel's range, and what enters a layer one
-of 256 steps of the range that it had on recent frames. The last layer is left out, for actions
-often differ by less than a step. What is left over is computed in bfloat16 where the processor has
-that; answers are float32.
+of 256 steps of the range that it had on recent frames; a picture of bytes has its steps already.
+The last layer is left out, for actions often differ by less than a step. What is left over is
+computed in bfloat16 where the processor has that; answers are float32.
 """
 
 from __future__ import annotations
@@ -161,11 +161,12 @@ def quantize(layer: Any, low: float, high: float) -> None:
     """Round what enters a layer to steps from `low` to `high`, and its weights to theirs."""
     from openvino import opset13
 
-    least, most = np.float32(low), np.float32(max(high, low + 1e-6))
-    entering = opset13.fake_quantize(
-        layer.input_value(0), least, most, least, most, ACTIVATION_LEVELS
-    )
-    layer.input(0).replace_source_output(entering.output(0))
+    if not _is_scaled_bytes(layer.input_value(0).get_node()):
+        least, most = np.float32(low), np.float32(max(high, low + 1e-6))
+        entering = opset13.fake_quantize(
+            layer.input_value(0), least, most, least, most, ACTIVATION_LEVELS
+        )
+        layer.input(0).replace_source_output(entering.output(0))
     constant = layer.input_value(1).get_node()
     weights = constant.get_data()
     # A MatMul of the transposed has its outputs along the first axis, too.
@@ -178,6 +179,20 @@ def quantize(layer: Any, low: float, high: float) -> None:
 def _array(port: Any) -> npt.NDArray[Any]:
     """An array for what enters or leaves a model."""
     return np.zeros(tuple(port.shape), port.element_type.to_dtype())
+
+
+def _is_scaled_bytes(node: Any) -> bool:
+    """Whether a node is a picture of bytes, multiplied by one number."""
+    if node.get_type_name() == "Multiply":
+        scale = node.input_value(1).get_node()
+        if scale.get_type_name() != "Constant" or scale.get_data().size != 1:
+            return False
+        node = node.input_value(0).get_node()
+    if node.get_type_name() != "Convert":
+        return False
+    picture = node.input_value(0)
+    is_input: bool = picture.get_node().get_type_name() == "Parameter"
+    return is_input and picture.get_element_type().to_dtype() == np.uint8
 
 
 def _is_layer(node: Any) -> bool:

@@ -70,6 +70,28 @@ def test_as_torch_answers(engine: Engine, name: str) -> None:
         assert sizes[1] < 0.6 * sizes[0]
 
 
+def test_a_picture_may_be_brighter_than_any_that_int8_was_prepared_with() -> None:
+    class Small(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Conv2d(4, 8, 3)
+            self.last = torch.nn.Linear(8, 3)
+
+        def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(pictures.float() * (1.0 / 255.0)).mean((2, 3)))
+
+    torch.manual_seed(0)
+    module = Small()
+    engine, seen = make("openvino"), observations(PICTURES, 4)
+    template = engine.template(Traceable(module, seen[0], None))
+    dark = [each // 25 for each in seen]
+    answer = engine.open(template.convert(flattened(module), "int8", dark), "int8")
+    with torch.no_grad():
+        expected = module(torch.from_numpy(np.stack(seen))).numpy()
+    found = [answer(each) for each in seen]
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
+
+
 def test_it_says_which_operator_it_has_not(engine: Engine) -> None:
     class Odd(torch.nn.Module):
         def __init__(self) -> None:
