@@ -92,7 +92,7 @@ def test_over_the_longest_link_it_joins_once_and_repeats_nothing(rtt_s: float) -
     # Each share once: their answers tell how long the link is.
     assert calls.count("offer") <= world.node.counts.shipped / 8
     assert exchange.in_flight.delay_s == pytest.approx(rtt_s, abs=5 * STEP_S)
-    assert len(scene.updates) > 20
+    assert len(scene.updates) > 8
     assert not exchange.lost(scene.clock.now())
 
 
