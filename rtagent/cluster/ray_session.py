@@ -258,7 +258,7 @@ def _start_node(
         UserError: it does not start.
     """
     # Of two nodes that start at one moment in one folder, Ray gives both the same sockets, and one
-    # of them dies.
+    # of them dies. Before 2.55 it ignored the folder of a node that joins.
     folder = end_descendants_with_this_process()
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}",
