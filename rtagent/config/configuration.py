@@ -129,9 +129,16 @@ class Config(Section):
             })
 
     def _check_on_policy(self) -> None:
-        if self.learning.algorithm not in ("ppo", "a2c"):
+        if not self.learning.on_policy:
             return
         algorithm = f"learning.algorithm = {self.learning.algorithm!r}"
+        capacity, rollout = self.replay.capacity, self.learning.rollout
+        # Each decision takes a tick, or more.
+        if rollout * 2 > capacity:
+            raise ValueError(
+                f"learning.rollout = {rollout} is more than half of replay.capacity = {capacity}: "
+                "a stretch could be lost before it is learned from"
+            )
         self._require(f"{algorithm}, which learns from what its policy has just done", {
             "learning.where": ["here"], "learning.prioritized": [False],
             "learning.demonstrations": [None], "r3.mode": ["off"], "policy.chunk": ["newest"],

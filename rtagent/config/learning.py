@@ -107,8 +107,8 @@ class LearningConfig(Section):
     """sac: wanted entropy of the policy, in nats, of actions scaled to [-1, 1]. If it is not set,
     minus the number of an action's components."""
     rollout: int = Field(512, ge=2, le=1_000_000)
-    """ppo, a2c: decisions of a stretch; each stretch is new, and learned from in order. If it is
-    not set, 32 for a2c."""
+    """ppo, a2c: decisions of a stretch; each stretch is new, and learned from in order. At most
+    half of replay.capacity. If it is not set, 32 for a2c."""
     epochs: int = Field(4, ge=1, le=1000)
     """ppo: how many times a stretch is gone through, in batches of batch_size; a2c makes one update
     of all its decisions."""
@@ -164,6 +164,11 @@ class LearningConfig(Section):
     its own with an environment of its own; with 0 there are none."""
     evaluation_episodes: int = Field(5, ge=1, le=1000)
     """Episodes per evaluation."""
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether it is learned from what the policy has just done, a stretch at a time."""
+        return self.algorithm in ("ppo", "a2c")
 
     @model_validator(mode="before")
     @classmethod

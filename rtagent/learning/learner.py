@@ -164,7 +164,9 @@ class Learner:
         rng = np.random.default_rng(self._seeds())
         algorithm, world = self._update.algorithm, self._context.world
         if isinstance(algorithm, PolicyGradient):
-            rollouts = Rollouts(world.frames, world.ledger, self._learning)
+            rollouts = Rollouts(
+                world.frames, world.ledger, self._learning, self._context.event
+            )
             count = self._learning.rollout
             return OnPolicyBatches(rollouts, algorithm, self._prepare, count, rng)
         return Prefetcher(self._replay, rng, self._learning.prefetch, self._device)

@@ -51,6 +51,8 @@ def test_a_bad_value_is_one_line_with_field_and_value(setting: str) -> None:
         (("policy.epsilon_start=0.1", "policy.epsilon_end=0.5"), ["epsilon_end", "epsilon_start"]),
         (("replay.capacity=256", "learning.learning_starts=200"), ["learning_starts = 200", "256"]),
         (("replay.capacity=256", "learning.n_step=200"), ["n_step = 200", "256"]),
+        (("learning.algorithm=ppo", "learning.rollout=600", "replay.capacity=512",
+          "learning.learning_starts=100"), ["learning.rollout = 600", "half of replay.capacity = 512"]),
         (("learning.placement=auto", "learning.device=cuda:1"),
          ["learning.device = 'cuda:1'", "processor cores"]),
         (("learning.where=cluster", "learning.processes=2"),

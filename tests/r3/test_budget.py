@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,11 +33,13 @@ class Memory:
         return self.capacity if ticks >= self.capacity else ticks - max(10, ticks // 16)
 
 
-def sizes(capacity: int, learning_starts: int = 100, n_step: int = 1) -> ReplaySizes:
+def sizes(
+    capacity: int, learning_starts: int = 100, n_step: int = 1, **learning: Any
+) -> ReplaySizes:
     config = parse_config(
         {
             "replay": {"capacity": capacity},
-            "learning": {"learning_starts": learning_starts, "n_step": n_step},
+            "learning": {"learning_starts": learning_starts, "n_step": n_step, **learning},
         }
     )
     return ReplaySizes(Memory(capacity), make_blueprint(), config)
@@ -49,6 +53,11 @@ def test_the_smallest_replay_is_twice_what_learning_needs(
     capacity: int, starts: int, n_step: int, least: int
 ) -> None:
     assert sizes(capacity, starts, n_step).least_ticks == least
+
+
+@pytest.mark.parametrize(("algorithm", "least"), [("ppo", 6000), ("a2c", 6000), ("dqn", 512)])
+def test_it_holds_stretches_where_they_are_learned_from(algorithm: str, least: int) -> None:
+    assert sizes(10_000, algorithm=algorithm, rollout=3000).least_ticks == least
 
 
 @given(st.integers(1200, 50_000))

@@ -2,11 +2,13 @@
 
 A stretch is the newest `count` decisions whose successors are known, none of which was in a stretch
 before. What came between two stretches while the learner was busy is left out: it is older than
-what is there. Demonstrations are not the policy's decisions, and end a chain.
+what is there. Demonstrations are not the policy's decisions, and end a chain. A stretch that takes
+more ticks than the replay keeps, as where decisions are rare, is lost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from rtagent.config import LearningConfig
 from rtagent.learning.replay.batch import Batch, BatchBuffer
+from rtagent.learning.replay.look_up import Ints
 from rtagent.learning.replay.transitions import DecisionIndex
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger, Rows
@@ -42,10 +45,14 @@ class Rollouts:
         frames: the shared frames.
         ledger: the shared rows.
         learning: discount.
+        event: reports something worth remembering: event(kind, **details).
     """
 
-    def __init__(self, frames: FrameRing, ledger: Ledger, learning: LearningConfig) -> None:
-        self._ring, self._ledger = frames, ledger
+    def __init__(
+        self, frames: FrameRing, ledger: Ledger, learning: LearningConfig,
+        event: Callable[..., None],
+    ) -> None:
+        self._ring, self._ledger, self._event = frames, ledger, event
         # One decision for each transition, whatever it is that counts.
         self._index = DecisionIndex(
             frames.capacity, ledger.dtype["action"], learning.gamma, 1,
@@ -55,6 +62,7 @@ class Rollouts:
         self._next_tick = max(0, ledger.newest + 1)
         self._probabilities: dict[int, float] = {}
         self._learned = 0
+        self._lost_before = False
 
     def refresh(self) -> None:
         """Take in new rows of the ledger."""
@@ -78,6 +86,7 @@ class Rollouts:
         lost = self._buffer.copy(shift if shift <= self._ring.stack else 0)
         known = [self._probabilities.get(int(frame)) for frame in found.frame]
         self._forget(int(found.frame[-1]))
+        self._tell(found.frame, lost=len(lost) > 0)
         if len(lost) or found.demonstrated.any() or None in known:
             return None
         continues = np.zeros(count, np.bool_)
@@ -86,6 +95,17 @@ class Rollouts:
             self._buffer.batch(None), torch.tensor(known, dtype=torch.float32),
             torch.from_numpy(continues),
         )
+
+    def _tell(self, frames: Ints, *, lost: bool) -> None:
+        """Report the first of several stretches in a row that the replay does not hold."""
+        if lost and not self._lost_before:
+            ring = self._ring
+            oldest = max(ring.floor, ring.newest + 1 - ring.capacity)
+            self._event(
+                "stretch_lost", decisions=len(frames), ticks=ring.newest + 1 - int(frames[0]),
+                replay_ticks=ring.newest + 1 - oldest,
+            )
+        self._lost_before = lost
 
     def _note(self, rows: Rows) -> None:
         """Keep the probabilities of the actions that were computed from each frame."""

@@ -168,7 +168,7 @@ def test_after_truncation_it_is_what_was_executed() -> None:
 
 def test_rollouts_give_it_too() -> None:
     world = lived(1)
-    rollouts = Rollouts(world.frames, world.ledger, LearningConfig(algorithm="ppo"))
+    rollouts = Rollouts(world.frames, world.ledger, LearningConfig(algorithm="ppo"), print)
     rollouts._next_tick = 0
     rollouts.refresh()
     stretch = rollouts.newest(64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from rtagent.config import LearningConfig
+from rtagent.config_sources import parse_config
+from rtagent.errors import UserError
 from rtagent.learning.on_policy import OnPolicyBatches, part_of
 from rtagent.learning.replay.rollouts import Rollouts, Stretch
 from rtagent.memory.blueprint import Blueprint
@@ -17,6 +20,7 @@ from rtagent.staggering.arbiter import Source
 from tests.rows import private_rings, write_row
 
 GAMMA = 0.9
+CAPACITY = 512
 
 
 class Rings:
@@ -24,15 +28,21 @@ class Rings:
 
     Attributes:
         rollouts: what reads them.
+        events: what it has told.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
-        self.frames, self.ledger = private_rings(blueprint, 512)
+        self.frames, self.ledger = private_rings(blueprint, CAPACITY)
+        self.events: list[tuple[str, dict[str, Any]]] = []
         self.tick, self.episode, self.start = 0, 0, 0
         self.rollouts = self.opened()
 
     def opened(self) -> Rollouts:
-        return Rollouts(self.frames, self.ledger, LearningConfig(gamma=GAMMA, n_step=8))
+        learning = LearningConfig(gamma=GAMMA, n_step=8)
+        return Rollouts(self.frames, self.ledger, learning, self.note)
+
+    def note(self, kind: str, **details: Any) -> None:
+        self.events.append((kind, details))
 
     def add(self, *, flags: int = 0, acted: bool = True, **values: Any) -> None:
         """One tick, which executes what was computed from the frame before, or nothing."""
@@ -135,6 +145,36 @@ def test_demonstrations_are_not_the_policy_s(rings: Rings) -> None:
     for tick in range(6):
         rings.add(worker=-1 if tick == 3 else 0)
     assert rings.stretch(4) is None
+
+
+def test_the_longest_stretch_that_is_accepted_can_be_learned_from(rings: Rings) -> None:
+    longest = CAPACITY // 2
+    for rollout in (longest, longest + 1):
+        with nullcontext() if rollout == longest else pytest.raises(UserError):
+            parse_config({
+                "learning": {"algorithm": "ppo", "learning_starts": 1, "rollout": rollout},
+                "replay": {"capacity": CAPACITY},
+            })
+    while (found := rings.stretch(longest)) is None and not rings.events:
+        rings.add()
+    assert found is not None
+
+
+def test_stretches_that_outgrow_the_replay_are_told_once(rings: Rings) -> None:
+    """Decisions that take three ticks each."""
+    for tick in range(2500):
+        rings.add(acted=tick % 3 == 0)
+        assert rings.stretch(250) is None
+    (kind, details), = rings.events
+    assert kind == "stretch_lost"
+    assert details == {"decisions": 250, "ticks": 752, "replay_ticks": CAPACITY}
+    for _ in range(260):
+        rings.add()
+    assert rings.stretch(250) is not None
+    for tick in range(800):
+        rings.add(acted=tick % 3 == 0)
+    assert rings.stretch(250) is None
+    assert len(rings.events) == 2
 
 
 class EachTwice:
