@@ -173,7 +173,7 @@ def test_stretches_that_outgrow_the_replay_are_told_once(rings: Rings) -> None:
     assert rings.stretch(250) is not None
     for tick in range(800):
         rings.add(acted=tick % 3 == 0)
-    assert rings.stretch(250) is None
+        assert rings.stretch(250) is None
     assert len(rings.events) == 2
 
 
