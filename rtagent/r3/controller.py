@@ -121,7 +121,7 @@ class HorizonKeeper:
         horizon = self._begin_change()
         passed_ns = max(0, now_ns - horizon.seen_ns)
         horizon.seen_ns, horizon.updates = now_ns, updates
-        self._take_settings(horizon, desired)
+        self._take_settings(horizon, desired, environment)
         self._recover(horizon)
         if not horizon.running and samples:
             horizon.running, passed_ns = 1, 0
@@ -142,7 +142,9 @@ class HorizonKeeper:
 
     # ---- its parts
 
-    def _take_settings(self, horizon: Horizon, desired: DesiredState) -> None:
+    def _take_settings(
+        self, horizon: Horizon, desired: DesiredState, environment: EnvironmentRecord
+    ) -> None:
         mode = _mode(desired)
         deadline_s, data_budget = desired.r3.deadline_s or 0.0, desired.r3.data_budget or 0
         known = (horizon.mode, horizon.deadline_s, horizon.data_budget, horizon.b_min)
@@ -152,6 +154,7 @@ class HorizonKeeper:
             _begin(horizon)
             horizon.part_ns = horizon.part_samples = 0
             horizon.episode_ns = horizon.episode_samples = horizon.due = 0
+            horizon.episode = environment.episodes.count
         horizon.mode, horizon.b_min = mode, desired.learning.batch_size
         horizon.deadline_s, horizon.data_budget = deadline_s, data_budget
         horizon.time_ratio = horizon.data_ratio = UNKNOWN

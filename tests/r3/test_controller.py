@@ -144,6 +144,23 @@ def test_episodes_before_the_first_update_do_not_count() -> None:
     assert (life.horizon.episode_met, life.horizon.episode_missed) == (0, 0)
 
 
+def test_episodes_before_deadlines_are_switched_on_do_not_count() -> None:
+    life = Life("off", target_return=0.0, target_episodes=2)
+    life.update(1.0, samples=1)
+    for _ in range(20):
+        life.finish_episode(1.0)
+        life.update(1.0, samples=1)
+    life.desired = of_mode("step")
+    assert life.update(1.0, samples=1) is None
+    assert life.horizon.good_episodes == 0
+    assert (life.horizon.episode_met, life.horizon.episode_missed) == (0, 0)
+    assert [each.episode for each in life.decisions("settings")] == [0, 20]
+    life.finish_episode(1.0)
+    life.update(0.0, samples=999)
+    assert life.horizon.good_episodes == 1
+    assert (life.horizon.episode_met, life.horizon.episode_missed) == (1, 0)
+
+
 def test_without_a_target_good_episodes_end_nothing() -> None:
     life = begun(target_episodes=1)
     life.finish_episode(1e9)
