@@ -58,14 +58,14 @@ class BufferNode(Node):
 
     @property
     def generated(self) -> int:
-        """In this process' life."""
+        """In this process' life; told whether or not anything is drawn."""
+        self._look()
         return self._replay.index.span[1]
 
     def make(self, count: int, settings: Settings) -> Sent | None:
         if not count:
             return None
-        while self._replay.refresh() >= ROWS_PER_REFRESH:
-            pass
+        self._look()
         for _ in range(ATTEMPTS):
             chosen = self._replay.choose(count, self._rng, settings.beta)
             if chosen is None:
@@ -84,6 +84,11 @@ class BufferNode(Node):
         self.counts.stale_priorities += int(np.count_nonzero(sent.frames < self._ring.oldest))
         self._replay.update_errors(sent.frames, errors)
         return sent
+
+    def _look(self) -> None:
+        """Take in what has happened since the last look."""
+        while self._replay.refresh() >= ROWS_PER_REFRESH:
+            pass
 
     def _numbers(self, chosen: Chosen) -> Ints:
         """The frames of states and successors, (B, 2 * stack)."""
@@ -104,7 +109,7 @@ class BufferNode(Node):
         absent = unique[~self._sent_frames.holds(unique)]
         columns, count = _columns(chosen), len(transitions)
         said = {**self._said(settings), "shipped": counts.shipped + count}
-        block, places = lay_out({**said, "generated": self.generated}, {
+        block, places = lay_out({**said, "generated": self._replay.index.span[1]}, {
             "slots": Kind(SLOT, numbers.shape),
             "new_slots": Kind(SLOT, absent.shape),
             "new_frames": Kind(ring.frames.dtype, absent.shape + ring.frames.shape[1:]),

@@ -194,6 +194,7 @@ class ClusterLearner:
 
     def step(self, timeout_s: float) -> bool:
         """Learn from one batch, if the shares of one are there in time; whether they were."""
+        self._look()
         found = self._compose(timeout_s)
         if found is None:
             return False
@@ -252,6 +253,13 @@ class ClusterLearner:
         for name, node in list(self._nodes.items()):
             if name == joining or node.heard < long_ago:
                 self._nodes.pop(name).end()
+
+    def _look(self) -> None:
+        """What nodes generate is counted whether or not anything is drawn from it."""
+        with self._changed:
+            sources = [node.source for node in self._nodes.values()]
+        for source in sources:
+            source.look()
 
     def _restore(self, trainer: Trainer) -> None:
         assert self._folder is not None

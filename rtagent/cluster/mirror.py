@@ -70,7 +70,7 @@ class Mirror:
 
     @property
     def generated(self) -> int:
-        """Transitions that have arrived."""
+        """Transitions that had arrived at the last look."""
         return self.replay.index.span[1]
 
     def take_in(self, message: Message) -> Callable[[], Columns | None] | None:
@@ -99,6 +99,11 @@ class Mirror:
         self.expected = stop
         return partial(self._draw, count, beta) if count else None
 
+    def look(self) -> None:
+        """Make transitions of the ticks that have come; called by the thread that learns alone."""
+        while self.replay.refresh() >= ROWS_PER_REFRESH:
+            pass
+
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
         """Take the errors of what was drawn last, in its order; what the node is told of it."""
         self.replay.update_errors(self._drawn, errors)
@@ -123,8 +128,7 @@ class Mirror:
             self._transferred = float(found.mean())
 
     def _draw(self, count: int, beta: float) -> Columns | None:
-        while self.replay.refresh() >= ROWS_PER_REFRESH:
-            pass
+        self.look()
         batch = self.replay.sample(count, self._rng, beta)
         if batch is None:
             return None

@@ -1,0 +1,51 @@
+"""What the gateway says of the link, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtagent.cluster.link_figures import OVER_S, LinkFigures
+from tests.cluster.edge import Edge
+from tests.cluster.scene import NO_EMULATION, Scene
+
+REPORT_S = 0.25
+
+
+class Told:
+    """A scene of one node, of which a report is made now and then.
+
+    Args:
+        replay: where it is sampled.
+    """
+
+    def __init__(self, replay: str) -> None:
+        self.scene = Scene(Edge(replay=replay, capacity=8192))
+        (exchange,), (edge,) = self.scene.exchanges, self.scene.edges
+        self._figures = LinkFigures(exchange, edge.node, NO_EMULATION)
+
+    def run(self, seconds: float) -> dict[str, Any]:
+        """Let time pass; the last report."""
+        for _ in range(round(seconds / REPORT_S)):
+            self.scene.run(REPORT_S)
+            found = self._figures.document(self.scene.clock.now())
+        return found
+
+
+@pytest.mark.parametrize("replay", ["edge", "learner"])
+def test_what_is_generated_in_a_pause_counts_when_it_is_generated(replay: str) -> None:
+    told = Told(replay)
+    learned = 8
+    # A transition for each tick, and a batch for each.
+    assert told.run(12.0)["alpha"] == pytest.approx(1 / learned, rel=0.1)
+    told.scene.paused = {0}
+    before = told.run(1.0)["nodes"][0]["generated"]
+    paused = told.run(30.0)
+    assert paused["nodes"][0]["generated"] - before == pytest.approx(3000, rel=0.1)
+    status = told.scene.learner.status()["nodes"][0]
+    if replay == "learner":
+        assert status["rate"] == pytest.approx(100.0, rel=0.1)
+    told.scene.paused = set()
+    # Of the last ten seconds, three were learned in.
+    assert told.run(3.0)["alpha"] == pytest.approx(OVER_S / 3.0 / learned, rel=0.1)
