@@ -202,10 +202,26 @@ class EntryList(Generic[Record]):
         Returns:
             A structured array with the names of the entry's fields.
         """
-        entries, before = self._entries, self._count[0]
-        kept = len(entries)
+        count, kept = self._count[0], len(self._entries)
+        return self._between(count - (kept if most is None else most), count)
+
+    def since(self, number: int) -> tuple[Entries, int]:
+        """Copies of the entries from a number on, as `newest` gives them.
+
+        Args:
+            number: of the first that is wanted, at most `count`.
+
+        Returns:
+            The entries, and the count that they lead to: the number from which to go on.
+        """
+        count = self._count[0]
+        return self._between(number, count), count
+
+    def _between(self, first: int, before: int) -> Entries:
+        """Copies of the entries first <= k < before that are kept; before: a count just read."""
+        entries, kept = self._entries, len(self._entries)
         ordering.fence()
-        first = max(0, before - (kept if most is None else min(most, kept)))
+        first = max(0, first, before - kept)
         begin, end = first % kept, before % kept
         # Slices, for a list of their places takes five times as long to copy them.
         if begin < end or first == before:

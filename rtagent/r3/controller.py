@@ -176,13 +176,11 @@ class HorizonKeeper:
 
         Several are judged as one: their share is the samples of all of them.
         """
-        count = environment.episodes.count
-        new = count - horizon.episode
-        if new <= 0:
+        finished, count = environment.episodes.since(horizon.episode)
+        if count <= horizon.episode:
             return
-        if self._r3.target_return is not None:
-            returns, target = environment.episodes.newest(new)["return"], self._r3.target_return
-            horizon.good_episodes = good_in_a_row(horizon.good_episodes, returns.tolist(), target)
+        returns, target = finished["return"].tolist(), self._r3.target_return
+        horizon.good_episodes = good_in_a_row(horizon.good_episodes, returns, target)
         if samples := horizon.episode_samples:
             allowed_s = episode_deadline(horizon.deadline_s, samples, horizon.data_budget)
             in_time = horizon.episode_ns <= allowed_s * NANO

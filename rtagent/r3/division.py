@@ -50,13 +50,10 @@ class EpisodeScales:
 
     def update(self) -> bool:
         """Take in the episodes that have finished; whether any have."""
-        count = self._environment.episodes.count
-        if count == self._seen:
-            return False
-        for episode in self._environment.episodes.newest(count - self._seen):
+        finished, self._seen = self._environment.episodes.since(self._seen)
+        for episode in finished:
             self._add(float(episode["length"]) * self._tick_seconds, float(episode["return"]))
-        self._seen = count
-        return True
+        return len(finished) > 0
 
     def _add(self, seconds: float, value: float) -> None:
         if not math.isfinite(value):

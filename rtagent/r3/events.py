@@ -33,10 +33,9 @@ class DecisionEvents:
 
     def publish(self) -> None:
         """Tell what has been decided since the last call."""
-        count = self._record.count
         for decision in self._record.decisions(since=self._seen)[::-1]:
+            self._seen = decision.number + 1
             self._tell(decision)
-        self._seen = count
 
     def _tell(self, decision: Decision) -> None:
         details = decision.describe()

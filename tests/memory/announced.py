@@ -151,9 +151,15 @@ class Entries(Case):
     def check(self, rng: random.Random) -> None:
         for most in (3, CAPACITY):
             found = self.entries.newest(most)
-            for name in "bcd":
-                assert (found[name] == found["a"]).all()
-            assert (np.diff(found["a"]) == 1).all()
+            self._check(found)
+        found, count = self.entries.since(rng.randrange(CAPACITY))
+        self._check(found)
+        assert not len(found) or found["a"][-1] == count - 1
+
+    def _check(self, found: np.ndarray) -> None:
+        for name in "bcd":
+            assert (found[name] == found["a"]).all()
+        assert (np.diff(found["a"]) == 1).all()
 
     def announced(self) -> None:
         assert self.entries.newest(1)["a"] in (self.history - 1, self.history)

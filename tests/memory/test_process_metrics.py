@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rtagent.config import MAX_INFERENCE_PROCESSES
+from rtagent.memory import ordering
 from rtagent.memory.process_metrics import (
     EPISODES,
     MARKS,
@@ -111,6 +112,38 @@ def test_episodes(memory: memoryview) -> None:
     assert newest["length"].tolist() == [9, 9, 9]
     everything = record.episodes.newest(10 * EPISODES)["episode"]
     assert everything.tolist() == list(range(8, EPISODES + 7))
+
+
+def test_new_episodes_come_with_the_count_that_they_lead_to(
+    memory: memoryview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many end meanwhile, none is left out or given twice."""
+    episodes, coming = ProcessMetrics(memory).environment.episodes, iter(range(50))
+
+    def finish_one() -> None:
+        if (number := next(coming, None)) is not None:
+            with monkeypatch.context() as within:
+                within.setattr(ordering, "fence", lambda: None)
+                episodes.append(FinishedEpisode(number, 1, 0.0, number))
+
+    monkeypatch.setattr(ordering, "fence", finish_one)
+    seen, numbers = 0, []
+    while len(numbers) < 50:
+        found, count = episodes.since(seen)
+        assert len(found) == count - seen
+        seen = count
+        numbers += found["episode"].tolist()
+    assert numbers == list(range(50))
+    assert episodes.since(50)[1] == 50
+
+
+def test_of_new_episodes_the_oldest_may_be_gone(memory: memoryview) -> None:
+    episodes = ProcessMetrics(memory).environment.episodes
+    for number in range(EPISODES + 7):
+        episodes.append(FinishedEpisode(number, 1, 0.0, number))
+    found, count = episodes.since(3)
+    assert found["episode"].tolist() == list(range(8, EPISODES + 7))
+    assert count == EPISODES + 7
 
 
 def test_the_rate_of_a_learner_is_that_of_the_last_seconds(memory: memoryview) -> None:

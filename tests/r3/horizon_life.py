@@ -9,6 +9,8 @@ from rtagent.config import R3Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import KINDS, Decision, Horizon, HorizonRecord
 from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
+from rtagent.memory.records import Layout
+from rtagent.memory.ring import EntryList
 from rtagent.r3.controller import HorizonKeeper
 from tests.desired import make_desired, with_changes
 
@@ -19,6 +21,27 @@ SECOND = NANO
 def of_mode(mode: str = "step", **r3: Any) -> DesiredState:
     wanted = {"mode": mode, "deadline_s": 10.0, "data_budget": 10_000, **r3}
     return make_desired(learner_ring=[0], learning={"processes": 1, "batch_size": B_MIN}, r3=wanted)
+
+
+class GoingOn(EntryList[FinishedEpisode]):
+    """Episodes of which one more ends whenever somebody has looked at how many there are.
+
+    Args:
+        values: returns of all of them; the first has ended.
+    """
+
+    def __init__(self, values: list[float]) -> None:
+        layout, kept = Layout(FinishedEpisode), 16
+        super().__init__(memoryview(bytearray(self.size(layout, kept))), layout, kept)
+        self._coming = [FinishedEpisode(10, 10, value, 0) for value in values]
+        self.append(self._coming.pop(0))
+
+    @property
+    def count(self) -> int:
+        found = super().count
+        if self._coming:
+            self.append(self._coming.pop(0))
+        return found
 
 
 class Life:

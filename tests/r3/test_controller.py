@@ -10,7 +10,7 @@ import pytest
 from rtagent.clock import NANO
 from rtagent.config import R3Config
 from rtagent.r3.controller import PERIOD_NS
-from tests.r3.horizon_life import B_MIN, SECOND, Life, begun, of_mode
+from tests.r3.horizon_life import B_MIN, SECOND, GoingOn, Life, begun, of_mode
 
 # ---- the clock and the end of a horizon
 
@@ -159,6 +159,15 @@ def test_episodes_before_deadlines_are_switched_on_do_not_count() -> None:
     life.update(0.0, samples=999)
     assert life.horizon.good_episodes == 1
     assert (life.horizon.episode_met, life.horizon.episode_missed) == (1, 0)
+
+
+def test_an_episode_that_ends_meanwhile_counts_once() -> None:
+    life = begun(target_return=1.0)
+    life.environment.episodes = episodes = GoingOn([0.0, 1.0])
+    life.update(0.1, samples=1)
+    assert episodes.count
+    life.update(0.1, samples=1)
+    assert life.horizon.good_episodes == 1
 
 
 def test_without_a_target_good_episodes_end_nothing() -> None:

@@ -41,6 +41,23 @@ def test_the_end_of_every_horizon_is_told(controller: Controller) -> None:
     ]
 
 
+def test_what_is_decided_meanwhile_is_told_once(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions = HorizonRecord.decisions
+
+    def late(record: HorizonRecord, **wanted: Any) -> list[Decision]:
+        monkeypatch.undo()
+        controller.decide("missed")
+        return decisions(record, **wanted)
+
+    controller.decide("met")
+    monkeypatch.setattr(HorizonRecord, "decisions", late)
+    controller.events.publish()
+    controller.events.publish()
+    assert [said["outcome"] for _, said in controller.told] == ["met", "missed"]
+
+
 def test_a_new_batch_size_is_told_with_its_inputs(controller: Controller) -> None:
     # The first size of all is no change.
     controller.decide("settings", 0, 32)
