@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
+
+Outcome = Literal["applied", "overflowed", "skipped"]
+"""Of an update: whether its loss and gradient were finite; if not, whether by the loss scale."""
 
 
 class Remote(Protocol):
@@ -37,19 +40,23 @@ class Weights(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """A share that has been learned from.
+    """A share of an update.
 
     Attributes:
-        transitions: how many.
+        outcome: of the update.
+        transitions: of the share, learned from.
         loss: of its batch.
+        norm: of the gradient.
         updates: of the learner after it.
         seconds: that the update took.
         sampled: mean priority of its transitions when they were sampled. If None, all are the same.
         transferred: the same of what was sent. If None, unknown as well.
     """
 
+    outcome: Outcome
     transitions: int
     loss: float
+    norm: float
     updates: int
     seconds: float
     sampled: float | None

@@ -197,7 +197,7 @@ class Exchange:
         self._remote.wait(max(0.0, until - now))
 
     def learned(self) -> list[Learned]:
-        """The shares that were answered since the last call."""
+        """The shares of updates that were answered since the last call."""
         found = list(self._learned)
         self._learned.clear()
         return found
@@ -344,10 +344,12 @@ class Exchange:
         self._repeated.discard(sent.seq)
         self.in_flight.answered(self._sent_at.pop(sent.seq), held_s, now, values.get("seconds"))
         self._note_share(int(values.get("share", self.share)), now)
-        if count := int(values["learned"]):
+        if "outcome" in values:
             self._learned.append(Learned(
-                count, float(values["loss"]), int(values["updates"]), float(values["seconds"]),
-                values.get("sampled", sent.priority), values.get("transferred", sent.priority),
+                values["outcome"], int(values["learned"]), float(values["loss"]),
+                float(values["norm"]), int(values["updates"]), float(values["seconds"]),
+                values.get("sampled", sent.priority),
+                values.get("transferred", sent.priority),
             ))
 
     def _take_weights(self, block: Bytes | None) -> None:

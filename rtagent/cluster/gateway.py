@@ -28,6 +28,7 @@ from rtagent.cluster.calls import Remote
 from rtagent.cluster.exchange import FIRST_PAUSE_S, LONGEST_PAUSE_S, Exchange
 from rtagent.cluster.forwarding_node import ForwardingNode
 from rtagent.cluster.joining import Joining
+from rtagent.cluster.learned_record import LearnedRecord
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.link_figures import LinkFigures
 from rtagent.cluster.message import Bytes, pack, unpack
@@ -147,6 +148,7 @@ class Gateway:
         )
         self._watch = ray_session.Watch()
         self._check_at = clock.now()
+        self._learned = LearnedRecord(self._record, context.event)
         self._figures = LinkFigures(self._exchange, self._node, emulation)
         self._pace = Pace(max(0, world.ledger.newest + 1))
         self._checkpoints = CheckpointWriter(context, self._update, self._turns)
@@ -231,12 +233,9 @@ class Gateway:
     # ---- in
 
     def _take_learned(self, now: float) -> bool:
-        record, learned = self._record, self._exchange.learned()
+        learned = self._exchange.learned()
         for each in learned:
-            record.applied += 1
-            record.samples_consumed += each.transitions
-            record.loss, record.updates = each.loss, each.updates
-            record.applied_ns, record.update_ns = int(now * NANO), int(each.seconds * NANO)
+            self._learned.note(each, now)
             self._figures.learned(each, now)
         return bool(learned)
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from rtagent.clock import Clock
+from rtagent.cluster.calls import Outcome
 from rtagent.cluster.frame_cache import FrameStore
 from rtagent.cluster.joining import Joining, Welcome, check_same, check_version
 from rtagent.cluster.message import Bytes, MessageError, pack, unpack
@@ -208,11 +209,10 @@ class ClusterLearner:
         batch = joined(columns)
         with self._training:
             started, before = self._clock.now(), trainer.version
-            loss, errors = trainer.learn(batch, learning_rate)
+            _, errors = trainer.learn(batch, learning_rate)
             if published := trainer.version != before:
                 self._published_at = self._clock.now()
-            seconds, updates = self._clock.now() - started, trainer.progress.updates
-        values = {"loss": loss, "updates": updates, "seconds": seconds}
+            values = _told(trainer, self._clock.now() - started)
         self._answer(parts, counts, values, errors)
         if published:
             for _, node, _ in parts:
@@ -328,23 +328,37 @@ class ClusterLearner:
 
     def _answer(
         self, parts: list[tuple[str, Session, Share]], counts: list[int],
-        values: dict[str, float], errors: Floats,
+        values: dict[str, Any], errors: Floats,
     ) -> None:
         """Tell every node what its share was worth, and how much the next one shall hold."""
         at, answers = 0, []
+        applied = values.get("outcome") == "applied"
         with self._changed:
-            self._batches += 1 if values else 0
+            self._batches += applied
             now = self._clock.now()
             for (name, node, share), count in zip(parts, counts, strict=True):
-                node.learned += count
+                learned = count if applied else 0
+                node.learned += learned
                 own = np.asarray(errors[at : at + count], np.float32)
                 more, arrays = node.source.learned(own) if count else ({}, {})
                 said = {
                     **values, **more, "seq": share.seq, "share": self._share(name),
-                    "learned": count, "generated": node.source.generated,
+                    "learned": learned, "generated": node.source.generated,
                     "held_s": now - share.came,
                 }
                 answers.append((share.answer, pack(said, arrays)))
                 at += count
         for answer, block in answers:
             answer.set_result(block)
+
+
+def _told(trainer: Trainer, seconds: float) -> dict[str, Any]:
+    """What every node is told of the newest update, which took so long."""
+    gradient = trainer.gradient
+    assert gradient is not None, "there was an update"
+    unusable: Outcome = "overflowed" if gradient.overflowed else "skipped"
+    outcome: Outcome = "applied" if gradient.finite else unusable
+    return {
+        "outcome": outcome, "loss": gradient.loss, "norm": gradient.norm,
+        "updates": trainer.progress.updates, "seconds": seconds,
+    }

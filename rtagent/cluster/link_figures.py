@@ -53,8 +53,9 @@ class LinkFigures:
         self.weights_age_s: float | None = None
 
     def learned(self, learned: Learned, now: float) -> None:
-        """Take notice of a share that was learned from."""
-        self._learned.append((now, learned))
+        """Take notice of a share of an update; what is not finite has no mean."""
+        if learned.outcome == "applied":
+            self._learned.append((now, learned))
 
     def document(self, now: float) -> dict[str, Any]:
         """The document that `/v1/stats` is made from; what is not known is None."""

@@ -18,7 +18,7 @@ from rtagent.config import Config
 from rtagent.learning.beginning import build_network
 from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import Batch, empty_batch
-from rtagent.learning.shared_update import SharedUpdate
+from rtagent.learning.shared_update import Gradient, SharedUpdate
 from rtagent.learning.state import Snapshot, from_checkpoint, put, take, to_arrays
 from rtagent.memory.array_buffer import Floats
 from rtagent.memory.blueprint import Blueprint
@@ -42,6 +42,7 @@ class Trainer:
     Attributes:
         parameters: number of values that are learned.
         signature: what the weights fit.
+        gradient: of the newest update; None before the first.
     """
 
     def __init__(self, config: Config, blueprint: Blueprint, weights_every: int) -> None:
@@ -50,6 +51,7 @@ class Trainer:
         self._update = SharedUpdate.private(
             build_network(config, blueprint), learning, device.generator(config.run.seed), device
         )
+        self.gradient: Gradient | None = None
         self._begun = False
         self._measured = learning.precision != "auto"
         self._blueprint = blueprint
@@ -95,7 +97,7 @@ class Trainer:
             self._update.learning = self._update.learning.model_copy(update=changed)
         if not self._measured:
             self._choose_precision(len(batch.actions))
-        gradient = self._update.step(batch)
+        self.gradient = gradient = self._update.step(batch)
         return gradient.loss, gradient.errors.numpy(force=True)
 
     def errors(self, batch: Batch) -> Floats:

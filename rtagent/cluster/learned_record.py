@@ -1,0 +1,51 @@
+"""What the gateway counts of the learner's updates, as a learner beside the world does itself."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rtagent.clock import NANO
+from rtagent.cluster.calls import Learned
+from rtagent.memory.process_metrics import LearnerRecord
+
+
+class Event(Protocol):
+    """Reports something worth remembering."""
+
+    def __call__(self, kind: str, /, *, loss: str, gradient_norm: str, updates: int) -> object:
+        """See `WorkerContext.event`."""
+        ...
+
+
+class LearnedRecord:
+    """Counts updates.
+
+    Args:
+        record: of the gateway.
+        event: tells of updates that were left out, once for those that follow each other.
+    """
+
+    def __init__(self, record: LearnerRecord, event: Event) -> None:
+        self._record, self._event = record, event
+        self._bad_burst = False
+
+    def note(self, learned: Learned, now: float) -> None:
+        """Count an update that this node had a share of."""
+        record = self._record
+        record.updates = learned.updates
+        record.samples_consumed += learned.transitions
+        if learned.outcome == "overflowed":
+            record.overflows += 1
+        elif learned.outcome == "skipped":
+            record.skipped += 1
+            if not self._bad_burst:
+                self._event(
+                    "update_skipped", loss=repr(learned.loss), gradient_norm=repr(learned.norm),
+                    updates=learned.updates,
+                )
+            self._bad_burst = True
+        else:
+            self._bad_burst = False
+            record.applied += 1
+            record.loss = learned.loss
+            record.applied_ns, record.update_ns = int(now * NANO), int(learned.seconds * NANO)

@@ -1,0 +1,69 @@
+"""What the gateway counts of the updates that the learner has made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from rtagent.cluster.calls import Learned
+from rtagent.cluster.learned_record import LearnedRecord
+from rtagent.learning.precision import LossScale
+from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.process_metrics import LearnerRecord
+from tests.cluster.edge import Edge
+from tests.cluster.scene import Scene
+
+APPLIED = Learned("applied", 8, 0.5, 1.0, 8, 0.01, None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ({"loss": nan}, "skipped"), ({"norm": inf}, "skipped"),
+        ({"norm": inf, "scale": LossScale()}, "overflowed"),
+    ],
+)
+def test_the_learner_says_what_has_become_of_an_update(
+    change: dict[str, Any], outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, calls = SharedUpdate.compute, iter(range(10**6))
+
+    def every_third(self: SharedUpdate, *args: Any, **options: Any) -> Any:
+        found = compute(self, *args, **options)
+        return replace(found, **change) if next(calls) % 3 == 2 else found
+
+    monkeypatch.setattr(SharedUpdate, "compute", every_third)
+    world = Edge(prioritized=True)
+    scene = Scene(world)
+    scene.run(3.0, collect=False)
+    found = scene.exchanges[0].learned()
+    assert [each.outcome for each in found[:6]] == ["applied", "applied", outcome] * 2
+    assert [each.updates for each in found[:6]] == [8, 9, 9, 10, 11, 11]
+    # Nothing was learned from it, whoever counts.
+    applied = sum(each.outcome == "applied" for each in found)
+    assert world.node.counts.samples == 8 * applied
+    learned = scene.learner.status()
+    assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
+
+
+def test_an_update_that_was_left_out_is_counted_as_such() -> None:
+    record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
+    events: list[tuple[str, dict[str, Any]]] = []
+    counting = LearnedRecord(record, lambda kind, **said: events.append((kind, said)))
+    bad = APPLIED._replace(outcome="skipped", transitions=0, loss=nan, norm=nan)
+    for at, learned in enumerate([
+        APPLIED, bad, bad, APPLIED._replace(updates=9, outcome="overflowed", transitions=0),
+        APPLIED._replace(updates=9, loss=0.25), bad._replace(updates=9),
+    ]):
+        counting.note(learned, float(at))
+    assert (record.applied, record.skipped, record.overflows) == (2, 3, 1)
+    assert (record.updates, record.samples_consumed) == (9, 16)
+    assert (record.loss, record.applied_ns, record.update_ns) == (0.25, 4 * 10**9, 10**7)
+    # Once for those that follow each other.
+    assert events == [
+        ("update_skipped", {"loss": "nan", "gradient_norm": "nan", "updates": updates})
+        for updates in (8, 9)
+    ]
