@@ -225,6 +225,12 @@ class World:
         self.blueprint = handles.blueprint
         self.first_tick = handles.first_tick
         self._arenas = handles.arenas
+        self._locks: list[RobustLock] = []
+
+    def _lock(self, name: str) -> RobustLock:
+        """A lock, open until the end of this world."""
+        self._locks.append(RobustLock(self._arenas[name]))
+        return self._locks[-1]
 
     def _map(self, name: str) -> memoryview:
         return memoryview(self._arenas[name].map())
@@ -286,7 +292,7 @@ class World:
     @cached_property
     def claim_lock(self) -> RobustLock:
         """The lock of the staggering state."""
-        return RobustLock(self._arenas["claims"])
+        return self._lock("claims")
 
     @cached_property
     def learner(self) -> LearnerState:
@@ -296,7 +302,7 @@ class World:
     @cached_property
     def turns(self) -> Turns:
         """Whose turn it is, and the apply lock. Writer: whoever holds that lock."""
-        return Turns(self._map("turns"), RobustLock(self._arenas["apply"]))
+        return Turns(self._map("turns"), self._lock("apply"))
 
     @cached_property
     def alternation(self) -> Alternation:
@@ -313,8 +319,7 @@ class World:
         """The priorities of transitions, if they matter. Writer: whoever holds their lock."""
         if "priorities" not in self._arenas:
             return None
-        lock = RobustLock(self._arenas["priorities-lock"])
-        capacity = self.config.replay.capacity
+        lock, capacity = self._lock("priorities-lock"), self.config.replay.capacity
         return Priorities(self._map("priorities"), capacity, lock, MonotonicClock())
 
     @cached_property
@@ -326,7 +331,5 @@ class World:
 
     def close(self) -> None:
         """Give up the locks' descriptors; the mappings go with the last reference."""
-        if "claim_lock" in self.__dict__:
-            self.claim_lock.close()
-        if "turns" in self.__dict__:
-            self.turns.lock.close()
+        while self._locks:
+            self._locks.pop().close()

@@ -91,6 +91,23 @@ def test_a_cluster_has_a_document_of_its_own() -> None:
             written.write({"reason": "x" * CLUSTER_CAPACITY})
 
 
+def test_a_closed_world_keeps_no_descriptor_of_its_locks() -> None:
+    with laid_out(1000, "learning.prioritized=true") as memory:
+        before, world = open_descriptors(), World(memory.handles)
+        held = world.claim_lock, world.turns, world.priorities
+
+        def locks() -> list[str]:
+            """Those opened since; a mapping keeps a descriptor, too, as long as it is there."""
+            new = open_descriptors().items() - before.items()
+            names = {f"/memfd:rtagent-{each}" for each in ("claims", "apply", "priorities-lock")}
+            return [path for _, path in new if path.split()[0] in names]
+
+        assert len(locks()) == len(held)
+        world.close()
+        world.close()
+        assert locks() == []
+
+
 def test_starts_small_and_grows_as_ticks_come() -> None:
     with laid_out(20_000) as memory:
         world = World(memory.handles)
