@@ -48,6 +48,7 @@ class Learned(NamedTuple):
         loss: of its batch.
         norm: of the gradient.
         updates: of the learner after it.
+        samples: transitions that the learner has learned from by then, in all.
         seconds: that the update took.
         sampled: mean priority of its transitions when they were sampled. If None, all are the same.
         transferred: the same of what was sent. If None, unknown as well.
@@ -58,6 +59,7 @@ class Learned(NamedTuple):
     loss: float
     norm: float
     updates: int
+    samples: int
     seconds: float
     sampled: float | None
     transferred: float | None

@@ -347,8 +347,8 @@ class Exchange:
         if "outcome" in values:
             self._learned.append(Learned(
                 values["outcome"], int(values["learned"]), float(values["loss"]),
-                float(values["norm"]), int(values["updates"]), float(values["seconds"]),
-                values.get("sampled", sent.priority),
+                float(values["norm"]), int(values["updates"]), int(values["samples"]),
+                float(values["seconds"]), values.get("sampled", sent.priority),
                 values.get("transferred", sent.priority),
             ))
 

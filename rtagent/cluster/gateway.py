@@ -273,6 +273,7 @@ class Gateway:
         else:
             network = self._update.algorithm.network
             found = first_state(network, context.world, context.config, context.resume)
+        self._learned.begin(found.progress)
         return pack({}, snapshot_arrays(found))
 
     def _report(self, now: float) -> None:

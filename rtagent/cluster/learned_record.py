@@ -6,6 +6,7 @@ from typing import Protocol
 
 from rtagent.clock import NANO
 from rtagent.cluster.calls import Learned
+from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import LearnerRecord
 
 
@@ -29,11 +30,14 @@ class LearnedRecord:
         self._record, self._event = record, event
         self._bad_burst = False
 
+    def begin(self, progress: Progress) -> None:
+        """Take over what was learned before, by which a learner begins that has nothing yet."""
+        self._record.updates, self._record.samples_consumed = progress.updates, progress.samples
+
     def note(self, learned: Learned, now: float) -> None:
         """Count an update that this node had a share of."""
         record = self._record
-        record.updates = learned.updates
-        record.samples_consumed += learned.transitions
+        record.updates, record.samples_consumed = learned.updates, learned.samples
         if learned.outcome == "overflowed":
             record.overflows += 1
         elif learned.outcome == "skipped":

@@ -354,11 +354,11 @@ class ClusterLearner:
 
 def _told(trainer: Trainer, seconds: float) -> dict[str, Any]:
     """What every node is told of the newest update, which took so long."""
-    gradient = trainer.gradient
+    gradient, progress = trainer.gradient, trainer.progress
     assert gradient is not None, "there was an update"
     unusable: Outcome = "overflowed" if gradient.overflowed else "skipped"
     outcome: Outcome = "applied" if gradient.finite else unusable
     return {
         "outcome": outcome, "loss": gradient.loss, "norm": gradient.norm,
-        "updates": trainer.progress.updates, "seconds": seconds,
+        "updates": progress.updates, "samples": progress.samples, "seconds": seconds,
     }

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from math import inf, nan
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rtagent.cluster.calls import Learned
 from rtagent.cluster.learned_record import LearnedRecord
+from rtagent.cluster.message import pack, unpack
 from rtagent.learning.precision import LossScale
 from rtagent.learning.shared_update import SharedUpdate
+from rtagent.memory.learner_state import Progress
 from rtagent.memory.process_metrics import LearnerRecord
 from tests.cluster.edge import Edge
-from tests.cluster.scene import Scene
+from tests.cluster.scene import Scene, first_state
 
-APPLIED = Learned("applied", 8, 0.5, 1.0, 8, 0.01, None, None)
+APPLIED = Learned("applied", 8, 0.5, 1.0, 8, 64, 0.01, None, None)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +45,28 @@ def test_the_learner_says_what_has_become_of_an_update(
     found = scene.exchanges[0].learned()
     assert [each.outcome for each in found[:6]] == ["applied", "applied", outcome] * 2
     assert [each.updates for each in found[:6]] == [8, 9, 9, 10, 11, 11]
+    assert [each.samples for each in found[:6]] == [8, 16, 16, 24, 32, 32]
     # Nothing was learned from it, whoever counts.
     applied = sum(each.outcome == "applied" for each in found)
     assert world.node.counts.samples == 8 * applied
     learned = scene.learner.status()
     assert learned["nodes"][0]["learned"] == 8 * learned["batches"]
+
+
+def test_what_was_learned_before_a_resumed_run_is_counted() -> None:
+    scene, record = Scene(Edge()), LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
+    begun = Progress(updates=7, samples=56)
+    block = unpack(first_state(scene.edges[0]))
+    arrays = block.arrays | {"progress": np.array(astuple(begun), np.int64)}
+    scene.learner.join(scene.edges[0].joining)
+    scene.learner.begin(pack({}, arrays))
+    counting = LearnedRecord(record, lambda kind, **said: None)
+    counting.begin(begun)
+    assert (record.updates, record.samples_consumed) == (7, 56)
+    scene.run(1.0, collect=False)
+    found = scene.exchanges[0].learned()
+    counting.note(found[0], scene.clock.now())
+    assert (record.updates, record.samples_consumed, record.applied) == (8, 64, 1)
 
 
 def test_an_update_that_was_left_out_is_counted_as_such() -> None:
@@ -55,12 +75,12 @@ def test_an_update_that_was_left_out_is_counted_as_such() -> None:
     counting = LearnedRecord(record, lambda kind, **said: events.append((kind, said)))
     bad = APPLIED._replace(outcome="skipped", transitions=0, loss=nan, norm=nan)
     for at, learned in enumerate([
-        APPLIED, bad, bad, APPLIED._replace(updates=9, outcome="overflowed", transitions=0),
-        APPLIED._replace(updates=9, loss=0.25), bad._replace(updates=9),
+        APPLIED, bad, bad, APPLIED._replace(updates=9, samples=72, outcome="overflowed"),
+        APPLIED._replace(updates=9, samples=72, loss=0.25), bad._replace(updates=9, samples=72),
     ]):
         counting.note(learned, float(at))
     assert (record.applied, record.skipped, record.overflows) == (2, 3, 1)
-    assert (record.updates, record.samples_consumed) == (9, 16)
+    assert (record.updates, record.samples_consumed) == (9, 72)
     assert (record.loss, record.applied_ns, record.update_ns) == (0.25, 4 * 10**9, 10**7)
     # Once for those that follow each other.
     assert events == [
