@@ -26,7 +26,7 @@ from rtagent.files.regular_file import read_regular
 PAPER_ACTIONS = ("A", "B", "LEFT", "UP", "RIGHT", "DOWN", "NOOP")
 """Six buttons and none of them."""
 
-MAX_STARTS = 256
+MAX_STARTS = 1024
 MAX_STATE_BYTES = 1 << 24
 BOOT_FRAMES = 120
 """Past the emulator's own start: PyBoy needs 80 before the cartridge begins to run."""
@@ -105,6 +105,11 @@ class Game(GameBoyEnv):
             self._machine.close()
             raise
 
+    @property
+    def starts(self) -> int:
+        """How many starts there are."""
+        return len(self._starts)
+
     def take_news(self) -> list[str]:
         """What must be known of this game, once."""
         endless, self._endless = self._endless, False
@@ -112,13 +117,26 @@ class Game(GameBoyEnv):
         return [said] if endless else []
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Frame, Info]:
-        """Begin an episode at one of the starts; the seed decides which ones are taken from now on.
+        """Begin an episode at one of the starts.
+
+        Args:
+            seed: decides which starts are taken from now on.
+            options: `start`: the number of the start that is taken now, in the order of their
+                names, from 0.
 
         Returns:
             The first frame, and the variables of the reward file.
+
+        Raises:
+            UserError: there is no such start.
         """
         super().reset(seed=seed)
-        self._machine.restore(self._starts[int(self.np_random.integers(len(self._starts)))])
+        number = (options or {}).get("start")
+        if number is None:
+            number = int(self.np_random.integers(self.starts))
+        elif number not in range(self.starts):
+            raise UserError(f"start = {number!r}: expected 0 to {self.starts - 1}")
+        self._machine.restore(self._starts[number])
         self._ticks = 0
         values = self._values()
         self._judge.begin(values)

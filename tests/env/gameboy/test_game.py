@@ -141,6 +141,10 @@ def test_a_folder_of_starts_is_drawn_from_by_the_seed(
     first = places(1)
     assert len(set(first)) == 2
     assert first == places(1) != places(2)
+    asked = [drawn.reset(options={"start": number})[1]["screen"] for number in (1, 0, 2, 0)]
+    assert [screen == PLAYING for screen in asked] == [True, False, True, False]
+    with pytest.raises(UserError, match="start = 3: expected 0 to 2"):
+        drawn.reset(options={"start": 3})
     drawn.close()
     (starts / "d.state").write_bytes(b"xx")
     with pytest.raises(UserError, match=r"d\.state is no state of this cartridge"):

@@ -15,28 +15,21 @@ from rtagent.config import EnvConfig
 from rtagent.env.adapter import make
 from rtagent.env.gameboy.paper_games import REWARD_FILES
 from rtagent.env.gameboy.rewards import load_rules
-from rtagent.env.gameboy.rom_library import KNOWN, import_rom
 from rtagent.env.gameboy.roms.cartridge import build_cartridge
 from rtagent.env.registry import PAPER_GAMES, register
 from rtagent.errors import UserError
-from tests.cartridges import renamed
+from tests.cartridges import BEGIN, STAND_IN, import_stand_ins
 
-SOURCE = Path(__file__).parent / "roms" / "standin"
-IMAGE = (SOURCE / "standin.gb").read_bytes()
-TITLES = {rom.name: rom.title for rom in KNOWN}
 BUTTONS = ["NOOP", "A", "B", "LEFT", "UP", "RIGHT", "DOWN", "SELECT", "START"]
 
 
 @pytest.fixture(scope="module")
 def roms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of stand-ins, and the keys that begin a battle and a round."""
-    folder = tmp_path_factory.mktemp("library")
-    for name, title in TITLES.items():
-        path = folder / f"{name}.gb"
-        path.write_bytes(renamed(IMAGE, title))
-        import_rom(folder / "roms", path, name)
-    (folder / "roms" / "begin.keys").write_text("2 START\n5\n")
-    return folder / "roms"
+    library = tmp_path_factory.mktemp("library") / "roms"
+    import_stand_ins(library)
+    (library / "begin.keys").write_text(BEGIN)
+    return library
 
 
 @contextmanager
@@ -73,7 +66,8 @@ def rewards_of(told: list[tuple[float, bool, dict]]) -> list[float]:
 def test_rebuilding_gives_the_committed_stand_in() -> None:
     if shutil.which("sdcc") is None and not os.environ.get("CI"):
         pytest.skip("sdcc is not installed")
-    assert build_cartridge(SOURCE, "STANDIN", ("main",), {}) == IMAGE
+    rebuilt = build_cartridge(STAND_IN, "STANDIN", ("main",), {})
+    assert rebuilt == (STAND_IN / "standin.gb").read_bytes()
 
 
 @pytest.mark.parametrize("name", sorted({rewards for _, rewards in PAPER_GAMES.values()}))
