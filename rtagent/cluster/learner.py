@@ -122,6 +122,7 @@ class ClusterLearner:
             except ValueError as error:
                 raise MessageError(str(error)) from error
             self._trainer.begin(snapshot)
+            self._published_at = self._clock.now()
             self._changed.notify_all()
 
     def offer(self, node: str, session: int, blocks: list[Bytes]) -> list[Future[Bytes]]:
@@ -266,6 +267,7 @@ class ClusterLearner:
         newest, _ = checkpoints.newest_usable(self._folder, trainer.signature)
         if newest is not None:
             trainer.restore(newest)
+            self._published_at = self._clock.now()
 
     def _compose(
         self, timeout_s: float

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rtagent.cluster.learner import PATIENCE_S
+from rtagent.cluster.learner import PATIENCE_S, ClusterLearner
 from rtagent.cluster.link import Emulation
 from rtagent.cluster.message import Bytes, unpack
 from rtagent.cluster.node import Settings
@@ -94,6 +95,23 @@ def test_round_trip_and_age_are_those_of_the_link_alone(wait_s: float) -> None:
     assert link.answer_s > 0.1 - 2 * STEP_S
     # Weights are fetched as soon as they are there, and half of a round trip on their way.
     assert min(each.age_s for each in scene.weights[2:]) == pytest.approx(0.05, abs=3 * STEP_S)
+
+
+def test_weights_that_a_learner_begins_with_are_as_old_as_its_beginning(tmp_path: Path) -> None:
+    scene = Scene(Edge())
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, tmp_path)
+    # Nobody has joined yet.
+    scene.clock.advance(60.0)
+    scene.run(1.0)
+    assert scene.weights[0].updates == 7
+    assert scene.weights[0].age_s < 0.1
+    assert scene.learner.save_if_due(0.0) is not None
+    again = ClusterLearner(scene.clock, tmp_path, resume=True)
+    scene.clock.advance(60.0)
+    scene.weights.clear()
+    scene.remotes[0].learner = scene.learner = again
+    scene.run(2.0)
+    assert max(each.age_s for each in scene.weights) < 0.1
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.05])
