@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,6 @@ from rtagent.memory.array_buffer import Floats
 from rtagent.policy.device import usable_device
 
 Copying = Callable[[], AbstractContextManager[object]]
-
-
-@dataclass(frozen=True)
-class SentBatch(Batch):
-    """A batch whose tensors are where the learner computes."""
 
 
 class Device:
@@ -105,25 +100,23 @@ class Device:
 
         What are views of the same memory, as states and successors are, is copied once.
         """
-        if self._copying is None or isinstance(batch, SentBatch):
+        if self._copying is None or batch.sent:
             return batch
-        parts = vars(batch)
-        views = {name: _view(each) for name, each in parts.items() if isinstance(each, Tensor)}
+        tensors = {k: each for k, each in vars(batch).items() if isinstance(each, Tensor)}
+        views = {name: _view(each) for name, each in tensors.items()}
         whole = {id(memory): memory for memory, _ in views.values()}
         with self._copying():
             copies = {
                 key: memory.to(self.device, non_blocking=True, copy=True)
                 for key, memory in whole.items()
             }
-        sent = {
+        sent: dict[str, Any] = {
             name: copies[id(memory)].as_strided(
                 view.shape, view.stride(), view.storage_offset() - memory.storage_offset()
             )
             for name, (memory, view) in views.items()
         }
-        # One of sequences has more to say than where it is.
-        kind = SentBatch if type(batch) is Batch else type(batch)
-        return kind(**{**parts, **sent})
+        return replace(batch, **sent, sent=True)
 
     # ---- time and chance
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +58,7 @@ class OnPolicyBatches:
 def part_of(batch: Batch, positions: Ints) -> Batch:
     """Some transitions of a batch, copied."""
     chosen, count = torch.from_numpy(positions), len(batch.actions)
-    parts = {
+    parts: dict[str, Any] = {
         field.name: value[chosen]
         for field in fields(batch)
         if isinstance(value := getattr(batch, field.name), torch.Tensor) and len(value) == count

@@ -13,9 +13,11 @@ import torch
 
 from rtagent.config import LearningConfig, PolicyConfig
 from rtagent.learning.algorithms.registry import algorithm_for
-from rtagent.learning.device import HOST, Device, SentBatch
+from rtagent.learning.device import HOST, Device
+from rtagent.learning.replay.sequences import SequenceBatch, blank
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.policy.actor_critic import build_learned
+from tests.conftest import make_blueprint
 from tests.learning.test_precision import CASES, IMAGES, actions_of, batch
 
 MODES: dict[str, dict[str, Any]] = {**CASES, "td3": {"target_noise": 0.0}}
@@ -104,7 +106,7 @@ def test_a_batch_is_copied_once_and_is_its_own(apart: Device) -> None:
     made = replace(made, rewards=torch.from_numpy(strided.numpy()), targets=strided)
     kept = made.observations.clone()
     sent = apart.send(made)
-    assert isinstance(sent, SentBatch)
+    assert sent.sent
     assert apart.send(sent) is sent
     assert sent.observations.data_ptr() != made.observations.data_ptr()
     # States and successors are views of one array, here and there.
@@ -114,6 +116,16 @@ def test_a_batch_is_copied_once_and_is_its_own(apart: Device) -> None:
     assert torch.equal(sent.observations.cpu(), kept)
     assert sent.rewards.tolist() == sent.targets.tolist() == [0.0, 2.0]
     assert sent.frames is made.frames
+    if isinstance(apart._copying, FakeStream):
+        assert apart._copying.done == 1
+
+
+def test_a_batch_of_sequences_is_copied_once(apart: Device) -> None:
+    made = blank(make_blueprint(state_size=4), LearningConfig(burn_in=2, sequence=3, n_step=1), 6)
+    sent = apart.send(made)
+    assert isinstance(sent, SequenceBatch)
+    assert apart.send(sent) is sent
+    assert torch.equal(sent.parents.cpu(), made.parents)
     if isinstance(apart._copying, FakeStream):
         assert apart._copying.done == 1
 

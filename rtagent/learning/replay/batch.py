@@ -47,6 +47,7 @@ class Batch:
         targets: (B,) float32 of the values.
         pending: (B, width) float32, what was pending; None in a run that does not know it.
         next_pending: of the successors.
+        sent: whether the tensors are where the learner computes (`learning/device.py`).
     """
 
     observations: Tensor
@@ -63,6 +64,7 @@ class Batch:
     targets: Tensor = field(default_factory=lambda: torch.zeros(1))
     pending: Tensor | None = None
     next_pending: Tensor | None = None
+    sent: bool = False
 
     @property
     def inputs(self) -> Inputs:

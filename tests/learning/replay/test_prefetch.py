@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rtagent.config import LearningConfig
-from rtagent.learning.device import Device, SentBatch
+from rtagent.learning.device import Device
 from rtagent.learning.replay.batch import Batch, BatchBuffer
 from rtagent.learning.replay.prefetch import RETRY_S, Prefetcher
 from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
@@ -112,7 +112,9 @@ def test_the_thread_sends_batches_to_the_device(replay: StubReplay) -> None:
     device = Device(torch.device("cpu"), copying)
     prefetcher = Prefetcher(replay, np.random.default_rng(0), 1, device)  # type: ignore[arg-type]
     try:
-        assert isinstance(prefetcher.take(4, LIMIT_S), SentBatch)
+        batch = prefetcher.take(4, LIMIT_S)
+        assert batch is not None
+        assert batch.sent
     finally:
         prefetcher.close()
     assert set(threads) == {"prefetch"}
