@@ -30,6 +30,11 @@ class Emulation(NamedTuple):
         """Whether anything is emulated."""
         return self != Emulation()
 
+    @property
+    def calls_lost(self) -> float:
+        """Share of calls that fail: those that are lost, or whose answer is."""
+        return self.loss + (1.0 - self.loss) * self.loss
+
 
 class Direction:
     """One direction of the link.

@@ -108,7 +108,7 @@ class LinkFigures:
         return {
             "rtt_ms": self._emulation.rtt_s * 1e3,
             "bandwidth_mbps": None if bits is None else bits / 1e6,
-            "loss": self._emulation.loss,
+            "loss": self._emulation.calls_lost,
         }
 
 

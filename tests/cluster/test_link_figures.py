@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
+from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.link_figures import OVER_S, LinkFigures
 from tests.cluster.edge import Edge
 from tests.cluster.scene import NO_EMULATION, Scene
@@ -31,6 +33,22 @@ class Told:
             self.scene.run(REPORT_S)
             found = self._figures.document(self.scene.clock.now())
         return found
+
+
+def test_a_call_fails_if_it_or_its_answer_is_lost() -> None:
+    emulation, chance = Emulation(loss=0.1), random.Random(0).random
+    up, down = (Direction(emulation, chance) for _ in range(2))
+    calls = 20_000
+    for call in range(calls):
+        up.send(0.0, 1, call)
+    for call in up.arrived(1.0):
+        down.send(1.0, 1, call)
+    answered = len(down.arrived(2.0))
+    scene = Scene(Edge(), emulation=emulation)
+    figures = LinkFigures(scene.exchanges[0], scene.edges[0].node, emulation)
+    told = figures.document(scene.clock.now())["emulated"]["loss"]
+    assert told == pytest.approx(1 - answered / calls, abs=0.01)
+    assert told == pytest.approx(0.19)
 
 
 @pytest.mark.parametrize("replay", ["edge", "learner"])
