@@ -44,7 +44,7 @@ class FinishedEpisode:
     """A finished episode.
 
     Attributes:
-        end_tick: the first tick behind it.
+        end_tick: its last tick, whose row says how it ended.
         length: ticks.
         return_: sum of its rewards.
         episode: its number.
