@@ -51,7 +51,8 @@ class LearningConfig(Section):
     """A learner that makes no progress for so long, or for four of its updates if that is longer,
     loses its turn to the next."""
     batch_size: int = Field(32, ge=1, le=65_536, json_schema_extra=live("at the next update"))
-    """Transitions per update; where r3.mode steers their number, the smallest."""
+    """Transitions per update; where r3.mode steers their number, the smallest. Those of a2c are
+    rollout instead."""
     prefetch: int = Field(2, ge=0, le=16)
     """Batches that a background thread keeps ready; with 0 there is no such thread."""
     learning_rate: float = Field(5e-4, gt=0.0, le=1.0, json_schema_extra=live("at the next update"))
@@ -110,8 +111,8 @@ class LearningConfig(Section):
     """ppo, a2c: decisions of a stretch; each stretch is new, and learned from in order. At most
     half of replay.capacity. If it is not set, 32 for a2c."""
     epochs: int = Field(4, ge=1, le=1000)
-    """ppo: how many times a stretch is gone through, in batches of batch_size; a2c makes one update
-    of all its decisions."""
+    """ppo: how many times a stretch is gone through, in batches of at most batch_size; a2c makes
+    one update of all its decisions."""
     clip: float = Field(0.2, gt=0.0, lt=1.0)
     """ppo: how far the probability of an action may move in one stretch, relatively."""
     trace: float = Field(0.95, ge=0.0, le=1.0)
@@ -169,6 +170,13 @@ class LearningConfig(Section):
     def on_policy(self) -> bool:
         """Whether it is learned from what the policy has just done, a stretch at a time."""
         return self.algorithm in ("ppo", "a2c")
+
+    @property
+    def update_size(self) -> int:
+        """Transitions of an update, if memory allows and R3 does not ask for more."""
+        if self.algorithm == "a2c":
+            return self.rollout
+        return min(self.batch_size, self.rollout) if self.on_policy else self.batch_size
 
     @model_validator(mode="before")
     @classmethod

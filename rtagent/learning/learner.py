@@ -167,8 +167,7 @@ class Learner:
             rollouts = Rollouts(
                 world.frames, world.ledger, self._learning, self._context.event
             )
-            count = self._learning.rollout
-            return OnPolicyBatches(rollouts, algorithm, self._prepare, count, rng)
+            return OnPolicyBatches(rollouts, algorithm, self._prepare, rng)
         return Prefetcher(self._replay, rng, self._learning.prefetch, self._device)
 
     def _prepare(self, stretch: Stretch) -> Batch:
@@ -190,7 +189,7 @@ class Learner:
         """Compute a gradient without applying it: first calls are slow, and memory is measured."""
         self._update.refresh()
         self._precision.follow()
-        size = self._learning.batch_size
+        size = self._learning.update_size
         while True:
             try:
                 needed = self._memory.measure(size)

@@ -23,33 +23,37 @@ class OnPolicyBatches:
         rollouts: used by nobody else.
         algorithm: says which decisions each update is for.
         prepare: brings the algorithm up to date, and lets it prepare a stretch.
-        count: decisions of a stretch.
         rng: source of randomness.
     """
 
     def __init__(
         self, rollouts: Rollouts, algorithm: PolicyGradient, prepare: Callable[[Stretch], Batch],
-        count: int, rng: np.random.Generator,
+        rng: np.random.Generator,
     ) -> None:
         self._rollouts, self._algorithm, self._prepare = rollouts, algorithm, prepare
-        self._count, self._rng = count, rng
+        self._rng = rng
         self._whole: Batch | None = None
         self._parts: deque[Ints] = deque()
 
     def take(self, count: int, timeout: float, beta: float = 1.0) -> Batch | None:
-        """The next batch, of about so many transitions; None until the next stretch is there.
+        """The next batch, of at most so many transitions; None until the next stretch is there.
 
         Time limit and importance weights are the prefetcher's; there is nothing to wait for here.
         """
         if not self._parts:
             self._rollouts.refresh()
-            stretch = self._rollouts.newest(self._count)
+            decisions = self._algorithm.stretch_for(count)
+            stretch = self._rollouts.newest(decisions)
             if stretch is None:
                 return None
             self._whole = self._prepare(stretch)
-            self._parts.extend(self._algorithm.updates_of(self._count, count, self._rng))
+            self._parts.extend(self._algorithm.updates_of(decisions, count, self._rng))
         assert self._whole is not None
-        return part_of(self._whole, self._parts.popleft())
+        part = self._parts.popleft()
+        if len(part) > count:
+            # Batches have become smaller since the stretch was cut.
+            self._parts.appendleft(part[count:])
+        return part_of(self._whole, part[:count])
 
     def close(self) -> None:
         """Nothing runs in the background."""

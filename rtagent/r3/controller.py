@@ -148,14 +148,14 @@ class HorizonKeeper:
         mode = _mode(desired)
         deadline_s, data_budget = desired.r3.deadline_s or 0.0, desired.r3.data_budget or 0
         known = (horizon.mode, horizon.deadline_s, horizon.data_budget, horizon.b_min)
-        if known == (mode, deadline_s, data_budget, desired.learning.batch_size):
+        if known == (mode, deadline_s, data_budget, desired.learning.update_size):
             return
         if mode and not horizon.mode:
             _begin(horizon)
             horizon.part_ns = horizon.part_samples = 0
             horizon.episode_ns = horizon.episode_samples = horizon.due = 0
             horizon.episode = environment.episodes.count
-        horizon.mode, horizon.b_min = mode, desired.learning.batch_size
+        horizon.mode, horizon.b_min = mode, desired.learning.update_size
         horizon.deadline_s, horizon.data_budget = deadline_s, data_budget
         horizon.time_ratio = horizon.data_ratio = UNKNOWN
         before, horizon.batch_size = horizon.batch_size, batch_in_force(horizon, desired)
@@ -278,7 +278,7 @@ def batch_in_force(horizon: Horizon, desired: DesiredState) -> int:
 
 def _wanted(horizon: Horizon, desired: DesiredState) -> int:
     """The batch size if there were memory enough."""
-    mode, b_min = MODES[_mode(desired)], desired.learning.batch_size
+    mode, b_min = MODES[_mode(desired)], desired.learning.update_size
     if mode in ("off", "max-a"):
         return b_min
     if mode == "max-p":

@@ -97,7 +97,7 @@ class Coordinator:
         measured = settled and self._usage.measure(now, desired)
         if measured and not self._accepted:
             self._accept(self._budget, desired)
-        shape, self._shape = self._shape, (desired.learning.processes, desired.learning.batch_size)
+        shape, self._shape = self._shape, (desired.learning.processes, desired.learning.update_size)
         changed = self._episodes.update() or shape != self._shape
         if self._usage.known and settled and (measured or changed):
             self._divide(now, desired)
@@ -124,7 +124,7 @@ class Coordinator:
     def _accept(self, budget: int | None, desired: DesiredState) -> None:
         """Count on a budget from now on, unless it is below what the workers need."""
         if budget is not None:
-            batches = int(self._usage.batch(desired, desired.learning.batch_size))
+            batches = int(self._usage.batch(desired, desired.learning.update_size))
             check_budget(budget, self._usage.baseline(desired), batches, self._sizes)
         self._budget, self._accepted = budget, True
 

@@ -156,7 +156,7 @@ class Division:
         self, total: float, desired: DesiredState, largest: float, scales: tuple[float, float]
     ) -> float:
         # A budget is accepted only if it holds batches of the smallest size.
-        smallest = self._usage.batch(desired, desired.learning.batch_size)
+        smallest = self._usage.batch(desired, desired.learning.update_size)
         batch = min(max(self._share * total, smallest), largest)
         more_batch, more_replay = scales
         batch, _ = equations.fit(batch * more_batch, (total - batch) * more_replay, total)

@@ -122,4 +122,4 @@ class MemoryUsage:
 
     def largest_batch(self, desired: DesiredState) -> float:
         """What one batch of every learner needs at most (Eq. 1)."""
-        return self.batch(desired, equations.LARGEST_IN_SMALLEST * desired.learning.batch_size)
+        return self.batch(desired, equations.LARGEST_IN_SMALLEST * desired.learning.update_size)

@@ -200,3 +200,14 @@ def test_a2c_has_short_stretches_unless_others_are_set() -> None:
     assert LearningConfig(algorithm="a2c", rollout=64, publish_every=10).rollout == 64
     # A configuration that is written down whole and read again stays what it is.
     assert LearningConfig.model_validate(found.model_dump()) == found
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "size"), [("dqn", 100), ("ppo", 64), ("a2c", 64), ("auto", 100)]
+)
+def test_no_update_is_of_more_than_a_stretch_and_one_of_a2c_of_all(
+    algorithm: str, size: int
+) -> None:
+    assert LearningConfig(algorithm=algorithm, batch_size=100, rollout=64).update_size == size
+    small = LearningConfig(algorithm=algorithm, batch_size=16, rollout=64)
+    assert small.update_size == (64 if algorithm == "a2c" else 16)

@@ -54,6 +54,30 @@ def test_a_batch_that_does_not_fit_is_halved(start: Start, monkeypatch: pytest.M
     assert 10 * 4 + 10 * 2 <= run.record.samples_consumed <= 10 * 5 + 10 * 2
 
 
+def test_a_stretch_of_a2c_that_does_not_fit_is_halved(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(ticks=60, algorithm="a2c", rollout=16, batch_size=4)
+    compute = learner.SharedUpdate.compute
+
+    def starved(self: Any, batch: Any, updates: int, **options: Any) -> Any:
+        if len(batch.actions) > 10:
+            raise MemoryError
+        return compute(self, batch, updates, **options)
+
+    def on_beat(count: int) -> None:
+        assert count < 20_000, "the loop does not get there"
+        run.play(20)
+        run.stopping = run.updates >= 10
+
+    monkeypatch.setattr(learner.SharedUpdate, "compute", starved)
+    run.learn(on_beat=on_beat)
+    assert [each["batch_size"] for each in run.told("out_of_memory")] == [16]
+    assert run.world.horizon.read().base_size == 8
+    # What is safe grows again, slowly.
+    assert 8 * run.updates <= run.record.samples_consumed <= 10 * run.updates
+
+
 def test_a_batch_that_does_not_fit_on_the_device_is_halved(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,19 @@ def test_fixed_modes(mode: str, size: int) -> None:
         assert life.size == size
 
 
+def test_an_update_of_a2c_is_a_stretch_where_it_fits_into_memory() -> None:
+    life = Life("off")
+    life.order(learning={"algorithm": "a2c", "rollout": 512})
+    assert life.size == 512
+    life.keeper.note_base(1000, 512)
+    life.order(batch_bytes=500)
+    life.update(1.0)
+    assert life.size == 256
+    life.keeper.note_out_of_memory(256)
+    assert life.size == 128
+    assert life.horizon.b_min == 512
+
+
 def test_step_follows_equation_1_at_every_update() -> None:
     life = begun()
     sizes = []

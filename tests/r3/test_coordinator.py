@@ -133,6 +133,16 @@ def test_batches_of_the_smallest_size_are_kept_while_the_workers_grow() -> None:
     assert daemon.used <= 275 * MIB
 
 
+def test_batches_of_a2c_have_the_memory_of_a_stretch() -> None:
+    daemon = Daemon(memory_budget_mb=600)
+    daemon.desired = with_changes(
+        daemon.desired, learning={"algorithm": "a2c", "rollout": 256, "batch_size": 8}
+    )
+    daemon.run(2.0)
+    assert daemon.horizon.reservations.batch_bytes >= 256 / 32 * BASE_BYTES
+    assert daemon.coordinator._keeper.batch_size(daemon.desired) == 256
+
+
 def test_a_new_batch_size_is_given_its_memory_at_once() -> None:
     daemon = Daemon(memory_budget_mb=600)
     daemon.run(1)

@@ -17,6 +17,10 @@ from rtagent.learning.replay.look_up import Ints
 class A2C(PolicyGradient):
     """Gradients of A2C, see `PolicyGradient`."""
 
+    def stretch_for(self, batch_size: int) -> int:
+        # A shorter one where memory allows no more.
+        return batch_size
+
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
         return [np.arange(count)]
 

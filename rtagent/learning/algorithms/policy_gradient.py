@@ -41,9 +41,13 @@ class PolicyGradient(Algorithm):
         self.parts = [network.actor, network.value]
         self._learning = learning
 
+    def stretch_for(self, batch_size: int) -> int:
+        """Decisions of a stretch, where an update is of so many."""
+        return self._learning.rollout
+
     @abstractmethod
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
-        """Which of the decisions of a stretch each of its updates is for."""
+        """Which of the decisions of a stretch each of its updates is for: at most so many."""
 
     @abstractmethod
     def _policy_loss(self, log_probabilities: Tensor, batch: Batch) -> Tensor:

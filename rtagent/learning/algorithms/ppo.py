@@ -28,7 +28,7 @@ class PPO(PolicyGradient):
         return batch
 
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Ints]:
-        parts = max(1, count // batch_size)
+        parts = -(-count // batch_size)
         epochs = range(self._learning.epochs)
         return [part for _ in epochs for part in np.array_split(rng.permutation(count), parts)]
 

@@ -187,10 +187,16 @@ def test_it_learns_what_to_do(name: str) -> None:
 def test_what_each_update_is_for() -> None:
     rng = np.random.default_rng(0)
     parts = make("ppo", epochs=3).updates_of(T, 16, rng)
-    assert [len(part) for part in parts] == [20] * 6
-    assert [sorted(np.concatenate(parts[i : i + 2])) for i in (0, 2, 4)] == [list(range(T))] * 3
-    (whole,) = make("a2c").updates_of(T, 16, rng)
+    assert [len(part) for part in parts] == [14, 13, 13] * 3
+    assert [sorted(np.concatenate(parts[i : i + 3])) for i in (0, 3, 6)] == [list(range(T))] * 3
+    assert [len(part) for part in make("ppo", epochs=1).updates_of(T, 2 * T, rng)] == [T]
+    (whole,) = make("a2c").updates_of(T, T, rng)
     assert whole.tolist() == list(range(T))
+
+
+def test_how_long_a_stretch_is() -> None:
+    assert make("ppo", rollout=64).stretch_for(16) == 64
+    assert make("a2c", rollout=64).stretch_for(16) == 16
 
 
 @BOTH

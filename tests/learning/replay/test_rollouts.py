@@ -178,7 +178,10 @@ def test_stretches_that_outgrow_the_replay_are_told_once(rings: Rings) -> None:
 
 
 class EachTwice:
-    """An algorithm that goes through a stretch twice."""
+    """An algorithm that goes through a stretch of four twice."""
+
+    def stretch_for(self, batch_size: int) -> int:
+        return 4
 
     def updates_of(self, count: int, batch_size: int, rng: np.random.Generator) -> list[Any]:
         return [np.arange(count)[k::2] for k in (0, 1, 0, 1)]
@@ -192,7 +195,7 @@ def test_a_stretch_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
         return stretch.batch
 
     algorithm: Any = EachTwice()
-    batches = OnPolicyBatches(rings.rollouts, algorithm, prepare, 4, np.random.default_rng(0))
+    batches = OnPolicyBatches(rings.rollouts, algorithm, prepare, np.random.default_rng(0))
     assert batches.take(2, 0.0) is None
     for _ in range(6):
         rings.add()
@@ -205,6 +208,19 @@ def test_a_stretch_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
     assert frames == [[0, 2], [1, 3]] * 2
     assert len(prepared) == 1
     batches.close()
+
+
+def test_no_batch_is_larger_than_one_that_is_asked_for_meanwhile(rings: Rings) -> None:
+    algorithm: Any = EachTwice()
+    batches = OnPolicyBatches(
+        rings.rollouts, algorithm, lambda stretch: stretch.batch, np.random.default_rng(0)
+    )
+    for _ in range(6):
+        rings.add()
+    taken = [batches.take(size, 0.0) for size in (2, 1, 1, 2)]
+    assert [None if each is None else each.frames.tolist() for each in taken] == [
+        [0, 2], [1], [3], [0, 2],
+    ]
 
 
 def test_parts_are_copies(rings: Rings) -> None:
