@@ -7,10 +7,11 @@ removes whatever it has left.
 Why it is correct. The process that starts Ray makes a session of its own (setsid(2)). Where it may
 not, as a shell with job control has made it the leader of a process group, that group is as good:
 descendants inherit both, and Ray's own keep one of them, or end with the process that started them.
-Whoever was in the group before, as the other end of a shell's pipe, is left alone. The wait is for
-the end of a pipe, whose other end the kernel closes however its holder dies; that end is not handed
-on to programs that are started. Processes that are born while others are being killed are found in
-the next round.
+Whoever was in the group before, as the other end of a shell's pipe, is left alone. The process that
+waits is forked before that, and stays in the group that the other leaves: what a terminal sends to
+that group, as Ctrl-C, it hands on, until the other has ended. The wait is for the end of a pipe,
+whose other end the kernel closes however its holder dies; that end is not handed on to programs
+that are started. Processes that are born while others are being killed are found in the next round.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ import os
 import shutil
 import signal
 import tempfile
+from functools import partial
 from pathlib import Path
 
 ROUNDS = 100
 """Looks for who is left, at most: a process that cannot be killed must not keep this one."""
+FOR_THE_GROUP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""What a terminal or a shell sends to a group so that it ends."""
 _watched: dict[int, Path] = {}
 """The process for which somebody waits, and its folder: this one, or the one that it was forked
 from."""
@@ -41,23 +45,38 @@ def end_descendants_with_this_process() -> Path:
     if owner in _watched:
         return _watched[owner]
     folder = _watched[owner] = Path(tempfile.mkdtemp(prefix="rtagent-"))
-    with contextlib.suppress(PermissionError):
-        os.setsid()
     spared = set(_members(owner))
     waits, held = os.pipe()
     if os.fork() == 0:
         try:
             os.close(held)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
-            while os.read(waits, 1):
-                pass
+            _wait(waits, owner)
             _kill_all(owner, spared | {os.getpid()})
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(0)
     os.close(waits)
+    with contextlib.suppress(PermissionError):
+        os.setsid()
     return folder
+
+
+def _wait(pipe: int, owner: int) -> None:
+    """Wait for the end of a pipe, and so of its owner; nothing else ends or stops this process."""
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    for number in FOR_THE_GROUP:
+        signal.signal(number, partial(_hand_on, owner))
+    while os.read(pipe, 1):
+        pass
+    for number in FOR_THE_GROUP:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _hand_on(owner: int, number: int, _: object) -> None:
+    """Send the owner a signal, unless it was sent to its own group."""
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpgid(owner) != os.getpgrp():
+            os.kill(owner, number)
 
 
 def _kill_all(owner: int, spared: set[int]) -> None:

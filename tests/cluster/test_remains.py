@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,23 +17,37 @@ from benchmarks.process_figures import gone
 from tests.conftest import eventually
 
 OWNER = """
-import subprocess, sys
+import os, subprocess, sys
 from rtagent.cluster.remains import end_descendants_with_this_process
 folder = end_descendants_with_this_process()
 assert end_descendants_with_this_process() == folder
 (folder / "socket").touch()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-print(child.pid, folder, flush=True)
+print(os.getpid(), child.pid, folder, flush=True)
 sys.stdin.read()
 """
 
 
 class Owner(NamedTuple):
-    """A process that has begun a session, its child, and the folder of both."""
+    """A process that has begun a session, its child, and the folder of both.
+
+    Attributes:
+        process: that the test has started.
+        pid: of the one that has begun the session: that process, or a shell's child.
+        child: of that one.
+        folder: of both.
+    """
 
     process: subprocess.Popen[str]
+    pid: int
     child: int
     folder: Path
+
+    @classmethod
+    def of(cls, process: subprocess.Popen[str], line: str) -> Owner:
+        """What a process has said that it has started."""
+        pid, child, folder = line.split()
+        return cls(process, int(pid), int(child), Path(folder))
 
 
 @contextlib.contextmanager
@@ -40,8 +56,28 @@ def owner() -> Iterator[Owner]:
         [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        child, folder = process.stdout.readline().split()
-        yield Owner(process, int(child), Path(folder))
+        yield Owner.of(process, process.stdout.readline())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_is_sent_to_the_group_that_it_has_left_reaches_the_owner(number: int) -> None:
+    """As Ctrl-C in a terminal does, where a shell without job control has started it."""
+    with subprocess.Popen(
+        ["sh", "-c", 'trap "wait" INT HUP; "$0" -c "$1"', sys.executable, OWNER],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    ) as shell:
+        assert shell.stdout is not None
+        started = Owner.of(shell, shell.stdout.readline())
+        os.killpg(shell.pid, number)
+        try:
+            eventually(lambda: gone(started.pid), "the owner ends")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(started.pid, signal.SIGKILL)
+        eventually(lambda: gone(started.child), "its child is killed")
+        eventually(lambda: not started.folder.exists(), "its folder is removed")
 
 
 @pytest.mark.process
