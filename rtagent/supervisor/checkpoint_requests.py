@@ -1,8 +1,9 @@
 """Checkpoints that are asked for while the run goes on: ordered, and awaited.
 
 The learner whose turn comes first writes them; the desired state carries the number of the newest
-request, and the learner names it when it reports. The replay, if that is wanted too, is saved
-beside it by a process of its own.
+request, and the learner names it when it reports. So a checkpoint is the answer to every request up
+to that number that none was written for before. The replay, if that is wanted too, is saved beside
+it by a process of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from rtagent.supervisor.replay_keeping import ReplayKeeping
 
 LIMIT_S = 600.0
 """A checkpoint with the replay may take so long."""
+KEPT = 16
+"""Outcomes that are remembered; whoever waits looks ten times a second."""
 LATE = "ordered, but not written in time; the event checkpoint tells when it is"
 
 
@@ -51,13 +54,17 @@ class CheckpointRequests:
         details = dict(outcome)
         request = details.pop("request", None)
         if isinstance(request, int):
-            self._written[request] = details
+            # What is written later for nobody in particular bears the number of the newest, too.
+            self._written.setdefault(request, details)
+            while len(self._written) > KEPT:
+                del self._written[min(self._written)]
         return details
 
     def _outcome(self, number: int, replay: bool) -> dict[str, Any] | None:
-        written = self._written.get(number)
-        if written is None or (replay and self._saving.busy):
+        answers = [each for each in self._written if each >= number]
+        if not answers or (replay and self._saving.busy):
             return None
+        written = self._written[min(answers)]
         outcome = self._saving.outcome if replay else None
         failed = written.get("reason") or (outcome or {}).get("failed")
         if failed:

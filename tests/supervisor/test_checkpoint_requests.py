@@ -1,0 +1,64 @@
+"""What becomes of checkpoints that were asked for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtagent.errors import UserError
+from rtagent.supervisor.checkpoint_requests import KEPT, CheckpointRequests
+
+HANDLES: Any = None
+
+
+def requests(busy: bool = False, outcome: dict[str, Any] | None = None) -> CheckpointRequests:
+    saving: Any = SimpleNamespace(busy=busy, outcome=outcome, start_save=lambda handles: None)
+    return CheckpointRequests(saving)
+
+
+def written(number: int | None, **details: Any) -> dict[str, Any]:
+    return {"file": f"checkpoint {number}", "request": number, **details}
+
+
+def test_a_checkpoint_answers_all_who_asked_before_it_was_begun() -> None:
+    """A learner that finds several requests writes once, and names the newest."""
+    asked = requests()
+    first, second, third = (asked.begin(number, {}, HANDLES) for number in (1, 2, 3))
+    assert asked.note(written(2)) == {"file": "checkpoint 2"}
+    assert third() is None
+    assert first() == second() == {"file": "checkpoint 2", "replay": False}
+    asked.note(written(3))
+    assert third() == {"file": "checkpoint 3", "replay": False}
+
+
+def test_each_is_answered_with_the_first_that_was_begun_after_it() -> None:
+    asked = requests()
+    first = asked.begin(1, {}, HANDLES)
+    asked.note(written(0, reason="written for nobody, before it"))
+    assert first() is None
+    second = asked.begin(2, {}, HANDLES)
+    asked.note(written(1))
+    asked.note(written(2, reason="no room"))
+    assert first() == {"file": "checkpoint 1", "replay": False}
+    with pytest.raises(UserError, match="could not be written: no room"):
+        second()
+
+
+def test_what_is_written_later_for_nobody_does_not_change_the_answer() -> None:
+    asked = requests()
+    wait = asked.begin(1, {}, HANDLES)
+    asked.note(written(1))
+    asked.note(written(1, reason="no room"))
+    assert wait() == {"file": "checkpoint 1", "replay": False}
+
+
+def test_few_outcomes_are_kept() -> None:
+    asked = requests()
+    early = asked.begin(1, {}, HANDLES)
+    for number in range(1, 100):
+        asked.note(written(number))
+    asked.note(written(None))
+    assert len(asked._written) == KEPT
+    assert early() == {"file": f"checkpoint {100 - KEPT}", "replay": False}
