@@ -160,11 +160,11 @@ class CommandHandler:
                 "chunks of actions, and learners learn single ones"
             )
         check_processes(desired.config, self._most_processes)
-        if "memory_budget_mb" in changes.get("r3", ()):
-            self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)
         if "learning" in changes and desired.learning.processes:
             self._memory.reserve_learners()
-        # In this order: what is refused here has changed nothing.
+        # In this order: what is refused here has changed nothing, and a budget counts at once.
+        if "memory_budget_mb" in changes.get("r3", ()):
+            self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)
         self._desired.put(desired)
         self._inference_changed |= "inference" in changes
         for section, after in changes.items():

@@ -121,6 +121,17 @@ def test_a_change_is_ordered_once_and_told(
     assert value == value | arguments
 
 
+@pytest.mark.parametrize("where", ["budget", "reserve"])
+def test_of_a_change_of_several_sections_nothing_is_made_where_one_is_refused(
+    stage: Stage, where: str
+) -> None:
+    stage.refusing[where] = UserError("not possible")
+    both = {"r3": {"memory_budget_mb": 900}, "learning": {"processes": 2}}
+    with pytest.raises(UserError, match="not possible"):
+        stage.command("set", both).result(0)
+    assert not {"control", "budget", "event"} & set(stage.done)
+
+
 def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_out(
     stage: Stage,
 ) -> None:
