@@ -193,7 +193,11 @@ def save(
 
 
 def listing(folder: Path) -> list[dict[str, Any]]:
-    """The checkpoints of a folder, newest first: file, updates, bytes, age_s, best."""
+    """The checkpoints of a folder, newest first: file, updates, bytes, age_s, best.
+
+    Raises:
+        CheckpointError: the folder cannot be read.
+    """
     best = folder / BEST
     # A file's time is on the wall clock, so its age can only be told from there.
     now = time.clock_gettime(time.CLOCK_REALTIME)
@@ -211,7 +215,11 @@ def listing(folder: Path) -> list[dict[str, Any]]:
 
 
 def newest(folder: Path) -> Path | None:
-    """The checkpoint written last; none if there is none."""
+    """The checkpoint written last; none if there is none.
+
+    Raises:
+        CheckpointError: the folder cannot be read.
+    """
     found = _numbered(folder)
     return found[-1][2] if found else None
 
@@ -223,7 +231,8 @@ def newest_usable(folder: Path, wanted: Signature) -> tuple[Path | None, list[st
         The checkpoint, None if there is none; and why newer ones were passed over.
 
     Raises:
-        CheckpointError: it belongs to something else, or not one is whole.
+        CheckpointError: it belongs to something else, not one is whole, or the folder cannot be
+            read.
     """
     passed: list[str] = []
     for _, _, path in reversed(_numbered(folder)):
@@ -320,11 +329,18 @@ def _numbered(folder: Path) -> list[tuple[int, int, Path]]:
     """Number, updates and path of the checkpoints of a folder, oldest first.
 
     Not by their updates: a run that started anew in the same folder counts them from 0.
+
+    Raises:
+        CheckpointError: the folder is there, and cannot be read.
     """
     try:
         found = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read the checkpoints in {folder}: {error.strerror or error}"
+        ) from error
     return sorted((int(name[1] or 0), int(name[2]), path) for name, path in found if name)
 
 

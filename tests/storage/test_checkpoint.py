@@ -139,6 +139,19 @@ def test_a_pipe_a_device_and_a_folder_are_no_checkpoints(tmp_path: Path) -> None
             checkpoints.load(path)
 
 
+def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    for name, reason in (("file", "Not a directory"), ("loop", "Too many levels of symbolic")):
+        folder = tmp_path / name
+        for ask in (
+            checkpoints.listing, checkpoints.newest,
+            lambda each: checkpoints.newest_usable(each, SIGNATURE),
+        ):
+            with pytest.raises(CheckpointError, match=rf"{folder}: {reason}"):
+                ask(folder)
+
+
 def test_a_file_of_holes_is_not_read_into_memory(tmp_path: Path) -> None:
     tensor = {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}
     path = written(tmp_path / "sparse.safetensors", "{}", {"online.w": tensor})
