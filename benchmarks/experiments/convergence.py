@@ -1,0 +1,193 @@
+"""Convergence: do learners come to the same returns in a lower precision? (AP-DRL, Fig. 11)
+
+A trial plays one game with one seed in every precision, in virtual time and by the live learner:
+master weights in float32, and in float16 a loss scale. Acting is in float32 in all. The reward of a
+run is the mean return of the episodes that end in its last third, exploration included; the reward
+error (AP-DRL, Table III) is how far the mean over the seeds is from that of float32, in percent of
+it. Beside it stands how far chance takes it: the same between random halves of all runs (95 % of
+10,000 splits), for two sets of runs of one precision are not the same either.
+
+InvertedPendulum needs MuJoCo, which comes with the extra `bench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import rtagent
+import rtagent.virtual
+from benchmarks.experiment import VIRTUAL, Experiment
+from benchmarks.learning import late_returns
+from benchmarks.results import Results
+from rtagent.config import LEARNING_PRECISIONS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+INFERENCE_S = UPDATE_S = 0.001
+"""An action is executed one tick after its frame; `learning.updates_per_tick` bounds updates."""
+QUICK_MINUTES = 1.0
+LAST_EPISODES = 100
+"""That the curves are means of."""
+SPLITS = 10_000
+PANELS_IN_A_ROW = 3
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Game:
+    """What is learned.
+
+    Attributes:
+        example: whose settings it begins with.
+        minutes: of virtual time.
+        settings: beside those of the example.
+    """
+
+    example: str
+    minutes: float
+    settings: tuple[str, ...]
+
+
+DDPG = (
+    "learning.algorithm=ddpg", "policy.width=1", "policy.epsilon_end=0.05",
+    "policy.epsilon_steps=5000", "learning.n_step=1", "learning.updates_per_tick=0.5",
+    "learning.learning_starts=1000", "replay.capacity=100000",
+)
+GAMES = {
+    "CartPole, DQN": Game("cartpole.toml", 8.0, (
+        "learning.algorithm=dqn", "learning.updates_per_tick=0.5",
+    )),
+    "CartPole, A2C": Game("cartpole_ppo.toml", 10.0, (
+        "learning.algorithm=a2c", "learning.rollout=32", "learning.publish_every=1",
+    )),
+    "CartPole, PPO": Game("cartpole_ppo.toml", 5.0, ()),
+    "InvertedPendulum, DDPG": Game("pendulum.toml", 8.0, (
+        "env.id=InvertedPendulum-v5", "env.rate_hz=100", *DDPG,
+    )),
+    "MountainCarContinuous, DDPG": Game("pendulum.toml", 14.0, (
+        # Noise that pushes one way for a second: short pushes never reach the top.
+        "env.id=MountainCarContinuous-v0", "policy.exploration_hold_ticks=60", *DDPG,
+    )),
+    "LunarLander, PPO": Game("cartpole_ppo.toml", 25.0, (
+        "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
+        "learning.gamma=0.995", "learning.learning_rate=5e-4",
+    )),
+    "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 16.0, (
+        "env.id=benchmarks.bricks_world:BricksWorld-v0", "env.rate_hz=60",
+        "env.default_action=noop", "policy.width=2", "policy.epsilon_steps=10000",
+        "learning.algorithm=dqn", "learning.learning_rate=1e-3", "learning.n_step=1",
+        "learning.batch_size=32", "learning.updates_per_tick=0.5",
+    )),
+}
+
+
+def trials(quick: bool) -> list[dict[str, Any]]:
+    """Every game; `--quick`: a minute of the first."""
+    if quick:
+        return [{"time": VIRTUAL, "game": next(iter(GAMES)), "minutes": QUICK_MINUTES}]
+    return [
+        {"time": VIRTUAL, "game": name, "minutes": game.minutes} for name, game in GAMES.items()
+    ]
+
+
+def run(game: str, minutes: float, seed: int, **_: Any) -> dict[str, Any]:
+    """One seed in every precision; figures by names that end in the precision's."""
+    figures: dict[str, Any] = {}
+    for precision in LEARNING_PRECISIONS:
+        config = rtagent.load_config(EXAMPLES / GAMES[game].example, [
+            *GAMES[game].settings, f"learning.precision={precision}", "policy.precision=float32",
+        ], {})
+        played = rtagent.virtual.run(
+            config, seconds=60.0 * minutes, seed=seed, inference_s=INFERENCE_S, update_s=UPDATE_S
+        )
+        episodes = list(zip(played.ends_s.tolist(), played.returns.tolist(), strict=True))
+        figures |= {
+            f"reward_{precision}": float(np.mean(late_returns(episodes, minutes))),
+            f"updates_{precision}": played.updates, f"curve_{precision}": episodes,
+        }
+    for precision in LEARNING_PRECISIONS[1:]:
+        apart = figures[f"reward_{precision}"] - figures["reward_float32"]
+        figures[f"difference_{precision}"] = apart
+    return figures
+
+
+def reward_error(full: Floats, low: Floats) -> tuple[float, float]:
+    """How far the mean of one set of runs is from that of another, and how far chance takes it.
+
+    Args:
+        full: (seeds,) rewards of float32.
+        low: (seeds,) rewards of a lower precision.
+
+    Returns:
+        Both in percent of the mean of the first.
+    """
+    scale = 100.0 / abs(float(full.mean()))
+    everything = np.concatenate([full, low])
+    rng = np.random.default_rng(0)
+    orders = rng.permuted(np.tile(everything, (SPLITS, 1)), axis=1)
+    gaps = orders[:, : len(full)].mean(axis=1) - orders[:, len(full) :].mean(axis=1)
+    chance = float(np.percentile(np.abs(gaps), 95))
+    return scale * abs(float(low.mean() - full.mean())), scale * chance
+
+
+def moving_mean(values: Sequence[float]) -> Floats:
+    """Of the last episodes, at each of them: (episodes,)."""
+    sums = np.cumsum([0.0, *values])
+    ends = np.arange(1, len(sums))
+    starts = np.maximum(0, ends - LAST_EPISODES)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def draw(results: Results, figure: Any) -> None:
+    """As Fig. 11: mean and standard deviation over the seeds; the reward errors above each game."""
+    games = results.values("game")
+    columns = min(len(games), PANELS_IN_A_ROW)
+    panels = figure.subplots(-(-len(games) // columns), columns, squeeze=False).flat
+    for game, axes in zip(games, panels, strict=False):
+        trials = [
+            each for each in results.where(game=game).trials if "failed" not in each
+        ]
+        for number, precision in enumerate(LEARNING_PRECISIONS):
+            _draw_curve(axes, trials, precision, f"C{number}")
+        axes.set(
+            title="\n".join([game, *_errors(trials)]), xlabel="minutes",
+            ylabel=f"mean return of {LAST_EPISODES} episodes",
+        )
+        axes.grid(alpha=0.3)
+        axes.legend()
+    for axes in list(panels):
+        axes.remove()
+
+
+def _draw_curve(axes: Any, trials: Sequence[Any], precision: str, colour: str) -> None:
+    curves = [np.array(each["figures"][f"curve_{precision}"]).T for each in trials]
+    if not curves:
+        return
+    ends_s = np.linspace(0.0, min(ends[-1] for ends, _ in curves), 200)
+    means = np.array([
+        np.interp(ends_s, ends, moving_mean(returns)) for ends, returns in curves
+    ])
+    middle, spread = means.mean(axis=0), means.std(axis=0)
+    axes.plot(ends_s / 60.0, middle, color=colour, label=precision)
+    axes.fill_between(ends_s / 60.0, middle - spread, middle + spread, color=colour, alpha=0.2)
+
+
+def _errors(trials: Sequence[Any]) -> Iterable[str]:
+    """A line for each lower precision, where there are seeds to compare."""
+    rewards = {
+        precision: np.array([each["figures"][f"reward_{precision}"] for each in trials])
+        for precision in LEARNING_PRECISIONS
+    }
+    if len(trials) > 1:
+        for precision in LEARNING_PRECISIONS[1:]:
+            error, chance = reward_error(rewards["float32"], rewards[precision])
+            yield f"{precision}: reward error {error:.1f} % (chance: {chance:.1f} %)"
+
+
+EXPERIMENT = Experiment(trials, run, draw, size=(15, 10), seeds=(0, 1, 2, 3, 4))
