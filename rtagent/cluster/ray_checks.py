@@ -41,16 +41,28 @@ class LostError(UserError):
     """What was joined is gone: join anew."""
 
 
+class NodeHere(NamedTuple):
+    """A node of this machine that is alive.
+
+    Attributes:
+        address: of its raylet.
+        folder: of its files.
+    """
+
+    address: str
+    folder: str
+
+
 class Cluster(NamedTuple):
     """A cluster that answers.
 
     Attributes:
         id: other than that of any other, and of itself after its head was started again.
-        here: addresses of the nodes of this machine that are alive, by their ids.
+        here: the nodes of this machine that are alive, by their ids.
     """
 
     id: str
-    here: Mapping[str, str]
+    here: Mapping[str, NodeHere]
 
 
 def imported_ray() -> Any:
@@ -163,7 +175,8 @@ def _asked(address: str) -> tuple[Cluster, bytes]:
     seen: Any = import_module("ray._private.services").find_node_ids()
     # The raylet of a container is seen from outside of it, but cannot be joined there.
     here = {
-        number.hex(): str(info.node_manager_address) for number, info in nodes.items()
+        number.hex(): NodeHere(str(info.node_manager_address), str(info.temp_dir))
+        for number, info in nodes.items()
         if info.state == ALIVE and number.hex() in seen
         and is_own_address(info.node_manager_address)
     }

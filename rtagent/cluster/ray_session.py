@@ -57,8 +57,8 @@ def connect(
     ray = imported_ray()
     if ray.is_initialized():
         return
-    if address is not None and (not look(address).here or resources):
-        _start_node(address, resources or {}, waiting)
+    if address is not None:
+        _have_node(address, resources or {}, waiting)
     handlers = _handlers()
     options: dict[str, Any] = {
         "namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR",
@@ -249,6 +249,22 @@ def _exists(name: str) -> bool:
     return True
 
 
+def _have_node(address: str, resources: dict[str, float], waiting: Callable[[], None]) -> None:
+    """See to it that a node of the cluster runs on this machine, and brings these resources.
+
+    The node that was started for them lives on where its cluster did not answer for a while.
+
+    Raises:
+        UserError: it does not start.
+    """
+    here = look(address).here.values()
+    if here and not resources:
+        return
+    folder = str(end_descendants_with_this_process())
+    if folder not in {each.folder for each in here}:
+        _start_node(address, resources, waiting)
+
+
 def _start_node(
     address: str, resources: dict[str, float], waiting: Callable[[], None]
 ) -> None:
@@ -293,7 +309,7 @@ def _node_of(address: str) -> dict[str, str]:
     address for one of another network.
     """
     here = look(address).here.values()
-    own = [each for each in here if not ipaddress.ip_address(each).is_loopback]
+    own = [each.address for each in here if not ipaddress.ip_address(each.address).is_loopback]
     return {"_node_ip_address": own[0]} if own else {}
 
 

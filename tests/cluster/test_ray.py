@@ -19,6 +19,7 @@ import pytest
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
 from benchmarks.ray_cluster import ENVIRON, Head
+from rtagent.cluster.ray_checks import look
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually, started
 
@@ -165,6 +166,9 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
                 for each in (quick, slow):
                     goes_on(each, "it learns")
                 eventually(lambda: _shared(quick, slow), "shares follow what each generates")
+            # By this it is known again where the head has not answered for a while.
+            here = look(f"127.0.0.1:{head.port}").here.values()
+            assert sum(Path(each.folder).name.startswith("rtagent-") for each in here) == 1
             family = descendants(learner.pid)
             node = named("raylet", family)
             learner.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.cluster import ray_session
+from rtagent.cluster.ray_checks import Cluster, NodeHere
 from rtagent.errors import UserError
 
 
@@ -20,3 +21,28 @@ def test_a_node_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(ray_session, "end_descendants_with_this_process", lambda: tmp_path)
     with pytest.raises(UserError, match=f"--temp-dir={tmp_path}"):
         ray_session._start_node("127.0.0.1:6379", {}, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("resources", "folders", "starts"),
+    [
+        # A gateway joins by any node, and `rtagent learner` by the one that brings its resources.
+        ({}, [], True), ({}, ["other"], False), ({"learner": 1.0}, [], True),
+        ({"learner": 1.0}, ["other"], True), ({"learner": 1.0}, ["other", "own"], False),
+    ],
+)
+def test_a_node_is_started_unless_it_lives(
+    resources: dict[str, float], folders: list[str], starts: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = {each: NodeHere("192.0.2.1", str(tmp_path / each)) for each in folders}
+    started: list[dict[str, float]] = []
+    monkeypatch.setattr(ray_session, "look", lambda _: Cluster("a", here))
+    monkeypatch.setattr(
+        ray_session, "end_descendants_with_this_process", lambda: tmp_path / "own"
+    )
+    monkeypatch.setattr(
+        ray_session, "_start_node", lambda _, resources, __: started.append(resources)
+    )
+    ray_session._have_node("192.0.2.1:6379", resources, lambda: None)
+    assert started == ([resources] if starts else [])
