@@ -58,6 +58,8 @@ def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         dotted, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or not text:
             raise UserError(f"set {setting}: expected SECTION.KEY=VALUE")
+        if not _is_utf8(setting):
+            raise UserError(f"set {setting}: is not UTF-8")
         if dotted not in KEYS:
             raise UserError(_unknown(dotted))
         section, _, name = dotted.partition(".")
@@ -80,6 +82,14 @@ def _value(text: str) -> Any:
         return None
     try:
         value = json.loads(text)
-    except ValueError:
+        # Python reads what JSON cannot hold: NaN, infinity, half a character.
+        if not _is_utf8(json.dumps(value, allow_nan=False, ensure_ascii=False)):
+            return text
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, int | float | str | list) else text
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether it can be sent: an argument may be any bytes."""
+    return text == text.encode("utf-8", "replace").decode()

@@ -150,6 +150,11 @@ def test_several_change_together_in_the_order_given(run: Run, backend: FakeBacke
     ("r3.mode= r3.mode=step", "expected SECTION.KEY=VALUE"),
     ("r3.mode=off r3.mode=step", "r3.mode is named twice"),
     ("inference.processes=10000", "processes"),
+    ("learning.learning_rate=NaN", 'learning.learning_rate = "NaN": '),
+    ("learning.learning_rate=1e999", 'learning.learning_rate = "1e999": '),
+    ('learning.order="\\ud800"', "learning.order = "),
+    ("learning.order=first\udcff", "is not UTF-8"),
+    (f"env.default_action={'[' * 5000}", "env.default_action = "),
 ])
 def test_what_cannot_be_set_changes_nothing(
     refused: Refused, backend: FakeBackend, settings: str, named: str
