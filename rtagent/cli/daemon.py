@@ -140,12 +140,14 @@ def _note(folder: Path) -> dict[str, Any]:
         (check_unshared if os.geteuid() == 0 else check_private)(folder)
         note = json.loads(read_private(path, _REMEDY))
         process, alive = Path(f"/proc/{int(note['pid'])}"), is_held(folder)
-        str(note["url"])
+        httpx.URL(str(note["url"]))
+        if not isinstance(note.get("certificate", ""), str):
+            raise TypeError
     except FileNotFoundError:
         raise UserError(none_runs) from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError):
+    except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError, httpx.InvalidURL):
         raise UserError(f"{path} is damaged; remove it and start the daemon again") from None
     if alive is None:
         # Without a lock the pid has to do, although it may be another's now.
@@ -159,12 +161,18 @@ def _token(folder: Path) -> str:
     given = os.environ.get(_TOKEN_VARIABLE, "")
     path = folder / "token"
     try:
-        return given or read_private(path, _REMEDY).decode("ascii").strip()
+        token = given or read_private(path, _REMEDY).decode("ascii").strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"
         raise UserError(
             f"cannot read the token in {path}: {reason}; set {_TOKEN_VARIABLE} instead"
         ) from None
+    if not (token.isascii() and token.isprintable()):
+        raise UserError(
+            f"{_TOKEN_VARIABLE if given else path} holds no usable token: it has to be what it was "
+            "when the daemon started"
+        )
+    return token
 
 
 def _document(response: httpx.Response) -> dict[str, Any]:
@@ -177,7 +185,7 @@ def _document(response: httpx.Response) -> dict[str, Any]:
     if response.status_code == httpx.codes.UNAUTHORIZED:
         raise UserError(
             f"the daemon refuses the token: {_TOKEN_VARIABLE} has to be what it was when the "
-            "daemon started, or unset"
+            "daemon started, or unset; a token file that was replaced counts after a restart"
         )
     if isinstance(document, dict) and document.get("detail"):
         raise UserError(str(document["detail"]))

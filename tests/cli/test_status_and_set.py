@@ -175,6 +175,17 @@ def test_the_token_may_come_from_the_environment(
     assert "the daemon refuses the token: RTAGENT_TOKEN has to be" in refused("status")
 
 
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize("token", ["a\u00fc", "a\nb", "a\udcff"])
+def test_a_token_that_no_header_can_carry_is_one_line(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    (tmp_path / "token").write_text("a\nb")
+    assert f"{tmp_path / 'token'} holds no usable token" in refused("status")
+    monkeypatch.setenv("RTAGENT_TOKEN", token)
+    assert "RTAGENT_TOKEN holds no usable token" in refused("status")
+
+
 @pytest.mark.parametrize(("alive", "lock", "said"), [
     (False, False, "(the last one, pid {pid}, is gone)"),
     # The lock decides: the pid may be another's now.
@@ -191,7 +202,11 @@ def test_a_stale_note_is_recognised(
     assert said.format(pid=pid) in refused("status", "--state-dir", str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "url": "y"}', '{"pid": 1}'])
+@pytest.mark.parametrize("text", [
+    "", "[]", "{}", '{"pid": "x", "url": "y"}', '{"pid": 1}', "[" * 4000,
+    '{"pid": Infinity, "url": "http://127.0.0.1:9/"}', '{"pid": 1, "url": "http://127.0.0.1:x/"}',
+    '{"pid": 1, "url": "http://127.0.0.1:9/", "certificate": 5}',
+])
 def test_a_damaged_note(refused: Refused, tmp_path: Path, text: str) -> None:
     (tmp_path / "daemon.json").write_text(text)
     assert "daemon.json is damaged" in refused("status", "--state-dir", str(tmp_path))
