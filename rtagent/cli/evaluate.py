@@ -51,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Play, and print what came of it; Ctrl-C ends it early, with what there is by then."""
     check_between("episodes", args.episodes, 1, EPISODES)
+    if args.seed < 0:
+        raise UserError(f"--seed {args.seed}: must not be negative")
     if args.live and args.video is not None:
         raise UserError("--video: the live world is not filmed; leave --live out")
     path, saved, config = checkpoint_of(args)

@@ -48,6 +48,7 @@ REFUSED = [
     ("evaluate absent", "absent: no such checkpoint"),
     (f"evaluate {ROM}", "is no checkpoint, or is corrupt (Error while deserializing"),
     ("evaluate --episodes 0", "--episodes 0: must be 1 to"),
+    ("evaluate --seed -5", "--seed -5: must not be negative"),
     ("evaluate --live --video a.mp4", "leave --live out"),
     ("bench nothing", "no benchmark 'nothing'; there are: "),
     *((f"check-env CartPole-v1 --kwargs {each}", f"--kwargs {each}: ")
