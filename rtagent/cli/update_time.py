@@ -68,9 +68,9 @@ def measure_updates(
         build_network(config, blueprint), learning, device=Device.of(learning)
     )
     if blueprint.state_size:
-        batch = blank(blueprint, learning, learning.batch_size)
+        batch = blank(blueprint, learning, learning.update_size)
     else:
-        batch = random_batch(blueprint, learning.batch_size, config.run.seed)
+        batch = random_batch(blueprint, learning.update_size, config.run.seed)
     gradients, applies = _time_updates(update, batch, seconds, on_progress)
     algorithm = resolved_algorithm(config.learning, blueprint.action_space)
     return UpdateTimes(algorithm, len(batch.actions), np.array(gradients), np.array(applies))

@@ -353,7 +353,7 @@ class Learner:
         self._update.forget_gradient()
         release()
         with self._turns.hold():
-            self._keeper.note_out_of_memory(size)
+            self._keeper.note_out_of_memory(int(self._context.clock.now() * NANO), size)
         self._record.out_of_memory += 1
         self._context.event("out_of_memory", batch_size=size, next_batch_size=max(1, size // 2))
 

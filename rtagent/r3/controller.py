@@ -86,12 +86,12 @@ class HorizonKeeper:
         horizon.base_bytes, horizon.base_size = max(1, peak), size
         self._write(horizon)
 
-    def note_out_of_memory(self, size: int) -> None:
+    def note_out_of_memory(self, now_ns: int, size: int) -> None:
         """Halve the largest batch: one of `size` transitions did not fit."""
         horizon = self._begin_change()
         safe = max(1, size // 2)
         horizon.safe_size = min(safe, horizon.safe_size or safe)
-        horizon.safe_since_ns = horizon.seen_ns
+        horizon.safe_since_ns = now_ns
         horizon.batch_cap = min(horizon.safe_size, horizon.batch_cap or horizon.safe_size)
         horizon.batch_size = min(horizon.batch_size, horizon.batch_cap)
         self._note(horizon, "out-of-memory", before=size)

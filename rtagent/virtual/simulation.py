@@ -179,7 +179,7 @@ def _forward_s(config: Config, blueprint: Blueprint) -> float:
 
 def _update_s(config: Config, blueprint: Blueprint) -> float:
     update = SharedUpdate.private(build_network(config, blueprint), config.learning)
-    batch = blank(blueprint, config.learning, config.learning.batch_size)
+    batch = blank(blueprint, config.learning, config.learning.update_size)
     return _median_s(lambda: update.step(batch))
 
 
@@ -230,7 +230,7 @@ class _Run:
     ) -> None:
         self._config, self._memory, self._world = config, memory, world
         self._folder = checkpoint_dir or Path()
-        self._resume, self._times = resume, (inference_s, update_s(config.learning.batch_size))
+        self._resume, self._times = resume, (inference_s, update_s(config.learning.update_size))
         blueprint, tick_s = world.blueprint, world.blueprint.tick_seconds
         processes, learners = cast(int, config.inference.processes), config.learning.processes
         world.control.write(DesiredState(

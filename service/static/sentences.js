@@ -68,6 +68,8 @@ const SENTENCES = {
     if (e.skipped) return `Demonstrations are left out: ${e.skipped}`;
     return `${plain(e.ticks)} demonstrated ticks loaded from ${e.path}, for a delay of ${plural(e.delay, "tick", "ticks")}`;
   },
+  stretch_lost: (e) => `${e.source} lost a stretch of ${plain(e.decisions)} decisions: it took `
+    + `${plain(e.ticks)} ticks, and the replay keeps ${plain(e.replay_ticks)}`,
   remote_lost: (e) => `The policy server does not act: ${e.reason}`,
   remote_answers: (e) => `The policy server at ${e.address} acts`,
   recording_failed: (e) => `The run's log (${e.where}) cannot be written: ${e.reason}`,
@@ -82,7 +84,7 @@ const GRAVE = new Set([
 const NOTABLE = new Set([
   "died", "slip", "update_skipped", "environment_fault", "paused", "not_understood",
   "engine_unusable", "engine_refused", "engine_failed", "placement_failed",
-  "remote_lost",
+  "remote_lost", "stretch_lost",
 ]);
 
 const MARKED = {

@@ -25,7 +25,7 @@ def test_an_update_of_a2c_is_a_stretch_where_it_fits_into_memory() -> None:
     life.order(batch_bytes=500)
     life.update(1.0)
     assert life.size == 256
-    life.keeper.note_out_of_memory(256)
+    life.keeper.note_out_of_memory(life.now_ns, 256)
     assert life.size == 128
     assert life.horizon.b_min == 512
 
@@ -123,9 +123,9 @@ def test_memory_reserved_before_it_was_measured_caps_nothing() -> None:
 def test_out_of_memory_halves_the_batch_which_grows_again_slowly() -> None:
     life = Life("max-p")
     life.update(0.0)
-    life.keeper.note_out_of_memory(128)
+    life.keeper.note_out_of_memory(life.now_ns, 128)
     assert life.size == 64
-    life.keeper.note_out_of_memory(64)
+    life.keeper.note_out_of_memory(life.now_ns, 64)
     assert life.size == 32
     life.update(1.0)
     assert life.size == 32
@@ -140,16 +140,23 @@ def test_out_of_memory_halves_the_batch_which_grows_again_slowly() -> None:
     assert (first.before, first.after, second.before, second.after) == (128, 64, 64, 32)
 
 
+def test_out_of_memory_before_the_first_update_is_remembered_as_long() -> None:
+    life = Life("max-p")
+    life.keeper.note_out_of_memory(life.now_ns, 128)
+    life.update(1.0)
+    assert life.size == 64
+
+
 def test_a_late_report_of_lacking_memory_does_not_raise_the_safe_size() -> None:
     life = Life("max-p")
-    life.keeper.note_out_of_memory(64)
-    life.keeper.note_out_of_memory(128)
+    life.keeper.note_out_of_memory(life.now_ns, 64)
+    life.keeper.note_out_of_memory(life.now_ns, 128)
     assert life.size == 32
 
 
 def test_the_smallest_safe_batch_is_one_transition() -> None:
     life = Life("off")
-    life.keeper.note_out_of_memory(1)
+    life.keeper.note_out_of_memory(life.now_ns, 1)
     assert life.size == 1
 
 
