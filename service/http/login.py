@@ -115,8 +115,8 @@ class Login:
         if call == ("POST", LOGIN):
             return await self._enter(_secret(await receive()), scope, headers)
         if call == ("POST", LOGOUT):
-            self._sessions.end(self._session_of(headers))
-            await self._save()
+            if self._sessions.end(self._session_of(headers)):
+                await self._save()
             response = RedirectResponse(LOGIN, 303, NO_STORE)
             response.delete_cookie(self._cookie, httponly=True, samesite="strict")
             return response

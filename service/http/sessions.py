@@ -82,9 +82,9 @@ class Sessions:
         until = self._sessions.get(_digest(session))
         return until is not None and self._is_on(until, SESSION_S)
 
-    def end(self, session: str) -> None:
-        """End one session."""
-        self._sessions.pop(_digest(session), None)
+    def end(self, session: str) -> bool:
+        """End one session; whether there was such a one."""
+        return self._sessions.pop(_digest(session), None) is not None
 
     def end_all(self) -> int:
         """End every session and every code; how many sessions there were."""

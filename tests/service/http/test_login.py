@@ -164,6 +164,23 @@ def test_sessions_outlive_the_service(backend: Any, tmp_path: Path) -> None:
         assert client.get(used).status_code == 401
 
 
+def test_who_has_no_session_has_nothing_written(backend: Any, tmp_path: Path) -> None:
+    """A stranger who logs out again and again must keep no disk busy, and no login waiting."""
+    file = tmp_path / "sessions.json"
+    settings = Settings(TOKEN, port=PORT, sessions_file=file)
+    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+        client.post("/login", data={"secret": TOKEN})
+        cookies, before = dict(client.cookies), file.stat().st_ino
+        client.cookies.clear()
+        assert client.post("/logout").status_code == 303
+        assert file.stat().st_ino == before
+        client.cookies.update(cookies)
+        client.post("/logout")
+        assert file.stat().st_ino != before
+    with TestClient(create_app(backend, settings), base_url=BASE, cookies=cookies) as client:
+        assert client.get("/v1/stats").status_code == 401
+
+
 def test_a_disk_that_refuses_costs_no_login(backend: Any, tmp_path: Path) -> None:
     settings = Settings(TOKEN, port=PORT, sessions_file=tmp_path / "gone" / "sessions.json")
     with TestClient(create_app(backend, settings), base_url=BASE) as client:
