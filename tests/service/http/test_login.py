@@ -168,7 +168,8 @@ def test_who_has_no_session_has_nothing_written(backend: Any, tmp_path: Path) ->
     """A stranger who logs out again and again must keep no disk busy, and no login waiting."""
     file = tmp_path / "sessions.json"
     settings = Settings(TOKEN, port=PORT, sessions_file=file)
-    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+    app = create_app(backend, settings)
+    with TestClient(app, base_url=BASE, follow_redirects=False) as client:
         client.post("/login", data={"secret": TOKEN})
         cookies, before = dict(client.cookies), file.stat().st_ino
         client.cookies.clear()
