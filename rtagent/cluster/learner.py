@@ -38,7 +38,6 @@ from rtagent.cluster.shares import shares
 from rtagent.cluster.trainer import Trainer, snapshot_arrays, snapshot_from
 from rtagent.errors import UserError
 from rtagent.memory.array_buffer import Floats
-from rtagent.storage import checkpoint as checkpoints
 
 PATIENCE_S = 0.25
 """How long the share of a node is waited for when others are there."""
@@ -55,13 +54,14 @@ class ClusterLearner:
     Args:
         clock: time.
         folder: where checkpoints are written. If None, nowhere.
-        resume: whether to learn on from the newest of them.
+        identity: the same after it was started again, and no other learner's: it then learns on
+            from its newest checkpoint. If None, it is not started again.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None, *, resume: bool = False) -> None:
+    def __init__(self, clock: Clock, folder: Path | None, identity: str | None = None) -> None:
         self.incarnation = uuid.uuid4().hex
         self._clock = clock
-        self._folder, self._resume = folder, resume
+        self._folder, self._identity = folder, identity or self.incarnation
         self._changed = threading.Condition()
         self._training = threading.Lock()
         self._nodes: dict[str, Session] = {}
@@ -90,8 +90,8 @@ class ClusterLearner:
                     joining.config, joining.blueprint, joining.weights_every
                 )
                 self._first = joining
-                if self._resume and self._folder is not None:
-                    self._restore(self._trainer)
+                if self._folder is not None and self._trainer.restore(self._folder, self._identity):
+                    self._published_at = self._clock.now()
             check_same(joining, self._first)
             source = self._source(joining)
             self._forget(joining.node)
@@ -234,7 +234,9 @@ class ClusterLearner:
             return None
         self._saved_at = now
         with self._training:
-            return self._trainer.save(self._folder) if self._trainer.begun else None
+            if not self._trainer.begun:
+                return None
+            return self._trainer.save(self._folder, self._identity)
 
     def _source(self, joining: Joining) -> SampledThere | Mirror:
         """Where a node's transitions come from; a replay of the same run goes on."""
@@ -261,13 +263,6 @@ class ClusterLearner:
             sources = [node.source for node in self._nodes.values()]
         for source in sources:
             source.look()
-
-    def _restore(self, trainer: Trainer) -> None:
-        assert self._folder is not None
-        newest, _ = checkpoints.newest_usable(self._folder, trainer.signature)
-        if newest is not None:
-            trainer.restore(newest)
-            self._published_at = self._clock.now()
 
     def _compose(
         self, timeout_s: float

@@ -45,9 +45,10 @@ class LearnerActor:
 
     def __init__(self, folder: str | None) -> None:
         keep_freed_memory()
-        again = ray.get_runtime_context().was_current_actor_reconstructed
+        # An actor that Ray starts again has the same.
+        identity = ray.get_runtime_context().get_actor_id()
         path = None if folder is None else Path(folder)
-        self._learner = ClusterLearner(MonotonicClock(), path, resume=again)
+        self._learner = ClusterLearner(MonotonicClock(), path, identity)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newer = asyncio.Event()
         self._learner.on_publish(self._wake)

@@ -127,8 +127,12 @@ class Trainer:
         """A copy of all that is learned."""
         return take(self._update.state)
 
-    def save(self, folder: Path) -> Path:
+    def save(self, folder: Path, learner: str) -> Path:
         """Write a checkpoint, as the daemon writes its own.
+
+        Args:
+            folder: where.
+            learner: who writes it.
 
         Raises:
             CheckpointError: it cannot be written.
@@ -138,15 +142,30 @@ class Trainer:
             snapshot.progress.updates, snapshot.progress.samples, self.version
         )
         arrays = to_arrays(snapshot, self._tensors, network)
-        return checkpoints.save(folder, checkpoints.Checkpoint(self.signature, counters, arrays))
+        return checkpoints.save(folder, checkpoints.Checkpoint(
+            self.signature, counters, arrays, run={"learner": learner},
+        ))
 
-    def restore(self, path: Path) -> None:
-        """Learn on from a checkpoint.
+    def restore(self, folder: Path, learner: str) -> bool:
+        """Learn on from the newest checkpoint of a folder, if this learner has written it.
 
-        Raises:
-            CheckpointError: it cannot be used.
+        Args:
+            folder: where.
+            learner: who wrote it; another's is of another run.
+
+        Returns:
+            Whether there is such a checkpoint.
         """
-        self.begin(from_checkpoint(checkpoints.check(path, self.signature), self._tensors))
+        try:
+            newest, _ = checkpoints.newest_usable(folder, self.signature)
+            saved = None if newest is None else checkpoints.check(newest, self.signature)
+        except checkpoints.CheckpointError:
+            # Of something else, or not whole: those that join have a state, too.
+            return False
+        if saved is None or saved.run.get("learner") != learner:
+            return False
+        self.begin(from_checkpoint(saved, self._tensors))
+        return True
 
 
 def snapshot_arrays(snapshot: Snapshot) -> dict[str, npt.NDArray[Any]]:
