@@ -79,11 +79,13 @@ class Loop:
         self._inbox.drain_wake()
         now = self._clock.now()
         do("pauses", partial(self._notice_pause, now))
+        stopping = self._stopping
+        if stopping:
+            # First: who has been told to leave by somebody else, too, has not died.
+            do("stopping", partial(self._send_away, now))
         for child in self._children:
             do(child.name, partial(self._check, child, now))
-        if self._stopping:
-            do("stopping", partial(self._send_away, now))
-        else:
+        if not stopping:
             do("commands", parts.commands.take)
             do("scaling", partial(self._scale, now))
             do("window", partial(parts.commands.note_new_settings, now))

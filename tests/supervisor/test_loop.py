@@ -1,0 +1,64 @@
+"""The order of what a step of the supervisor does, with everything around it played by the test."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from rtagent.clock import VirtualClock
+from rtagent.config import Config
+from rtagent.supervisor.child import State
+from rtagent.supervisor.children import Children
+from rtagent.supervisor.command_handler import Desired
+from rtagent.supervisor.loop import Loop
+from tests.supervisor.test_children import ENV, new_metrics
+
+
+class Played:
+    """A loop over one process, which never really exists."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        clock = VirtualClock()
+        report: Any = SimpleNamespace(
+            event=lambda kind, **details: self.told.append(kind), write=lambda *ignored: None
+        )
+        self.process = SimpleNamespace(
+            pid=4711, exitcode=None, failure=None, join=lambda: None, close=lambda: None
+        )
+        self.inbox = SimpleNamespace(stop_requested=False, wake_reader=-1, drain_wake=lambda: None)
+        children = Children(new_metrics(), lambda *key: self._start, report, 0.02, 0, ENV)
+        # What it says is no matter here.
+        children.listen = lambda *ignored: iter(())  # type: ignore[method-assign]
+        children.add("inference", 0, clock.now())
+        (self.child,) = children
+        nothing = SimpleNamespace(
+            tend=lambda: None, poll=lambda: None, settle=lambda now: None, take=lambda: None,
+            start_anew=lambda: None,
+        )
+        world = SimpleNamespace(
+            ledger=SimpleNamespace(newest=1), first_tick=0, status=None, metrics=new_metrics()
+        )
+        run: Any = SimpleNamespace(
+            setup=SimpleNamespace(
+                desired=Desired(Config()), inbox=self.inbox, report=report, clock=clock,
+                service=None,
+            ),
+            children=children, world=world, fork_server=nothing, saving=nothing, pending=nothing,
+            commands=nothing, scaling=nothing,
+        )
+        systemd: Any = SimpleNamespace(step=lambda *ignored: None)
+        self.loop = Loop(run, systemd)
+
+    def _start(self, pipe: Any) -> Any:
+        return self.process
+
+
+def test_who_leaves_before_it_is_sent_away_at_the_end_has_not_died() -> None:
+    """A signal to the whole group reaches a process sooner than a step reaches its order."""
+    played = Played()
+    played.inbox.stop_requested = True
+    played.process.exitcode = 0
+    played.loop._step()
+    assert played.told == ["stopping"]
+    assert played.child.state is State.STOPPED
