@@ -166,9 +166,10 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
                 for each in (quick, slow):
                     goes_on(each, "it learns")
                 eventually(lambda: _shared(quick, slow), "shares follow what each generates")
-            # By this it is known again where the head has not answered for a while.
+            # By its folder a node is known again where the head has not answered for a while.
             here = look(f"127.0.0.1:{head.port}").here.values()
-            assert sum(Path(each.folder).name.startswith("rtagent-") for each in here) == 1
+            own = [each.folder for each in here if Path(each.folder).name.startswith("rtagent-")]
+            assert len(set(own)) == len(own) > 0
             family = descendants(learner.pid)
             node = named("raylet", family)
             learner.kill()
