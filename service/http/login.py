@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from urllib.parse import parse_qs
 
 from anyio import move_on_after, to_thread
@@ -97,6 +99,10 @@ class Login:
     def has_session(self, headers: Headers) -> bool:
         """Whether the request comes from a session."""
         return self._sessions.knows(self._session_of(headers))
+
+    def watch(self, headers: Headers) -> Callable[[], bool]:
+        """Tells whether the session that a request comes from has not ended."""
+        return partial(self._sessions.knows, self._session_of(headers))
 
     async def answer(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
         """The answer to a request, of a short body, that logs in or out; None if it is another.

@@ -75,7 +75,9 @@ class SecurityMiddleware:
             if answer is not None:
                 await answer(scope, receive, send)
                 return
-            scope.setdefault("state", {})["by_session"] = self._check_credentials(scope, headers)
+            state = scope.setdefault("state", {})
+            state["by_session"] = by_session = self._check_credentials(scope, headers)
+            state["admitted"] = self._login.watch(headers) if by_session else _always
             if scope["type"] == "http":
                 receive = await _bounded(headers, receive, self._settings)
         except Problem as problem:
@@ -120,6 +122,11 @@ class SecurityMiddleware:
                 headers={"www-authenticate": "Bearer"},
             )
         return True
+
+
+def _always() -> bool:
+    """The token is good as long as the daemon runs."""
+    return True
 
 
 async def _bounded(headers: Headers, receive: Receive, settings: Settings) -> Receive:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
@@ -14,7 +14,7 @@ from service.http.answers import raw_json_answer
 from service.http.parameters import check_parameters
 from service.http.places import PlacedStream
 from service.routes import checkpoints, events, logins, screen, settings, timeline
-from service.routes.context import Context, Here
+from service.routes.context import Admitted, Context, Here
 from service.routes.openapi import PROBLEM_RESPONSE, STATS_SCHEMA, content, problems, told
 
 router = APIRouter(
@@ -88,23 +88,26 @@ async def stats(here: Here) -> Response:
         {"type": "string", "description": "Lines as the HTML standard describes them."},
     ),
 )
-async def stats_stream(here: Here, hz: Rate = 5) -> PlacedStream:
-    """The figures of `/v1/stats`, `hz` times per second, until the client goes away.
+async def stats_stream(here: Here, admitted: Admitted, hz: Rate = 5) -> PlacedStream:
+    """The figures of `/v1/stats`, `hz` times per second, until the client goes away or its session
+    ends.
 
     Streams and sockets together, 64 can be open.
     """
     return PlacedStream(
-        here.places, _events(here, 1.0 / hz), media_type="text/event-stream",
+        here.places, _events(here, admitted, 1.0 / hz), media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
-async def _events(here: Context, interval: float) -> AsyncIterator[bytes]:
+async def _events(
+    here: Context, admitted: Callable[[], bool], interval: float
+) -> AsyncIterator[bytes]:
     """The stream's events. A client that reads slowly skips figures, it never piles them up."""
     yield b"retry: 1000\n\n"
     stopped = asyncio.create_task(here.stopping.wait())
     try:
-        while not here.stopping.is_set():
+        while admitted() and not here.stopping.is_set():
             yield b"data: " + await here.stats_json.get() + b"\n\n"
             await asyncio.wait([stopped], timeout=interval)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -92,7 +93,14 @@ async def _asker(connection: HTTPConnection) -> str:
     return asker(connection)
 
 
+async def _admitted(connection: HTTPConnection) -> Callable[[], bool]:
+    admitted: Callable[[], bool] = connection.state.admitted
+    return admitted
+
+
 Here = Annotated[Context, Depends(_of_application)]
 """The context as a parameter of a call."""
 Asker = Annotated[str, Depends(_asker)]
 """Who asks, for the events, as a parameter of a call."""
+Admitted = Annotated[Callable[[], bool], Depends(_admitted)]
+"""Whether who asked still may, for what stays open, as a parameter of a call."""

@@ -9,6 +9,7 @@ alone, and the kernel drops it (`http/binding.py`). All sockets send the same en
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
 from service.http.problems import Problem
-from service.routes.context import Context, Here
+from service.routes.context import Admitted, Context, Here
 from service.routes.openapi import content, problems
 
 router = APIRouter()
@@ -61,12 +62,14 @@ async def screen_needs_a_socket(here: Here, hz: Rate = 10) -> Response:
 
 
 @router.websocket("/screen")
-async def pushed_screen(websocket: WebSocket, here: Here, hz: Rate = 10) -> None:
-    """Send pictures until the client goes away or the service stops."""
+async def pushed_screen(
+    websocket: WebSocket, here: Here, admitted: Admitted, hz: Rate = 10
+) -> None:
+    """Send pictures until the client goes away, its session ends or the service stops."""
     with here.places.take():
         await websocket.accept()
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(_send(websocket, here, 1.0 / hz)),
+            asyncio.create_task(_send(websocket, here, admitted, 1.0 / hz)),
             asyncio.create_task(_wait_for_leave(websocket)),
             asyncio.create_task(here.stopping.wait()),
         ]
@@ -82,10 +85,12 @@ async def pushed_screen(websocket: WebSocket, here: Here, hz: Rate = 10) -> None
             await websocket.close(GOING_AWAY)
 
 
-async def _send(websocket: WebSocket, here: Context, interval: float) -> None:
+async def _send(
+    websocket: WebSocket, here: Context, admitted: Callable[[], bool], interval: float
+) -> None:
     shown: bytes | None = None
     with suppress(WebSocketDisconnect):
-        while True:
+        while admitted():
             picture = await here.screen_png.get()
             if picture is not None and picture != shown:
                 await websocket.send_bytes(picture)

@@ -175,6 +175,27 @@ def test_the_last_place_is_free_again(
     service.stop()
 
 
+def test_what_a_session_has_opened_ends_with_it(moving: RunningService) -> None:
+    with moving.client() as owner, moving.client() as browser:
+        del browser.headers["authorization"]
+        browser.get(owner.post("/v1/logins").json()["url"])
+        name = cookie_name(moving.settings)
+        cookie = {"cookie": f"{name}={browser.cookies[name]}"}
+        with (
+            open_screen(moving, headers=cookie) as screen, open_screen(moving) as owners,
+            browser.stream("GET", "/v1/stats/stream?hz=20") as stream,
+        ):
+            lines = stream.iter_lines()
+            assert next(lines).startswith("retry")
+            assert screen.recv(timeout=30.0)
+            assert owner.delete("/v1/sessions").json() == {"ended": 1}
+            assert len(list(itertools.islice(lines, 500))) < 500
+            # An iteration ends where the service has said good-bye.
+            assert len(list(itertools.islice(screen, 500))) < 500
+            for _ in range(50):
+                assert owners.recv(timeout=30.0)
+
+
 @pytest.mark.parametrize("path", ["/v1/screen?hz=30", "/v1/stats/stream?hz=20"])
 def test_a_client_that_stops_reading_is_dropped(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "STALLED_MS", 800)
