@@ -144,6 +144,11 @@ def _note(folder: Path) -> dict[str, Any]:
         if not isinstance(note.get("certificate", ""), str):
             raise TypeError
     except FileNotFoundError:
+        if is_held(folder):
+            raise UserError(
+                f"the state directory {folder} is held by a run that cannot be asked: "
+                f"`rtagent train`, a program's Runtime, or a daemon whose {NOTE} was removed"
+            ) from None
         raise UserError(none_runs) from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None

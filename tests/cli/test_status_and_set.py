@@ -12,6 +12,7 @@ import pytest
 
 from rtagent.config import Config
 from rtagent.live_config import live_values
+from rtagent.supervisor.state_dir import StateDir
 from tests.cli.conftest import Refused, Run, announce
 from tests.service.conftest import TOKEN, FakeBackend, RunningService
 
@@ -200,6 +201,16 @@ def test_a_stale_note_is_recognised(
     if lock:
         (tmp_path / "lock").touch()
     assert said.format(pid=pid) in refused("status", "--state-dir", str(tmp_path))
+
+
+def test_a_run_without_a_service_is_not_called_none(refused: Refused, tmp_path: Path) -> None:
+    """As `rtagent train` and `Runtime` hold it; or somebody has removed the daemon's note."""
+    folder = tmp_path / "state"
+    held = StateDir(folder)
+    said = refused("status", "--state-dir", str(folder))
+    assert f"{folder} is held by a run that cannot be asked" in said
+    held.release()
+    assert "no daemon runs on" in refused("status", "--state-dir", str(folder))
 
 
 @pytest.mark.parametrize("text", [
