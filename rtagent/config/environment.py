@@ -24,8 +24,7 @@ class EnvConfig(Section):
     ) = Field("noop", json_schema_extra=live("at the next tick"))
     """Default behaviour when no action is ready: `noop`, `repeat`, an action, or
     `package.module:callable`, called with the newest frame, which can be set before the start only.
-    An action that the environment does not have is reported as an event while the daemon runs, and
-    the default behaviour stays as it was."""
+    An action that the environment does not have is refused."""
     frame_stack: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
     """Frames per observation, 1 to 16; auto: 4 for images, 1 for vectors."""
     pending_actions: int = Field(0, ge=0, le=64)

@@ -6,6 +6,10 @@ where an action is handed to the environment, and where a user wrote one down.
 
 MultiDiscrete and MultiBinary actions are discrete ones, too, while they have few combinations: each
 is an action of its own. More of them, Tuple and Dict are refused.
+
+The kind of an environment's actions goes, pickled, into the blueprint of a run, so that the
+supervisor can check what a user writes. So it keeps nothing of the environment's own code: its
+spaces are Gymnasium's, never a class of the environment's.
 """
 
 from __future__ import annotations
@@ -89,7 +93,8 @@ class CombinedActions(Actions):
     """Several choices at once, each combination an action; the last choice changes fastest."""
 
     def __init__(self, space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) -> None:
-        self._space, self._sizes = space, _sizes(space)
+        self._words, self._sizes = repr(space), _sizes(space)
+        self._shape, self._dtype = space.shape, space.dtype
         self._first = np.ravel(getattr(space, "start", np.zeros(space.shape, int)))
         self.agent_space = gym.spaces.Discrete(math.prod(self._sizes))
         self.shape, self.dtype, self.zero = (), "int32", 0
@@ -101,20 +106,20 @@ class CombinedActions(Actions):
             raise ValueError(f"expected {len(self._sizes)} whole numbers, got {value!r}")
         choices = numbers.ravel() - self._first
         if not ((choices >= 0) & (choices < self._sizes) & (choices % 1 == 0)).all():
-            raise ValueError(f"{value} is not in {self._space}")
+            raise ValueError(f"{value} is not in {self._words}")
         return int(np.ravel_multi_index(tuple(choices.astype(int)), self._sizes))
 
     def for_environment(self, action: Any) -> NDArray[Any]:
         """See `Actions`."""
         choices = np.array(np.unravel_index(int(action), self._sizes)) + self._first
-        return np.asarray(choices.reshape(self._space.shape), self._space.dtype)
+        return np.asarray(choices.reshape(self._shape), self._dtype)
 
 
 class BoxActions(Actions):
     """A point in a box: flat for the agent, in the environment's shape and bounds outside."""
 
     def __init__(self, space: gym.spaces.Box) -> None:
-        self._space = space
+        self._space = gym.spaces.Box(space.low, space.high, space.shape, space.dtype.type)
         low, high = (each.ravel().astype(np.float32) for each in (space.low, space.high))
         self.agent_space = gym.spaces.Box(low, high, dtype=np.float32)
         self.shape, self.dtype = (math.prod(space.shape),), "float32"

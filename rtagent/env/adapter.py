@@ -60,6 +60,7 @@ class Adapter:
             for vectors.
         frame_dtype: "uint8" for pictures, "float32" for vectors.
         frame_stack: frames per observation.
+        actions: how this environment's actions are written and handed over.
         action_space, action_shape, action_dtype: Discrete(n), () and "int32"; or a flat Box, (n,)
             and "float32".
         action_meanings: a word for each discrete action; empty if unknown.
@@ -88,14 +89,14 @@ class Adapter:
         self._observe = observer_for(
             env.observation_space, config.observation_key, size, grayscale=config.grayscale
         )
-        self._actions = actions_for(env.action_space)
+        self.actions = actions_for(env.action_space)
         self.frame_shape = self._observe.shape
         self.frame_dtype = self._observe.dtype
         self.screen = self._observe.screen
         self.sight = sight(env.observation_space, self._observe)
-        self.action_space = self._actions.agent_space
-        self.action_shape = self._actions.shape
-        self.action_dtype = self._actions.dtype
+        self.action_space = self.actions.agent_space
+        self.action_shape = self.actions.shape
+        self.action_dtype = self.actions.dtype
         self.action_meanings = _meanings(env, self.action_space)
         self.noop_action = self._noop()
         self.rate_hz = _rate(env, config)
@@ -142,7 +143,7 @@ class Adapter:
             EnvironmentFault: the environment broke its promise, by a wrong shape for example.
             ValueError: the action is not of this environment.
         """
-        own = self._actions.for_environment(action)
+        own = self.actions.for_environment(action)
         observation, reward, terminated, truncated, _ = self._env.step(own)
         try:
             frame, value = self._observe(observation), _checked_reward(reward)
@@ -186,7 +187,7 @@ class Adapter:
 
     def accept(self, value: Any, *, strict: bool = False) -> Action:
         """The action that a user gave in the environment's own terms; see `Actions.accept`."""
-        return self._actions.accept(value, strict=strict)
+        return self.actions.accept(value, strict=strict)
 
     def picture(self) -> NDArray[np.uint8] | None:
         """What the environment shows now: what it renders, else its newest frame, else None.
@@ -225,11 +226,11 @@ class Adapter:
         named = getattr(self._env.unwrapped, "noop_action", None)
         if named is not None:
             try:
-                return self._actions.accept(named, strict=True)
+                return self.actions.accept(named, strict=True)
             except ValueError as error:
                 raise UserError(f"the environment's noop_action: {error}") from None
         words = [word.upper() for word in self.action_meanings]
-        return words.index("NOOP") if "NOOP" in words else self._actions.zero
+        return words.index("NOOP") if "NOOP" in words else self.actions.zero
 
 
 def open_environment(config: EnvConfig) -> Adapter:

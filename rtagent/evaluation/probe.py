@@ -62,7 +62,7 @@ def probe(config: Config) -> Blueprint:
             noop_action=np.asarray(adapter.noop_action).tolist(),
             network=_finished(config.policy, adapter), tensors=(), screen=adapter.screen,
             reward_range=adapter.reward_range, sight=adapter.sight,
-            pending_actions=config.env.pending_actions,
+            pending_actions=config.env.pending_actions, actions=adapter.actions,
         )
         if config.policy.chunk == "ensemble" and not world.action_shape:
             raise UserError(

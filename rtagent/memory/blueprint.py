@@ -6,7 +6,7 @@ not) and the supervisor hands it, pickled, to every worker.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
@@ -52,6 +52,8 @@ class Blueprint:
         precision: of the network that acts, where torch runs it: float32 or bfloat16.
         state_size: numbers that a recurrent network carries along, see `memory/policy_states.py`;
             0: it carries none.
+        actions: `env.actions.Actions`, which knows the environment's own numbering and shape of
+            actions. If None, not known.
     """
 
     rate_hz: float
@@ -74,6 +76,7 @@ class Blueprint:
     pending_actions: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"
     state_size: int = 0
+    actions: Any = field(default=None, compare=False)
 
     @property
     def frame_bytes(self) -> int:

@@ -32,7 +32,7 @@ from rtagent.supervisor.commands import (
     on_their_way,
     running,
 )
-from rtagent.supervisor.live_settings import change, first_state, scaled
+from rtagent.supervisor.live_settings import change, check_default_action, first_state, scaled
 from rtagent.supervisor.membership import learner_ring
 from rtagent.supervisor.status import Report
 
@@ -159,6 +159,7 @@ class CommandHandler:
                 f"learning.processes = {desired.learning.processes}: this policy answers with "
                 "chunks of actions, and learners learn single ones"
             )
+        check_default_action(desired.config, self._world.blueprint.actions)
         check_processes(desired.config, self._most_processes)
         if "learning" in changes and desired.learning.processes:
             self._memory.reserve_learners()

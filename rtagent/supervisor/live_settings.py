@@ -6,6 +6,7 @@ Pure functions: a change either gives a new state, or is refused and nothing has
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -49,6 +50,25 @@ def change(desired: DesiredState, changes: Values) -> DesiredState:
             "before the start only"
         )
     return _counted(replace(desired, config=changed(desired.config, changes)))
+
+
+def check_default_action(config: Config, actions: Any) -> None:
+    """Refuse a default action that the environment does not have.
+
+    Args:
+        config: its `default_action`, if it is no action but a name, is not looked at.
+        actions: of the environment, as `Blueprint.actions`. If None, nothing is known of them.
+
+    Raises:
+        UserError: one line with the value and what is wrong with it.
+    """
+    value = config.env.default_action
+    if actions is None or isinstance(value, str):
+        return
+    try:
+        actions.accept(value, strict=True)
+    except ValueError as error:
+        raise UserError(f"env.default_action = {value}: {error}") from None
 
 
 def scaled(desired: DesiredState, processes: int) -> DesiredState:

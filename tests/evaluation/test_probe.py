@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ def test_shapes_of_continuous_actions() -> None:
     critic = 4 * 128 + 128 + 128 * 128 + 128 + 128 + 1
     assert found.learned_parameters == found.parameters + 2 * critic
     assert found.learned_tensors[: len(found.tensors)] == found.tensors
+
+
+def test_the_environments_own_actions_are_known_without_its_code() -> None:
+    found = pickle.loads(pickle.dumps(probe(load_config(None, ["env.id=Pendulum-v1"], {}))))
+    assert found.actions.accept([2.0], strict=True) == [2.0]
+    with pytest.raises(ValueError, match="is outside"):
+        found.actions.accept([2.5], strict=True)
+    # A blueprint that has travelled is the same one: a learner elsewhere goes by that.
+    assert found == pickle.loads(pickle.dumps(found))
 
 
 def test_discrete_actions_need_no_critics() -> None:

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gymnasium.spaces import Discrete
 
 from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
+from rtagent.env.actions import DiscreteActions
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.memory.double_buffer import TooLong
@@ -37,7 +39,7 @@ class Stage:
         self.handler = CommandHandler(
             self.desired, self.inbox, self.pending, self._stub(),
             self._stub(reserve_learners=self._does("reserve")),
-            self._stub(blueprint=make_blueprint()),
+            self._stub(blueprint=make_blueprint(actions=DiscreteActions(Discrete(3)))),
             self._stub(reset_failed=self._does("reset_failed"), of=lambda role: self.learners),
             self._stub(set_budget=self._does("budget")), 100,
             self._stub(event=self._event), VirtualClock(),
@@ -130,6 +132,20 @@ def test_of_a_change_of_several_sections_nothing_is_made_where_one_is_refused(
     with pytest.raises(UserError, match="not possible"):
         stage.command("set", both).result(0)
     assert not {"control", "budget", "event"} & set(stage.done)
+
+
+def test_a_default_action_that_the_environment_does_not_have_is_refused_with_what_comes_with_it(
+    stage: Stage,
+) -> None:
+    desired = stage.desired.current
+    both = {"env": {"default_action": 99}, "learning": {"processes": 2}}
+    with pytest.raises(UserError, match=r"env\.default_action = 99: 99 is outside 0 to 2"):
+        stage.command("set", both).result(0)
+    assert stage.desired.current is desired
+    assert stage.done == []
+    both["env"]["default_action"] = 2
+    assert not stage.command("set", both).done()
+    assert stage.desired.current.config.env.default_action == 2
 
 
 def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_out(

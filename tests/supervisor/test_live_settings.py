@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from rtagent import load_config
+from rtagent.env.actions import BoxActions, DiscreteActions
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.memory.control import DesiredState
-from rtagent.supervisor.live_settings import change, first_state, scaled
+from rtagent.supervisor.live_settings import change, check_default_action, first_state, scaled
 
 
 @pytest.fixture
@@ -120,3 +123,42 @@ def test_a_cluster_has_one_gateway_and_no_deadline() -> None:
         with pytest.raises(UserError, match=r"does not fit learning\.where = 'cluster'"):
             change(orders, {section: values})
     assert change(orders, {"learning": {"paused": True}}).learning.paused
+
+
+THREE = DiscreteActions(gym.spaces.Discrete(3, start=1))
+PLANE = BoxActions(gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("value", "actions", "reason"),
+    [
+        (99, THREE, "99 is outside 1 to 3"),
+        (0, THREE, "0 is outside 1 to 3"),
+        ([1.0], THREE, "expected a whole number"),
+        (1, PLANE, "expected shape"),
+        ([0.0, 1.5], PLANE, "is outside"),
+    ],
+)
+def test_a_default_action_that_the_environment_does_not_have_is_refused(
+    value: Any, actions: Any, reason: str
+) -> None:
+    config = load_config(overrides=[f"env.default_action={value}"])
+    with pytest.raises(UserError) as caught:
+        check_default_action(config, actions)
+    line = str(caught.value)
+    assert line.startswith(f"env.default_action = {value}: ")
+    assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("value", "actions"),
+    [
+        (3, THREE), ("noop", THREE), ("repeat", PLANE), ([0.5, -1], PLANE),
+        # A function is the environment's to call, and of an unknown environment nothing is known.
+        ("stub_worlds:brightest", THREE), (99, None),
+    ],
+)
+def test_a_default_action_that_may_be_the_environments_is_not_refused(
+    value: Any, actions: Any
+) -> None:
+    check_default_action(load_config(overrides=[f"env.default_action={value}"]), actions)

@@ -1,0 +1,34 @@
+"""What is kept of an environment's actions can be read where its code is not."""
+
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rtagent.env.actions import actions_for
+
+
+def own(kind):
+    """A space of a class that nobody else can import."""
+    return type("Own", (kind,), {})
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "index"),
+    [
+        (own(gym.spaces.Discrete)(3, start=1), 3, 2),
+        (own(gym.spaces.Box)(-1.0, 1.0, (2, 1), np.float64), [[0.5], [1.0]], [0.5, 1.0]),
+        (own(gym.spaces.MultiDiscrete)([3, 2]), [2, 1], 5),
+        (own(gym.spaces.MultiBinary)((2, 2)), [[0, 0], [1, 1]], 3),
+    ],
+)
+def test_actions_travel_without_the_environments_code(space, value, index):
+    here = actions_for(space)
+    there = pickle.loads(pickle.dumps(here))
+    for actions in (here, there):
+        action = actions.accept(value, strict=True)
+        np.testing.assert_array_equal(action, index)
+        handed = actions.for_environment(action)
+        np.testing.assert_array_equal(handed, value)
+        assert np.asarray(handed).dtype == space.dtype
