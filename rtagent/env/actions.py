@@ -75,17 +75,17 @@ class DiscreteActions(Actions):
         try:
             index = operator.index(value) - self._first
         except TypeError:
-            raise ValueError(f"expected a whole number, got {value!r}") from None
+            raise _refused(f"expected a whole number, got {value!r}") from None
         if not 0 <= index < self._count:
             last = self._first + self._count - 1
-            raise ValueError(f"{value} is outside {self._first} to {last}")
+            raise _refused(f"{value} is outside {self._first} to {last}")
         return index
 
     def for_environment(self, action: Any) -> int:
         """See `Actions`."""
         index = int(action)
         if not 0 <= index < self._count:
-            raise ValueError(f"action {index} is outside 0 to {self._count - 1}")
+            raise _refused(f"action {index} is outside 0 to {self._count - 1}")
         return self._first + index
 
 
@@ -103,10 +103,10 @@ class CombinedActions(Actions):
         """See `Actions`."""
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "biuf" or numbers.size != len(self._sizes):
-            raise ValueError(f"expected {len(self._sizes)} whole numbers, got {value!r}")
+            raise _refused(f"expected {len(self._sizes)} whole numbers, got {value!r}")
         choices = numbers.ravel() - self._first
         if not ((choices >= 0) & (choices < self._sizes) & (choices % 1 == 0)).all():
-            raise ValueError(f"{value} is not in {self._words}")
+            raise _refused(f"{value} is not in {self._words}")
         return int(np.ravel_multi_index(tuple(choices.astype(int)), self._sizes))
 
     def for_environment(self, action: Any) -> NDArray[Any]:
@@ -131,15 +131,15 @@ class BoxActions(Actions):
         try:
             values = np.asarray(value, dtype=np.float32)
         except (TypeError, ValueError):
-            raise ValueError(f"expected numbers, got {value!r}") from None
+            raise _refused(f"expected numbers, got {value!r}") from None
         if values.shape not in (space.shape, self.shape):
-            raise ValueError(f"expected shape {space.shape}, got {values.shape}")
+            raise _refused(f"expected shape {space.shape}, got {values.shape}")
         if not np.isfinite(values).all():
-            raise ValueError(f"{value} is not finite")
+            raise _refused(f"{value} is not finite")
         values = values.reshape(space.shape)
         clipped = np.clip(values, space.low, space.high).astype(np.float32)
         if strict and not np.array_equal(clipped, values):
-            raise ValueError(f"{value} is outside {space.low} to {space.high}")
+            raise _refused(f"{value} is outside {space.low} to {space.high}")
         return clipped.ravel()
 
     def for_environment(self, action: Any) -> NDArray[Any]:
@@ -175,3 +175,8 @@ def _sizes(space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) -> tuple[in
     if isinstance(space, gym.spaces.MultiDiscrete):
         return tuple(int(size) for size in space.nvec.ravel())
     return (2,) * math.prod(space.shape)
+
+
+def _refused(reason: str) -> ValueError:
+    """In one line: NumPy writes many numbers in several."""
+    return ValueError(" ".join(reason.split()))

@@ -32,3 +32,15 @@ def test_actions_travel_without_the_environments_code(space, value, index):
         handed = actions.for_environment(action)
         np.testing.assert_array_equal(handed, value)
         assert np.asarray(handed).dtype == space.dtype
+
+
+@pytest.mark.parametrize("space", [
+    gym.spaces.Box(-1.0, 1.0, (60,), np.float32),
+    gym.spaces.Box(-1.0, 1.0, (5, 12), np.float32),
+    gym.spaces.MultiDiscrete([1] * 60),
+])
+def test_what_is_wrong_with_many_numbers_is_one_line(space):
+    for value in ([2.0] * 60, [np.nan] * 60, np.full(60, 2.0), [2.0]):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is looked at below
+            actions_for(space).accept(value, strict=True)
+        assert "\n" not in str(caught.value)
