@@ -18,7 +18,7 @@ from rtagent.clock import Clock, MonotonicClock
 from rtagent.memory.usage import private_bytes
 
 SHARE = 0.01
-"""Share of the time that measuring may take..."""
+"""Share of the time that measuring the same processes may take..."""
 LONGEST_REST_S = 5.0
 """...unless it then had to rest for longer than this."""
 
@@ -40,13 +40,16 @@ class MemoryMeter:
         self._answers: queue.SimpleQueue[tuple[int | None, float]] = queue.SimpleQueue()
         self._under_way = False
         self._rest_until = -math.inf
+        self._known: set[int] = set()
         threading.Thread(target=self._measure_all, name="memory meter", daemon=True).start()
 
-    def __call__(self, pids: Iterable[int]) -> int | None:
+    def __call__(self, pids: Iterable[int], everybody: bool) -> int | None:
         """A new measurement, if there is one; begins the next if it is time. Never waits.
 
         Args:
             pids: the processes at this moment.
+            everybody: whether all are there that shall be. If so, and they are not those that were
+                measured last, it is time: nobody must go by processes that were.
 
         Returns:
             Bytes of the processes that were asked about earlier; None if there is nothing new.
@@ -59,9 +62,12 @@ class MemoryMeter:
             self._under_way = False
             self._rest_until = self._clock.now() + min(cost_s / SHARE, LONGEST_REST_S)
             return measured
-        if self._clock.now() >= self._rest_until:
+        these = list(pids)
+        others = everybody and set(these) != self._known
+        if others or self._clock.now() >= self._rest_until:
             self._under_way = True
-            self._asked.put(list(pids))
+            self._known = set(these) if everybody else set()
+            self._asked.put(these)
         return None
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from rtagent.clock import NANO, Clock
 from rtagent.config import Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import Reservations
-from rtagent.memory.usage import Level, memory_levels, private_bytes
+from rtagent.memory.usage import Level, memory_levels
 from rtagent.memory.world import World, WorldMemory
 from rtagent.r3.budget import ReplaySizes, check_budget
 from rtagent.r3.controller import HorizonKeeper
@@ -41,15 +41,15 @@ class Coordinator:
         clock: time.
         event: reports something worth remembering: event(kind, **details).
         pids: the processes of the daemon at this moment.
+        private: see `MemoryUsage`.
         levels: how full machine and control groups are.
-        private: memory of processes, without what is shared. If None, not known yet.
     """
 
     def __init__(
         self, memory: WorldMemory, world: World, config: Config, clock: Clock,
         event: Callable[..., None], pids: Callable[[], Iterable[int]],
+        private: Callable[[Iterable[int], bool], int | None],
         levels: Callable[[], Sequence[Level]] = memory_levels,
-        private: Callable[[Iterable[int]], int | None] = private_bytes,
     ) -> None:
         self._world, self._clock, self._event = world, clock, event
         self._keeper = HorizonKeeper(world.horizon, config.r3)

@@ -26,12 +26,13 @@ class MemoryUsage:
         memory: the owner of the shared memory.
         world: the shared memory.
         pids: the processes of the daemon at this moment.
-        private: memory of processes, without what is shared. If None, not known yet.
+        private: memory of processes, without what is shared, and whether all are there that shall
+            be. If None, not known yet.
     """
 
     def __init__(
         self, memory: WorldMemory, world: World, pids: Callable[[], Iterable[int]],
-        private: Callable[[Iterable[int]], int | None],
+        private: Callable[[Iterable[int], bool], int | None],
     ) -> None:
         self._memory, self._world = memory, world
         self._pids, self._measure_private = pids, private
@@ -53,8 +54,9 @@ class MemoryUsage:
         """
         if now < self._next:
             return False
-        self._complete = self._ready(desired) and self._complete
-        private = self._measure_private(self._pids())
+        ready = self._ready(desired)
+        self._complete = ready and self._complete
+        private = self._measure_private(self._pids(), ready)
         if private is None:
             return False
         complete, self._complete = self._complete, True

@@ -156,7 +156,7 @@ def _connect(
     held.callback(meter.close)
     coordinator = Coordinator(
         memory, world, desired.config, clock, partial(report.event, source="coordinator"), pids,
-        private=meter,
+        meter,
     )
     checkpoints, pending = CheckpointRequests(saving), PendingChanges()
     held.callback(pending.close)

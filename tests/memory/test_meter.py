@@ -36,7 +36,7 @@ def answer(meter: MemoryMeter) -> int | None:
     found: list[int | None] = []
 
     def look() -> bool:
-        found.append(meter([9]))
+        found.append(meter([9], True))
         return found[-1] is not None
 
     assert eventually(look)
@@ -47,7 +47,7 @@ def test_nobody_waits_for_a_measurement_that_hangs() -> None:
     slow = Slow(VirtualClock())
     meter = MemoryMeter(slow, slow.clock)
     began = time.monotonic()
-    assert [meter(range(5)) for _ in range(1000)] == [None] * 1000
+    assert [meter(range(5), True) for _ in range(1000)] == [None] * 1000
     assert time.monotonic() - began < PATIENCE_S
     assert eventually(lambda: slow.asked == [[0, 1, 2, 3, 4]])
     slow.go.release()
@@ -61,23 +61,51 @@ def test_it_rests_in_proportion_to_what_it_costs(cost_s: float) -> None:
     slow = Slow(VirtualClock(), cost_s)
     meter = MemoryMeter(slow, slow.clock)
     slow.go.release(10)
-    assert meter([1]) is None
+    assert meter([9], True) is None
     assert answer(meter) == 1000
     rest_s = min(cost_s / SHARE, LONGEST_REST_S)
     slow.clock.advance(0.99 * rest_s)
-    assert meter([1, 2]) is None
+    assert meter([9], True) is None
     assert len(slow.asked) == 1
     slow.clock.advance(0.02 * rest_s)
-    assert meter([1, 2]) is None
+    assert meter([9], True) is None
     assert eventually(lambda: len(slow.asked) == 2)
+    meter.close()
+
+
+def test_other_processes_are_measured_at_once_when_all_of_them_are_there() -> None:
+    slow = Slow(VirtualClock(), 1.0)
+    slow.go.release(10)
+    meter = MemoryMeter(slow, slow.clock)
+    assert meter([9], True) is None
+    assert answer(meter) == 1000
+    # Those that are on their way would be measured in vain...
+    assert meter([9, 10], False) is None
+    # ...and once they are there, nobody goes by those that were.
+    assert meter([9, 10], True) is None
+    assert eventually(lambda: slow.asked[1:] == [[9, 10]])
+    assert eventually(lambda: meter([10, 9], True) == 2000)
+    assert meter([10, 9], True) is None
+    assert not meter._under_way
+    meter.close()
+
+
+def test_what_was_measured_before_all_were_there_is_measured_again() -> None:
+    slow = Slow(VirtualClock(), 1.0)
+    slow.go.release(10)
+    meter = MemoryMeter(slow, slow.clock)
+    assert meter([9, 10], False) is None
+    assert eventually(lambda: meter([9, 10], False) == 2000)
+    assert meter([9, 10], True) is None
+    assert meter._under_way
     meter.close()
 
 
 @pytest.mark.process
 def test_it_measures_this_process() -> None:
     meter = MemoryMeter()
-    meter([os.getpid()])
-    assert eventually(lambda: (meter([os.getpid()]) or 0) > 1 << 20)
+    meter([os.getpid()], True)
+    assert eventually(lambda: (meter([os.getpid()], True) or 0) > 1 << 20)
     meter.close()
 
 
@@ -86,7 +114,7 @@ def test_a_measurement_that_fails_is_none() -> None:
         raise ValueError("not a number")
 
     meter = MemoryMeter(fail, VirtualClock())
-    assert meter([1]) is None
+    assert meter([1], True) is None
     assert eventually(lambda: not meter._answers.empty())
-    assert meter([1]) is None
+    assert meter([1], True) is None
     assert not meter._under_way

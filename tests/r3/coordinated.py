@@ -90,7 +90,7 @@ class Daemon:
         return Coordinator(
             self.rings, self.world, self.config, self.clock,  # type: ignore[arg-type]
             lambda kind, **details: self.events.append((kind, details)),
-            lambda: [1], lambda: self.levels, lambda pids: self.private,
+            lambda: [1], lambda pids, everybody: self.private, lambda: self.levels,
         )
 
     def run(self, seconds: float, ticks_per_s: int = 0, settled: bool = True) -> Changes | None:
