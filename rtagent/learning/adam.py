@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+
 import torch
 from torch import Tensor
 
+from rtagent.memory.compiled import compiled
 from rtagent.memory.learner_state import Arrays
 
 BETA1 = 0.9
 BETA2 = 0.999
 EPSILON = 1e-8
 EVERYTHING = slice(None)
+_ADAM = compiled("rtagent_adam")
+
+
+class _Copy(ctypes.Structure):
+    """`struct copy` of `adam.c`."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("weights", "mean", "square"))
+
+
+class _Job(ctypes.Structure):
+    """`struct job` of `adam.c`."""
+
+    _fields_ = (
+        ("old", _Copy), ("new", _Copy), ("gradient", ctypes.c_void_p), ("count", ctypes.c_int64),
+        *((name, ctypes.c_float) for name in (
+            "slope_share", "square_kept", "square_share", "rate", "root", "epsilon",
+        )),
+    )
 
 
 class FlatAdam:
-    """Steps of Adam (Kingma and Ba, 2015) on one copy of the shared state, in place.
+    """Steps of Adam (Kingma and Ba, 2015) from one copy of the shared state to the other.
 
     Only the count of steps lies outside the arrays, and is given with every step: between two
     steps of this object other processes may have made theirs.
 
     Args:
-        arrays: weights and moments; they are changed in place.
+        arrays: weights and moments of a copy; they are written.
         part: which values are stepped; all if not given.
     """
 
@@ -30,15 +52,49 @@ class FlatAdam:
         self._square = torch.from_numpy(arrays.square[part])
         self._steps = torch.zeros(())
 
-    def step(self, gradient: Tensor, steps_before: int, learning_rate: float) -> None:
-        """One step by the gradient of the part, float32; t - 1 steps lie behind the moments."""
-        # The kernel behind torch.optim.Adam(fused=True): one pass over the memory instead of
-        # seven. The class around it would import torch's compiler, some 80 MB in every process.
+    def copy(self, old: FlatAdam) -> None:
+        """Take over the values of another copy."""
+        self._weights.copy_(old._weights)
+        self._mean.copy_(old._mean)
+        self._square.copy_(old._square)
+
+    def step(
+        self, old: FlatAdam, gradient: Tensor, steps_before: int, learning_rate: float
+    ) -> None:
+        """Make this copy out of another one: one step on.
+
+        Args:
+            old: the other copy, which stays as it is.
+            gradient: of the part, float32.
+            steps_before: t - 1, the steps behind its moments.
+            learning_rate: alpha.
+        """
+        if _ADAM is None:
+            self._step_by_torch(old, gradient, steps_before, learning_rate)
+            return
+        steps = steps_before + 1
+        job = _Job(
+            old._places(), self._places(), gradient.data_ptr(), gradient.numel(), 1.0 - BETA1,
+            BETA2, 1.0 - BETA2, learning_rate / (1.0 - BETA1**steps),
+            1.0 / math.sqrt(1.0 - BETA2**steps), EPSILON,
+        )
+        _ADAM(ctypes.addressof(job))
+
+    def _step_by_torch(
+        self, old: FlatAdam, gradient: Tensor, steps_before: int, learning_rate: float
+    ) -> None:
+        self.copy(old)
+        # The kernel behind torch.optim.Adam(fused=True). The class around it would import torch's
+        # compiler, some 80 MB in every process.
         torch._fused_adam_(
             [self._weights], [gradient], [self._mean], [self._square], [],
             [self._steps.fill_(steps_before + 1)], lr=learning_rate, beta1=BETA1, beta2=BETA2,
             weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False,
         )
+
+    def _places(self) -> _Copy:
+        arrays = self._weights, self._mean, self._square
+        return _Copy(*(each.data_ptr() for each in arrays))
 
 
 def clip_(gradient: Tensor, limit: float) -> float:

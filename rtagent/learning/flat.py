@@ -22,30 +22,40 @@ class FlatNetwork:
 
     def __init__(self, module: nn.Module) -> None:
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        self._pieces: list[tuple[slice, Tensor, nn.Parameter | None]] = []
-        at = 0
-        for name, tensor in networks.float_state(module):
-            part = slice(at, at + tensor.numel())
-            self._pieces.append((part, tensor, parameters.get(name)))
-            at = part.stop
-        self.size = at
+        state = list(networks.float_state(module))
+        self._tensors = [tensor for _, tensor in state]
+        self._parameters = [parameters.get(name) for name, _ in state]
+        self._sizes = [tensor.numel() for tensor in self._tensors]
+        self.size = sum(self._sizes)
 
     def load(self, values: Tensor) -> None:
         """Copy a flat array (size,) into the module."""
         with torch.no_grad():
-            for part, tensor, _ in self._pieces:
-                tensor.copy_(values[part].view(tensor.shape))
+            torch._foreach_copy_(self._tensors, self._pieces(values))
 
     def gradient_into(self, out: Tensor, factor: float = 1.0) -> None:
         """Copy the gradient, times a factor, into a flat array (size,): 0 where there is none."""
-        for part, tensor, parameter in self._pieces:
+        filled, slopes = [], []
+        for piece, parameter in zip(self._pieces(out), self._parameters, strict=True):
             if parameter is None or parameter.grad is None:
-                out[part].zero_()
+                piece.zero_()
             else:
-                torch.mul(parameter.grad, factor, out=out[part].view(tensor.shape))
+                filled.append(piece)
+                slopes.append(parameter.grad)
+        if filled:
+            # In one call: most pieces are so small that each call would cost more than the copy.
+            torch._foreach_copy_(filled, slopes)
+        if factor != 1.0:
+            out.mul_(factor)
 
     def statistics_into(self, out: Tensor) -> None:
         """Copy what is not learned by gradient (a normalisation's averages) into a flat array."""
-        for part, tensor, parameter in self._pieces:
+        pieces = zip(self._pieces(out), self._tensors, self._parameters, strict=True)
+        for piece, tensor, parameter in pieces:
             if parameter is None:
-                out[part].view(tensor.shape).copy_(tensor)
+                piece.copy_(tensor)
+
+    def _pieces(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat array in the shapes of the module's tensors."""
+        pieces = torch.split(flat, self._sizes)
+        return [piece.view(each.shape) for piece, each in zip(pieces, self._tensors, strict=True)]

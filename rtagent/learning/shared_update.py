@@ -245,16 +245,16 @@ class SharedUpdate:
             before.updates + 1, before.steps + 1, before.samples + gradient.samples, followed,
             scale.exponent, scale.stable,
         )
-        old, index = state.current, state.begin()
-        new = state.copies[index]
-        new.copy_from(old)
-        adams, rate = self._adams[index], self.learning.learning_rate
-        for part, adam in zip(self._parts, adams, strict=True):
+        index, rate = state.begin(), self.learning.learning_rate
+        copies = zip(self._parts, self._adams[index], self._adams[1 - index], strict=True)
+        for part, adam, old in copies:
             if delay == 1 or part is not self._acting:
-                adam.step(self.slope[part], before.steps, rate)
+                adam.step(old, self.slope[part], before.steps, rate)
             elif follows:
-                adam.step(self.slope[part], before.followed // delay, rate)
-        self._network.statistics_into(torch.from_numpy(new.weights))
+                adam.step(old, self.slope[part], before.followed // delay, rate)
+            else:
+                adam.copy(old)
+        self._network.statistics_into(torch.from_numpy(state.copies[index].weights))
         state.commit(after)
         self._follow(after.updates)
         if after.updates % self.learning.publish_every == 0:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
+import os
 
 import numpy as np
 import pytest
 import torch
 
+from rtagent.learning import adam
 from rtagent.learning.adam import FlatAdam, clip_
 from rtagent.memory.learner_state import Arrays
+
+
+@pytest.fixture(params=["compiled", "by torch"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of a step."""
+    if request.param == "by torch":
+        monkeypatch.setattr(adam, "_ADAM", None)
+    elif adam._ADAM is None:
+        assert "CI" not in os.environ
+        pytest.skip("needs what is compiled")
 
 
 def arrays(count: int) -> Arrays:
@@ -31,11 +43,16 @@ def transcription(
     return weight - rate * corrected_mean / (math.sqrt(corrected_square) + 1e-8), mean, square
 
 
+def blank(count: int) -> Arrays:
+    return Arrays(*(np.full(count, np.nan, np.float32) for _ in range(3)))
+
+
 @pytest.mark.parametrize("step", [1, 2, 1000])
 def test_follows_the_equation(step: int) -> None:
-    old, new, slope = arrays(7), arrays(7), torch.randn(7)
-    FlatAdam(new).step(slope, step - 1, 0.01)
-    for i in range(7):
+    old, new, slope = arrays(37), blank(37), torch.randn(37)
+    FlatAdam(new).step(FlatAdam(old), slope, step - 1, 0.01)
+    np.testing.assert_equal(vars(old), vars(arrays(37)))
+    for i in range(37):
         wanted = transcription(
             float(old.weights[i]), float(old.mean[i]), float(old.square[i]), float(slope[i]),
             step, 0.01,
@@ -47,8 +64,8 @@ def test_follows_the_equation(step: int) -> None:
 @pytest.mark.parametrize("size", [1e-9, 1e-8, 1e-7])
 def test_tiny_slopes_are_damped_by_epsilon(size: float) -> None:
     zeros = np.zeros(3, np.float32)
-    new, slope = Arrays(zeros.copy(), zeros.copy(), zeros.copy()), torch.full((3,), size)
-    FlatAdam(new).step(slope, 0, 0.01)
+    new, slope = blank(3), torch.full((3,), size)
+    FlatAdam(new).step(FlatAdam(Arrays(zeros, zeros, zeros)), slope, 0, 0.01)
     wanted, _, _ = transcription(0.0, 0.0, 0.0, size, 1, 0.01)
     np.testing.assert_allclose(new.weights, wanted, rtol=1e-3)
 
@@ -58,17 +75,29 @@ def test_two_copies_taking_turns_are_one_optimizer() -> None:
     optimizer = torch.optim.Adam([parameter], lr=3e-3)
     zeros = np.zeros(50, np.float32)
     first = Arrays(parameter.detach().numpy().copy(), zeros.copy(), zeros.copy())
-    copies = [first, Arrays(zeros.copy(), zeros.copy(), zeros.copy())]
+    copies = [first, blank(50)]
     adams = [FlatAdam(each) for each in copies]
     for step in range(30):
         slope = torch.randn(50)
         parameter.grad = slope.clone()
         optimizer.step()
-        copies[1].copy_from(copies[0])
-        adams[1].step(slope, step, 3e-3)
+        adams[1].step(adams[0], slope, step, 3e-3)
         copies.reverse()
         adams.reverse()
     assert np.allclose(copies[0].weights, parameter.detach().numpy(), atol=1e-6)
+
+
+def test_a_part_is_stepped_and_another_one_copied() -> None:
+    old, new = arrays(10), blank(10)
+    for part, steps in (slice(0, 4), True), (slice(4, 10), False):
+        before, after = FlatAdam(old, part), FlatAdam(new, part)
+        if steps:
+            after.step(before, torch.ones(4), 0, 0.01)
+        else:
+            after.copy(before)
+    for name, values in vars(new).items():
+        assert (values[:4] != vars(old)[name][:4]).all()
+        np.testing.assert_equal(values[4:], vars(old)[name][4:])
 
 
 def test_clipping() -> None:
