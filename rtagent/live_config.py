@@ -38,6 +38,29 @@ KEYS = [f"{section}.{name}" for section, fields in FIELDS.items() for name in fi
 """The same, dotted."""
 
 
+def as_changes(given: Any) -> dict[str, dict[str, Any]]:
+    """A change that a program wrote down, in dictionaries of its own; nobody has checked it.
+
+    Raises:
+        UserError: it has not the shape of a change.
+    """
+    if not isinstance(given, Mapping):
+        raise UserError(
+            f"{given!r}: expected settings by section, as in {{'inference': {{'processes': 2}}}}"
+        )
+    for section, values in given.items():
+        if not isinstance(section, str):
+            raise UserError(f"{section!r}: no section is called so")
+        if not isinstance(values, Mapping):
+            raise UserError(
+                f"{section} = {values!r}: expected settings by name, as in {{'processes': 2}}"
+            )
+        for name in values:
+            if not isinstance(name, str):
+                raise UserError(f"{section}.{name!r}: no setting is called so")
+    return {section: dict(values) for section, values in given.items()}
+
+
 def live_values(config: Config) -> dict[str, dict[str, Any]]:
     """The values of all live settings, as JSON has them."""
     return {

@@ -12,7 +12,7 @@ from typing import Any
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.live_config import Values
+from rtagent.live_config import Values, as_changes
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
 from rtagent.telemetry.stats import StatsReader
@@ -141,8 +141,7 @@ class Runtime:
             NotInForce: accepted, but a process fails, or it is not in force after 30 s.
             UserError: refused; nothing has changed.
         """
-        arguments = {name: dict(values) for name, values in changes.items()}
-        return self._running().submit("set", arguments).result(timeout)
+        return self._running().submit("set", as_changes(changes)).result(timeout)
 
     def set_inference(self, timeout: float = 60.0, **changes: Any) -> dict[str, Any]:
         """As `set`, of the section `inference`."""

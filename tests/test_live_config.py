@@ -1,0 +1,39 @@
+"""What a change of live settings looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtagent import load_config
+from rtagent.errors import UserError
+from rtagent.live_config import as_changes, changed
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"inference": 5}, "inference = 5: expected settings by name, as in {'processes': 2}"),
+        ({"inference": "ab"}, "inference = 'ab': expected settings by name"),
+        ({"inference": [("processes", 2)]}, "inference = [('processes', 2)]: expected settings"),
+        ({"inference": None}, "inference = None: expected settings by name"),
+        ({"learning": {}, 5: {}}, "5: no section"),
+        ({"inference": {"processes": 2, 7: 1}}, "inference.7: no setting"),
+        (5, "5: expected settings by section, as in {'inference': {'processes': 2}}"),
+        (["inference"], "['inference']: expected settings by section"),
+    ],
+)
+def test_what_is_no_change_is_refused_in_one_line(given: Any, reason: str) -> None:
+    with pytest.raises(UserError) as caught:
+        as_changes(given)
+    assert str(caught.value).startswith(reason)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_change_is_a_copy_of_what_was_given() -> None:
+    given = {"inference": {"processes": 2}}
+    found = as_changes(given)
+    given["inference"]["processes"] = 3
+    assert found == {"inference": {"processes": 2}}
+    assert changed(load_config(), found).inference.processes == 2
