@@ -65,8 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the figures of the second half, or those of a whole run."""
-    if not args.seconds <= LARGEST["seconds"]:  # so that NaN is refused, too
-        raise UserError(f"--seconds {args.seconds:g}: must be at most {LARGEST['seconds']:g}")
+    _check_most(args, "seconds")
     if args.seed < 0:
         raise UserError(f"--seed {args.seed}: must not be negative")
     given = [each for each in SCHEDULE if getattr(args, each) is not None]
@@ -80,6 +79,12 @@ def run(args: argparse.Namespace) -> int:
     return _run_schedule(args)
 
 
+def _check_most(args: argparse.Namespace, name: str) -> None:
+    value, most = getattr(args, name), LARGEST[name]
+    if not value <= most:  # so that NaN is refused, too
+        raise UserError(f"{option(name)} {value:g}: must be a number, at most {most:g}")
+
+
 def _run_schedule(args: argparse.Namespace) -> int:
     defaults = SimulationConfig()
     for name in SCHEDULE:
@@ -87,10 +92,8 @@ def _run_schedule(args: argparse.Namespace) -> int:
             setattr(args, name, getattr(defaults, name))
     if args.spread is None:
         args.spread = USUAL_SPREAD.get(args.distribution, 0.0)
-    for name, most in LARGEST.items():
-        value = getattr(args, name)
-        if not value <= most:
-            raise UserError(f"{option(name)} {value:g}: must be at most {most:g}")
+    for name in LARGEST:
+        _check_most(args, name)
     try:
         config = SimulationConfig(
             algorithm=args.algorithm, processes=args.processes,
