@@ -168,11 +168,12 @@ class CommandHandler:
             self._coordinator.set_budget(desired.r3.memory_budget_mb, desired)
         self._desired.put(desired)
         self._inference_changed |= "inference" in changes
-        for section, after in changes.items():
+        after = live_values(desired.config)
+        for section, given in changes.items():
             if section in ROLES:
                 self._children.reset_failed(ROLES[section], self._clock.now())
-            was = {name: before[section][name] for name in after}
-            self._report.event("set", source=section, by=command.by, before=was, after=after)
+            was, now = ({name: each[section][name] for name in given} for each in (before, after))
+            self._report.event("set", source=section, by=command.by, before=was, after=now)
         command.result.add_done_callback(lambda result: self._note_late(result, changes))
         self._pending.add(
             command.result, lambda: self._values_in_force(changes), self._clock.now(),

@@ -148,6 +148,14 @@ def test_a_default_action_that_the_environment_does_not_have_is_refused_with_wha
     assert stage.desired.current.config.env.default_action == 2
 
 
+def test_the_event_shows_the_value_in_force_not_what_was_sent(stage: Stage) -> None:
+    stage.set("learning", processes="2", paused=True)
+    assert stage.events == [(
+        "set", "learning", "python", {"processes": 1, "paused": False},
+        {"processes": 2, "paused": True},
+    )]
+
+
 def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_out(
     stage: Stage,
 ) -> None:
