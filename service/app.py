@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from rtagent import __version__
 from rtagent.clock import MonotonicClock
@@ -42,11 +42,15 @@ class Health(BaseModel):
 
 
 class Assets(StaticFiles):
-    """The dashboard's files."""
+    """The dashboard's files, whole: Starlette refuses a part that is none as plain text."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [each for each in scope["headers"] if each[0] != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
-        response.headers.update(REVALIDATE)
+        response.headers.update({**REVALIDATE, "accept-ranges": "none"})
         return response
 
 

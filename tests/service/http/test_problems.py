@@ -33,6 +33,21 @@ def test_errors_are_problems(client: TestClient, method: str, path: str, status:
     assert document["detail"]
 
 
+@pytest.mark.parametrize("wanted", [
+    f"bytes={'9' * 5000}-", "bytes=999999999-", "bytes=0-9", "bytes=9-0", "lines=1-2", "nonsense",
+])
+def test_a_file_is_sent_whole_whatever_part_of_it_is_asked_for(
+    client: TestClient, wanted: str
+) -> None:
+    """As RFC 9110 allows: so there is no part that could be refused as anything but a problem."""
+    whole, answer = client.get("/static/main.js"), client.get(
+        "/static/main.js", headers={"range": wanted}
+    )
+    assert answer.status_code == 200
+    assert answer.content == whole.content
+    assert answer.headers["accept-ranges"] == "none"
+
+
 def test_405_names_all_methods(client: TestClient) -> None:
     answer = client.delete("/v1/inference")
     assert answer.headers.get_list("allow") == ["GET, PATCH"]
