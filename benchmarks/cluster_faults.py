@@ -207,7 +207,7 @@ def hurt(cluster: Cluster, seconds: float, only: Sequence[str]) -> Iterator[Phas
                 if wanted(name):
                     yield phase(name, fault, cluster, joined, here, seconds)
         for name, setting in (("200 ms of delay", "cluster.emulated_rtt_ms=200"),
-                              ("1 % of calls lost", "cluster.emulated_loss=0.01")):
+                              ("1 % of messages lost, each way", "cluster.emulated_loss=0.01")):
             if wanted(name):
                 with cluster.daemon(setting) as joined:
                     until(lambda joined=joined: learned(joined), "it learns")
