@@ -31,7 +31,7 @@ def controller() -> Controller:
     return Controller()
 
 
-def test_the_end_of_every_horizon_is_told(controller: Controller) -> None:
+def test_every_outcome_is_told(controller: Controller) -> None:
     for kind in ("met", "missed", "early-exit"):
         controller.decide(kind)
     controller.events.publish()
@@ -39,6 +39,29 @@ def test_the_end_of_every_horizon_is_told(controller: Controller) -> None:
     assert [(kind, said["outcome"]) for kind, said in controller.told] == [
         ("horizon", "met"), ("horizon", "missed"), ("horizon", "early-exit"),
     ]
+
+
+def test_of_many_horizons_one_of_each_outcome_is_told_in_a_second(controller: Controller) -> None:
+    """As with a deadline of no time at all, or a budget of one batch."""
+    for number in range(100):
+        controller.decide("missed" if number % 4 else "met")
+        controller.events.publish()
+        controller.clock.advance(0.005)
+    assert [said["outcome"] for _, said in controller.told] == ["met", "missed"]
+    controller.clock.advance(1.0)
+    for kind in ("missed", "met"):
+        controller.decide(kind)
+    controller.events.publish()
+    told = [(said["outcome"], said["untold"]) for _, said in controller.told[2:]]
+    assert told == [("missed", 74), ("met", 24)]
+
+
+def test_horizons_of_a_second_and_more_are_all_told(controller: Controller) -> None:
+    for _ in range(5):
+        controller.decide("met")
+        controller.events.publish()
+        controller.clock.advance(1.0)
+    assert [said["untold"] for _, said in controller.told] == [0] * 5
 
 
 def test_what_is_decided_meanwhile_is_told_once(
