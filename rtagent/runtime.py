@@ -25,7 +25,8 @@ CHECKPOINT_LIMIT_S = 600.0
 class Runtime:
     """Acts and learns while the `with` block runs.
 
-    The supervisor lives in a thread of its own, which starts every process: they end with it.
+    The supervisor lives in a thread of its own, which starts every process: they end with it. Every
+    method may be called from any thread.
 
     Args:
         config: what to run.
@@ -44,6 +45,8 @@ class Runtime:
         self._clock = MonotonicClock()
         self._error: BaseException | None = None
         self._reader: StatsReader | None = None
+        # Readers keep what they have seen; two threads inside one would mix that up.
+        self._reading = threading.Lock()
         self._begun: tuple[Supervisor, threading.Thread] | None = None
 
     def __enter__(self) -> Runtime:
@@ -124,7 +127,8 @@ class Runtime:
         world = self._running().world
         if world is None or world.ledger.newest < world.first_tick:
             return False
-        processes = world.control.desired.processes
+        with self._reading:
+            processes = world.control.desired.processes
         return all(each.deposits for each in world.metrics.inference[:processes])
 
     def set(self, changes: Values, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
@@ -179,14 +183,18 @@ class Runtime:
         world = self._running().world
         if world is None:
             raise UserError("no figures yet: call wait_ready first")
-        if self._reader is None:
-            self._reader = StatsReader(world)
-        return self._reader.collect()
+        with self._reading:
+            if self._reader is None:
+                self._reader = StatsReader(world)
+            return self._reader.collect()
 
     def status(self) -> dict[str, Any]:
         """State of the run and its processes, as `GET /v1/status`; {} before the start."""
         world = self._running().world
-        return {} if world is None else dict(world.status.read())
+        if world is None:
+            return {}
+        with self._reading:
+            return dict(world.status.read())
 
     @property
     def run_dir(self) -> Path:

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -283,6 +286,42 @@ def test_the_state_directory_is_held_until_the_run_has_ended(
     eventually(lambda: not runtime._run()[1].is_alive(), "it has ended")
     with Runtime(config):
         pass
+
+
+class OneAtATime:
+    """Figures for one thread at a time; it notices when another comes in."""
+
+    made = 0
+
+    def __init__(self, world: Any) -> None:
+        type(self).made += 1
+        self._inside = threading.Lock()
+
+    def collect(self) -> dict[str, Any]:
+        alone = self._inside.acquire(blocking=False)
+        # Long enough for the other threads to be given the processor in the midst of it.
+        for _ in range(2000):
+            pass
+        if alone:
+            self._inside.release()
+        return {"alone": alone}
+
+
+def test_figures_may_be_asked_for_from_several_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtagent.runtime.StatsReader", OneAtATime)
+    runtime = Runtime(load_config(overrides=[f"run.state_dir={tmp_path}"]))
+    monkeypatch.setattr(runtime, "_running", lambda: SimpleNamespace(world=object()))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: runtime.stats(), range(200)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(each["alone"] for each in answers)
+    assert OneAtATime.made == 1
 
 
 @pytest.fixture(scope="module")
