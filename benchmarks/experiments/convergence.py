@@ -60,25 +60,26 @@ DDPG = (
     "learning.learning_starts=1000", "replay.capacity=100000",
 )
 GAMES = {
-    "CartPole, DQN": Game("cartpole.toml", 8.0, (
-        "learning.algorithm=dqn", "learning.updates_per_tick=0.5",
+    "CartPole, DQN": Game("cartpole.toml", 10.0, (
+        "learning.algorithm=dqn", "learning.updates_per_tick=0.5", "learning.learning_rate=2.5e-4",
     )),
-    "CartPole, A2C": Game("cartpole_ppo.toml", 10.0, (
-        "learning.algorithm=a2c", "learning.rollout=32", "learning.publish_every=1",
+    "CartPole, A2C": Game("cartpole_ppo.toml", 12.0, (
+        "learning.algorithm=a2c", "learning.rollout=64", "learning.publish_every=1",
+        "learning.learning_rate=7e-4",
     )),
-    "CartPole, PPO": Game("cartpole_ppo.toml", 5.0, ()),
-    "InvertedPendulum, DDPG": Game("pendulum.toml", 8.0, (
-        "env.id=InvertedPendulum-v5", "env.rate_hz=100", *DDPG,
+    "InvertedPendulum, DDPG": Game("pendulum.toml", 9.0, (
+        "env.id=InvertedPendulum-v5", "env.rate_hz=100", *DDPG, "learning.learning_rate=3e-4",
+        "learning.n_step=3", "policy.epsilon_end=0.02",
     )),
-    "MountainCarContinuous, DDPG": Game("pendulum.toml", 14.0, (
+    "MountainCarContinuous, DDPG": Game("pendulum.toml", 12.0, (
         # Noise that pushes one way for a second: short pushes never reach the top.
         "env.id=MountainCarContinuous-v0", "policy.exploration_hold_ticks=60", *DDPG,
     )),
-    "LunarLander, PPO": Game("cartpole_ppo.toml", 25.0, (
+    "LunarLander, PPO": Game("cartpole_ppo.toml", 18.0, (
         "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
         "learning.gamma=0.995", "learning.learning_rate=5e-4",
     )),
-    "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 16.0, (
+    "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 12.0, (
         "env.id=benchmarks.bricks_world:BricksWorld-v0", "env.rate_hz=60",
         "env.default_action=noop", "policy.width=2", "policy.epsilon_steps=10000",
         "learning.algorithm=dqn", "learning.learning_rate=1e-3", "learning.n_step=1",
