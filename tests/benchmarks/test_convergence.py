@@ -33,8 +33,6 @@ def test_curves_are_means_of_the_last_hundred_episodes() -> None:
 
 @pytest.mark.parametrize("game", convergence.GAMES)
 def test_every_game_is_played_and_learned_by_the_algorithm_that_its_name_says(game: str) -> None:
-    if "InvertedPendulum" in game:
-        pytest.importorskip("mujoco", reason="comes with the extra bench, which CI has not")
     about = convergence.GAMES[game]
     config = load_config(convergence.EXAMPLES / about.example, list(about.settings))
     assert game.endswith(config.learning.algorithm.upper())
