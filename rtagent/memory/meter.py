@@ -13,6 +13,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.memory.usage import private_bytes
@@ -21,6 +22,18 @@ SHARE = 0.01
 """Share of the time that measuring the same processes may take..."""
 LONGEST_REST_S = 5.0
 """...unless it then had to rest for longer than this."""
+
+
+class Measured(NamedTuple):
+    """A measurement.
+
+    Attributes:
+        size: bytes.
+        complete: whether all processes were there that should be, from its beginning to its end.
+    """
+
+    size: int
+    complete: bool
 
 
 class MemoryMeter:
@@ -40,33 +53,36 @@ class MemoryMeter:
         self._answers: queue.SimpleQueue[tuple[int | None, float]] = queue.SimpleQueue()
         self._under_way = False
         self._rest_until = -math.inf
+        self._complete = False
         self._known: set[int] = set()
         threading.Thread(target=self._measure_all, name="memory meter", daemon=True).start()
 
-    def __call__(self, pids: Iterable[int], everybody: bool) -> int | None:
+    def __call__(self, pids: Iterable[int], everybody: bool) -> Measured | None:
         """A new measurement, if there is one; begins the next if it is time. Never waits.
 
         Args:
             pids: the processes at this moment.
-            everybody: whether all are there that shall be. If so, and they are not those that were
+            everybody: whether all are there that should be. If so, and they are not those that were
                 measured last, it is time: nobody must go by processes that were.
 
         Returns:
-            Bytes of the processes that were asked about earlier; None if there is nothing new.
+            That of the processes that were asked about earlier; None if there is nothing new.
         """
         if self._under_way:
+            self._complete = everybody and self._complete
             try:
                 measured, cost_s = self._answers.get_nowait()
             except queue.Empty:
                 return None
             self._under_way = False
             self._rest_until = self._clock.now() + min(cost_s / SHARE, LONGEST_REST_S)
-            return measured
+            if not self._complete:
+                self._known = set()
+            return None if measured is None else Measured(measured, self._complete)
         these = list(pids)
         others = everybody and set(these) != self._known
         if others or self._clock.now() >= self._rest_until:
-            self._under_way = True
-            self._known = set(these) if everybody else set()
+            self._under_way, self._complete, self._known = True, everybody, set(these)
             self._asked.put(these)
         return None
 

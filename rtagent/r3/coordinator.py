@@ -20,6 +20,7 @@ from rtagent.clock import NANO, Clock
 from rtagent.config import Config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import Reservations
+from rtagent.memory.meter import Measured
 from rtagent.memory.usage import Level, memory_levels
 from rtagent.memory.world import World, WorldMemory
 from rtagent.r3.budget import ReplaySizes, check_budget
@@ -48,7 +49,7 @@ class Coordinator:
     def __init__(
         self, memory: WorldMemory, world: World, config: Config, clock: Clock,
         event: Callable[..., None], pids: Callable[[], Iterable[int]],
-        private: Callable[[Iterable[int], bool], int | None],
+        private: Callable[[Iterable[int], bool], Measured | None],
         levels: Callable[[], Sequence[Level]] = memory_levels,
     ) -> None:
         self._world, self._clock, self._event = world, clock, event

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from rtagent.memory.control import DesiredState
+from rtagent.memory.meter import Measured
 from rtagent.memory.world import World, WorldMemory
 from rtagent.r3 import equations
 from rtagent.r3.controller import batch_in_force
@@ -26,20 +27,19 @@ class MemoryUsage:
         memory: the owner of the shared memory.
         world: the shared memory.
         pids: the processes of the daemon at this moment.
-        private: memory of processes, without what is shared, and whether all are there that shall
-            be. If None, not known yet.
+        private: memory of processes, without what is shared, see `MemoryMeter`. If None, not known
+            yet.
     """
 
     def __init__(
         self, memory: WorldMemory, world: World, pids: Callable[[], Iterable[int]],
-        private: Callable[[Iterable[int], bool], int | None],
+        private: Callable[[Iterable[int], bool], Measured | None],
     ) -> None:
         self._memory, self._world = memory, world
         self._pids, self._measure_private = pids, private
         self._newest: int | None = None
         self._private: int | None = None
         self._next = -math.inf
-        self._complete = True
         self._largest_batch = 0
 
     @property
@@ -48,23 +48,17 @@ class MemoryUsage:
         return self._private is not None
 
     def measure(self, now: float, desired: DesiredState) -> bool:
-        """Take in a new measurement of the processes, if there is one and all were there.
-
-        A measurement takes a while: who is there at its end may not have been at its beginning.
-        """
+        """Take in a new measurement of the processes, if there is one and all were there."""
         if now < self._next:
             return False
-        ready = self._ready(desired)
-        self._complete = ready and self._complete
-        private = self._measure_private(self._pids(), ready)
-        if private is None:
+        measured = self._measure_private(self._pids(), self._ready(desired))
+        if measured is None:
             return False
-        complete, self._complete = self._complete, True
         self._next = now + MEASURE_EVERY_S
-        self._newest = private
-        if complete:
-            self._private = private
-        return complete
+        self._newest = measured.size
+        if measured.complete:
+            self._private = measured.size
+        return measured.complete
 
     def accept_newest(self) -> None:
         """Count on the newest measurement, whoever was there.

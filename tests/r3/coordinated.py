@@ -9,6 +9,7 @@ from rtagent.clock import VirtualClock
 from rtagent.config_sources import parse_config
 from rtagent.memory.control import DesiredState
 from rtagent.memory.horizon import HorizonRecord
+from rtagent.memory.meter import Measured
 from rtagent.memory.process_metrics import FinishedEpisode, ProcessMetrics
 from rtagent.memory.usage import Level
 from rtagent.r3.coordinator import Coordinator
@@ -90,7 +91,8 @@ class Daemon:
         return Coordinator(
             self.rings, self.world, self.config, self.clock,  # type: ignore[arg-type]
             lambda kind, **details: self.events.append((kind, details)),
-            lambda: [1], lambda pids, everybody: self.private, lambda: self.levels,
+            lambda: [1], lambda pids, everybody: Measured(self.private, everybody),
+            lambda: self.levels,
         )
 
     def run(self, seconds: float, ticks_per_s: int = 0, settled: bool = True) -> Changes | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rtagent.errors import UserError
+from rtagent.memory.meter import Measured
 from rtagent.r3.budget import AIM
 from rtagent.r3.memory_usage import MemoryUsage, NotMeasured
 from rtagent.r3.publication import Changes
@@ -37,24 +38,24 @@ def test_nothing_is_measured_before_every_worker_is_ready() -> None:
         daemon.run(5)
 
 
-def test_a_measurement_counts_if_every_worker_was_ready_all_along() -> None:
+def test_a_measurement_counts_if_every_worker_was_there_all_along() -> None:
     daemon = Daemon()
     daemon.metrics.inference[1].ready = 0
-    answers: list[int | None] = [None, None, 1, None, 2]
+    answers = [None, Measured(1, False), None, Measured(2, True)]
     there: list[bool] = []
 
-    def measure(pids: object, everybody: bool) -> int | None:
+    def measure(pids: object, everybody: bool) -> Measured | None:
         there.append(everybody)
         return answers.pop(0)
 
     usage = MemoryUsage(daemon.rings, daemon.world, lambda: [1], measure)  # type: ignore[arg-type]
     assert not usage.measure(0.0, daemon.desired)
     daemon.metrics.inference[1].ready = 1
-    assert [usage.measure(now, daemon.desired) for now in (0.1, 0.2)] == [False, False]
+    assert not usage.measure(0.1, daemon.desired)
     assert usage.total() == -1
     assert [usage.measure(now, daemon.desired) for now in (1.2, 1.3)] == [False, True]
     assert usage.total() == 2 + sum(daemon.rings.pages().values())
-    assert there == [False, True, True, True, True]
+    assert there == [False, True, True, True]
 
 
 def test_what_a_larger_batch_had_is_no_baseline_until_it_was_given_back() -> None:
@@ -283,9 +284,9 @@ def test_it_measures_once_a_second_and_goes_on_while_it_waits_for_the_figure() -
     daemon = Daemon(memory_budget_mb=600)
     asked: list[float] = []
 
-    def later(pids: object, everybody: bool) -> int | None:
+    def later(pids: object, everybody: bool) -> Measured | None:
         asked.append(daemon.clock.now())
-        return WORKERS_BYTES if len(asked) % 4 == 0 else None
+        return Measured(WORKERS_BYTES, everybody) if len(asked) % 4 == 0 else None
 
     daemon.coordinator._usage._measure_private = later
     daemon.run(0.3)
