@@ -7,12 +7,14 @@ executed after it and the reward of that; in the file, each tick is what the led
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import cv2
 import numpy as np
@@ -51,7 +53,7 @@ def to_lerobot(replay: SavedReplay, folder: Path, progress: Progress) -> Written
     with _package("lerobot"):
         from lerobot.datasets.lerobot_dataset import LeRobotDataset
     fps = max(1, round(replay.rate_hz()))
-    with _writing(folder):
+    with _new_folder(folder):
         dataset = LeRobotDataset.create(
             f"rtagent/{folder.name}", fps=fps, root=folder, use_videos=replay.pictures,
             features=_features(replay),
@@ -132,7 +134,7 @@ def to_mcap(replay: SavedReplay, path: Path, progress: Progress) -> Written:
     with _package("mcap"):
         from mcap.writer import Writer
     ticks = 0
-    with _writing(path), open(path, "wb") as file:
+    with _replacing(path) as file:
         writer: Any = Writer(file)
         writer.start(profile="", library="rtagent")
         writer.add_metadata("rtagent", {"environment": replay.environment})
@@ -212,15 +214,36 @@ def _package(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Remove what is half written."""
+def _new_folder(path: Path) -> Iterator[None]:
+    """Remove what is half written; there was nothing of that name."""
+    try:
+        with _named(path):
+            yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Gives a new file, which gets the name when it is whole: what had it stays until then."""
+    draft = path.with_name(f".{path.name}.draft")
+    with _named(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        try:
+            with open(draft, "wb") as file:
+                yield file
+            os.replace(draft, path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What cannot be written is one line."""
     try:
         yield
-    except BaseException as error:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise UserError(f"--out {path}: {error.strerror or error}") from None
-        raise
+    except OSError as error:
+        raise UserError(f"--out {path}: {error.strerror or error}") from None

@@ -157,6 +157,29 @@ def test_a_missing_package_is_one_line(
             write(replay, tmp_path / "out", lambda _: None)
 
 
+def test_a_folder_of_that_name_keeps_what_is_in_it(rings: Rings, tmp_path: Path) -> None:
+    folder = tmp_path / "mine.mcap"
+    folder.mkdir()
+    (folder / "dear.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"^--out .*mine\.mcap: .*[Dd]irectory"):
+        to_mcap(SavedReplay(tmp_path), folder, lambda _: None)
+    assert (folder / "dear.txt").read_text() == "mine"
+
+
+def test_a_file_of_that_name_stays_until_the_new_one_is_whole(
+    rings: Rings, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.mcap"
+    path.write_text("of yesterday")
+    last = SavedReplay(tmp_path).manifest.chunks[-1].file
+    with open(tmp_path / "replay" / last, "r+b") as file:
+        file.write(b"x")
+    with pytest.raises(ReplayError, match="checksum"):
+        to_mcap(SavedReplay(tmp_path), path, lambda _: None)
+    assert path.read_text() == "of yesterday"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["replay", "run.mcap"]
+
+
 def test_a_folder_without_a_replay_and_one_that_is_damaged(rings: Rings, tmp_path: Path) -> None:
     with pytest.raises(ReplayError, match=r"run\.checkpoint_replay=true"):
         SavedReplay(tmp_path / "nothing")
