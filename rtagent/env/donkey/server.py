@@ -187,10 +187,11 @@ class Simulator:
             if key.fileobj is self._listener:
                 self._accept()
                 continue
-            client = self._clients[key.fd]
-            if events & selectors.EVENT_READ:
+            # Who has just made room for another one is none any more.
+            client = self._clients.get(key.fd)
+            if client and events & selectors.EVENT_READ:
                 speaking.add(client)
-            if events & selectors.EVENT_WRITE:
+            if client and events & selectors.EVENT_WRITE:
                 with self._served(client):
                     self._flush(client)
         left = self._serve(speaking, self._read, READING_S)

@@ -262,3 +262,19 @@ def test_no_descriptor_left_for_a_client_is_no_end(monkeypatch):
     assert clock.now() > 0.0
     assert simulator.clients == 0
     simulator.close()
+
+
+def test_who_makes_room_as_it_says_something_is_no_end():
+    clock = VirtualClock()
+    listener = listen("127.0.0.1", 0)
+    simulator = Simulator(listener, clock, most_clients=1)
+    with socket.create_connection(simulator.address) as quiet:
+        simulator.turn()
+        clock.sleep_until(clock.now() + server.GIVES_WAY_S + 1.0)
+        # One look at the sockets finds both: who wants the place, and who has it.
+        with socket.create_connection(simulator.address):
+            quiet.close()
+            simulator.turn()
+            assert simulator.clients == 1
+            assert simulator.figures.silent == 1
+            simulator.close()
