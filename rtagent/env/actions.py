@@ -144,7 +144,10 @@ class BoxActions(Actions):
 
     def for_environment(self, action: Any) -> NDArray[Any]:
         """See `Actions`."""
-        return self.accept(action).reshape(self._space.shape).astype(self._space.dtype)
+        space = self._space
+        values = self.accept(action).reshape(space.shape).astype(space.dtype)
+        # The float32 next to a bound of doubles may lie beyond it.
+        return np.asarray(np.clip(values, space.low, space.high))
 
 
 MOST_COMBINATIONS = 64

@@ -44,3 +44,12 @@ def test_what_is_wrong_with_many_numbers_is_one_line(space):
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is looked at below
             actions_for(space).accept(value, strict=True)
         assert "\n" not in str(caught.value)
+
+
+def test_the_utmost_of_doubles_is_not_beyond_the_bounds():
+    space = gym.spaces.Box(np.array([-0.3, -0.1]), np.array([0.1, 0.3]), dtype=np.float64)
+    actions = actions_for(space)
+    for wanted in ([9.0, 9.0], [-9.0, -9.0]):
+        handed = actions.for_environment(np.float32(wanted))
+        assert space.contains(handed)
+        np.testing.assert_allclose(handed, np.clip(wanted, space.low, space.high), rtol=1e-7)
