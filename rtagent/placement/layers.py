@@ -7,6 +7,7 @@ operations, so the gradients are the same to the last bit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
@@ -78,9 +79,10 @@ class SplitLayers:
     def __init__(
         self, network: nn.Module, runner: Runner, only: Collection[str] | None = None
     ) -> None:
+        users = _users(network)
         layers = {
             name: layer for name, layer in network.named_modules()
-            if _can_be_split(layer) and (only is None or name in only)
+            if _can_be_split(layer, users) and (only is None or name in only)
         }
         self.names = tuple(layers)
         self._layers = list(layers.values())
@@ -93,10 +95,28 @@ class SplitLayers:
             del layer.forward
 
 
-def _can_be_split(layer: nn.Module) -> bool:
+def _users(network: nn.Module) -> Counter[int]:
+    """How many modules have each parameter."""
+    modules = network.modules()
+    return Counter(id(each) for module in modules for each in module.parameters(recurse=False))
+
+
+def _can_be_split(layer: nn.Module, users: Counter[int]) -> bool:
     if type(layer) is nn.Conv2d:
-        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    return type(layer) is nn.Linear
+        usual = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        return usual and _has_its_own(layer, users)
+    return type(layer) is nn.Linear and _has_its_own(layer, users)
+
+
+def _has_its_own(layer: nn.Conv2d | nn.Linear, users: Counter[int]) -> bool:
+    """Whether its weights are parameters, and no other layer's.
+
+    A weight that a hook computes, as `weight_norm` does, passes its gradient on to what it was
+    computed of. And to the gradient of one that two layers have, two threads would add at once.
+    """
+    own = {id(each) for each in layer.parameters(recurse=False)}
+    weights = [each for each in (layer.weight, layer.bias) if each is not None]
+    return all(id(each) in own and users[id(each)] == 1 for each in weights)
 
 
 def _forward(name: str, layer: Any, runner: Runner) -> Callable[[Tensor], Tensor]:

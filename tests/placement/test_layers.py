@@ -1,0 +1,63 @@
+"""Layers in two parts: their gradients are torch's own, and what has no two parts is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rtagent.placement.layers import InTurn, SplitLayers
+
+
+class _Weighed(nn.Sequential):
+    """A layer between two others whose weight a hook computes before each pass."""
+
+    def __init__(self, norm: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__(
+            nn.Linear(4, 6), nn.ReLU(), norm(nn.Linear(6, 6)), nn.ReLU(), nn.Linear(6, 2)
+        )
+
+
+class _Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.second.weight = self.first.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        answer: Tensor = self.last(self.second(self.first(inputs).relu()).relu())
+        return answer
+
+
+def _gradients(network: nn.Module) -> dict[str, Tensor | None]:
+    network.zero_grad(set_to_none=True)
+    inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+    network(inputs).square().mean().backward()
+    return {name: parameter.grad for name, parameter in network.named_parameters()}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("norm", [
+    nn.utils.weight_norm, nn.utils.spectral_norm, nn.utils.parametrizations.weight_norm,
+])
+def test_a_weight_that_is_computed_keeps_its_gradient(
+    norm: Callable[[nn.Module], nn.Module],
+) -> None:
+    network = _Weighed(norm).eval()
+    expected = _gradients(network)
+    layers = SplitLayers(network, InTurn())
+    found = _gradients(network)
+    layers.restore()
+    assert layers.names == ("0", "4")
+    for name, gradient in expected.items():
+        assert gradient is not None
+        assert torch.equal(gradient, found[name]), name  # type: ignore[arg-type]
+
+
+def test_layers_that_share_a_weight_are_left_to_torch() -> None:
+    # In two threads, the one would lose what the other adds.
+    assert SplitLayers(_Tied(), InTurn()).names == ("last",)
