@@ -130,14 +130,7 @@ class Driver:
         if isinstance(instruction, Infer):
             return self._infer(instruction.frame)
         if isinstance(instruction, Deposit):
-            start = self._clock.now()
-            self._align(instruction)
-            item = self._deposited(instruction.frame, instruction.tick)
-            self._publish(item)
-            self._latency += self._clock.now() - start
-            self._account(item)
-            if len(self._chunk) > 1:
-                self._deposit_rest(item)
+            self._register(instruction)
         self._check_desired()
         if isinstance(instruction, WaitUntil):
             self._wait_until(instruction.when)
@@ -281,6 +274,17 @@ class Driver:
             self._chunk = self._chunk[over:]
             self._action = self._select(0, deposit.frame)
             self._log_probability = self._explorer.log_probability
+
+    def _register(self, instruction: Deposit) -> None:
+        """Deposit the action computed last, or the chunk of them, and count it."""
+        start = self._clock.now()
+        self._align(instruction)
+        item = self._deposited(instruction.frame, instruction.tick)
+        self._publish(item)
+        self._latency += self._clock.now() - start
+        self._account(item)
+        if len(self._chunk) > 1:
+            self._deposit_rest(item)
 
     def _publish(self, item: Deposited) -> None:
         """Deposit an action; before it, what its inference leaves to the next ones."""

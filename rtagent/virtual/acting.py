@@ -50,10 +50,7 @@ class VirtualDriver(Driver):
         """Register the action."""
         if self._reader is not None:
             self._compute(instruction.frame)
-        self._align(instruction)
-        item = self._deposited(instruction.frame, instruction.tick)
-        self._publish(item)
-        self._account(item)
+        self._register(instruction)
 
     def _compute(self, frame: int) -> None:
         latency = self._latency
