@@ -100,7 +100,7 @@ class Driver:
             head_of(config.learning, blueprint.action_space),
         )
         self._chunk = np.zeros((1, self._explorer.outputs), np.float32)
-        self._log_probability = 0.0
+        self._log_probability, self._version = 0.0, -1
         self._action: Any = np.zeros(blueprint.action_shape, blueprint.action_dtype)
         # Each life of a process draws its own numbers; the seed alone would repeat them.
         self._rng = np.random.default_rng(
@@ -207,6 +207,8 @@ class Driver:
         if not math.isfinite(float(answer.sum())):
             raise FloatingPointError(f"the network answered {answer} to frame {number}")
         self._chunk = answer[:LONGEST_CHUNK] if answer.ndim == 2 else answer[None]
+        # In virtual time others may take over newer ones before this is deposited.
+        self._version = self._weights.version
         self._action = self._select(0, number)
         self._log_probability = self._explorer.log_probability
 
@@ -312,7 +314,7 @@ class Driver:
     def _deposited(self, frame: int, tick: int) -> Deposited:
         return Deposited(
             worker=self._context.index, frame=frame, tick=tick, action=self._action,
-            version=self._weights.version, registered_at=self._clock.now(),
+            version=self._version, registered_at=self._clock.now(),
             log_probability=self._log_probability, pending=self._pending,
         )
 
@@ -323,7 +325,7 @@ class Driver:
             record.dropped += self._passed_over(item)
         record.inferences += 1
         record.takeover_ns += round(self._takeover_s * NANO)
-        record.weights_version = self._weights.version
+        record.weights_version = self._version
         record.epsilon = self._epsilon
         ahead = self._frame_wait.ahead
         record.ahead_ns, record.awake_ns = round(ahead.seconds * NANO), round(ahead.awake_s * NANO)

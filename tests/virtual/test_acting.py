@@ -1,11 +1,13 @@
-"""Acting in virtual time: what the live driver deposits."""
+"""Acting in virtual time: what the live driver deposits, and by which weights."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from rtagent.staggering.arbiter import Source
+from rtagent.virtual.acting import VirtualDriver
 from tests.virtual.pole import pole
 
 
@@ -27,3 +29,23 @@ def test_a_chunk_covers_the_ticks_of_the_next_inference() -> None:
     # An inference takes four and a half ticks.
     assert (found["source"] == Source.AGENT).all()
     assert set(found["position"].tolist()) >= {0, 1, 2, 3}
+
+
+def test_the_ledger_names_the_weights_that_an_action_was_computed_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: dict[int, int] = {}
+    begin = VirtualDriver.begin
+
+    def noting(driver: VirtualDriver, frame: int) -> float:
+        seconds = begin(driver, frame)
+        used[frame] = driver._published.version
+        return seconds
+
+    monkeypatch.setattr(VirtualDriver, "begin", noting)
+    often = "learning.publish_every=1"
+    found = pole("inference.processes=5", "learning.processes=1", often, seconds=4.0)
+    acted = found.rows[found.rows["source"] == Source.AGENT]
+    assert len(set(acted["weights_version"].tolist())) > 50
+    # What others have taken over meanwhile is not what this one acts by.
+    assert acted["weights_version"].tolist() == [used[each] for each in acted["observed"].tolist()]
