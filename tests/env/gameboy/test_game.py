@@ -127,7 +127,7 @@ def test_a_folder_of_starts_is_drawn_from_by_the_seed(
     (starts / "a.keys").write_text("20")
     (starts / "b.keys").write_text("2 START")
     playing = Game(ROM, rewards, start=starts)
-    playing.reset()
+    playing.reset(options={"start": 1})
     play(playing, (10, 0))
     playing.save_state(starts / "c.state")
     playing.close()
