@@ -266,22 +266,24 @@ class Driver:
         self._decide(number)
         return self._explorer.action(self._chunk[position])
 
-    def _align(self, deposit: Deposit) -> None:
-        """Leave out of a chunk that starts at its observation what is over by the promised tick.
+    def _align(self, frame: int, tick: int) -> None:
+        """Leave out of a chunk that starts at its observation what is over by its tick.
 
         Of a chunk that is over altogether the last action stays.
         """
-        over = min(deposit.tick - deposit.frame, len(self._chunk)) - 1
+        over = min(tick - frame, len(self._chunk)) - 1
         if over > 0 and self._context.config.policy.starts_at_observation:
             self._chunk = self._chunk[over:]
-            self._action = self._select(0, deposit.frame)
+            self._action = self._select(0, frame)
             self._log_probability = self._explorer.log_probability
 
     def _register(self, instruction: Deposit) -> None:
         """Deposit the action computed last, or the chunk of them, and count it."""
         start = self._clock.now()
-        self._align(instruction)
-        item = self._deposited(instruction.frame, instruction.tick)
+        # The answer may be to a newer frame than that which the tick was promised for.
+        tick = max(instruction.tick, instruction.frame + 1)
+        self._align(instruction.frame, tick)
+        item = self._deposited(instruction.frame, tick)
         self._publish(item)
         self._latency += self._clock.now() - start
         self._account(item)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import gymnasium
 import numpy as np
 import pytest
@@ -53,6 +55,25 @@ def test_a_chunk_that_starts_at_its_observation_leaves_out_what_is_over(
     found = [bench.slots.at(tick + position) for position in range(PARAMETERS)]
     assert [each[0].action for each in found if each] == chosen
     assert [each[0].position for each in found if each] == list(range(len(chosen)))
+
+
+@pytest.mark.parametrize("start", ["observation", "promised"])
+def test_a_chunk_of_a_frame_behind_the_promised_tick_begins_after_its_frame(
+    bench: Bench, start: Literal["observation", "promised"]
+) -> None:
+    """A hedged question is about the newest frame, which may be newer than the tick promised."""
+    bench.context.config = Config(
+        policy=PolicyConfig(epsilon_end=0.0, chunk_start=start),
+        learning=LearningConfig(processes=0),
+    )
+    bench.show(0, 1, 2, 3, 4, 5)
+    bench.policy.answers = np.eye(PARAMETERS, dtype=np.float32)
+    bench.follow(Infer(5), Deposit(3, 5))
+    assert not any(bench.slots.at(tick) for tick in range(6))
+    found = [bench.slots.at(6 + position)[0] for position in range(PARAMETERS)]
+    assert [each.action for each in found] == [each.position for each in found] == [0, 1, 2]
+    (sample,) = bench.record.registrations_since(0)
+    assert (sample["tick"], sample["ticks"]) == (6, 3)
 
 
 def test_where_a_chunk_starts_by_itself() -> None:
