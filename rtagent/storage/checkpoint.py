@@ -38,7 +38,8 @@ from rtagent.memory.usage import memory_levels
 FORMAT = 1
 KEEP = 3
 BEST = "best.safetensors"
-"""A second name of the checkpoint with the best score so far, which is never removed."""
+"""A second name of the checkpoint with the best score so far, which is never removed; a copy where
+the file system has no second names."""
 WRITE_STEP = 8 << 20
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -182,7 +183,7 @@ def save(
                 progress()
         progress()
         if score is not None and score.beats(_best_score(folder)):
-            _name_best(path)
+            _name_best(path, progress)
         prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
     except OSError as error:
         raise CheckpointError(
@@ -354,12 +355,20 @@ def _best_score(folder: Path) -> Score | None:
         return None
 
 
-def _name_best(path: Path) -> None:
+def _name_best(path: Path, progress: Callable[[], None]) -> None:
     """Give a checkpoint the name of the best one, at once."""
-    draft = path.with_name(f".best-{path.name}")
+    draft, best = path.with_name(f".best-{path.name}"), path.with_name(BEST)
     draft.unlink(missing_ok=True)
-    os.link(path, draft)
-    os.replace(draft, path.with_name(BEST))
+    try:
+        os.link(path, draft)
+    except OSError:
+        # Not every file system has a second name for a file, and then it is another one.
+        with open(path, "rb") as file, appearing(best, ".best-") as write:
+            while piece := file.read(WRITE_STEP):
+                write(piece)
+                progress()
+    else:
+        os.replace(draft, best)
 
 
 def checksum(about: str, tensors: Arrays, progress: Callable[[], None] = lambda: None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -298,6 +299,20 @@ def test_the_best_checkpoint_outlives_its_number(tmp_path: Path) -> None:
     checkpoints.save(tmp_path, replace(make(99, 10), score=score(9.0)), keep=2)
     assert [each["best"] for each in checkpoints.listing(tmp_path)] == [True, False]
     assert checkpoints.load(tmp_path / BEST).counters.updates == 99
+
+
+def test_where_there_are_no_second_names_the_best_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    for updates, value in enumerate([1.0, 9.0, 3.0, 4.0]):
+        checkpoints.save(tmp_path, replace(make(updates, 10), score=score(value)), keep=2)
+    assert listed(tmp_path) == [3, 2]
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 1
+    assert len(list(tmp_path.iterdir())) == 3, "no draft is left"
 
 
 def test_an_evaluation_says_more_than_live_episodes(tmp_path: Path) -> None:
