@@ -7,13 +7,14 @@ at run time each observation is checked against it: a wrong one would silently p
 | space | frame |
 |---|---|
 | uint8 Box (H, W), (H, W, 1 or 3 or 4), (1 or 3, H, W) | picture |
-| Box of other numbers in these shapes, finite bounds, no side under 16 | picture, scaled by them |
+| Box of other numbers in these shapes, bounds of levels, no side under 16 | picture, scaled |
 | any other Box of one or two dimensions | vector; of uint8: divided by 255 |
 | Discrete | one-hot vector |
 | Dict | its picture, the other entries unseen; without a picture: flattened to one vector |
 | Tuple, MultiDiscrete, MultiBinary | flattened to one vector |
 
-(4, H, W) is refused: it is a stack of frames more often than a picture with four channels.
+Bounds of levels are finite, and at most 2**24 apart. (4, H, W) is refused: it is a stack of frames
+more often than a picture with four channels.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ USUAL_NAMES = ("pixels", "image", "rgb", "screen", "camera")
 
 SMALLEST_SIDE = 16
 """A smaller array of floats is a board or a matrix, not a picture."""
+
+WIDEST_LEVELS = 1 << 24
+"""Bounds further apart say what fits the type, not what is black and white: all that is shown would
+become one level."""
 
 LONGEST_VECTOR = 65_536
 """Larger spaces are not flattened: they hold pictures of a kind that is not known here."""
@@ -326,7 +331,7 @@ def _layout(space: gym.spaces.Box) -> Layout | None:
     uniform = bool((space.low == low).all() and (space.high == high).all())
     if min(sides) < SMALLEST_SIDE or not (uniform and np.isfinite((low, high)).all()):
         return None
-    return Layout(shape, dtype, low, high, first) if low < high else None
+    return Layout(shape, dtype, low, high, first) if 0.0 < high - low <= WIDEST_LEVELS else None
 
 
 def _length(space: gym.Space[Any]) -> float:

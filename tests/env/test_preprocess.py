@@ -107,6 +107,18 @@ def test_where_there_are_no_colours_none_can_be_kept():
         observer_for(gym.spaces.Box(0, 255, (120, 160), np.uint8), grayscale=False)
 
 
+@pytest.mark.parametrize(
+    ("high", "dtype"),
+    [(np.finfo(np.float32).max, np.float32), (np.finfo(np.float64).max, np.float64),
+     (np.iinfo(np.int32).max, np.int32)],
+)
+def test_bounds_that_only_say_what_fits_the_type_are_those_of_no_picture(high, dtype):
+    numbers = np.arange(20 * 30).reshape(20, 30).astype(dtype)
+    low = -high if np.dtype(dtype).kind == "f" else 0
+    observe = observer_for(gym.spaces.Box(low, high, (20, 30), dtype))
+    np.testing.assert_array_equal(observe(numbers), numbers.ravel())
+
+
 BOX = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
 SPEED = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 RESIZED = "pictures of shape (210, 160, 3) as 84x84 pixels, grey (env.image_size, env.grayscale)"
