@@ -111,7 +111,7 @@ def observer_for(
             return EntryObserver(entry, seen)
     elif key != "auto":
         raise UserError(f"env.observation_key = {key}: observations are {_shown(space)}, no Dict")
-    if isinstance(space, gym.spaces.Discrete):
+    if isinstance(space, gym.spaces.Discrete) and space.n <= LONGEST_VECTOR:
         return OneHotObserver(int(space.n), int(space.start))
     if isinstance(space, gym.spaces.Box):
         layout = _layout(space)
@@ -129,7 +129,8 @@ def observer_for(
     stack = "; frames are stacked by env.frame_stack, not by a wrapper" if several else ""
     raise UserError(
         f"cannot use observations of {_shown(space)}: expected a picture (H, W), (H, W, 1), "
-        f"(H, W, 3) or (3, H, W), a vector, a Discrete, or a Dict with a picture{stack}"
+        f"(H, W, 3) or (3, H, W), a vector, a Discrete of at most {LONGEST_VECTOR}, or a Dict with "
+        f"a picture{stack}"
     )
 
 
@@ -247,17 +248,17 @@ class OneHotObserver(Observer):
 
     def __init__(self, count: int, start: int) -> None:
         self.start, self.shape = start, (count,)
-        self._rows = np.eye(count, dtype=np.float32)
-        self._rows.setflags(write=False)
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
-        index, count = int(observation) - self.start, len(self._rows)
+        index, (count,) = int(observation) - self.start, self.shape
         if not 0 <= index < count:
             raise EnvironmentFault(
                 f"the environment is in state {observation}, its space promises {self.start} "
                 f"to {self.start + count - 1}"
             )
-        return np.asarray(self._rows[index])
+        vector = np.zeros(count, np.float32)
+        vector[index] = 1.0
+        return vector
 
 
 class FlattenedObserver(Observer):

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.env.preprocess import GREY, SIDE, observer_for, sight, to_grey
+from rtagent.env.preprocess import GREY, LONGEST_VECTOR, SIDE, observer_for, sight, to_grey
 from rtagent.errors import UserError
 
 
@@ -117,6 +117,12 @@ def test_bounds_that_only_say_what_fits_the_type_are_those_of_no_picture(high, d
     low = -high if np.dtype(dtype).kind == "f" else 0
     observe = observer_for(gym.spaces.Box(low, high, (20, 30), dtype))
     np.testing.assert_array_equal(observe(numbers), numbers.ravel())
+
+
+def test_more_states_than_a_vector_may_have_numbers_are_refused():
+    assert observer_for(gym.spaces.Discrete(LONGEST_VECTOR))(7).argmax() == 7
+    with pytest.raises(UserError, match=r"^cannot use observations of Discrete\(1000000\)"):
+        observer_for(gym.spaces.Discrete(1_000_000))
 
 
 BOX = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
