@@ -269,6 +269,7 @@ class FlattenedObserver(Observer):
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
         try:
+            _check_choices(self._space, observation)
             values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EnvironmentFault(
@@ -338,6 +339,21 @@ def _layout(space: gym.spaces.Box) -> Layout | None:
 def _length(space: gym.Space[Any]) -> float:
     """Numbers of a flattened observation; infinite where their count is not fixed."""
     return gym.spaces.flatdim(space) if space.is_np_flattenable else math.inf
+
+
+def _check_choices(space: gym.Space[Any], observation: Any) -> None:
+    """Raise a ValueError for a choice that there is none of: Gymnasium would mark another one."""
+    if isinstance(space, gym.spaces.Dict):
+        for key, entry in space.spaces.items():
+            _check_choices(entry, observation[key])
+    elif isinstance(space, gym.spaces.Tuple):
+        for entry, part in zip(space.spaces, observation, strict=True):
+            _check_choices(entry, part)
+    elif isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        count = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
+        places = np.asarray(observation) - space.start
+        if not ((places >= 0) & (places < count)).all():
+            raise ValueError(f"{observation} is not in {_shown(space)}")
 
 
 def _finite(vector: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -4,7 +4,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rtagent.env.preprocess import GREY, LONGEST_VECTOR, SIDE, observer_for, sight, to_grey
+from rtagent.env.preprocess import (
+    GREY,
+    LONGEST_VECTOR,
+    SIDE,
+    EnvironmentFault,
+    observer_for,
+    sight,
+    to_grey,
+)
 from rtagent.errors import UserError
 
 
@@ -123,6 +131,26 @@ def test_more_states_than_a_vector_may_have_numbers_are_refused():
     assert observer_for(gym.spaces.Discrete(LONGEST_VECTOR))(7).argmax() == 7
     with pytest.raises(UserError, match=r"^cannot use observations of Discrete\(1000000\)"):
         observer_for(gym.spaces.Discrete(1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [
+        (gym.spaces.MultiDiscrete([[3], [3]]), np.array([[3], [0]])),
+        (gym.spaces.MultiDiscrete([3, 3]), np.array([4, 0])),
+        (gym.spaces.MultiDiscrete([3, 3]), np.array([0, -1])),
+        (gym.spaces.MultiDiscrete([3, 3], start=[5, 0]), np.array([4, 0])),
+        (gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(2)]), (-1, 0)),
+        (gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(2)]), (0, 2)),
+        (gym.spaces.Dict(a=gym.spaces.Tuple([gym.spaces.Discrete(3, start=2)])), {"a": (1,)}),
+    ],
+)
+def test_a_choice_that_a_composed_space_does_not_have_is_a_fault(space, observation):
+    observe = observer_for(space)
+    for _ in range(20):
+        assert set(observe(space.sample())) <= {0.0, 1.0}
+    with pytest.raises(EnvironmentFault, match="not of its space"):
+        observe(observation)
 
 
 BOX = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
