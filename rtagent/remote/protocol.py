@@ -8,6 +8,7 @@ The protocol: https://github.com/Physical-Intelligence/openpi, packages/openpi-c
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,9 @@ ARRAY, GENERIC, DATA, DTYPE, SHAPE = b"__ndarray__", b"__npgeneric__", b"data", 
 KINDS = "biuf"
 """Kinds of elements that travel: truth values, integers, floats."""
 MOST_DIMENSIONS = 8
+
+_NAME = re.compile(rf"[<>|=][{KINDS}][0-9]{{1,2}}")
+"""Of a kind of elements, with their size in bytes."""
 
 
 class ProtocolError(Exception):
@@ -86,7 +90,7 @@ def _unpacked(found: dict[Any, Any]) -> Any:
 def _dtype(found: dict[Any, Any]) -> np.dtype[Any]:
     name = found.get(DTYPE)
     # NumPy reads more than names here: lists of fields, and text with commas.
-    if isinstance(name, str) and 2 <= len(name) <= 4 and name[0] in "<>|=" and name[1] in KINDS:
+    if isinstance(name, str) and _NAME.fullmatch(name):
         try:
             return np.dtype(name)
         except TypeError:
