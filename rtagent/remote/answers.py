@@ -66,23 +66,24 @@ class Terms:
                 pending actions.
         """
         outputs, answers = metadata.get(OUTPUTS, self.outputs), metadata.get(ANSWERS, ACTIONS)
-        if outputs != self.outputs:
+        if _differs(outputs, self.outputs):
             what = "actions" if self.discrete else "components of an action"
             raise ProtocolError(
-                f"the server's policy has {str(outputs)[:20]} {what}, and the environment has "
+                f"the server's policy has {_shown(outputs)} {what}, and the environment has "
                 f"{self.outputs}"
             )
-        if answers not in (VALUES, ACTIONS) or (answers == VALUES and not self.discrete):
-            raise ProtocolError(f"the server answers with {str(answers)[:40]!r}")
-        if (state := metadata.get(STATE, 0)) != self.state:
+        known = isinstance(answers, str) and answers in (VALUES, ACTIONS)
+        if not known or (answers == VALUES and not self.discrete):
+            raise ProtocolError(f"the server answers with {_shown(answers)!r}")
+        if _differs(state := metadata.get(STATE, 0), self.state):
             raise ProtocolError(
-                f"the server's policy carries a state of {str(state)[:20]} numbers, and "
+                f"the server's policy carries a state of {_shown(state)} numbers, and "
                 f"policy.remote_state is {self.state}"
             )
         # Other servers do not say what they make of it.
-        if (pending := metadata.get(PENDING, self.pending)) != self.pending:
+        if _differs(pending := metadata.get(PENDING, self.pending), self.pending):
             raise ProtocolError(
-                f"the server's policy is given pending actions of {str(pending)[:20]} numbers, and "
+                f"the server's policy is given pending actions of {_shown(pending)} numbers, and "
                 f"env.pending_actions makes {self.pending}"
             )
         return replace(self, answers=answers)
@@ -132,6 +133,15 @@ class Terms:
             raise ProtocolError(f"the answer has actions that are none of 0 to {self.outputs - 1}")
         chosen: Floats = np.eye(self.outputs, dtype=np.float32)[indices.astype(np.int64)]
         return chosen
+
+
+def _differs(said: Any, needed: int) -> bool:
+    """Whether metadata say another number; an array is none, and is not to be compared with one."""
+    return isinstance(said, np.ndarray) or said != needed
+
+
+def _shown(said: Any) -> str:
+    return " ".join(str(said).split())[:40]
 
 
 def timing_of(answer: Mapping[str, Any]) -> Timing:
