@@ -203,7 +203,7 @@ class PolicyServer:
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         if request.path == "/healthz":
             return connection.respond(http.HTTPStatus.OK, "OK\n")
-        if not self._knows_token(request.headers.get("Authorization", "")):
+        if not self._knows_token(request.headers.get_all("Authorization")):
             self.counts.refused += 1
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "wrong token\n")
         if self.counts.clients >= MOST_CLIENTS:
@@ -211,10 +211,10 @@ class PolicyServer:
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many clients\n")
         return None
 
-    def _knows_token(self, header: str) -> bool:
+    def _knows_token(self, headers: list[str]) -> bool:
         if self._token is None:
             return True
-        scheme, _, given = header.partition(" ")
+        scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
         same = hmac.compare_digest(given.strip().encode(), self._token.encode())
         return same and scheme.lower() in ("api-key", "bearer")
 

@@ -142,6 +142,14 @@ def test_without_the_token_there_is_nothing(header: str) -> None:
         assert server.counts.refused == 1
 
 
+def test_a_token_that_is_given_twice_is_none() -> None:
+    with policy_server(served(), TOKEN) as (address, server):
+        twice = [("Authorization", f"Bearer {TOKEN}")] * 2
+        with pytest.raises(websockets.InvalidStatus, match="401"):
+            connect(address, additional_headers=twice)
+        assert server.counts.refused == 1
+
+
 def test_a_wrong_token_is_one_line() -> None:
     with policy_server(served(), TOKEN) as (address, _):
         with pytest.raises(RefusedError, match="refuses the token"):
