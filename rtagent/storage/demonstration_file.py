@@ -247,7 +247,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Outline, str]]:
             f"the demonstration {path} cannot be read: {error.strerror or error}"
         ) from error
     except (
-        AttributeError, SafetensorError, KeyError, TypeError, ValueError, RecursionError
+        AttributeError, SafetensorError, LookupError, TypeError, ValueError, RecursionError
     ) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the demonstration {path} is damaged ({reason})") from error

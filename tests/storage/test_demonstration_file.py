@@ -152,6 +152,10 @@ def test_files_of_something_else(tmp_path: Path) -> None:
     save_file({}, path, {"rtagent-demonstration": "[" * 100_000})
     assert "damaged" in reason(path)
     whole = demonstration()
+    columns = {name: getattr(whole, name) for name in ("frames", "actions", "flags", "episodes")}
+    columns["rewards"] = np.zeros((), np.float32)
+    save_file(columns, path, {"rtagent-demonstration": about})
+    assert "damaged" in reason(path)
     object.__setattr__(whole, "rewards", np.full(12, np.nan, np.float32))
     save_demonstration(path, whole)
     assert "rewards are not all finite" in reason(path)
