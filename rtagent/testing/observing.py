@@ -12,6 +12,8 @@ import numpy as np
 
 from rtagent.testing.findings import Findings
 
+NOT_FINITE = "values that are not finite"
+
 
 class Watched(gym.Wrapper[Any, Any, Any, Any]):
     """Passes everything on, and keeps what the environment returned last.
@@ -88,7 +90,7 @@ def _problem(space: gym.Space[Any], observation: Any) -> str | None:
             f"{observation.dtype} {observation.shape}, "
             f"where {space.dtype} {space.shape} is promised"
         )
-    return None if np.isfinite(observation).all() else "values that are not finite"
+    return None if np.isfinite(observation).all() else NOT_FINITE
 
 
 def _reward_problem(reward: Any) -> str | None:

@@ -19,12 +19,12 @@ from multiprocess.connection import Connection
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import EnvConfig
 from rtagent.env.adapter import Adapter, Step, make
-from rtagent.env.preprocess import EnvironmentFault
+from rtagent.env.preprocess import EnvironmentFault, NotFinite
 from rtagent.errors import UserError
 from rtagent.processes.scheduling import die_with_parent, sharpen_timers
 from rtagent.testing.findings import Findings, Job
 from rtagent.testing.leftovers import held, leftovers
-from rtagent.testing.observing import Watched, digest, inspect
+from rtagent.testing.observing import NOT_FINITE, Watched, digest, inspect
 
 MAKING_S = 60.0
 """How long the daemon waits for an environment to be made."""
@@ -59,7 +59,7 @@ class Trial:
         self._job = job
         self._announce = announce
         self._clock = clock
-        self._call = ""
+        self._call, self._faults = "", 0
         self._limit_s = MAKING_S
         self._limits = {"step()": job.step_limit_s, "reset()": job.reset_limit_s}
 
@@ -107,6 +107,7 @@ class Trial:
             return None
         self.found.rate_hz, self.found.sight = adapter.rate_hz, adapter.sight
         self.found.nondeterministic = bool(env.spec and env.spec.nondeterministic)
+        self._faults = adapter.faults
         self._limit_s = SILENCE_S + 2.0 / adapter.rate_hz
         adapter.keep_time()
         return World(env, adapter)
@@ -209,10 +210,16 @@ class Trial:
 
     def _note(self, world: World, fault: EnvironmentFault | None) -> None:
         """Look at what was returned; a fault that has no other name is told as it is."""
-        found = self.found
+        found, faults = self.found, self._faults
         before = found.spaces.total() + found.rewards.total()
         inspect(world.env, found)
-        if fault is not None and found.spaces.total() + found.rewards.total() == before:
+        self._faults = world.adapter.faults
+        if found.spaces.total() + found.rewards.total() > before:
+            return
+        if isinstance(fault, NotFinite) or self._faults > faults:
+            # Infinity may be within the bounds of a space, and is of no use all the same.
+            found.spaces[NOT_FINITE] += 1
+        elif fault is not None:
             found.spaces[str(fault)] += 1
 
     def _next(self, call: str, found: Findings | None = None) -> None:

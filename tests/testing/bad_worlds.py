@@ -64,6 +64,29 @@ class NanReward(Honest):
         return shown, float("nan") if self.ticks == 7 else reward, *rest  # type: ignore[return-value]
 
 
+class Endless(Honest):
+    """Infinity is within its bounds, and so is what no float32 holds; the no-op meets neither."""
+
+    worst = np.inf
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+
+    def see(self) -> Any:
+        return super().see().astype(np.float64)
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        shown, *rest = super().step(action)
+        if action and self.ticks == 7:
+            shown[1] = self.worst
+        return shown, *rest  # type: ignore[return-value]
+
+
+class TooLarge(Endless):
+    worst = 1e300
+
+
 class Unseeded(Honest):
     def see(self) -> Any:
         return np.random.default_rng().normal(0.0, 1.0, 3).astype(np.float32)

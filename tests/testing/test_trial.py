@@ -50,12 +50,15 @@ def test_the_rate_that_is_asked_for_is_kept() -> None:
     assert clock.now() == pytest.approx(6.9)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize(("make", "name", "verdict", "told"), [
     (bad_worlds.NanReward, "rewards", "fail", "nan"),
     (bad_worlds.Unseeded, "determinism", "fail", "the same seed"),
     (bad_worlds.Numbered, "determinism", "fail", "a new environment"),
     (bad_worlds.WrongShape, "spaces", "fail", r"float32 \(4,\), where float32 \(3,\)"),
     (bad_worlds.Outside, "spaces", "warn", "outside the bounds"),
+    (bad_worlds.Endless, "spaces", "fail", r"^values that are not finite \(\d+ times\)$"),
+    (bad_worlds.TooLarge, "spaces", "fail", r"^values that are not finite \(\d+ times\)$"),
     (bad_worlds.NumbersAsFlags, "episode ends", "fail", "truncated is int"),
     (bad_worlds.OneTick, "episode ends", "warn", "100 episodes"),
     (bad_worlds.Raising, "errors", "fail", r"^step\(\) raised ValueError: no such road$"),
