@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import logging
 from collections.abc import Callable
 from math import inf, isfinite
 from numbers import Real
@@ -32,6 +33,8 @@ MOST_LISTED = 10
 """Ids in a message."""
 RESETS = 3
 """Resets tried in a row before an environment that begins with NaN is given up."""
+
+_log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
@@ -215,8 +218,8 @@ class Adapter:
         return [] if self._take_news is None else self._take_news()
 
     def close(self) -> None:
-        """Release what the environment holds."""
-        self._env.close()
+        """Release what the environment holds; one that raises is logged, for it was the last."""
+        _close(self._env)
 
     def _count(self, fault: NotFinite) -> None:
         self.faults += 1
@@ -250,8 +253,16 @@ def open_environment(config: EnvConfig) -> Adapter:
     try:
         return Adapter(env, config)
     except UserError as error:
-        env.close()
+        _close(env)
         raise UserError(f"env.id = {config.id}: {error}") from None
+
+
+def _close(env: gym.Env[Any, Any]) -> None:
+    try:
+        env.close()
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "")
+        _log.warning("the environment cannot be closed: %s: %s", type(error).__name__, reason)
 
 
 def make(config: EnvConfig) -> gym.Env[Any, Any]:

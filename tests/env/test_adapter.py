@@ -380,6 +380,17 @@ def test_what_cannot_be_used_is_closed_and_named():
     assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
 
 
+def test_an_environment_that_cannot_be_closed_costs_nothing_that_was_done(caplog):
+    def close():
+        raise OSError("the window is gone\nand a second line")
+
+    adapter, _ = wrap(close=close)
+    adapter.close()
+    assert "OSError: the window is gone" in caplog.text
+    line = refusal(id="stub/World-v0", kwargs={"observations": gym.spaces.Text(3), "close": close})
+    assert line.startswith("env.id = stub/World-v0: cannot use observations of Text")
+
+
 def test_starfall_is_registered():
     adapter = open_environment(EnvConfig(kwargs={"starts": 2}))
     assert (adapter.rate_hz, adapter.frame_stack, adapter.noop_action) == (59.7275, 4, 0)
