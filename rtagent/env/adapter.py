@@ -11,7 +11,7 @@ import difflib
 import importlib
 import logging
 from collections.abc import Callable
-from math import inf, isfinite
+from math import inf
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ from rtagent.errors import UserError
 STACK_OF_PICTURES = 4
 STACK_OF_VECTORS = 1
 MOST_LISTED = 10
+MOST_REWARD = float(np.finfo(np.float32).max)
+"""The ledger keeps rewards as float32."""
 """Ids in a message."""
 RESETS = 3
 """Resets tried in a row before an environment that begins with NaN is given up."""
@@ -364,6 +366,6 @@ def _checked_reward(reward: Any) -> float:
         value = float(np.asarray(reward).item())
     except (TypeError, ValueError):
         raise EnvironmentFault(f"the environment's reward is not a number: {reward!r}") from None
-    if not isfinite(value):
+    if not abs(value) <= MOST_REWARD:
         raise NotFinite(f"the environment's reward is {value}")
     return value

@@ -276,7 +276,7 @@ def test_noop_of_a_box_is_zeros_within_the_bounds():
     np.testing.assert_array_equal(chosen.noop_action, [0.25, 1.0])
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("-inf"), np.float32("inf")])
+@pytest.mark.parametrize("reward", [float("nan"), float("-inf"), np.float32("inf"), 1e39, -1e39])
 def test_a_reward_that_is_not_finite_truncates_the_episode_and_is_counted(reward):
     adapter, world = wrap()
     adapter.reset()
