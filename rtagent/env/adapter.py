@@ -30,9 +30,9 @@ from rtagent.errors import UserError
 STACK_OF_PICTURES = 4
 STACK_OF_VECTORS = 1
 MOST_LISTED = 10
+"""Ids in a message."""
 MOST_REWARD = float(np.finfo(np.float32).max)
 """The ledger keeps rewards as float32."""
-"""Ids in a message."""
 RESETS = 3
 """Resets tried in a row before an environment that begins with NaN is given up."""
 
