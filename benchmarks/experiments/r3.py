@@ -9,7 +9,8 @@ from in some seconds, undisturbed, with the smallest batch: that is the data bud
 deadline D is a share of those seconds, which are more where a learner is slow. Then B is run
 through again and again.
 
-    what = deadline   `share` of the time, beside `busy` other programs that want a core each
+    what = deadline   `share` of the time; and the deadline of 1 beside `busy` other programs that
+                      want a core each
     what = changed    1.5 times the time for the first half of the horizons, 0.8 for the others
     what = batch      R3 off: what a batch size does for updates, samples, memory and return
     what = replay     R3 off: the same of the replay's size
@@ -50,6 +51,7 @@ CONTENDERS = {
 """Name -> `r3.mode`, `r3.margin`; the margin means nothing to the first two."""
 ALGORITHMS = ("dqn", "double-dqn", "c51")
 SHARES = (0.7, 1.0, 1.5)
+BUSY = (1, 2)
 CHANGED = (1.5, 0.8)
 BATCH = 32
 LEAST_BATCHES = 16
@@ -91,17 +93,21 @@ SETTINGS = (
     "run.tensorboard=false",
 )
 DISTRIBUTION = ("learning.v_min=0", "learning.v_max=100")
-BUSY = "while True: pass"
+HOG = "while True: pass"
 
 
 def trials(quick: bool) -> list[dict[str, Any]]:
     """Modes by algorithm, deadline and load; then changed deadlines, batches and replays."""
     size = {"time": "wall clock", "horizons": 3 if quick else 20, "seconds": 2.0 if quick else 3.0}
     algorithms = ALGORITHMS[1:2] if quick else ALGORITHMS
+    conditions: list[tuple[str, float, int]] = [
+        *((algorithm, share, 0) for algorithm in algorithms
+          for share in (SHARES[1:2] if quick else SHARES)),
+        *(("double-dqn", 1.0, busy) for busy in (() if quick else BUSY)),
+    ]
     modes = [
         {"what": "deadline", "algorithm": algorithm, "mode": mode, "share": share, "busy": busy}
-        for algorithm in algorithms for share in (SHARES[1:2] if quick else SHARES)
-        for busy in ((0,) if quick else (0, 1, 2)) for mode in CONTENDERS
+        for algorithm, share, busy in conditions for mode in CONTENDERS
     ]
     changed = [
         {"what": "changed", "algorithm": "double-dqn", "mode": mode, "busy": 0}
@@ -159,7 +165,7 @@ def running(*settings: str) -> Iterator[rtagent.Runtime]:
 @contextlib.contextmanager
 def hogs(count: int) -> Iterator[None]:
     """Other programs that want a core each."""
-    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    processes = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(count)]
     try:
         yield
     finally:
@@ -270,10 +276,11 @@ def draw(results: Results, figure: Any) -> None:
     deadline = results.where(what="deadline")
     for place, mode in enumerate(CONTENDERS):
         own, how = deadline.where(mode=mode), {"color": f"C{place}", "label": mode}
-        own.line(panels[0, 0], "share", "missed_percent", **how)
-        own.line(panels[0, 1], "share", "mean_return", **how)
+        alone = own.where(busy=0)
+        alone.line(panels[0, 0], "share", "missed_percent", **how)
+        alone.line(panels[0, 1], "share", "mean_return", **how)
         latencies = np.sort([
-            each for trial in own.trials if trial["params"]["share"] == 1.0
+            each for trial in alone.where(share=1.0).trials
             for each in trial.get("figures", {}).get("latencies", [])
         ])
         if len(latencies):
@@ -282,7 +289,9 @@ def draw(results: Results, figure: Any) -> None:
         results.where(what="changed", mode=mode).line(
             panels[1, 2], "busy", "missed_percent", **{**how, "fmt": "s"}
         )
-        own.where(share=1.0).line(panels[1, 2], "busy", "missed_percent", **how)
+        own.where(share=1.0, algorithm="double-dqn").line(
+            panels[1, 2], "busy", "missed_percent", **how
+        )
     panels[0, 0].set(xlabel="deadline over undisturbed time", ylabel="horizons missed, %")
     panels[0, 1].set(xlabel="deadline over undisturbed time", ylabel="mean return, later half")
     panels[0, 2].set(xlabel="time of a horizon over its deadline of 1", ylabel="share of horizons")

@@ -198,7 +198,8 @@ def test_panels_without_trials_are_left_out(
 def test_interference_is_shown_at_one_deadline() -> None:
     missed = {0.7: 80.0, 1.0: 10.0, 1.5: 0.0}
     trials = [
-        {"params": {"what": "deadline", "mode": "step", "share": share, "busy": 0}, "seed": 0,
+        {"params": {"what": "deadline", "algorithm": "double-dqn", "mode": "step", "share": share,
+                    "busy": 0}, "seed": 0,
          "figures": {"missed_percent": percent, "mean_return": 200.0}}
         for share, percent in missed.items()
     ]
