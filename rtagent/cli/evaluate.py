@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.film import Film
 from rtagent.cli.options import add_json_option, check_between
-from rtagent.cli.output import known, plain_table, progress_bar, report, stdout
+from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.train import BOOT_S, Wish, wish_to_end
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
             "pending, and this policy has never seen that; evaluate it with --live"
         )
     columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with wish_to_end() as wish, progress_bar(*columns) as progress:
+    with wish_to_end() as wish, own_stdout(), progress_bar(*columns) as progress:
         task = progress.add_task("", total=args.episodes)
         tick = partial(progress.advance, task)
         if args.live:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
-from collections.abc import Callable, Iterable
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -43,6 +47,25 @@ def plain_table(*columns: str, rows: Iterable[Iterable[RenderableType]] = ()) ->
     for row in rows:
         table.add_row(*row)
     return table
+
+
+@contextmanager
+def own_stdout() -> Iterator[None]:
+    """Inside, what others print goes to stderr: stdout holds the result of the command alone.
+
+    Others are an environment, a library, or a child process that is started inside.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        # What a library in C has not written yet.
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def stdout() -> Console:

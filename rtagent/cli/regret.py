@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.evaluate import POLL_S, live_run
 from rtagent.cli.options import add_json_option, add_seconds_option, check_between, check_seconds
-from rtagent.cli.output import UNKNOWN, known, plain_table, progress_bar, report, stdout
+from rtagent.cli.output import UNKNOWN, known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.regret_picture import check_picture, draw
 from rtagent.cli.train import Wish, wish_to_end
 from rtagent.clock import MonotonicClock
@@ -77,6 +77,22 @@ def run(args: argparse.Namespace) -> int:
             f"env.pending_actions = {config.env.pending_actions}: this policy must be told what is "
             "pending, and in a world that waits nothing is"
         )
+    with own_stdout():
+        measured = _measure(args, config, saved, path)
+    result = {
+        "checkpoint": str(path.absolute()), "updates": saved.counters.updates,
+        "environment": saved.signature.environment, **measured,
+    }
+    if args.picture is not None:
+        draw(args.picture, result, NAMES)
+    report(args, result, lambda shown: _print(shown, args.picture))
+    return 0
+
+
+def _measure(
+    args: argparse.Namespace, config: Config, saved: Checkpoint, path: Path
+) -> dict[str, Any]:
+    """Play the three worlds; what comes of them."""
     reference = None if args.reference is None else _reference(args.reference, config)
     acting = TrainedPolicy(config, saved, path).acting()
     if acting.state_size:
@@ -95,14 +111,7 @@ def run(args: argparse.Namespace) -> int:
             measured.predict(acting.greedy, args.states, args.clones)
     finally:
         adapter.close()
-    result = {
-        "checkpoint": str(path.absolute()), "updates": saved.counters.updates,
-        "environment": saved.signature.environment, **measured.result(),
-    }
-    if args.picture is not None:
-        draw(args.picture, result, NAMES)
-    report(args, result, lambda shown: _print(shown, args.picture))
-    return 0
+    return measured.result()
 
 
 def _reference(given: Path, config: Config) -> Values:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from rtagent.cli.options import option
-from rtagent.cli.output import known, plain_table, progress_bar, report, stdout
+from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.train import wish_to_end
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     began = clock.now()
     columns = (TextColumn("{task.completed:.0f} of {task.total:.0f} s"), BarColumn(),
                TimeRemainingColumn())
-    with wish_to_end() as wish, progress_bar(*columns) as bar:
+    with wish_to_end() as wish, own_stdout(), progress_bar(*columns) as bar:
         task = bar.add_task("", total=args.seconds)
 
         def progress(at_s: float) -> bool:

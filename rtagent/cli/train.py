@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Column
 
 from rtagent.cli.options import add_config_options, add_json_option, check_seconds
-from rtagent.cli.output import known, plain_table, report, stderr, stdout
+from rtagent.cli.output import known, own_stdout, plain_table, report, stderr, stdout
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         _prepare(args.out)
     clock = MonotonicClock()
     # A second Ctrl-C must not cut short the last checkpoint, nor the results.
-    with wish_to_end() as wish:
+    with wish_to_end() as wish, own_stdout():
         with Runtime(config) as runtime:
             _wait_ready(runtime, clock, wish)
             outcome = follow(runtime, goal, clock, wish)
