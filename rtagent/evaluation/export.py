@@ -2,13 +2,14 @@
 
 Either maps `observation`, (B, stack, ...) in the environment's own numbers, to `values`, (B,
 actions) action values, or to the (B, n) action itself where it is continuous; B is free. What has
-been written is read again and asked the same as the network.
+been written is read again and asked the same as the network, and only then has its name.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -50,10 +51,14 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
     example = _observations(observations, BATCH)
     write, ask = (_write_torch, _ask_torch) if path.suffix == ".pt2" else (_write_onnx, _ask_onnx)
     try:
-        with _quiet():
-            write(module, example, path, about)
+        with _quiet(), tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+            draft = Path(folder, path.name)
+            write(module, example, draft, about)
             again = _observations(observations, BATCH + 2, seed=1)
-            answer = ask(path, again)
+            with torch.inference_mode():
+                expected = module(again)
+            difference = _largest_difference(ask(draft, again), expected)
+            draft.replace(path)
     except UserError:
         raise
     except ImportError as error:
@@ -65,11 +70,17 @@ def export(module: nn.Module, observations: Any, path: Path, about: Mapping[str,
     except Exception as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UserError(f"the policy cannot be exported to {path.suffix}: {reason}") from error
-    with torch.inference_mode():
-        expected = module(again)
+    return difference
+
+
+def _largest_difference(answer: Tensor, expected: Tensor) -> float:
+    """Between what the file and the policy say; an error if it is no rounding."""
     difference = float((answer - expected).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
-        raise UserError(f"{path} answers something else than the policy, by up to {difference:.3g}")
+        raise UserError(
+            f"the exported policy answers something else, by up to {difference:.3g}; no file was "
+            "written"
+        )
     return difference
 
 

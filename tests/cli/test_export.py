@@ -71,4 +71,7 @@ def test_an_unknown_ending_or_another_answer_is_refused(
     export = ("export", str(tmp_path), "--out")
     assert "must end in .pt2 or .onnx or .mcap" in refused(*export, str(tmp_path / "policy.h5"))
     monkeypatch.setattr("rtagent.evaluation.export._ask_torch", lambda path, asked: asked.sum() * 0)
+    (tmp_path / "policy.pt2").write_bytes(b"of before")
     assert "answers something else" in refused(*export, str(tmp_path / "policy.pt2"))
+    assert (tmp_path / "policy.pt2").read_bytes() == b"of before"
+    assert not list(tmp_path.glob(".export-*")), "no draft is left"
