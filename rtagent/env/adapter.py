@@ -280,7 +280,11 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
     try:
         named = _class_or_function(config.id)
         if named is not None:
-            return named(**config.kwargs)
+            made: object = named(**config.kwargs)
+            if not isinstance(made, gym.Env):
+                kind = type(made).__name__
+                raise UserError(f"env.id = {config.id}: made a {kind}, not a gymnasium.Env")
+            return made
         return gym.make(config.id, disable_env_checker=True, **config.kwargs)
     except UserError:
         raise

@@ -348,6 +348,7 @@ def test_an_observation_outside_its_space_is_a_fault(space, shown):
 def test_a_module_names_an_id_or_a_class_that_nobody_registered(name):
     assert open_environment(EnvConfig(id=name, kwargs={"fps": 33})).rate_hz == 33.0
     assert "no such environment" in refusal(id="stub_worlds:Wurld")
+    assert refusal(id="os:getcwd") == "env.id = os:getcwd: made a str, not a gymnasium.Env"
 
 
 def test_size_and_colours_of_pictures_are_configured():
