@@ -17,7 +17,7 @@ from rtagent.config import PolicyConfig
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_MANTISSA = 53
+_MANTISSA = 52
 _NORMAL = NormalDist()
 
 

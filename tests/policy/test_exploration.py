@@ -103,6 +103,12 @@ def test_noise_is_standard_normal_on_every_tick(hold: int) -> None:
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 6 / (len(drawn) / hold) ** 0.5
 
 
+@pytest.mark.parametrize("mixed", [0, 2**64 - 1])
+def test_noise_is_finite_for_every_draw(mixed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtagent.policy.exploration._mix", lambda value: mixed)
+    assert 8.0 < abs(smooth_noise(0, 0, 1, 1)[0]) < 8.5
+
+
 def test_noise_moves_smoothly_and_goes_somewhere() -> None:
     slow = np.array([smooth_noise(0, tick, 8, 1)[0] for tick in range(8000)])
     fast = np.array([smooth_noise(0, tick, 1, 1)[0] for tick in range(8000)])
