@@ -199,18 +199,22 @@ def listing(folder: Path) -> list[dict[str, Any]]:
     Raises:
         CheckpointError: the folder cannot be read.
     """
-    best = folder / BEST
+    numbered, best = _numbered(folder), None
+    with suppress(FileNotFoundError):
+        # Its second name has the same time, and so has a copy of it.
+        found = (folder / BEST).stat()
+        best = found.st_size, found.st_mtime_ns
     # A file's time is on the wall clock, so its age can only be told from there.
     now = time.clock_gettime(time.CLOCK_REALTIME)
     listed = []
-    for _, updates, path in reversed(_numbered(folder)):
+    for _, updates, path in reversed(numbered):
         # The oldest is removed whenever a new one is written.
         with suppress(FileNotFoundError):
             about = path.stat()
             listed.append({
                 "file": path.name, "updates": updates, "bytes": about.st_size,
                 "age_s": max(0.0, now - about.st_mtime),
-                "best": best.exists() and best.samefile(path),
+                "best": best == (about.st_size, about.st_mtime_ns),
             })
     return listed
 
@@ -367,6 +371,8 @@ def _name_best(path: Path, progress: Callable[[], None]) -> None:
             while piece := file.read(WRITE_STEP):
                 write(piece)
                 progress()
+        about = path.stat()
+        os.utime(best, ns=(about.st_atime_ns, about.st_mtime_ns))
     else:
         os.replace(draft, best)
 

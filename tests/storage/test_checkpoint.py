@@ -310,6 +310,8 @@ def test_where_there_are_no_second_names_the_best_is_a_copy(
     monkeypatch.setattr(os, "link", link)
     for updates, value in enumerate([1.0, 9.0, 3.0, 4.0]):
         checkpoints.save(tmp_path, replace(make(updates, 10), score=score(value)), keep=2)
+        marked = [each["updates"] for each in checkpoints.listing(tmp_path) if each["best"]]
+        assert marked == [[0], [1], [1], []][updates]
     assert listed(tmp_path) == [3, 2]
     assert checkpoints.load(tmp_path / BEST).counters.updates == 1
     assert len(list(tmp_path.iterdir())) == 3, "no draft is left"
