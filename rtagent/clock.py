@@ -15,6 +15,11 @@ NANO = 1_000_000_000
 """Nanoseconds of a second."""
 
 
+def whole_ticks(seconds: float, rate_hz: float) -> int:
+    """Ticks that fit into so many seconds; one that is there but for a rounding counts."""
+    return int(seconds * rate_hz * (1.0 + 1e-12))
+
+
 class Clock(Protocol):
     """A source of monotonic time that can wait."""
 

@@ -6,10 +6,17 @@ import time
 
 import pytest
 
-from rtagent.clock import MonotonicClock, VirtualClock
+from rtagent.clock import MonotonicClock, VirtualClock, whole_ticks
 from rtagent.processes.wake_ahead import EVERY, FIRST_S, MARGIN_S, WakeAhead
 
 PERIOD_S = 1 / 60
+
+
+def test_a_tick_is_not_lost_to_a_rounding() -> None:
+    for rate_hz in (50.0, 59.7275, 100.0, 200.0):
+        lost = [ticks for ticks in range(3000) if whole_ticks(ticks / rate_hz, rate_hz) != ticks]
+        assert not lost
+    assert whole_ticks(0.299, 100.0) == 29
 
 
 def test_virtual_clock_moves_only_when_told_to() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rtagent.clock import whole_ticks
 from rtagent.config import GAME_BOY_HZ
 from rtagent.staggering.arbiter import Arbiter, Deposited, Source
 from rtagent.staggering.figures import ActionRecord, Figures, TickRecord, figures
@@ -203,7 +204,7 @@ class Simulation:
         self._workers = VirtualWorkers(
             self.state, config.tick_seconds, exponential(config.sleep_overshoot_s, rng), self
         )
-        count = int(config.seconds * config.rate_hz)
+        count = whole_ticks(config.seconds, config.rate_hz)
         on_time = np.arange(count) * config.tick_seconds
         lateness = rng.exponential(config.tick_jitter_s, count) if config.tick_jitter_s else 0.0
         late = on_time + np.minimum(lateness, 0.9 * config.tick_seconds)

@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from rtagent.clock import whole_ticks
 from rtagent.config import Config
 from rtagent.env.adapter import open_environment
 from rtagent.env.default_action import DefaultBehaviour
@@ -284,7 +285,7 @@ class _Run:
             )
             self._learners.begin()
             rows: list[Rows] = []
-            for done in range(int(seconds * rate_hz)):
+            for done in range(whole_ticks(seconds, rate_hz)):
                 loop.run_next()
                 self.workers.publish(loop.tick - 1)
                 if done == 0:
