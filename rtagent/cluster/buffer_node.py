@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rtagent.cluster.frame_cache import SentFrames
 from rtagent.cluster.message import Kind, Message, lay_out
 from rtagent.cluster.node import Node, Sent, Settings
-from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Chosen, Replay
+from rtagent.learning.replay.replay import Chosen, Replay
 from rtagent.memory.frames import FrameRing, Ints
 
 SLOT = np.dtype(np.int32)
@@ -40,8 +40,8 @@ class BufferNode(Node):
     def __init__(
         self, replay: Replay, ring: FrameRing, slots: int, rng: np.random.Generator
     ) -> None:
-        super().__init__()
-        self._replay, self._ring, self._rng = replay, ring, rng
+        super().__init__(replay)
+        self._ring, self._rng = ring, rng
         self._offsets = np.arange(ring.stack) + (1 - ring.stack)
         self._sent_frames = SentFrames(slots, ring.capacity)
 
@@ -55,12 +55,6 @@ class BufferNode(Node):
     @property
     def ticks(self) -> int:
         return self._replay.ticks
-
-    @property
-    def generated(self) -> int:
-        """In this process' life; told whether or not anything is drawn."""
-        self._look()
-        return self._replay.index.span[1]
 
     def make(self, count: int, settings: Settings) -> Sent | None:
         if not count:
@@ -85,11 +79,6 @@ class BufferNode(Node):
         self._replay.update_errors(sent.frames, errors)
         return sent
 
-    def _look(self) -> None:
-        """Take in what has happened since the last look."""
-        while self._replay.refresh() >= ROWS_PER_REFRESH:
-            pass
-
     def _numbers(self, chosen: Chosen) -> Ints:
         """The frames of states and successors, (B, 2 * stack)."""
         transitions, ring = chosen.transitions, self._ring
@@ -109,7 +98,7 @@ class BufferNode(Node):
         absent = unique[~self._sent_frames.holds(unique)]
         columns, count = _columns(chosen), len(transitions)
         said = {**self._said(settings), "shipped": counts.shipped + count}
-        block, places = lay_out({**said, "generated": self._replay.index.span[1]}, {
+        block, places = lay_out(said, {
             "slots": Kind(SLOT, numbers.shape),
             "new_slots": Kind(SLOT, absent.shape),
             "new_frames": Kind(ring.frames.dtype, absent.shape + ring.frames.shape[1:]),

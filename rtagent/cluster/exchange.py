@@ -172,7 +172,7 @@ class Exchange:
             self._take(done, result, now)
         if self._welcome is None:
             if now >= self._try_at:
-                self._ask("join", (self._joining,), now)
+                self._ask("join", (self._introduction,), now)
         else:
             self._ask_what_is_due(now)
             self._repeat(now)
@@ -236,6 +236,9 @@ class Exchange:
         session = self._welcome.session
         call = _Call("offer", (self._joining.node, session, blocks), session, seqs)
         self._call(call, _size(blocks), now)
+
+    def _introduction(self) -> Joining:
+        return replace(self._joining, generated=self._node.generated)
 
     def _ask_what_is_due(self, now: float) -> None:
         if not self._begun:

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rtagent.cluster.message import Message, pack
+from rtagent.cluster.message import pack
 from rtagent.cluster.node import Node, Sent, Settings
+from rtagent.config import LearningConfig
+from rtagent.learning.replay.replay import Replay
 from rtagent.memory.frames import FrameRing
 from rtagent.memory.ledger import Ledger
 
@@ -36,12 +38,12 @@ class ForwardingNode(Node):
     """
 
     def __init__(self, ring: FrameRing, ledger: Ledger) -> None:
-        super().__init__()
+        # It only counts: how many transitions there are depends on no setting.
+        super().__init__(Replay(ring, ledger, LearningConfig(n_step=1)))
         self._ring, self._ledger = ring, ledger
         frame_bytes = ring.frames[0].nbytes
         self._most = max(1, MOST_BYTES // (frame_bytes + ledger.dtype.itemsize))
         self._next = self._shipped = self._oldest
-        self._generated = 0
 
     def begin_session(self, expected: int, slots: int) -> None:
         super().begin_session(expected, slots)
@@ -53,11 +55,6 @@ class ForwardingNode(Node):
         """Of those that the ring holds, the ones that were sent."""
         return max(0, self._next - self._oldest)
 
-    @property
-    def generated(self) -> int:
-        """As the learner has counted when it answered last."""
-        return self._generated
-
     def make(self, count: int, settings: Settings) -> Sent | None:
         first = max(self._next, self._oldest)
         self.counts.lost += first - self._next
@@ -65,6 +62,7 @@ class ForwardingNode(Node):
         stop = max(first, min(self._newest + 1, first + self._most))
         if not count and stop - first < min(TICKS_PER_CALL, self._most):
             return None
+        self._look()
         rows, numbers = self._ledger.read(first, stop), np.arange(first, stop)
         frames, starts, whole = self._ring.read(numbers)
         self._next = stop
@@ -78,12 +76,6 @@ class ForwardingNode(Node):
             "numbers": numbers[whole], "episode_starts": starts[whole], "frames": frames[whole],
         }
         return self._send(pack({**self._said(settings), **values}, arrays))
-
-    def answered(self, answer: Message) -> Sent | None:
-        sent = super().answered(answer)
-        if sent is not None:
-            self._generated = int(answer.values["generated"])
-        return sent
 
     @property
     def _oldest(self) -> int:

@@ -21,6 +21,7 @@ class Joining:
         blueprint: shapes.
         slots: frames that the learner shall keep for it.
         weights_every: updates between two deliveries of the weights.
+        generated: transitions that its world has generated so far.
         version: of its rtagent.
     """
 
@@ -29,6 +30,7 @@ class Joining:
     blueprint: Blueprint
     slots: int
     weights_every: int
+    generated: int = 0
     version: str = __version__
 
 

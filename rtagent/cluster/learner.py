@@ -94,6 +94,7 @@ class ClusterLearner:
                     self._published_at = self._clock.now()
             check_same(joining, self._first)
             source = self._source(joining)
+            source.generated = joining.generated
             self._forget(joining.node)
             self._sessions += 1
             learning = joining.config.learning
@@ -196,7 +197,6 @@ class ClusterLearner:
 
     def step(self, timeout_s: float) -> bool:
         """Learn from one batch, if the shares of one are there in time; whether they were."""
-        self._look()
         found = self._compose(timeout_s)
         if found is None:
             return False
@@ -256,13 +256,6 @@ class ClusterLearner:
         for name, node in list(self._nodes.items()):
             if name == joining or node.heard < long_ago:
                 self._nodes.pop(name).end()
-
-    def _look(self) -> None:
-        """What nodes generate is counted whether or not anything is drawn from it."""
-        with self._changed:
-            sources = [node.source for node in self._nodes.values()]
-        for source in sources:
-            source.look()
 
     def _compose(
         self, timeout_s: float
@@ -340,8 +333,7 @@ class ClusterLearner:
                 more, arrays = node.source.learned(own) if count else ({}, {})
                 said = {
                     **values, **more, "seq": share.seq, "share": self._share(name),
-                    "learned": learned, "generated": node.source.generated,
-                    "held_s": now - share.came,
+                    "learned": learned, "held_s": now - share.came,
                 }
                 answers.append((share.answer, pack(said, arrays)))
                 at += count

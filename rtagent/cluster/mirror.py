@@ -52,6 +52,8 @@ class Mirror:
         clock: time.
 
     Attributes:
+        generated: transitions that its world has generated, as the node says: more or fewer have
+            arrived, as after a cut.
         expected: the tick that is to come next.
     """
 
@@ -66,12 +68,7 @@ class Mirror:
         self._rng = np.random.default_rng(config.run.seed)
         self._transferred: float | None = None
         self._measured = 0
-        self.expected = 0
-
-    @property
-    def generated(self) -> int:
-        """Transitions that had arrived at the last look."""
-        return self.replay.index.span[1]
+        self.generated = self.expected = 0
 
     def take_in(self, message: Message) -> Callable[[], Columns | None] | None:
         """Put a message's ticks into their places.
@@ -88,6 +85,7 @@ class Mirror:
             frames, numbers = arrays["frames"], arrays["numbers"]
             starts, stop = arrays["episode_starts"], int(values["stop"])
             count, beta = int(values["count"]), float(values["beta"])
+            generated = int(values["generated"])
             if frames.shape[1:] != ring.frames.shape[1:] or frames.dtype != ring.frames.dtype:
                 raise ValueError(f"frames {frames.shape[1:]} of {frames.dtype}")
             placed = list(zip(numbers.tolist(), starts.tolist(), frames, strict=True))
@@ -96,13 +94,8 @@ class Mirror:
         self._ledger.copy(rows)
         for number, start, frame in placed:
             ring.publish(number, frame, start)
-        self.expected = stop
+        self.generated, self.expected = generated, stop
         return partial(self._draw, count, beta) if count else None
-
-    def look(self) -> None:
-        """Make transitions of the ticks that have come; called by the thread that learns alone."""
-        while self.replay.refresh() >= ROWS_PER_REFRESH:
-            pass
 
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
         """Take the errors of what was drawn last, in its order; what the node is told of it."""
@@ -128,7 +121,8 @@ class Mirror:
             self._transferred = float(found.mean())
 
     def _draw(self, count: int, beta: float) -> Columns | None:
-        self.look()
+        while self.replay.refresh() >= ROWS_PER_REFRESH:
+            pass
         batch = self.replay.sample(count, self._rng, beta)
         if batch is None:
             return None

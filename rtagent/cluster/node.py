@@ -1,5 +1,8 @@
 """What a buffer node sends, wherever the replay is: numbered messages, remembered until answered.
 
+What its world generates is counted here, from the ledger, and never taken from the learner: that
+count would stand still while the link is cut, and begin anew with a learner that is started again.
+
 Why it is correct. A message has a number, and is remembered until its answer comes, and forgotten
 then: so an answer is taken once, however often message and answer are repeated. The learner takes
 the messages in in the order of their numbers (`session.py`).
@@ -14,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rtagent.cluster.message import Bytes, Message
+from rtagent.learning.replay.replay import ROWS_PER_REFRESH, Replay
 from rtagent.memory.frames import Ints
 
 NOTHING: Ints = np.empty(0, np.int64)
@@ -81,12 +85,16 @@ class Counts:
 class Node(ABC):
     """One buffer node's messages to the learner.
 
+    Args:
+        replay: of its world, used by nobody else.
+
     Attributes:
         counts: what has been counted.
         under_way: messages without an answer, by their numbers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
         self.counts = Counts()
         self.under_way: dict[int, Sent] = {}
         self._next_seq = 0
@@ -107,9 +115,10 @@ class Node(ABC):
         """Ticks that can be learned from."""
 
     @property
-    @abstractmethod
     def generated(self) -> int:
-        """Transitions that the world has made."""
+        """Transitions that the world has made in this process' life, whether or not any is sent."""
+        self._look()
+        return self._replay.index.span[1]
 
     def slots_for(self, count: int) -> int:
         """Frames that the learner must keep for this node, at least, to be sent a message.
@@ -138,11 +147,17 @@ class Node(ABC):
             self.counts.samples += int(answer.values["learned"])
         return sent
 
+    def _look(self) -> None:
+        """Take in what has happened since the last look."""
+        while self._replay.refresh() >= ROWS_PER_REFRESH:
+            pass
+
     def _said(self, settings: Settings) -> dict[str, Any]:
         """Values of the next message, whatever else it says."""
         return {
             "seq": self._next_seq, "batch_size": settings.batch_size,
             "learning_rate": settings.learning_rate, "shipped": self.counts.shipped,
+            "generated": self._replay.index.span[1],
         }
 
     def _send(

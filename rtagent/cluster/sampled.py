@@ -58,9 +58,6 @@ class SampledThere:
         columns["next_observations"] = stacks[:, stack:]
         return lambda: columns
 
-    def look(self) -> None:
-        """Nothing: the node says itself what it has generated."""
-
     def learned(self, errors: Floats) -> tuple[dict[str, Any], Columns]:
         """What the node is told of a share: its errors, which become priorities there."""
         return {}, {"errors": errors}

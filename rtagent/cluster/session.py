@@ -125,10 +125,7 @@ class Session:
         draw = self.source.take_in(message)
         self._note_generated(self.heard)
         if draw is None:
-            said = {
-                "seq": seq, "learned": 0, "generated": self.source.generated,
-                "held_s": self.heard - came,
-            }
+            said = {"seq": seq, "learned": 0, "held_s": self.heard - came}
             answer.set_result(pack(said, {}))
         else:
             self.queue.append(Share(seq, came, draw, answer))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.link import Direction, Emulation
 from rtagent.cluster.link_figures import OVER_S, LinkFigures
 from tests.cluster.edge import Edge
@@ -67,3 +69,32 @@ def test_what_is_generated_in_a_pause_counts_when_it_is_generated(replay: str) -
     told.scene.paused = set()
     # Of the last ten seconds, three were learned in.
     assert told.run(3.0)["alpha"] == pytest.approx(OVER_S / 3.0 / learned, rel=0.1)
+
+
+@pytest.mark.parametrize("replay", ["edge", "learner"])
+@pytest.mark.parametrize(("fault", "learned_s"), [("cut", 3.0), ("restart", OVER_S)])
+def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
+    fault: str, learned_s: float, replay: str
+) -> None:
+    told, learned = Told(replay), 8
+    reports = [told.run(12.0)]
+    remote = told.scene.remotes[0]
+    if fault == "cut":
+        remote.broken = ConnectionError("unreachable")
+        reports += [told.run(REPORT_S) for _ in range(round(30.0 / REPORT_S))]
+        assert reports[-1]["alpha"] is None
+        remote.broken = None
+    else:
+        remote.learner = told.scene.learner = ClusterLearner(told.scene.clock, None)
+    before = reports[-1]["nodes"][0]["learned"]
+    while reports[-1]["nodes"][0]["learned"] == before:
+        reports.append(told.run(REPORT_S))
+    reports += [told.run(REPORT_S) for _ in range(round(3.0 / REPORT_S))]
+    # Of the last ten seconds, so many were learned in.
+    assert reports[-1]["alpha"] == pytest.approx(OVER_S / learned_s / learned, rel=0.15)
+    reports += [told.run(REPORT_S) for _ in range(round(OVER_S / REPORT_S))]
+    assert reports[-1]["alpha"] == pytest.approx(1 / learned, rel=0.1)
+    generated = [each["nodes"][0]["generated"] for each in reports]
+    # A transition for each tick; the newest are not complete yet.
+    grown = [after - before for before, after in pairwise(generated)]
+    assert grown == pytest.approx([100 * REPORT_S] * len(grown), abs=4)

@@ -117,6 +117,23 @@ def test_a_learner_that_was_started_again_is_sent_all_that_the_ring_holds() -> N
     check_nothing_is_missing(scene, world)
 
 
+def test_what_travels_late_was_not_generated_late() -> None:
+    world = baseline(capacity=4096)
+    scene = Scene(world)
+    scene.run(5.0)
+    scene.remotes[0].learner = scene.learner = ClusterLearner(scene.clock, None)
+    scene.run(1.5)
+    # By these rates the learner divides a batch among the nodes.
+    assert scene.learner.status()["nodes"][0]["rate"] == pytest.approx(100.0, rel=0.1)
+
+
+def test_what_is_generated_is_counted_without_a_learner() -> None:
+    world = baseline(capacity=4096)
+    world.play(100)
+    here = transitions(Replay(world.frames, world.ledger, world.config.learning))
+    assert len(here) <= world.node.generated <= 100
+
+
 def test_while_nothing_is_learned_ticks_travel_all_the_same() -> None:
     world = baseline(capacity=4096)
     scene = Scene(world)
@@ -190,7 +207,8 @@ def test_what_is_no_tick_is_refused(change: dict[str, Any]) -> None:
     session = scene.learner._nodes["edge"]
     seq = session._next_seq
     block = pack({
-        "seq": seq, "count": 0, "beta": 1.0, "stop": 2, "batch_size": 8, "learning_rate": 1e-3,
+        "seq": seq, "count": 0, "beta": 1.0, "stop": 2, "generated": 2, "batch_size": 8,
+        "learning_rate": 1e-3,
     }, arrays)
     before = source.expected
     with pytest.raises(MessageError, match="no ticks"):

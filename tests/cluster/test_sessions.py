@@ -273,6 +273,17 @@ def test_who_no_longer_waits_for_an_answer_takes_it_from_nobody() -> None:
     assert again.done()
 
 
+@pytest.mark.parametrize("replay", ["edge", "learner"])
+def test_what_a_node_has_generated_is_known_before_it_sends_anything(replay: str) -> None:
+    world = Edge(replay=replay)
+    world.play(100)
+    scene = Scene(world)
+    scene.paused = {0}
+    scene.run(0.2)
+    told = scene.learner.status()["nodes"][0]["generated"]
+    assert told == pytest.approx(world.node.generated, abs=25)
+
+
 def test_a_thousand_nodes_have_room_in_what_is_said_of_the_link() -> None:
     scene = Scene(Edge())
     scene.run(0.5)

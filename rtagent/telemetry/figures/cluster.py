@@ -85,7 +85,7 @@ class Cluster:
     bytes_per_sample: Traffic
     alpha: Annotated[float | None, Figure(
         "Transitions generated for each one learned from (alpha).", 1.52, RATIO,
-        "cluster_generation_ratio", names=("Generated per learned",), none=NOTHING_LEARNED)]
+        "cluster_generation_ratio", names=("Generated per learned",), none=NO_BATCH)]
     loss_mean: Annotated[float | None, Figure(
         "Mean loss of the batches of the last 10 s (L_t).", 0.0123, "loss", "cluster_loss_mean",
         names=("Loss of batches",), none=NO_BATCH)]
