@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--checkpoint-dir", metavar="DIR", type=Path,
-        help="where the learner writes its checkpoints, on the machine that it runs on; default: "
-        "it writes none",
+        help="where the learner writes its checkpoints, and no other learner does, on the machine "
+        "that it runs on; default: it writes none",
     )
     parser.add_argument("--json", action="store_true", help="a JSON document per line on stdout")
 

@@ -1,7 +1,8 @@
 """The learner as a Ray actor: `ClusterLearner` with a thread that learns, and calls that wait.
 
 Ray starts the actor again when it dies, on any node with the resource `learner`; it then learns on
-from its own newest checkpoint, if that lies where it can be read.
+from its own newest checkpoint, if that lies where it can be read. One that raises when it is made
+is not started again, and its name is free.
 
 Why it is correct. Calls run in one event loop. What waits for a lock of the learner runs in a
 thread beside it (`_beside`), so no call holds up the others. The learning thread touches neither
@@ -22,6 +23,7 @@ from typing import Any, TypeVar, TypeVarTuple
 import ray
 
 from rtagent.clock import MonotonicClock
+from rtagent.cluster.held_folder import hold
 from rtagent.cluster.joining import Joining, Welcome
 from rtagent.cluster.learner import ClusterLearner
 from rtagent.cluster.message import Bytes
@@ -41,14 +43,18 @@ class LearnerActor:
 
     Args:
         folder: of the learner's own checkpoints. If None, it writes none.
+
+    Raises:
+        UserError: another learner writes there.
     """
 
     def __init__(self, folder: str | None) -> None:
+        clock, path = MonotonicClock(), None if folder is None else Path(folder)
+        self._held = None if path is None else hold(path, clock)
         keep_freed_memory()
         # An actor that Ray starts again has the same.
         identity = ray.get_runtime_context().get_actor_id()
-        path = None if folder is None else Path(folder)
-        self._learner = ClusterLearner(MonotonicClock(), path, identity)
+        self._learner = ClusterLearner(clock, path, identity)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newer = asyncio.Event()
         self._learner.on_publish(self._wake)

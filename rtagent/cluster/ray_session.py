@@ -175,8 +175,9 @@ class LearnerHandle(Remote):
         """What the learner says of itself.
 
         Raises:
-            LostError: what was joined is gone. The learner may answer for a while; Ray ends this
-                process when it has been without the head of the cluster for `HEAD_GONE_S`.
+            LostError: the learner could not begin; or what was joined is gone. The learner may
+                answer for a while then; Ray ends this process when it has been without the head of
+                the cluster for `HEAD_GONE_S`.
             UserError: it does not answer.
         """
         end = time.monotonic() + self._patience_s
@@ -188,6 +189,8 @@ class LearnerHandle(Remote):
             except self._ray.exceptions.RayError as error:
                 # One that is being started again fails at once.
                 again = isinstance(error, self._ray.exceptions.RayActorError)
+                if again and error.actor_init_failed:
+                    raise LostError(_why_not_begun(error)) from error
                 if not again or time.monotonic() >= end:
                     raise UserError(f"the learner does not answer: {in_a_line(error)}") from error
                 time.sleep(LOOK_EVERY_S)
@@ -198,7 +201,9 @@ class LearnerHandle(Remote):
     def _result(self, reference: Any) -> Any:
         try:
             return self._ray.get(reference)
-        except self._ray.exceptions.RayActorError:
+        except self._ray.exceptions.RayActorError as error:
+            if error.actor_init_failed:
+                return ConnectionError(_why_not_begun(error))
             return ConnectionError("the learner died, or cannot be reached; Ray starts it again")
         except Exception as error:
             # What the learner itself has raised; around it is a traceback.
@@ -323,6 +328,13 @@ def _handlers() -> dict[int, Any]:
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def _why_not_begun(error: BaseException) -> str:
+    """Why a learner could not begin, in a line: Ray does not start such a one again."""
+    # Of what it raised Ray hands on the traceback alone, which ends with that.
+    last = str(error).strip().splitlines()[-1]
+    return last.removeprefix(f"{UserError.__module__}.{UserError.__name__}: ")
 
 
 def _why(error: BaseException, address: str | None) -> str:

@@ -19,6 +19,8 @@ import pytest
 from benchmarks.daemon import RunningDaemon
 from benchmarks.process_figures import descendants, gone
 from benchmarks.ray_cluster import ENVIRON, Head
+from rtagent.clock import MonotonicClock
+from rtagent.cluster.held_folder import hold
 from rtagent.cluster.ray_checks import look
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually, started
@@ -159,7 +161,7 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
         assert updates(quick) == 0
         with learner_command(head.port, "--resources=learner=1") as learner:
             eventually(lambda: link(quick)["connected"], "it has joined")
-            refusals(head.port)
+            refusals(head.port, tmp_path / "held")
             # Half as many ticks, and so half as many transitions; and its replay is at the learner.
             slower = ("env.rate_hz=60", "cluster.replay=learner")
             with started(tmp_path / "slow", *SETTINGS, address, *slower) as slow:
@@ -186,16 +188,30 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
         assert acted["agent"] > 100
 
 
-def refusals(port: int) -> None:
-    """A token that is wrong, and a learner for whom there is no room, each in one line."""
+def refusals(port: int, folder: Path) -> None:
+    """A token that is wrong, a learner for whom there is no room, and one whose folder another
+    holds, each in one line."""
     wrong = learner_command(port, RAY_AUTH_TOKEN="0" * 64)
     taken = learner_command(port, "--name=another")
     with wrong as first, taken as second:
-        for process, why in ((first, "refuses the token"), (second, "takes its resource")):
-            _, said = process.communicate(timeout=SOON_S)
-            assert process.returncode == 2
-            assert why in said
-            assert said.count("\n") == 1, said
+        _refused(first, "refuses the token")
+        _refused(second, "takes its resource")
+    held = hold(folder, MonotonicClock())
+    assert held is not None
+    # Ray keeps no learner that could not begin: its name is free for one with another folder.
+    for _ in range(2):
+        with learner_command(
+            port, "--name=third", "--resources=learner=1", f"--checkpoint-dir={folder}"
+        ) as third:
+            _refused(third, "another learner writes its checkpoints into")
+    os.close(held)
+
+
+def _refused(process: subprocess.Popen[str], why: str) -> None:
+    _, said = process.communicate(timeout=SOON_S)
+    assert process.returncode == 2
+    assert why in said
+    assert said.count("\n") == 1, said
 
 
 def _shared(quick: Daemon, slow: Daemon) -> bool:

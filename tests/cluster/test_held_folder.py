@@ -1,0 +1,126 @@
+"""A folder of checkpoints has one learner; without Ray's processes, in virtual time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import ActorDiedError, RayTaskError
+
+from rtagent.clock import VirtualClock
+from rtagent.cluster import ray_learner, ray_session
+from rtagent.cluster.held_folder import WAIT_S, hold
+from rtagent.cluster.ray_checks import LostError
+from rtagent.errors import UserError
+
+
+class Ending(VirtualClock):
+    """A clock, and a learner that ends while somebody waits.
+
+    Args:
+        held: what that learner holds.
+    """
+
+    def __init__(self, held: int) -> None:
+        super().__init__()
+        self._held: int | None = held
+
+    def sleep_until(self, when: float) -> None:
+        super().sleep_until(when)
+        if self._held is not None and when > WAIT_S / 2:
+            os.close(self._held)
+            self._held = None
+
+
+def held(folder: Path) -> int:
+    found = hold(folder, VirtualClock())
+    assert found is not None
+    return found
+
+
+def test_a_second_learner_is_told_what_to_do(tmp_path: Path) -> None:
+    first, clock = held(tmp_path / "new"), VirtualClock()
+    with pytest.raises(UserError) as caught:
+        hold(tmp_path / "new", clock)
+    assert str(caught.value) == (
+        f"another learner writes its checkpoints into {tmp_path / 'new'}: end that one, or choose "
+        "another folder with --checkpoint-dir"
+    )
+    assert clock.now() == pytest.approx(WAIT_S, abs=0.2)
+    os.close(first)
+    os.close(held(tmp_path / "new"))
+
+
+def test_one_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+    clock = Ending(held(tmp_path))
+    found = hold(tmp_path, clock)
+    assert found is not None
+    assert clock.now() < WAIT_S
+    os.close(found)
+
+
+def test_what_cannot_be_written_is_held_by_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert hold(tmp_path / "file" / "folder", VirtualClock()) is None
+
+
+def test_a_learner_does_not_begin_in_the_folder_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = held(tmp_path)
+    monkeypatch.setattr(ray_learner, "MonotonicClock", VirtualClock)
+    with pytest.raises(UserError, match="another learner writes"):
+        ray_learner.LearnerActor(str(tmp_path))
+    os.close(first)
+
+
+class Refused:
+    """Ray's handle of a learner that could not begin."""
+
+    status: Any
+    join: Any
+
+    def __init__(self) -> None:
+        self.status = self.join = self
+
+    def remote(self, *_: object) -> object:
+        return self
+
+
+class StillThere:
+    """A cluster that is."""
+
+    def check(self) -> None:
+        """Nothing is wrong."""
+
+
+def test_why_a_learner_could_not_begin_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = f"another learner writes its checkpoints into {tmp_path}: end that one"
+    trace = (
+        f'ray::LearnerActor.__init__()\n  File "a.py", line 1, in hold\n'
+        f"rtagent.errors.UserError: {why}"
+    )
+    cause = RayTaskError("__init__", trace, UserError(why), "learner", 1, "127.0.0.1")
+    error = ActorDiedError(cause)
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ray_session, "Watch", StillThere)
+    monkeypatch.setattr(ray, "get", fail)
+    monkeypatch.setattr(ray, "wait", lambda refs, **_: (refs, []))
+    learner = ray_session.LearnerHandle(Refused())
+    # It would be asked for two minutes if Ray started it again.
+    learner._patience_s = 0.0
+    with pytest.raises(LostError) as caught:
+        learner.status()
+    assert str(caught.value) == why
+    learner.begin("join")
+    ((_, found),) = learner.finished()
+    assert isinstance(found, ConnectionError)
+    assert str(found) == why
