@@ -25,6 +25,9 @@ _TEXTS = (
     "alloc_failed",
 )
 """In errors of torch, oneDNN, the C++ library, cuBLAS and cuDNN."""
+_NO_PRIMITIVE = "could not create a primitive"
+"""All that oneDNN says where it got no memory for the code of an operation. What it cannot compute
+at all has failed before, with a longer text (`... primitive descriptor for ...`)."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -32,7 +35,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(part in text for part in _TEXTS)
+    return isinstance(error, RuntimeError) and (
+        text == _NO_PRIMITIVE or any(part in text for part in _TEXTS)
+    )
 
 
 def release() -> None:

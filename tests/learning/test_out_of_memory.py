@@ -47,6 +47,7 @@ def test_numpy_and_python_raise_memory_errors() -> None:
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
         RuntimeError("could not create a memory object"),
+        RuntimeError("could not create a primitive"),
         RuntimeError("std::bad_alloc"),
     ],
 )
@@ -58,6 +59,7 @@ def test_other_words_for_it(error: RuntimeError) -> None:
     "error",
     [
         RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        RuntimeError("could not create a primitive descriptor for a convolution"),
         ValueError("out of memory"),
         KeyError("memory"),
     ],

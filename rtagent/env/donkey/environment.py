@@ -193,6 +193,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         self._steps += 1
         truncated = 0 < self._max_steps <= self._steps
         if not connection.waiting:
+            self._behind = 0
             self._repeated += self._live
             return self._picture.copy(), 0.0, False, truncated, self._info()
         # Frames in their order, unless more than one has been waiting for some steps.
