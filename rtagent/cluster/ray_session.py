@@ -284,10 +284,12 @@ def _start_node(
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}",
         f"--resources={json.dumps(resources)}", "--disable-usage-stats", f"--temp-dir={folder}",
+        # For each processor Ray would start an idle process beforehand; a learner asks for none.
+        "--num-cpus=0",
     ]
     if not resources:
         # It only carries calls.
-        command += ["--num-cpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
+        command += [f"--object-store-memory={OBJECT_STORE_BYTES}"]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True,

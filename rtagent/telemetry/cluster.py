@@ -13,7 +13,8 @@ from rtagent.telemetry.figures.cluster import Cluster, Emulated, Node, Traffic
 SILENT_S = 3.0
 """A gateway that has written nothing for so long does not answer."""
 OF_A_MOMENT = (
-    "batches_in_flight", "loss_mean", "priority_transferred", "priority_sampled", "round_trip_ms",
+    "batches_in_flight", "bytes_up_per_sample", "bytes_down_per_sample", "alpha", "loss_mean",
+    "priority_transferred", "priority_sampled", "cache_hits", "round_trip_ms",
 )
 """What nobody knows while the gateway does not answer."""
 OF_A_NODE = ("share", "generated", "shipped", "learned")

@@ -25,7 +25,7 @@ from rtagent.cluster.ray_checks import look
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually, started
 
-pytestmark = [pytest.mark.process, pytest.mark.alone]
+pytestmark = pytest.mark.process
 
 SETTINGS = (
     "env.id=CartPole-v1", "env.rate_hz=120", "learning.where=cluster", "learning.processes=1",

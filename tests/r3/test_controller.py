@@ -256,14 +256,14 @@ def outcomes(
 
 @pytest.mark.parametrize("hog", [False, True])
 @pytest.mark.parametrize("share", [0.7, 1.0, 1.5])
-@pytest.mark.parametrize("mode", ["episode", "step"])
-def test_deadlines_are_met_wherever_the_largest_batch_meets_them(
-    mode: str, share: float, hog: bool
-) -> None:
+def test_deadlines_are_met_wherever_the_largest_batch_meets_them(share: float, hog: bool) -> None:
     for seed, episode_s in enumerate((0.1, 0.5, 2.0)):
-        possible = outcomes("max-p", share, hog=hog, episode_s=episode_s, seed=seed)
-        assert possible == 1.0
-        assert outcomes(mode, share, hog=hog, episode_s=episode_s, seed=seed) >= 0.95
+        met = {
+            mode: outcomes(mode, share, hog=hog, episode_s=episode_s, seed=seed)
+            for mode in ("max-p", "episode", "step")
+        }
+        assert met["max-p"] == 1.0
+        assert min(met.values()) >= 0.95, met
 
 
 @pytest.mark.parametrize("mode", ["episode", "step"])

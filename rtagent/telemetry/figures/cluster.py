@@ -8,12 +8,11 @@ from typing import Annotated
 from rtagent.telemetry.figures.declaration import MS, RATIO, SHARE, Figure, counter, setting
 
 NOT_BEGUN = "before the gateway has begun"
-NOTHING_LEARNED = "before the first batch was learned from"
 NO_BATCH = "no batch was learned from in the last 10 s"
 NO_WEIGHTS = "before weights have come"
-NO_FRAME = "before the first batch was sent"
+NO_FRAME = "no batch was sent in the last 10 s"
 NOT_PRIORITIZED = f"{NO_BATCH}, or sampling is not prioritized"
-BYTES = "Bytes on the wire for each transition learned from, by direction."
+BYTES = "Bytes on the wire for each transition learned from in the last 10 s, by direction."
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes on the wire for each transition learned from."""
+    """Bytes on the wire for each transition learned from in the last 10 s."""
 
     up: Annotated[float | None, Figure(
-        "Bytes sent to the learner for each transition learned from.", 15_204.0, "bytes",
-        "cluster_sample_bytes", labels={"direction": "up"}, family=BYTES,
-        names=("Bytes per transition, up",), none=NOTHING_LEARNED)]
+        "Bytes sent to the learner for each transition learned from, over the last 10 s.",
+        15_204.0, "bytes", "cluster_sample_bytes", labels={"direction": "up"}, family=BYTES,
+        names=("Bytes per transition, up",), none=NO_BATCH)]
     down: Annotated[float | None, Figure(
-        "Bytes received from the learner for each transition learned from.", 431.5, "bytes",
-        "cluster_sample_bytes", labels={"direction": "down"}, family=BYTES,
-        names=("Bytes per transition, down",), none=NOTHING_LEARNED)]
+        "Bytes received from the learner for each transition learned from, over the last 10 s.",
+        431.5, "bytes", "cluster_sample_bytes", labels={"direction": "down"}, family=BYTES,
+        names=("Bytes per transition, down",), none=NO_BATCH)]
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ class Cluster:
         none="the gateway does not answer")]
     bytes_per_sample: Traffic
     alpha: Annotated[float | None, Figure(
-        "Transitions generated for each one learned from (alpha).", 1.52, RATIO,
-        "cluster_generation_ratio", names=("Generated per learned",), none=NO_BATCH)]
+        "Transitions generated for each one learned from, over the last 10 s (alpha).", 1.52,
+        RATIO, "cluster_generation_ratio", names=("Generated per learned",), none=NO_BATCH)]
     loss_mean: Annotated[float | None, Figure(
         "Mean loss of the batches of the last 10 s (L_t).", 0.0123, "loss", "cluster_loss_mean",
         names=("Loss of batches",), none=NO_BATCH)]
@@ -101,8 +100,9 @@ class Cluster:
         "half of the round trip.", 0.35, "s", "cluster_weights_age_seconds",
         names=("Age of weights on arrival",), none=NO_WEIGHTS)]
     cache_hits: Annotated[float | None, Figure(
-        "Share of the frames of batches that did not travel, as the learner still had them.", 0.31,
-        SHARE, "cluster_cache_hit_ratio", names=("Frames not sent",), none=NO_FRAME)]
+        "Share of the frames of batches, over the last 10 s, that did not travel, as the learner "
+        "still had them.", 0.31, SHARE, "cluster_cache_hit_ratio", names=("Frames not sent",),
+        none=NO_FRAME)]
     stale_priorities: Annotated[int, counter(
         "Priorities that came for transitions whose frames had been overwritten.", 17,
         metric="cluster_stale_priorities_total", names=("Priorities too late",))]
