@@ -21,7 +21,6 @@ from benchmarks.process_figures import descendants, gone
 from benchmarks.ray_cluster import ENVIRON, Head
 from rtagent.clock import MonotonicClock
 from rtagent.cluster.held_folder import hold
-from rtagent.cluster.ray_checks import look
 from rtagent.storage import checkpoint as checkpoints
 from tests.conftest import eventually, started
 
@@ -171,8 +170,7 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
                     goes_on(each, "it learns")
                 eventually(lambda: _shared(quick, slow), "shares follow what each generates")
             # By its folder a node is known again where the head has not answered for a while.
-            here = look(f"127.0.0.1:{head.port}").here.values()
-            own = [each.folder for each in here if Path(each.folder).name.startswith("rtagent-")]
+            own = [each for each in folders(head.port) if Path(each).name.startswith("rtagent-")]
             assert len(set(own)) == len(own) > 0
             family = descendants(learner.pid)
             node = named("raylet", family)
@@ -188,6 +186,17 @@ def test_a_cluster_whose_parts_come_and_go(tmp_path: Path, monkeypatch: pytest.M
             assert learner.poll() is None
         acted = quick.stats()["actions"]
         assert acted["agent"] > 100
+
+
+def folders(port: int) -> list[str]:
+    """Of the cluster's nodes here; asked by a process of its own, for Ray reads its token once."""
+    ask = (
+        "import sys; from rtagent.cluster.ray_checks import look; "
+        "print(*(each.folder for each in look(sys.argv[1]).here.values()), sep='\\n')"
+    )
+    command = [sys.executable, "-c", ask, f"127.0.0.1:{port}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SOON_S, check=True)
+    return done.stdout.split()
 
 
 def refusals(port: int, folder: Path) -> None:
