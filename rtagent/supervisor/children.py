@@ -30,6 +30,8 @@ CONVERTER_LIMIT_S = 600.0
 """One call of an engine may take seconds of a core, and on a full machine it gets little of one."""
 SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
+COMPUTING_LEARNER_LIMIT_S = 600.0
+"""One update of a large network may take minutes, where acting leaves little of a core."""
 STOPPED_INFERENCE_LIMIT_S = 1.0
 PAUSE_S = 1.0
 """Between two looks, which are a tenth of a second apart otherwise."""
@@ -249,16 +251,14 @@ class Children:
         """Seconds without a heartbeat after which a process counts as hung."""
         if child.role == "converter":
             return CONVERTER_LIMIT_S
+        if child.role == "learner":
+            return self._learner_limit(child, now)
         if child.state is State.STARTING or child.role in ("evaluation", "recorder"):
             return BOOT_LIMIT_S
         if child.role == "service":
             # On a machine full of others it may get no processor for seconds, and nothing that acts
             # waits for it.
             return SERVICE_LIMIT_S
-        if child.role == "learner":
-            # At idle priority it may get no processor for long: only one that was stopped, and may
-            # hold the apply lock, is given up early.
-            return STOPPED_LEARNER_LIMIT_S if is_stopped(child.pid) else BOOT_LIMIT_S
         if child.role == "inference":
             # A slow policy is silent for long; one that a signal has stopped will not come back.
             overdue = self._silent_for(child, now) > STOPPED_INFERENCE_LIMIT_S
@@ -266,6 +266,14 @@ class Children:
                 return STOPPED_INFERENCE_LIMIT_S
             return 2.0 + 8.0 * self._metrics.inference[child.index].estimate_s
         return self._environment_limit(child, now)
+
+    def _learner_limit(self, child: Child, now: float) -> float:
+        """At idle priority it may get no processor for long: one that computes, or wants to, has
+        time. Only one that was stopped, and may hold the apply lock, is given up early."""
+        if child.state is not State.STARTING and is_stopped(child.pid):
+            return STOPPED_LEARNER_LIMIT_S
+        overdue = self._silent_for(child, now) > BOOT_LIMIT_S
+        return COMPUTING_LEARNER_LIMIT_S if overdue and is_computing(child.pid) else BOOT_LIMIT_S
 
     def _environment_limit(self, child: Child, now: float) -> float:
         """A world may take long; a process that a signal has stopped will not come back."""
@@ -279,8 +287,19 @@ class Children:
 
 def is_stopped(pid: int | None) -> bool:
     """Whether a process has been stopped by a signal."""
+    return _state(Path(f"/proc/{pid}/stat")) in ("T", "t")
+
+
+def is_computing(pid: int | None) -> bool:
+    """Whether a thread of a process runs, waits for a processor, or for its memory or disk."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return any(_state(thread) in ("R", "D") for thread in threads)
+
+
+def _state(stat: Path) -> str | None:
+    """Of a process or a thread, as `man 5 proc` has it; None if it is gone."""
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+        after_name = stat.read_text().rpartition(")")[2]
     except OSError:
-        return False
-    return after_name.split()[:1] in (["T"], ["t"])
+        return None
+    return after_name.split()[0]

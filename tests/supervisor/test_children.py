@@ -19,9 +19,11 @@ from rtagent.supervisor.child import State
 from rtagent.supervisor.children import (
     BOOT_LIMIT_S,
     BUSY_S,
+    COMPUTING_LEARNER_LIMIT_S,
     SERVICE_LIMIT_S,
     STOPPED_LEARNER_LIMIT_S,
     Children,
+    is_computing,
     is_stopped,
 )
 from rtagent.supervisor.status import Report
@@ -44,8 +46,31 @@ def test_a_stopped_process_is_told_from_one_that_sleeps() -> None:
         child.wait()
 
 
-def test_nobody_is_not_stopped() -> None:
+@pytest.mark.process
+def test_a_process_that_computes_is_told_from_one_that_sleeps() -> None:
+    # At idle priority it waits for a processor for most of the time, where others are busy.
+    body = (
+        "import os, threading, time\n"
+        "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
+        "until = time.monotonic() + 1.0\n"
+        "def compute():\n"
+        "    while time.monotonic() < until: pass\n"
+        "thread = threading.Thread(target=compute)\n"
+        "thread.start(); print(flush=True); thread.join(); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", body], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            assert is_computing(child.pid)
+            eventually(lambda: not is_computing(child.pid), "it sleeps")
+        finally:
+            child.kill()
+
+
+def test_nobody_is_not_stopped_and_computes_nothing() -> None:
     assert not is_stopped(None)
+    assert not is_computing(None)
 
 
 def new_metrics() -> ProcessMetrics:
@@ -68,8 +93,10 @@ class Ward:
         )
         self.signals: list[int] = []
         monkeypatch.setattr(os, "kill", lambda pid, number: self.signals.append(number))
-        self.stopped = False
-        monkeypatch.setattr("rtagent.supervisor.children.is_stopped", lambda pid: self.stopped)
+        self.stopped = self.computing = False
+        module = "rtagent.supervisor.children"
+        monkeypatch.setattr(f"{module}.is_stopped", lambda pid: self.stopped)
+        monkeypatch.setattr(f"{module}.is_computing", lambda pid: self.computing)
         self.children = children_of(self.metrics, lambda pipe: self.process)
         self.children.add(role, 0, 100.0)
         (self.child,) = self.children
@@ -160,6 +187,28 @@ def test_a_silent_process_is_given_up_and_a_stopped_one_sooner(
     assert ward.signals == []
     ward.look(200.0 + silent_s + 0.1)
     assert ward.signals == [signal.SIGKILL]
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_learner_that_computes_has_long_and_one_that_hangs_has_not(
+    monkeypatch: pytest.MonkeyPatch, ready: bool
+) -> None:
+    ward = Ward(monkeypatch, "learner")
+    ward.computing = True
+    if ready:
+        ward.child.mark_ready(100.0)
+        ward.beat(200.0)
+    begun = 200.0 if ready else 100.0
+    ward.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    assert ward.signals == []
+    assert ward.children.fresh(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    ward.computing = False
+    ward.look(begun + COMPUTING_LEARNER_LIMIT_S - 0.1)
+    assert ward.signals == [signal.SIGKILL]
+    busy = Ward(monkeypatch, "learner")
+    busy.computing = True
+    busy.look(100.0 + COMPUTING_LEARNER_LIMIT_S + 0.1)
+    assert busy.signals == [signal.SIGKILL]
 
 
 @pytest.mark.parametrize("role", ["environment", "inference", "service"])
