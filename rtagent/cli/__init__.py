@@ -21,6 +21,8 @@ from rtagent.logs.printable import printable
 from rtagent.processes.interrupts import EXIT_INTERRUPTED, raise_at_ctrl_c
 
 EXIT_USER_ERROR = 2
+NO_HOME = "Could not determine home directory."
+"""What pathlib says of a path such as `~nobody/runs`."""
 EXIT_BROKEN_PIPE = 141
 
 
@@ -113,14 +115,31 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"rtagent: {printable(' '.join(str(error).split()))}", file=sys.stderr)
-        return EXIT_USER_ERROR
+        return _refuse(str(error))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends; that must find an open file.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _refuse(f"{_text(error.filename)}: {error.strerror}")
+    except RuntimeError as error:
+        if str(error) != NO_HOME:
+            raise
+        return _refuse("a path begins with ~, and there is no such home directory")
+
+
+def _refuse(why: str) -> int:
+    print(f"rtagent: {printable(' '.join(why.split()))}", file=sys.stderr)
+    return EXIT_USER_ERROR
+
+
+def _text(name: object) -> str:
+    """A file name as text; a number is a descriptor."""
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else str(name)
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,16 @@ from rtagent.cli.output import known, own_stdout, plain_table, progress_bar, rep
 from rtagent.cli.train import BOOT_S, Wish, wish_to_end
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
+from rtagent.config_sources import parse_config
 from rtagent.env.adapter import open_environment
 from rtagent.errors import UserError
 from rtagent.evaluation.process import Evaluator, Played, seed_of
+from rtagent.evaluation.regret import live_episodes
 from rtagent.evaluation.trained_policy import FOLDER, TrainedPolicy, playing
+from rtagent.memory.ledger import Rows
 from rtagent.memory.process_metrics import EPISODES
 from rtagent.runtime import Runtime
+from rtagent.staggering.arbiter import Source
 from rtagent.storage.checkpoint import Checkpoint
 
 POLL_S = 0.1
@@ -104,25 +109,54 @@ def play_paused(
 def play_live(
     config: Config, saved: Checkpoint, path: Path, count: int, wish: Wish, tick: Any
 ) -> tuple[list[Played], dict[str, Any]]:
-    """Play on the wall clock: the episodes, and the live world's inaction and delay."""
-    clock = MonotonicClock()
+    """Play on the wall clock: the episodes, and their inaction and delay."""
     with live_run(config, saved, path) as runtime:
-        played, shown = runtime.world.metrics.environment.episodes, 0
-        while shown < count and not wish.expressed:
-            clock.sleep_until(clock.now() + POLL_S)
-            # Raises what has gone wrong.
-            runtime.status()
-            done = min(count, played.count)
-            for _ in range(done - shown):
-                tick()
-            shown = done
-        found = played.newest(EPISODES)[:count]
-        actions = runtime.stats()["actions"]
-    episodes = [Played(float(each["return"]), int(each["length"]), ended=True) for each in found]
+        rows = follow_ledger(runtime, count, math.inf, wish, tick)
+    live = live_episodes(rows).first(count)
+    rows = rows[: int(live.ticks.sum())]
+    acted = rows["source"] != Source.DEFAULT
+    delays = (rows["tick"] - rows["observed"])[acted]
+    episodes = [
+        Played(float(value), int(ticks), ended=True)
+        for value, ticks in zip(live.returns, live.ticks, strict=True)
+    ]
     return episodes, {
-        "inaction_fraction": actions["inaction_fraction"],
-        "delay_ticks": actions["delay_ticks"]["mean"],
+        "inaction_fraction": float(1.0 - acted.mean()) if len(rows) else None,
+        "delay_ticks": float(delays.mean()) if len(delays) else None,
     }
+
+
+def follow_ledger(
+    runtime: Runtime, count: int, seconds: float, wish: Wish, tick: Callable[[], object]
+) -> Rows:
+    """The rows of a live world's ledger, from its first tick on.
+
+    Args:
+        runtime: the live world, just begun.
+        count: episodes after which it is enough.
+        seconds: after which it is enough, too.
+        wish: ends it early.
+        tick: called for each episode that has ended.
+
+    Raises:
+        UserError: what has gone wrong in the run; or the ledger is too small to read every tick.
+    """
+    clock, ledger = MonotonicClock(), runtime.world.ledger
+    found: list[Rows] = [ledger.read(0, 0)]
+    following, done, deadline = 0, 0, clock.now() + seconds
+    while done < count and clock.now() < deadline and not wish.expressed:
+        clock.sleep_until(clock.now() + POLL_S)
+        runtime.status()
+        rows = ledger.read(following, ledger.newest + 1)
+        if len(rows) and len(rows) != rows["tick"][-1] + 1 - following:
+            raise UserError("replay.capacity: too small to read every tick of the live world")
+        following += len(rows)
+        ended = int(np.count_nonzero(rows["flags"]))
+        for _ in range(min(ended, count - done)):
+            tick()
+        done += ended
+        found.append(rows)
+    return np.concatenate(found)
 
 
 @contextlib.contextmanager
@@ -130,7 +164,7 @@ def live_run(config: Config, saved: Checkpoint, path: Path) -> Iterator[Runtime]
     """A run that acts greedily by a checkpoint, and learns nothing; it has begun to act."""
     with state_dir_with(path, saved) as folder:
         run = {**config.model_dump()["run"], "state_dir": folder}
-        config = playing(Config.model_validate({**config.model_dump(), "run": run}))
+        config = playing(parse_config({**config.model_dump(), "run": run}))
         with Runtime(config) as runtime:
             runtime.wait_ready(BOOT_S)
             yield runtime

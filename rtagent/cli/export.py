@@ -11,7 +11,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.options import add_json_option, config_of
-from rtagent.cli.output import plain_table, print_json, progress_bar, report, stderr, stdout
+from rtagent.cli.output import (
+    own_stdout,
+    plain_table,
+    print_json,
+    progress_bar,
+    report,
+    stderr,
+    stdout,
+)
 from rtagent.errors import UserError
 from rtagent.evaluation.export import FORMATS, export
 from rtagent.evaluation.run_export import to_lerobot, to_mcap
@@ -84,7 +92,8 @@ def _export_run(args: argparse.Namespace, chosen: str, out: Path) -> int:
 
 def _export_policy(args: argparse.Namespace, out: Path) -> int:
     path, saved, config = checkpoint_of(args)
-    policy = TrainedPolicy(config, saved, path)
+    with own_stdout():
+        policy = TrainedPolicy(config, saved, path)
     _check_sees_observations_alone(policy.blueprint)
     signature = saved.signature
     about = {

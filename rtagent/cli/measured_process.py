@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from rtagent.cli.output import own_stdout
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
@@ -39,7 +40,7 @@ def in_measured_process(
         UserError: the environment or the network cannot be built, or ends its process; or what the
             body raises.
     """
-    with launch.ForkServer() as fork_server:
+    with own_stdout(), launch.ForkServer() as fork_server:
         ours, theirs = launch.pipe()
         process = fork_server.spawn(_run, config, body, argument, theirs, name="plan")
         theirs.close()

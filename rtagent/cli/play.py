@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.evaluate import state_dir_with
+from rtagent.cli.options import check_between
 from rtagent.cli.serve import add_log_options, serve
-from rtagent.config import Config
+from rtagent.config_sources import parse_config
 from rtagent.evaluation.trained_policy import playing
 
 
@@ -23,9 +24,10 @@ def run(args: argparse.Namespace) -> int:
 
     The run has a state directory of its own, which is removed at the end.
     """
+    check_between("port", args.port, 0, 65_535)
     path, saved, config = checkpoint_of(args)
     with state_dir_with(path, saved) as folder:
         values = playing(config).model_dump()
         values["run"]["state_dir"] = Path(folder)
         values["service"] |= {"host": "127.0.0.1", "port": args.port, "insecure": False}
-        return serve(Config.model_validate(values), quiet=args.quiet, log_format=args.log_format)
+        return serve(parse_config(values), quiet=args.quiet, log_format=args.log_format)

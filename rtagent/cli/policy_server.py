@@ -19,6 +19,7 @@ from torch import nn
 from rtagent import __version__
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
 from rtagent.cli.options import check_between
+from rtagent.cli.output import own_stdout
 from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.config_sources import load_config
@@ -59,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
     check_between("port", args.port, 0, 65_535)
     token, tls = os.environ.get(TOKEN_VARIABLE) or None, _tls(args)
     with listen(args.host, args.port, token) as sock:
-        served = _factory_policy(args) if _is_factory(args.checkpoint) else _checkpoint_policy(args)
+        with own_stdout():
+            factory = _is_factory(args.checkpoint)
+            served = _factory_policy(args) if factory else _checkpoint_policy(args)
         host = f"[{args.host}]" if ":" in args.host else args.host
         scheme = "ws" if tls is None else "wss"
         address = f"{scheme}://{host}:{sock.getsockname()[1]}"
@@ -143,7 +146,7 @@ def _answering(module: nn.Module) -> Callable[..., Arrays]:
 
 
 async def _tell(counts: Counts, as_json: bool) -> None:
-    """Say every now and then what has been done since the last time."""
+    """Say every now and then what has been done since the last time, while it can be written."""
     before = Counts()
     while True:
         await asyncio.sleep(PERIOD_S)
@@ -155,7 +158,13 @@ async def _tell(counts: Counts, as_json: bool) -> None:
                 "compute_ms": 1e3 * (counts.compute_s - before.compute_s) / each,
                 "queue_ms": 1e3 * (counts.queue_s - before.queue_s) / each, "refused": refused,
             }
-            print(json.dumps(said) if as_json else
-                  "{clients} clients, {answers_per_s:.1f} answers/s, compute {compute_ms:.1f} ms, "
-                  "queue {queue_ms:.1f} ms, {refused} refused".format(**said), flush=True)
+            line = json.dumps(said) if as_json else (
+                "{clients} clients, {answers_per_s:.1f} answers/s, compute {compute_ms:.1f} ms, "
+                "queue {queue_ms:.1f} ms, {refused} refused".format(**said)
+            )
+            try:
+                print(line, flush=True)
+            except OSError:
+                # Whoever read it has gone; the clients have not.
+                return
         before = Counts(**vars(counts))

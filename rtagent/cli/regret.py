@@ -18,13 +18,13 @@ import numpy.typing as npt
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from rtagent.cli.checkpoint_options import add_checkpoint_options, checkpoint_of
-from rtagent.cli.evaluate import POLL_S, live_run
+from rtagent.cli.evaluate import follow_ledger, live_run
 from rtagent.cli.options import add_json_option, add_seconds_option, check_between, check_seconds
 from rtagent.cli.output import UNKNOWN, known, own_stdout, plain_table, progress_bar, report, stdout
 from rtagent.cli.regret_picture import check_picture, draw
 from rtagent.cli.train import Wish, wish_to_end
-from rtagent.clock import MonotonicClock
 from rtagent.config import Config
+from rtagent.config_sources import parse_config
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.errors import UserError
 from rtagent.evaluation import regret
@@ -119,7 +119,7 @@ def _reference(given: Path, config: Config) -> Values:
     path, saved = load_checkpoint(given)
     own = configuration(saved, path, None, ())
     values = {**own.model_dump(), "env": config.env.model_dump()}
-    return TrainedPolicy(Config.model_validate(values), saved, path).acting().greedy
+    return TrainedPolicy(parse_config(values), saved, path).acting().greedy
 
 
 def play_live(
@@ -127,28 +127,16 @@ def play_live(
     progress: Progress,
 ) -> Rows:
     """Play on the wall clock; the rows of its ledger, from the first tick on."""
-    clock, found = MonotonicClock(), []
     task = progress.add_task(NAMES["live"], total=count)
     with live_run(config, saved, path) as runtime:
-        ledger, following = runtime.world.ledger, 0
-        deadline, done = clock.now() + seconds, 0
-        while done < count and clock.now() < deadline and not wish.expressed:
-            clock.sleep_until(clock.now() + POLL_S)
-            # Raises what has gone wrong.
-            runtime.status()
-            rows = ledger.read(following, ledger.newest + 1)
-            if len(rows) and (len(rows) != rows["tick"][-1] + 1 - following):
-                raise UserError("replay.capacity: too small to read every tick of the live world")
-            following += len(rows)
-            done += int(np.count_nonzero(rows["flags"]))
-            progress.update(task, completed=min(done, count))
-            found.append(rows)
+        rows = follow_ledger(runtime, count, seconds, wish, partial(progress.advance, task))
+    done = int(np.count_nonzero(rows["flags"]))
     if done < LEAST_EPISODES:
         raise UserError(
             f"{done} episodes ended in the live world, and {LEAST_EPISODES} are needed: more "
             "--seconds, or shorter episodes (for a Game Boy game env.kwargs.max_ticks)"
         )
-    return np.concatenate(found)
+    return rows
 
 
 class Measured:
@@ -263,8 +251,11 @@ class Measured:
 
     def _bounds(self, inaction: float, live: Episodes) -> dict[str, Any]:
         """Those of Theorem 1, in reward per second; what is not known is None."""
-        declared = self._adapter.reward_range
-        low, high = declared or self._rewards
+        seen, declared = self._rewards, self._adapter.reward_range
+        if declared is not None and not declared[0] <= seen[0] <= seen[1] <= declared[1]:
+            # It was promised, and not kept.
+            declared = None
+        low, high = declared or seen
         found = self._predictability
         per_second = (high - low) * self._adapter.rate_hz
         per_episode = float(live.ticks.mean()) / self._adapter.rate_hz

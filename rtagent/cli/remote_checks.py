@@ -6,6 +6,7 @@ import os
 import socket
 from urllib.parse import urlsplit
 
+from rtagent.cli.output import own_stdout
 from rtagent.cli.verdicts import judged
 from rtagent.clock import Clock, MonotonicClock
 from rtagent.config import Config
@@ -73,7 +74,8 @@ def _policy(config: Config, metadata: dict[str, object] | None) -> Check:
     from rtagent.remote.protocol import ProtocolError
 
     try:
-        Terms.of(probe(config)).agreed(metadata)
+        with own_stdout():
+            Terms.of(probe(config)).agreed(metadata)
     except ProtocolError as error:
         advice = f"serve a policy for env.id = {config.env.id!r}, or set its environment here"
         return Check(NAMES[2], "warn", str(error), advice)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtagent.cli.options import add_config_options, add_json_option, config_of
-from rtagent.cli.output import print_json, progress_bar, stdout
+from rtagent.cli.output import own_stdout, print_json, progress_bar, stdout
 from rtagent.cli.rom_search import cartridge_file
 from rtagent.config import Config
 from rtagent.env.gameboy.rom_library import FOLDER, find_rom
@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         states = states_folder(states)
     if demonstration is not None:
         demonstration = demonstration_file(demonstration, replace=args.replace)
-    player = open_player(config.env, config.run.seed, demonstrates=demonstration is not None)
+    with own_stdout():
+        player = open_player(config.env, config.run.seed, demonstrates=demonstration is not None)
     try:
         recorder = Recorder(player, _name(config), states, demonstration)
         if args.keys is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import secrets
@@ -92,10 +93,10 @@ def serve(config: Config, *, quiet: bool, log_format: str) -> int:
 def _configured(args: argparse.Namespace) -> Config:
     """The configuration with this command's own options on top."""
     options = {
-        "service.host": args.host,
+        "service.host": None if args.host is None else json.dumps(args.host),
         "service.port": args.port,
         "service.insecure": "true" if args.insecure else None,
-        "run.state_dir": args.state_dir,
+        "run.state_dir": None if args.state_dir is None else json.dumps(str(args.state_dir)),
         "run.realtime": args.realtime,
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]

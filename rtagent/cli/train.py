@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
@@ -95,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
             outcome = follow(runtime, goal, clock, wish)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
+    summary["episodes"] = outcome.stats["episodes"]["count"]
     summary |= _returns(Path(results["episodes_file"]))
     told = {"run_id": runtime.run_id, **summary, **results}
     report(args, told, lambda _: _print(summary, results))
@@ -117,7 +119,9 @@ def goal_of(args: argparse.Namespace) -> Goal:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    state_dir = [] if args.state_dir is None else [f"run.state_dir={args.state_dir}"]
+    # Quoted: it is a path, also where it reads as a number or as a date.
+    given = args.state_dir
+    state_dir = [] if given is None else [f"run.state_dir={json.dumps(str(given))}"]
     config = load_config(args.config, [*args.overrides, *state_dir])
     if not config.learning.processes:
         raise UserError("learning.processes = 0: nothing would learn")
@@ -263,7 +267,7 @@ def _returns(path: Path) -> dict[str, Any]:
     returns = learning_curve.read_episodes(path).returns
     last = returns[-LAST_EPISODES:]
     return {
-        "episodes": len(returns),
+        "episodes_kept": len(returns),
         f"mean_return_last_{LAST_EPISODES}": float(last.mean()) if len(last) else None,
         "best_return": float(returns.max()) if len(returns) else None,
     }
@@ -304,12 +308,14 @@ def write_results(
 def _print(summary: Mapping[str, Any], results: Mapping[str, Any]) -> None:
     console, horizons = stdout(), summary["horizons"]
     last = f"mean_return_last_{LAST_EPISODES}"
+    kept = summary["episodes_kept"]
+    of_kept = f" of the last {kept}" if kept < summary["episodes"] else ""
     rows = {
         "trained for": f"{known(summary['seconds'], '{:.1f} s')}, {summary['ticks']} ticks",
         "updates": f"{summary['updates_in_this_run']} in this run, {summary['updates']} in all",
         "episodes": f"{summary['episodes']}",
         f"mean return of the last {LAST_EPISODES}": known(summary[last], "{:.2f}"),
-        "best return": known(summary["best_return"], "{:.2f}"),
+        f"best return{of_kept}": known(summary["best_return"], "{:.2f}"),
         "inaction": known(summary["inaction_fraction"], "{:.2%}"),
     }
     if horizons["met"] is not None:

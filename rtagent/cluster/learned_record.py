@@ -29,15 +29,18 @@ class LearnedRecord:
     def __init__(self, record: LearnerRecord, event: Event) -> None:
         self._record, self._event = record, event
         self._bad_burst = False
+        self._samples: int | None = None
 
     def begin(self, progress: Progress) -> None:
         """Take over what was learned before, by which a learner begins that has nothing yet."""
-        self._record.updates, self._record.samples_consumed = progress.updates, progress.samples
+        self._record.updates = progress.updates
+        self._consumed(progress.samples)
 
     def note(self, learned: Learned, now: float) -> None:
         """Count an update that this node had a share of."""
         record = self._record
-        record.updates, record.samples_consumed = learned.updates, learned.samples
+        record.updates = learned.updates
+        self._consumed(learned.samples)
         if learned.outcome == "overflowed":
             record.overflows += 1
         elif learned.outcome == "skipped":
@@ -53,3 +56,12 @@ class LearnedRecord:
             record.applied += 1
             record.loss = learned.loss
             record.applied_ns, record.update_ns = int(now * NANO), int(learned.seconds * NANO)
+
+    def _consumed(self, samples: int) -> None:
+        """Count on from the learner's number, which falls where it begins with an older state."""
+        record = self._record
+        if self._samples is None:
+            record.samples_consumed = max(record.samples_consumed, samples)
+        else:
+            record.samples_consumed += max(0, samples - self._samples)
+        self._samples = samples

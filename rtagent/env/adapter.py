@@ -107,7 +107,7 @@ class Adapter:
         self.rate_hz = _rate(env, config)
         self.reward_range = _reward_range(env)
         self.picture_lag = int(getattr(env.unwrapped, "picture_lag", 0))
-        self.faults = 0
+        self.faults = self.cuts = 0
         self.last_fault = ""
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
         self._take_news: Callable[[], list[str]] | None = getattr(env.unwrapped, "take_news", None)
@@ -154,6 +154,7 @@ class Adapter:
             frame, value = self._observe(observation), _checked_reward(reward)
         except NotFinite as fault:
             self._count(fault)
+            self.cuts += 1
             return Step(self._frame, 0.0, terminated=False, truncated=True)
         self._frame = frame
         return Step(frame, value, bool(terminated), bool(truncated))

@@ -76,7 +76,7 @@ class TickLoop:
         self._episode = Episode(number, self.tick)
         self._frame = self._reset(seed)
         self._action = default.noop
-        self._faults = 0
+        self._cuts = 0
         self._acted: dict[int, float] = {}
 
     def run_next(self) -> None:
@@ -156,13 +156,14 @@ class TickLoop:
             self._count_decision(choice)
         elif choice.source == Source.REUSED:
             record.reused += 1
+            self._count_decision(choice)
         else:
             record.default += 1
         record.ticks += 1
         record.reward_low = min(reward, record.reward_low)
         record.reward_high = max(reward, record.reward_high)
-        record.faults += self._adapter.faults - self._faults
-        self._faults = self._adapter.faults
+        record.faults += self._adapter.cuts - self._cuts
+        self._cuts = self._adapter.cuts
 
     def _count_decision(self, choice: Choice) -> None:
         """Count an inference once, of however many ticks the actions are executed."""

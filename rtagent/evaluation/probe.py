@@ -17,9 +17,9 @@ import gymnasium
 import numpy as np
 import torch
 from multiprocess.connection import Connection
-from torch import nn
 
 from rtagent.config import Config, PolicyConfig
+from rtagent.config.recurrent import check_recurrent
 from rtagent.env.adapter import Adapter, open_environment
 from rtagent.env.default_action import DefaultBehaviour
 from rtagent.errors import UserError
@@ -77,7 +77,8 @@ def probe(config: Config) -> Blueprint:
         actor = acting_part(learned)
         chunk = chunk_length(actor, config.policy, inputs, world.action_space, head)
         _check_chunk(config, chunk)
-        _check_recurrent(config, actor)
+        if state_size_of(actor):
+            check_recurrent(config)
         tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
         blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
         return replace(
@@ -160,32 +161,6 @@ def _check_chunk(config: Config, chunk: int) -> None:
             f"policy.engine = {config.policy.engine!r}: {network}, which engines do not; set "
             "policy.engine = 'torch'"
         )
-
-
-def _check_recurrent(config: Config, actor: nn.Module) -> None:
-    """Refuse what a network that carries a state along does not go with."""
-    if not state_size_of(actor):
-        return
-    policy, learning = config.policy, config.learning
-    network = "policy.network = 'lstm'"
-    if policy.factory is not None:
-        network = f"policy.factory = {policy.factory!r}"
-    checked: list[tuple[str, Any, Any]] = [("policy.engine", policy.engine, "torch")]
-    if learning.processes:
-        checked += [
-            ("learning.where", learning.where, "here"),
-            ("learning.prioritized", learning.prioritized, False),
-            ("learning.demonstrations", learning.demonstrations, None),
-            ("learning.transitions", learning.transitions, "decision"),
-            ("learning.placement", learning.placement, "off"),
-            ("r3.mode", config.r3.mode, "off"),
-        ]
-    for name, given, needed in checked:
-        if given != needed:
-            raise UserError(
-                f"{name} = {given!r} does not fit {network}, which carries a state from one "
-                f"inference to the next; use {needed!r}"
-            )
 
 
 def _finished(policy: PolicyConfig, adapter: Adapter) -> str:

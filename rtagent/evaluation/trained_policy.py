@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rtagent.config import Config
-from rtagent.config_sources import load_config
+from rtagent.config_sources import load_config, parse_config
 from rtagent.errors import UserError
 from rtagent.evaluation.probe import probe
 from rtagent.learning.state import restore_network
@@ -27,7 +27,9 @@ from rtagent.storage.checkpoint import BEST, Checkpoint
 FOLDER = "checkpoints"
 GREEDY: dict[str, dict[str, Any]] = {
     "policy": {"epsilon_start": 0.0, "epsilon_end": 0.0, "epsilon_schedule": "linear"},
-    "learning": {"processes": 0, "evaluation_every_s": 0.0, "demonstrations": None},
+    "learning": {
+        "processes": 0, "where": "here", "evaluation_every_s": 0.0, "demonstrations": None,
+    },
     "r3": {"mode": "off", "memory_budget_mb": None},
     "run": {
         "resume": True, "checkpoint_replay": False,
@@ -82,11 +84,15 @@ def configuration(
 
 
 def playing(config: Config) -> Config:
-    """The same run, which plays greedily and learns nothing."""
+    """The same run, which plays greedily and learns nothing.
+
+    Raises:
+        UserError: the checkpoint's run had settings that do not go with that.
+    """
     values = config.model_dump()
     for section, settings in GREEDY.items():
         values[section] |= settings
-    return Config.model_validate(values)
+    return parse_config(values)
 
 
 class TrainedPolicy:

@@ -26,6 +26,7 @@ from rtagent.inference.engine_weights import EnginePolicy, EngineWeights
 from rtagent.inference.frame_wait import SLICE_S, FrameWait
 from rtagent.inference.latency import draw
 from rtagent.inference.weights import NoWeights, Weights
+from rtagent.memory import ordering
 from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.pending import PendingActions, PendingReader
 from rtagent.memory.process_metrics import InferenceRecord, Registration
@@ -336,6 +337,7 @@ class Driver:
             registered_ns, latency_ns, item.tick, len(self._chunk),
         ))
         # Last: whoever finds it counted finds what it promises, too.
+        ordering.fence()
         record.deposits += 1
 
     def _passed_over(self, item: Deposited) -> bool:

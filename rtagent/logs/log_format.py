@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,8 @@ from rtagent.logs.shortening import short_details
 FORMATS = ("text", "json")
 SHORT_BYTES = 2500
 """Of a line's details as JSON, where the whole does not fit into a line."""
+CALLS = 6
+"""Of a traceback, the innermost ones that a line has."""
 _COUNTED = ("id", "uptime_s")
 """Of an event, what the log leaves out: the line has its time and its place."""
 
@@ -44,6 +47,8 @@ class TextLines(logging.Formatter):
         dropped = getattr(record, "dropped", 0)
         end = f" ({dropped} lines before this were dropped)" if dropped else ""
         line = f"{_at(record)} {record.levelname} {printable(record.getMessage())}"
+        if why := _error(record):
+            line += f": {printable(why)}"
         room = LINE_BYTES - len(end)
         return line.encode(errors="replace")[:room].decode(errors="ignore") + end
 
@@ -62,6 +67,8 @@ class JsonLines(logging.Formatter):
             own = {k: v for k, v in event.items() if k not in (*_COUNTED, *first)}
         else:
             own = {"message": record.getMessage()}
+            if why := _error(record):
+                own["error"] = why
         for details in (own, short_details(own, SHORT_BYTES)):
             line = json.dumps(first | details)
             if len(line) < LINE_BYTES:
@@ -74,6 +81,16 @@ def _at(record: logging.LogRecord) -> str:
     if event is not None:
         return str(event["at"])
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _error(record: logging.LogRecord) -> str | None:
+    """What was raised, and where: the calls from the innermost outwards; None if nothing was."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return None
+    calls = traceback.extract_tb(error.__traceback__)[: -CALLS - 1 : -1]
+    where = ", called by ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in calls)
+    return f"{type(error).__name__}: {error}; in {where}"
 
 
 def _pairs(details: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -24,6 +24,8 @@ from rtagent.r3.memory_usage import MemoryUsage
 
 GROWTH = 1.02
 """The replay, and what was given up, grow by this per second at most."""
+LONGEST_GROWTH_S = 600.0
+"""In which they grow by more than there is memory."""
 
 
 class EpisodeScales:
@@ -118,7 +120,8 @@ class Division:
             scales: of the newest episodes.
             recover: whether what was given up in a shortage may be taken back.
         """
-        growth = GROWTH ** (now - self._divided_at)
+        # After a night in which everything was stopped, too, growth is a number.
+        growth = GROWTH ** min(now - self._divided_at, LONGEST_GROWTH_S)
         self._divided_at = now
         total = self._total(desired, budget, growth if recover else 1.0)
         if total is None:

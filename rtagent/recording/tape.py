@@ -44,7 +44,7 @@ class Tape:
     @property
     def full(self) -> bool:
         """Whether there is no room for a further episode of one tick."""
-        return self.ticks + 2 > MOST_TICKS
+        return self.ticks + 2 > MOST_TICKS or not self._writer.has_room(3)
 
     def begin(self, frame: NDArray[Any], noop: int) -> None:
         """A reset that gave this frame; the episode before it is over."""

@@ -162,9 +162,9 @@ def save(
     Raises:
         CheckpointError: it cannot be written; the older ones are as they were.
     """
-    score = checkpoint.score
+    score, fits = checkpoint.score, asdict(checkpoint.signature)
     values = {
-        "format": FORMAT, "signature": asdict(checkpoint.signature),
+        "format": FORMAT, "signature": fits,
         "counters": asdict(checkpoint.counters), "score": score and asdict(score),
         "run": checkpoint.run,
     }
@@ -182,7 +182,7 @@ def save(
                 write(memoryview(payload)[at : at + WRITE_STEP])
                 progress()
         progress()
-        if score is not None and score.beats(_best_score(folder)):
+        if score is not None and score.beats(_best_score(folder, fits)):
             _name_best(path, progress)
         prune([path for _, _, path in reversed(_numbered(folder))], keep, most_bytes)
     except OSError as error:
@@ -349,12 +349,14 @@ def _numbered(folder: Path) -> list[tuple[int, int, Path]]:
     return sorted((int(name[1] or 0), int(name[2]), path) for name, path in found if name)
 
 
-def _best_score(folder: Path) -> Score | None:
-    """The score of the best checkpoint so far; None if there is none that can be read."""
+def _best_score(folder: Path, signature: dict[str, Any]) -> Score | None:
+    """The score of the best checkpoint so far; None if there is none that can be read, or it is of
+    another environment or network."""
     try:
         open_regular(folder / BEST).close()
         with safe_open(str(folder / BEST), framework="np") as file:
-            return Score(**json.loads((file.metadata() or {})["rtagent"])["score"])
+            about = json.loads((file.metadata() or {})["rtagent"])
+        return Score(**about["score"]) if about["signature"] == signature else None
     except (OSError, SafetensorError, *_UNEXPECTED):
         return None
 

@@ -122,11 +122,10 @@ class DemonstrationWriter:
         """Ticks gathered so far."""
         return len(self._rest)
 
-    @property
-    def full(self) -> bool:
-        """Whether a file could hold no further tick."""
+    def has_room(self, ticks: int) -> bool:
+        """Whether a file could hold so many further ticks."""
         each = self._bytes // max(1, self.ticks)
-        return self._bytes + each + _HEADER_ROOM > LARGEST
+        return self._bytes + ticks * each + _HEADER_ROOM <= LARGEST
 
     def add(
         self, frame: npt.NDArray[Any], action: Any, reward: float, flags: int, episode: int
@@ -143,7 +142,7 @@ class DemonstrationWriter:
         Raises:
             UserError: a file could not hold it.
         """
-        if self.full:
+        if not self.has_room(1):
             raise UserError(
                 f"a demonstration may have {LARGEST >> 20} MiB; {self.ticks} ticks are recorded"
             )

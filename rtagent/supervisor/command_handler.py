@@ -13,6 +13,7 @@ from typing import Any
 
 from rtagent.clock import Clock
 from rtagent.config import Config
+from rtagent.config.recurrent import check_recurrent
 from rtagent.errors import UserError
 from rtagent.live_config import live_values
 from rtagent.logs.shortening import short_error
@@ -159,6 +160,8 @@ class CommandHandler:
                 f"learning.processes = {desired.learning.processes}: this policy answers with "
                 "chunks of actions, and learners learn single ones"
             )
+        if self._world.blueprint.state_size:
+            check_recurrent(desired.config)
         check_default_action(desired.config, self._world.blueprint.actions)
         check_processes(desired.config, self._most_processes)
         if "learning" in changes and desired.learning.processes:

@@ -230,9 +230,11 @@ class Loop:
     def _save_replay(self) -> None:
         if not self._desired.config.run.checkpoint_replay:
             return
-        saving = self._parts.saving
-        saving.poll()
-        if not saving.busy:
-            saving.start_save(self._parts.memory.handles)
-        while not saving.poll(STEP_S):
+        # One that is under way lacks the last ticks.
+        self._await_save()
+        self._parts.saving.start_save(self._parts.memory.handles)
+        self._await_save()
+
+    def _await_save(self) -> None:
+        while not self._parts.saving.poll(STEP_S):
             self._parts.fork_server.tend()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from rtagent.clock import NANO, Clock, MonotonicClock
 from rtagent.config import LEARNING_PRECISIONS
+from rtagent.memory import ordering
 from rtagent.memory.engine_models import ENGINES, PRECISIONS
 from rtagent.memory.ledger import Rows
 from rtagent.memory.process_metrics import PLACEMENTS
@@ -50,11 +51,13 @@ class _Registered(NamedTuple):
 
     Attributes:
         newest: tick in the ledger.
+        newest_ns: when it was executed; 0 if none was.
         total: of all inferences.
         recent: those of the last minute, by process.
     """
 
     newest: int
+    newest_ns: int
     total: int
     recent: list[Entries]
 
@@ -127,7 +130,7 @@ class StatsReader:
         agent, reused, default = record.agent, record.reused, record.default
         ticks = agent + reused + default
         unused = registered.total - record.decisions - sum(
-            _pending(each, worker, rows, registered.newest)
+            _pending(each, worker, rows, registered)
             for worker, each in enumerate(registered.recent)
         )
         # A counter does not fall where this one found fewer than the last.
@@ -155,11 +158,15 @@ class StatsReader:
     def _registered(self, status: dict[str, Any], since_ns: int) -> _Registered:
         """What each inference process has registered since then, whether executed or not."""
         newest = self._world.ledger.newest
+        row = self._world.ledger.row(newest) if newest >= 0 else None
+        newest_ns = 0 if row is None else int(row["time_ns"])
         total = sum(each.deposits for each in self._world.metrics.inference)
+        # What was counted is in the lists: they come first, see `Driver._account`.
+        ordering.fence()
         after = [role["index"] + 1 for role in _roles(status, "inference")]
         records = self._world.metrics.inference[: max([self._world.control.desired.rows, *after])]
         recent = [record.registrations_since(since_ns) for record in records]
-        return _Registered(newest, total, recent)
+        return _Registered(newest, newest_ns, total, recent)
 
     def _inference_figures(
         self, status: dict[str, Any], registered: list[Entries], since_s: float
@@ -248,7 +255,7 @@ class StatsReader:
             weights_version=info.version if info else None,
             skipped=sum(each.skipped for each in records),
             precision=LEARNING_PRECISIONS[numbers[0] - 1] if numbers else None,
-            loss_scale=max(each.loss_scale for each in records) or None,
+            loss_scale=newest.loss_scale or None,
             overflows=sum(each.overflows for each in records),
             dropped=sum(each.dropped for each in records),
             turns_expired=self._world.turns.expired,
@@ -331,14 +338,17 @@ def _roles(status: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [role for role in status.get("roles", []) if role["role"] == name]
 
 
-def _pending(registered: Entries, worker: int, rows: Rows, newest: int) -> int:
-    """Registered inferences of which an action may be executed yet, and none has been."""
-    may = registered[registered["tick"] + registered["ticks"] - 1 > newest]
-    begun = may["registered_ns"][may["tick"] <= newest]
-    if not len(begun):
-        return len(may)
+def _pending(entries: Entries, worker: int, rows: Rows, registered: _Registered) -> int:
+    """Registered inferences of which an action may be executed yet, and none has been.
+
+    One whose ticks are over may be executed late, at the first tick after it was registered.
+    """
+    ahead = entries["tick"] + entries["ticks"] - 1 > registered.newest
+    may = entries["registered_ns"][ahead | (entries["registered_ns"] > registered.newest_ns)]
+    if not len(may):
+        return 0
     executed = rows["registered_ns"][rows["worker"] == worker]
-    return len(may) - int(np.isin(begun, executed).sum())
+    return len(may) - int(np.isin(may, executed).sum())
 
 
 def _inaction(rows: Rows) -> float | None:

@@ -17,6 +17,8 @@ _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
 _WORD = 0xFFFFFFFF
 _DOUBLE, _BYTES, _FLOAT = 1, 2, 5
+_LARGEST = 3.4028234663852886e38
+"""Of a float32."""
 """Wire types of the fields that are written; 0 is a varint."""
 
 
@@ -31,11 +33,11 @@ def scalar_record(wall_time: float, step: int, values: Mapping[str, float]) -> b
     Args:
         wall_time: seconds since 1970.
         step: where they lie on the horizontal axis, at least 0.
-        values: by tag; `group/name` puts them into groups.
+        values: by tag; `group/name` puts them into groups. What a float32 cannot hold is left out.
     """
     summary = b"".join(
         _nested(1, _text(1, tag) + _field(2, _FLOAT, struct.pack("<f", value)))
-        for tag, value in values.items()
+        for tag, value in values.items() if abs(value) <= _LARGEST
     )
     return _record(
         _field(1, _DOUBLE, struct.pack("<d", wall_time))

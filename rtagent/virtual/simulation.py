@@ -300,7 +300,8 @@ class _Run:
         read = sum(map(len, rows))
         rows.append(world.ledger.read(first + read, loop.tick))
         return VirtualRun(
-            np.concatenate(rows), rate_hz, world.metrics.learners[0].updates, *self._times,
+            np.concatenate(rows), rate_hz, sum(each.applied for each in world.metrics.learners),
+            *self._times,
             self._weights(),
         )
 

@@ -27,6 +27,7 @@ class SavedCheckpoint(BaseModel):
     updates: int = told("Gradient updates behind it.", 4100, ge=0)
     bytes: int = told("Its size.", 10_846_208, ge=0)
     age_s: float = told("Seconds since it was written.", 12.5)
+    best: bool = told("Whether `best.safetensors` is the same.", False)
 
 
 class Checkpoints(BaseModel):
@@ -59,7 +60,7 @@ def _check_body(request: Request) -> None:
 
 @router.get("/checkpoints", response_model=Checkpoints, summary="What has been saved")
 async def checkpoints(here: Here) -> Response:
-    """Name, updates, size and age of each checkpoint, newest first."""
+    """Name, updates, size and age of each checkpoint, newest first, and which is the best."""
     return json_answer({"checkpoints": await to_thread.run_sync(here.backend.checkpoints)})
 
 

@@ -18,7 +18,9 @@ const SUMMARY_MS = POLL_MS;
 const canvas = $("#timeline");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
+// What is drawn, and what came last: while the picture is held, it keeps what it has.
 let data = null;
+let newest = null;
 let offset = null;
 let lag = null;
 let markers = [];
@@ -58,19 +60,22 @@ export function secondsNeeded() {
 }
 
 export function takeTimeline(answer) {
-  const age = data === null ? 0 : daemonNow() - data.now_ms;
+  const age = newest === null ? 0 : daemonNow() - newest.now_ms;
   follow(answer.now_ms);
+  newest = answer;
+  $("#no-timeline").hidden = true;
+  if (held !== null) return;
   data = answer;
   adaptLag(age);
-  $("#no-timeline").hidden = true;
-  if (held === null && (calm.matches || !seen)) draw();
+  if (calm.matches || !seen) draw();
 }
 
 export function takeTimelineMarkers(list) { markers = list; }
 
 export function clearTimeline(reason) {
-  data = offset = lag = held = null;
+  data = newest = offset = lag = held = null;
   markers = [];
+  showHeld();
   prepare(canvas);
   put($("#timeline-summary"), "");
   canvas.setAttribute("aria-label", `Stagger timeline: ${reason}`);
@@ -112,11 +117,16 @@ function animate(now) {
   if (seen) requestAnimationFrame(animate);
 }
 
-function hold() {
+function showHeld() {
   const button = $("#hold");
-  held = held === null && data !== null ? daemonNow() : null;
   button.setAttribute("aria-pressed", String(held !== null));
   put(button, held === null ? "Hold" : "Go on");
+}
+
+function hold() {
+  held = held === null && data !== null ? daemonNow() : null;
+  data = newest;
+  showHeld();
   redraw();
 }
 
@@ -125,8 +135,6 @@ function redraw() {
   summarised = -Infinity;
   draw();
 }
-
-export const isHeld = () => held !== null;
 
 export function startTimeline() {
   $("#hold").addEventListener("click", hold);

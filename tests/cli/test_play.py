@@ -8,7 +8,7 @@ import pytest
 
 from rtagent.config import Config
 from rtagent.storage import checkpoint as checkpoints
-from tests.cli.conftest import Run
+from tests.cli.conftest import Refused, Run
 from tests.trained import leave_checkpoint
 
 
@@ -36,3 +36,15 @@ def test_it_plays_greedily_and_learns_nothing(
     assert config.run.resume
     assert config.state_dir != tmp_path
     assert not config.state_dir.exists()
+
+
+def test_what_was_learned_in_a_cluster_is_played_here(
+    run: Run, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ("learning.where=cluster", "learning.processes=1")
+    leave_checkpoint(tmp_path, "env.id=CartPole-v1", *cluster)
+    served: list[Config] = []
+    monkeypatch.setattr("rtagent.cli.play.serve", lambda config, **_: served.append(config) or 0)
+    assert run("play", str(tmp_path)).code == 0
+    assert (served[0].learning.where, served[0].learning.processes) == ("here", 0)
+    assert "port = 70000" in refused("play", str(tmp_path), "--port", "70000")

@@ -87,3 +87,15 @@ def test_an_update_that_was_left_out_is_counted_as_such() -> None:
         ("update_skipped", {"loss": "nan", "gradient_norm": "nan", "updates": updates})
         for updates in (8, 9)
     ]
+
+
+def test_samples_learned_from_do_not_fall_with_a_learner_that_begins_earlier() -> None:
+    record = LearnerRecord(memoryview(bytearray(LearnerRecord.size())))
+    record.samples_consumed = 640
+    counting, told = LearnedRecord(record, lambda kind, **said: None), []
+    for samples in (800, 808, 160, 168, 176):
+        counting.note(APPLIED._replace(samples=samples), 0.0)
+        told.append(int(record.samples_consumed))
+    counting.begin(Progress(updates=0, samples=0))
+    counting.note(APPLIED._replace(samples=8), 0.0)
+    assert [*told, record.samples_consumed] == [800, 808, 808, 816, 824, 832]

@@ -298,6 +298,7 @@ def test_an_observation_that_is_not_finite_truncates_the_episode_and_is_counted(
     step = adapter.step(0)
     np.testing.assert_array_equal(step.frame, [1, 2, 3])
     assert (step.reward, step.terminated, step.truncated, adapter.faults) == (0.0, False, True, 1)
+    assert adapter.cuts == 1
 
 
 def test_an_episode_that_begins_with_nan_is_begun_again():
@@ -310,7 +311,8 @@ def test_an_episode_that_begins_with_nan_is_begun_again():
 
     adapter = Adapter(Flaky(), EnvConfig())
     np.testing.assert_array_equal(adapter.reset(seed=7), np.ones(3))
-    assert (seeds, adapter.faults) == ([7, None, None], 2)
+    # No episode was cut short by that.
+    assert (seeds, adapter.faults, adapter.cuts) == ([7, None, None], 2, 0)
 
 
 @pytest.mark.parametrize("reward", [None, "much", np.zeros(2)])

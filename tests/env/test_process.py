@@ -64,6 +64,15 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     )
     counts = [run.memory.record.agent, run.memory.record.reused, run.memory.record.default]
     assert counts == [3, 2, 0]
+    # Three inferences, of which two were used early, too.
+    assert run.memory.record.decisions == 3
+
+
+def test_an_action_that_only_an_earlier_tick_used_was_a_decision(run: Run) -> None:
+    run.deposit(2, action=1, frame=0)
+    run.ticks(1)
+    assert run.rows()["source"].tolist() == [REUSED]
+    assert run.memory.record.decisions == 1
 
 
 def test_the_metrics_hold_the_range_of_rewards_with_nought_in_it(memory: Memory) -> None:
@@ -251,8 +260,8 @@ def test_restart_goes_on_in_a_new_episode(memory: Memory) -> None:
 def test_faults_of_the_world_add_up(memory: Memory) -> None:
     for faults in (2, 3):
         run = Run(memory)
-        run.world.faults = 1
+        run.world.cuts = 1
         run.ticks(1)
-        run.world.faults = faults
+        run.world.cuts = faults
         run.ticks(2)
     assert memory.record.faults == 5

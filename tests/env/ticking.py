@@ -40,7 +40,7 @@ class StubWorld:
         self.step_s = self.reset_s = 0.0
         self.record: Any = None
         self.doing: list[tuple[str, Doing, float]] = []
-        self.faults = 0
+        self.faults = self.cuts = 0
 
     def reset(self, seed: int | None = None) -> np.ndarray:
         self.resets.append(seed)

@@ -106,3 +106,18 @@ def test_a_long_line_is_whole_and_says_what_was_dropped(said: dict[str, Any] | N
     text = TextLines().format(odd)
     assert len(text.encode()) <= LINE_BYTES
     assert text.endswith(" (3 lines before this were dropped)")
+
+
+@pytest.mark.parametrize("form", [TextLines, JsonLines])
+def test_what_was_raised_is_told_with_its_place(form: type[logging.Formatter]) -> None:
+    made = record(None, "GET /v1/x failed")
+    try:
+        json.loads("{")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    line = form().format(made)
+    assert "GET /v1/x failed" in line
+    assert "JSONDecodeError: Expecting property name" in line
+    assert "in raw_decode (" in line
+    assert f"test_what_was_raised_is_told_with_its_place ({__file__}:" in line
+    assert len(line.splitlines()) == 1

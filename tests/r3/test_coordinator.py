@@ -318,3 +318,12 @@ def test_a_lock_that_is_taken_is_left_alone() -> None:
     daemon.lock.taken = True
     daemon.run(10)
     assert daemon.horizon.read().seen_ns == 0
+
+
+def test_after_a_night_in_which_everything_was_stopped_memory_is_divided_as_before() -> None:
+    daemon = Daemon(memory_budget_mb=400)
+    daemon.run(20.0, ticks_per_s=60)
+    before = daemon.coordinator.ticks_limit
+    daemon.clock.advance(12 * 3600.0)
+    daemon.run(20.0, ticks_per_s=60)
+    assert daemon.coordinator.ticks_limit >= before

@@ -10,6 +10,7 @@ import pytest
 from rtagent.memory.ledger import TERMINATED, TRUNCATED
 from rtagent.recording import tape as tape_module
 from rtagent.recording.tape import Tape
+from rtagent.storage import demonstration_file
 from rtagent.storage.demonstration_file import Demonstration, load_demonstration
 
 FRAME = np.zeros((2, 2), np.uint8)
@@ -76,3 +77,17 @@ def test_it_is_full_before_an_episode_would_not_fit(
     assert not tape.full
     tape.add(FRAME, 0, 0.0, 0)
     assert tape.full
+
+
+def test_what_fills_the_file_is_kept(
+    tape: Tape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large pictures fill it long before there are `MOST_TICKS`."""
+    frame = np.zeros((64, 64), np.uint8)
+    largest = demonstration_file._HEADER_ROOM + (1 << 17)
+    monkeypatch.setattr(demonstration_file, "LARGEST", largest)
+    tape.begin(frame, 0)
+    while not tape.full:
+        tape.add(frame, 1, 0.0, 0)
+    tape.cut()
+    assert 10 < len(saved(tape, tmp_path).frames) == tape.ticks < 33

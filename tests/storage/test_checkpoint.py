@@ -325,6 +325,15 @@ def test_an_evaluation_says_more_than_live_episodes(tmp_path: Path) -> None:
     assert checkpoints.load(tmp_path / BEST).counters.updates == 1
 
 
+def test_the_best_of_another_environment_is_replaced(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path, replace(make(1), score=score(500.0)))
+    other = replace(SIGNATURE, environment="Other-v0")
+    checkpoints.save(tmp_path, replace(make(2), score=score(-60.0), signature=other))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 2
+    checkpoints.save(tmp_path, replace(make(3), score=score(-70.0), signature=other))
+    assert checkpoints.load(tmp_path / BEST).counters.updates == 2
+
+
 def test_a_best_checkpoint_that_cannot_be_read_is_replaced(tmp_path: Path) -> None:
     (tmp_path / BEST).write_bytes(b"no checkpoint")
     checkpoints.save(tmp_path, replace(make(3), score=score(-1.0)))

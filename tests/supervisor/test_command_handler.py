@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -245,3 +246,26 @@ def test_inference_that_has_failed_is_no_error_of_rtagent_itself(stage: Stage) -
     stage.pending.settle(1.0)
     with pytest.raises(UserError, match="inference 0 failed"):
         result.result(0)
+
+
+@pytest.mark.parametrize(
+    ("config", "section", "changes", "said"),
+    [
+        ({"learning": {"processes": 0, "transitions": "executed"}}, "learning", {"processes": 1},
+         "learning.transitions = 'executed' does not fit"),
+        ({"learning": {"processes": 1}}, "r3",
+         {"mode": "step", "deadline_s": 60.0, "data_budget": 1000},
+         "r3.mode = 'step' does not fit"),
+    ],
+)
+def test_what_a_policy_with_a_state_does_not_go_with_is_refused_later_too(
+    stage: Stage, config: dict[str, Any], section: str, changes: dict[str, Any], said: str
+) -> None:
+    stage.desired.put(replace(stage.desired.current, config=parse_config(config)))
+    assert not stage.set(section, **changes).done()
+    stage.desired.put(replace(stage.desired.current, config=parse_config(config)))
+    stage.handler._world.blueprint = make_blueprint(
+        actions=DiscreteActions(Discrete(3)), state_size=4
+    )
+    with pytest.raises(UserError, match=said):
+        stage.set(section, **changes).result(0)

@@ -291,3 +291,15 @@ def test_regret_is_in_units_of_reward(run: Run) -> None:
     # Who declares less than it pays is not believed.
     run.world.blueprint = replace(run.blueprint, reward_range=(0.0, 1.0))
     assert run.figures().regret["inaction"] == seen
+
+
+def test_a_late_action_may_still_be_executed_at_the_next_tick(run: Run) -> None:
+    run.begin()
+    for tick in range(10):
+        run.tick(tick)
+    # Behind tick 9, for the ticks 8 and 9, which are over.
+    run.deposit(8, 9.5 * 0.02)
+    run.deposit(9, 9.6 * 0.02)
+    assert run.figures().actions["overwritten"] == 0
+    run.tick(10, AGENT, 4)
+    assert run.figures().actions["overwritten"] == 1

@@ -51,3 +51,10 @@ def test_a_damaged_record_is_noticed(tmp_path: Path) -> None:
     damaged[20] ^= 1
     append_whole(tmp_path / "events.out.tfevents.1", whole + bytes(damaged))
     assert [e.step for e in read(tmp_path).Scalars("a")] == [1]
+
+
+def test_what_a_float32_cannot_hold_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    append_whole(path, scalar_record(1.0, 7, {"a": 3e38, "b": -3.5e38, "c": 1e300}))
+    found = read(tmp_path)
+    assert found.Tags()["scalars"] == ["a"]

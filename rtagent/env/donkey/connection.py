@@ -87,7 +87,7 @@ class Connection:
             last start of a race; who begins an episode clears it.
         lap_times: seconds, the newest last.
         count: figures by name: received, used, skipped, malformed, resized, resets, resets_again,
-            resets_unconfirmed, controls_left_out, connects, losses (given up while running).
+            resets_unconfirmed, controls_left_out, laps, connects, losses (given up while running).
         last_problem: why the connection was given up last.
         news: what has happened, a line each, the newest `NEWS` of them.
     """
@@ -333,6 +333,7 @@ class Connection:
         elif kind == "cross_start":
             with contextlib.suppress(ProtocolError):
                 self.lap_times.append(number(message, "lap_time"))
+                self.count["laps"] += 1
         elif kind in ("DQ", "missed_checkpoint", "race_start", "race_stop"):
             if kind == "race_start":
                 # What was still on its way belongs to the race before.

@@ -277,7 +277,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
             **(self._frame.info if self._frame is not None else {}),
             "connected": connection.running,
             "resetting": connection.resetting,
-            "lap_count": len(laps),
+            "lap_count": connection.count["laps"],
             "last_lap_time": laps[-1] if laps else 0.0,
             "race": list(connection.race),
             "figures": self.figures,

@@ -104,8 +104,9 @@ class Replay:
         taken = 0
         if start < stop:
             rows = self._ledger.read(start, stop)
-            self.index.feed(rows)
+            # First: if there is no memory for them, these rows are a gap, and do not come twice.
             self._next_tick, taken = stop, len(rows)
+            self.index.feed(rows)
         self._sampler.follow(self.index, self._forget())
         return taken
 

@@ -70,9 +70,10 @@ class Rollouts:
         stop = min(self._ledger.newest, self._ring.newest) + 1
         if start < stop:
             rows = self._ledger.read(start, stop)
+            # First: if there is no memory for them, these rows are a gap, and do not come twice.
+            self._next_tick = stop
             self._index.feed(rows)
             self._note(rows)
-            self._next_tick = stop
 
     def newest(self, count: int) -> Stretch | None:
         """The next stretch, valid until the next call; None as long as there is none."""

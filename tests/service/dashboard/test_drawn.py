@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import partial
 from typing import Any
@@ -172,6 +173,14 @@ def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
     # Two answers of the daemon later it would have moved.
     blank.wait_for_timeout(600)
     assert blank.evaluate(picture) == held
+    # Another span of the same moment, whatever has come since then.
+    blank.wait_for_timeout(4000)
+    for span, least in (("2500", 20), ("300", 3)):
+        blank.locator("#span").select_option(span)
+        told = blank.locator("#timeline-summary").inner_text()
+        ticks = re.search(r"(\d+) ticks", told)
+        assert ticks is not None
+        assert int(ticks[1]) > least
     blank.get_by_role("button", name="Go on").click()
     assert eventually(lambda: blank.evaluate(picture) != held)
 
