@@ -47,4 +47,4 @@ def test_what_was_learned_in_a_cluster_is_played_here(
     monkeypatch.setattr("rtagent.cli.play.serve", lambda config, **_: served.append(config) or 0)
     assert run("play", str(tmp_path)).code == 0
     assert (served[0].learning.where, served[0].learning.processes) == ("here", 0)
-    assert "port = 70000" in refused("play", str(tmp_path), "--port", "70000")
+    assert "--port 70000" in refused("play", str(tmp_path), "--port", "70000")
