@@ -199,8 +199,9 @@ def verdict(lines: list[Line]) -> list[tuple[str, bool]]:
     less = at_paper.learner / at_paper.edge
     share = at_paper.edge_cached / at_paper.edge
     return [
-        (f"alpha {at_paper.alpha:g}: edge {less:.2f} times less than learner, whole experiences "
-         f"(wanted {LESS_AT_PAPER_ALPHA})", less >= LESS_AT_PAPER_ALPHA),
+        (f"alpha {at_paper.alpha:g}: edge {less:.2f} times less than learner, whole experiences, "
+         f"which is alpha by definition (wanted {LESS_AT_PAPER_ALPHA})",
+         less >= LESS_AT_PAPER_ALPHA),
         (f"alpha {at_paper.alpha:g}: with frames once and the cache {share:.2f} of whole "
          f"experiences (wanted {CACHED_SHARE} or less)", share <= CACHED_SHARE),
     ]

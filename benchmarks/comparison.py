@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.experiment import outcomes
 from rtagent.config import GAME_BOY_HZ
@@ -60,3 +60,17 @@ def side_by_side(
             print(f"{name}: failed: {type(outcome).__name__}: {outcome}", file=sys.stderr)
         else:
             yield outcome
+
+
+def figures_of_all(
+    runs: Mapping[str, Callable[[], dict[str, Any]]], at_once: int | None = None
+) -> dict[str, Any]:
+    """The figures of all runs together, where none is of use without the others.
+
+    Raises:
+        RuntimeError: one has failed; its own error has been told.
+    """
+    found = list(side_by_side(runs, at_once))
+    if len(found) < len(runs):
+        raise RuntimeError(f"{len(runs) - len(found)} of {', '.join(runs)} failed, as told above")
+    return {name: value for figures in found for name, value in figures.items()}

@@ -272,6 +272,9 @@ def _begun(options: Options, planned: list[dict[str, Any]]) -> dict[str, Any]:
             "go on with that, name another --out, or begin anew with --anew"
         )
     record["commands"] = list(dict.fromkeys([*record["commands"], options.command]))
+    if left:
+        # What is left may be measured on another machine, or on a busier one.
+        record["machines"] = [*record.get("machines", [record["machine"]]), fresh["machine"]]
     return record
 
 

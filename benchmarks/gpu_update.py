@@ -2,8 +2,8 @@
 
 Ours is a learner's whole update: batches sent by a second thread, the gradient computed on the GPU,
 Adam on the weights in the host's memory, new weights sent back. Plain torch keeps everything on the
-GPU, with its own choice of kernels. Rounds of both alternate. `copies` is the floor of ours: the
-way of one gradient to the host and of the weights back. Not run on a GPU yet.
+GPU, its batch too, with its own choice of kernels. Rounds of both alternate. `copies` is the floor
+of ours: the way of one gradient to the host and of the weights back. Not run on a GPU yet.
 
     python -m benchmarks.gpu_update [--device cuda] [--width 29] [--batch 64] [--rounds 8] [--json]
 """
@@ -49,12 +49,10 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, fl
     slope = torch.from_numpy(device.host_memory(ours.slope.shape, np.float32)).zero_()
     computed = device.beside(slope)
 
-    def step_plain() -> None:
-        tensors = {
-            name: each.to(device.device) for name, each in vars(batch).items()
-            if isinstance(each, torch.Tensor)
-        }
-        plain.step(replace(batch, **tensors))
+    there = replace(batch, **{
+        name: each.to(device.device) for name, each in vars(batch).items()
+        if isinstance(each, torch.Tensor)
+    })
 
     def copy() -> None:
         device.fetch(computed, slope)
@@ -69,7 +67,7 @@ def measure(device: Device, width: int, count: int, rounds: int) -> dict[str, fl
             ours.step(sent)
 
         sides: dict[str, Callable[[], None]] = {
-            "ours": step_ours, "plain": step_plain, "copies": copy,
+            "ours": step_ours, "plain": lambda: plain.step(there), "copies": copy,
         }
         spent: dict[str, list[float]] = {side: [] for side in sides}
         for turn in range(rounds + 1):

@@ -1,7 +1,8 @@
 """Acting on every tick at x = 5: our shared memory, a Manager's dictionary, and policy servers.
 
 An inference of exactly five ticks is a sleep on every side, so what differs is how frames and
-actions travel. The sides take turns in one run; medians over the rounds, and ratios to ours.
+actions travel, and that our processes ask for priority and exact timers where the peers, as they
+come, do not. The sides take turns in one run; medians over the rounds, and ratios to ours.
 
 - `ours`: the whole daemon, `adaptive` staggering, six inference processes, next to no computation.
 - `manager`: frames and actions in a `multiprocessing.Manager` dictionary, as in the code of Riemer

@@ -115,8 +115,10 @@ def drive(handles: WorldHandles, folder: str, written: Any, realtime: str) -> No
     driver.run()
 
 
-def answer(frames: Any, actions: Any) -> None:
-    """Body of the peer's process: the same over queues."""
+def answer(frames: Any, actions: Any, realtime: str) -> None:
+    """Body of the peer's process: the same over queues, with the same priority and timers."""
+    sharpen_timers()
+    prefer_acting(realtime)
     policy = InstantPolicy()
     while (item := frames.get()) is not None:
         number, observation = item
@@ -183,7 +185,9 @@ def measure(count: int, realtime: str = "auto") -> Measured:
         driver = context.Process(
             target=drive, args=(memory.handles, folder, written, realtime), daemon=True
         )
-        peer = context.Process(target=answer, args=(frames, actions), daemon=True)
+        peer = context.Process(
+            target=answer, args=(frames, actions, realtime), daemon=True
+        )
         for process in (driver, peer):
             process.start()
         frames.put((-1, np.zeros(STACK, np.uint8)))

@@ -82,6 +82,7 @@ class Soak:
         samples: what was read after each recovery.
         recovered_s: how long each recovery took.
         killed: processes that were killed or stopped.
+        deaths: of processes that came back, those among them.
     """
 
     daemon: RunningDaemon
@@ -91,7 +92,9 @@ class Soak:
     samples: list[Sample] = field(default_factory=list)
     recovered_s: list[float] = field(default_factory=list)
     killed: int = 0
+    deaths: int = 0
     _died: dict[str, float] = field(default_factory=dict)
+    _restarts: dict[str, int] = field(default_factory=dict)
 
     # ---- what is done to it
 
@@ -177,6 +180,14 @@ class Soak:
                 raise NotRecovered(f"after {self.done}: {self.roles()}")
             self._wait(POLL_S)
         self.recovered_s.append(time.monotonic() - start)
+        self._count_deaths()
+
+    def _count_deaths(self) -> None:
+        """Note new lives; a process that was sent away and has come again begins at none."""
+        for role in self.roles():
+            name, restarts = role["name"], role["restarts"]
+            self.deaths += max(0, restarts - self._restarts.get(name, 0))
+            self._restarts[name] = restarts
 
     def usual(self) -> bool:
         """Whether the usual processes run, and no others."""
@@ -259,7 +270,7 @@ def run(minutes: float, seed: int) -> dict[str, Any]:
             untrue = soak.untrue_figures()
         except NotRecovered as error:
             stuck = str(error)
-        unwanted = sum(role["restarts"] for role in soak.roles()) - soak.killed
+        unwanted = soak.deaths - soak.killed
     found = {
         "minutes": minutes,
         "seed": seed,

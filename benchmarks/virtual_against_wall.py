@@ -65,7 +65,8 @@ def on_the_wall_clock(config: Config, seconds: float) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(LOOK_S)
-            update_ns.append(learner.update_ns)
+            if learner.updates:
+                update_ns.append(learner.update_ns)
         rows = world.ledger.read(0, world.ledger.newest + 1)
         updates, update_s = learner.updates, float(np.median(update_ns)) / 1e9
     rows["time_ns"] -= rows["time_ns"][0]

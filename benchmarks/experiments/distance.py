@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import rtagent
-from benchmarks.comparison import side_by_side
+from benchmarks.comparison import figures_of_all
 from benchmarks.experiment import Experiment, Results
 from benchmarks.learning import late_returns, learn
 from benchmarks.paired_curves import draw_pair
@@ -60,7 +60,7 @@ def play(contender: str, minutes: float, seed: int) -> dict[str, Any]:
 def run(time: str, minutes: float, seed: int) -> dict[str, Any]:
     """Both contenders."""
     calls = {name: partial(play, name, minutes, seed) for name in CONTENDERS}
-    figures = {name: value for found in side_by_side(calls) for name, value in found.items()}
+    figures = figures_of_all(calls)
     return {"difference": figures["return_link"] - figures["return_here"], **figures}
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 import rtagent
 import rtagent.virtual
-from benchmarks.comparison import side_by_side
+from benchmarks.comparison import figures_of_all
 from benchmarks.experiment import Experiment, Results
 from benchmarks.learning import late_returns, learn
 from benchmarks.paired_curves import draw_pair
@@ -120,9 +120,7 @@ def run(world: str, time: str, minutes: float, seed: int) -> dict[str, Any]:
     """Both contenders."""
     calls = {name: partial(play, world, time, minutes, name, seed) for name in CONTENDERS}
     at_once = 1 if time == "virtual" else len(calls)
-    figures = {
-        name: value for found in side_by_side(calls, at_once) for name, value in found.items()
-    }
+    figures = figures_of_all(calls, at_once)
     return {"difference": figures["return_with"] - figures["return_without"], **figures}
 
 

@@ -131,18 +131,22 @@ def simulated_learners(ticks: float, spread: float, seed: int, updates: int = 20
 
 
 def _injected(ticks: float, formula: int, seconds: float) -> int | None:
-    """Measured with a daemon: upward from some below the formula's number."""
+    """Measured with a daemon: upward from some below the formula's, down if that is enough."""
     first = max(1, formula - NEIGHBOURS // 2)
     with _daemon(
         f"inference.injected_latency_ms={1e3 * ticks / GAME_BOY_HZ:.3f}",
         "learning.processes=0", f"inference.processes={first}",
     ) as runtime:
-        for processes in range(first, first + NEIGHBOURS):
+        def enough(processes: int) -> bool:
             runtime.set_inference(processes=processes)
             clock.sleep(2.0 + 4.0 * ticks / GAME_BOY_HZ)
-            if _idle_fraction(runtime, seconds) <= LIMIT:
-                return processes
-    return None
+            return _idle_fraction(runtime, seconds) <= LIMIT
+
+        if enough(first):
+            while first > 1 and enough(first - 1):
+                first -= 1
+            return first
+        return next(filter(enough, range(first + 1, first + NEIGHBOURS)), None)
 
 
 def _of_network(what: str, width: int, seconds: float, seed: int) -> dict[str, Any]:

@@ -48,11 +48,11 @@ def test_positions_move_as_the_rules_say() -> None:
 
 def test_a_trial_says_what_the_difference_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_turn(calls, at_once):  # type: ignore[no-untyped-def]
-        yield from (call() for call in calls.values())
+        return {name: value for call in calls.values() for name, value in call().items()}
 
     def play(world: str, time: str, minutes: float, contender: str, seed: int) -> dict[str, float]:
         return {f"return_{contender}": 12.0 if contender == "with" else 2.5}
 
-    monkeypatch.setattr(pending_actions, "side_by_side", in_turn)
+    monkeypatch.setattr(pending_actions, "figures_of_all", in_turn)
     monkeypatch.setattr(pending_actions, "play", play)
     assert pending_actions.run("cartpole", "virtual", 1.0, 0)["difference"] == 9.5
