@@ -19,7 +19,7 @@ from .live.test_learners import learns, updates
 pytestmark = pytest.mark.process
 
 GAME = (
-    "learning.learning_starts=256", "learning.batch_size=8", "inference.processes=1",
+    "learning.learning_starts=64", "learning.batch_size=8", "inference.processes=1",
     "run.tensorboard=false", "replay.capacity=20000", "learning.processes=1",
 )
 

@@ -85,7 +85,6 @@ def test_a_world_goes_on_as_time_does() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.alone
 def test_actors_have_the_priority_of_the_other_sides() -> None:
     # In a process of its own: Ray, and who ends with it, would stay.
     found = subprocess.run(

@@ -66,6 +66,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     session = Session()
     monkeypatch.setitem(sys.modules, session.__name__, session)
     monkeypatch.setattr(rtagent.cluster, "ray_session", session, raising=False)
+    monkeypatch.setattr("rtagent.cli.learner.MonotonicClock", VirtualClock)
     return session
 
 

@@ -114,15 +114,17 @@ def test_weights_that_a_learner_begins_with_are_as_old_as_its_beginning(tmp_path
     assert max(each.age_s for each in scene.weights) < 0.1
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.05])
-def test_batches_that_take_little_time_travel_several_in_a_call(loss: float) -> None:
+@pytest.mark.parametrize(("loss", "seconds"), [(0.0, 2.0), (0.05, 4.0)])
+def test_batches_that_take_little_time_travel_several_in_a_call(
+    loss: float, seconds: float
+) -> None:
     world = Edge(prioritized=True)
     scene = Scene(world, emulation=Emulation(rtt_s=0.02, loss=loss))
     applied: list[int] = []
     answered = world.node.answered
     world.node.answered = lambda answer: (  # type: ignore[method-assign]
         applied.append(answer.values["seq"]), answered(answer))[1]
-    scene.run(4.0, learn=8)
+    scene.run(seconds, learn=8)
     shares, calls = world.node.counts.samples // 8, scene.remotes[0].calls.count("offer")
     assert shares > 200
     assert len(world.node.under_way) <= scene.exchanges[0].in_flight.limit

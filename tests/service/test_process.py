@@ -14,7 +14,7 @@ import pytest
 from rtagent.errors import UserError
 from service.http.binding import bind
 from service.http.settings import Settings
-from service.process import serve
+from service.process import GRACE_SECONDS, serve
 from tests.forked import eventually
 from tests.service.conftest import TOKEN, RunningService
 
@@ -48,7 +48,9 @@ def test_stops_at_once_with_open_streams(running: RunningService) -> None:
     streams = [open_stream(running) for _ in range(10)]
     for stream in streams:
         assert stream.recv(1024).startswith(b"HTTP/1.1 200")
+    began = time.monotonic()
     running.stop()
+    assert time.monotonic() - began < GRACE_SECONDS
     for stream in streams:
         stream.close()
     running.start()

@@ -6,7 +6,6 @@ x is the inference time in ticks, d the delay in ticks; figures are those of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 import numpy as np
 import pytest
@@ -49,7 +48,6 @@ def change(config: SimulationConfig, **changes: object) -> SimulationConfig:
     return SimulationConfig(**{name: getattr(config, name) for name in names} | changes)
 
 
-@cache
 def run(config: SimulationConfig, seed: int) -> SimulationResult:
     return simulate(config, np.random.default_rng(seed))
 

@@ -76,7 +76,6 @@ def test_what_was_measured_before_a_change_counts_no_more() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.alone
 def test_it_grows_until_the_agent_acts_on_every_tick(run: Runtimes) -> None:
     with run(
         "env.id=CartPole-v1", "env.rate_hz=60", "inference.processes=auto",
@@ -94,7 +93,7 @@ def test_it_grows_until_the_agent_acts_on_every_tick(run: Runtimes) -> None:
         assert runtime.set_inference(processes=3)["processes"] == 3
         moves = len([e for e in runtime.status()["events"] if e["kind"] == "rescaled"])
         first = runtime.world.ledger.newest
-        eventually(lambda: runtime.world.ledger.newest > first + 150, "time goes by")
+        eventually(lambda: runtime.world.ledger.newest > first + 240, "it would have moved by now")
         assert runtime.stats()["inference"]["processes"] == 3
         events = runtime.status()["events"]
         assert len([e for e in events if e["kind"] == "rescaled"]) == moves

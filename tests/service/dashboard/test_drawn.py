@@ -17,11 +17,11 @@ from tests.service.dashboard.conftest import control, event, expect_attribute, e
 pytestmark = pytest.mark.browser
 
 
-def moving_timeline(processes: int, lost: int = 7) -> Any:
+def moving_timeline(processes: int, lost: int = 7, ahead_ms: float = 0.0) -> Any:
     """A timeline that moves with the clock."""
-    started = time.monotonic()
+    started, begin_ms = time.monotonic(), 60_000.0 + ahead_ms
     return lambda seconds: example_timeline(
-        60_000.0 + 1e3 * (time.monotonic() - started), seconds, processes, lost
+        begin_ms + 1e3 * (time.monotonic() - started), seconds, processes, lost
     )
 
 
@@ -174,7 +174,8 @@ def test_timeline_can_be_held(blank: Any, running: RunningService) -> None:
     blank.wait_for_timeout(600)
     assert blank.evaluate(picture) == held
     # Another span of the same moment, whatever has come since then.
-    blank.wait_for_timeout(4000)
+    running.backend.timeline = moving_timeline(5, ahead_ms=10_000.0)
+    blank.wait_for_timeout(600)
     for span, least in (("2500", 20), ("300", 3)):
         blank.locator("#span").select_option(span)
         told = blank.locator("#timeline-summary").inner_text()
