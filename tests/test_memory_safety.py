@@ -22,6 +22,8 @@ GAME = (
     "learning.learning_starts=64", "learning.batch_size=8", "inference.processes=1",
     "run.tensorboard=false", "replay.capacity=20000", "learning.processes=1",
 )
+TICK_BYTES = 8000
+"""A picture, its row, and what the learner's index has of both, at most."""
 
 
 def whole(runtime: Runtime, first: int) -> None:
@@ -97,14 +99,30 @@ def test_the_budget_holds_as_seen_from_outside(run: Runtimes) -> None:
         eventually(lambda: runtime.stats()["r3"]["used_bytes"], "it is measured")
         used = runtime.stats()["r3"]["used_bytes"]
         # Two hundredths are headroom, and this process is large among many tests.
-        budget = (used + used // 50 >> 20) + 24
+        budget = (used + used // 50 >> 20) + 8
         assert runtime.set_deadlines(memory_budget_mb=budget)["memory_budget_mb"] == budget
         # The rings fill at 3.4 MB a second; the budget must stop them.
-        start = updates(runtime)
-        eventually(lambda: runtime.world.ledger.newest > 4200, "the ring would be too large")
+        start, ledger = updates(runtime), runtime.world.ledger
+        eventually(lambda: ledger.newest > limit(runtime), "the rings are full")
+        before, full = limit(runtime), shared_bytes(runtime)
+        eventually(lambda: ledger.newest > limit(runtime) + 500, "they would have grown by now")
+        more = max(0, limit(runtime) - before)
+        assert shared_bytes(runtime) <= full + TICK_BYTES * more + (1 << 20)
         assert updates(runtime) > start
         assert outside(runtime) <= 1.02 * (budget << 20)
-        assert runtime.stats()["replay"]["limit"] < 20000
+        assert limit(runtime) < 20000
+
+
+def limit(runtime: Runtime) -> int:
+    """Ticks that the replay may keep."""
+    ticks: int = runtime.stats()["replay"]["limit"]
+    return ticks
+
+
+def shared_bytes(runtime: Runtime) -> int:
+    """All shared memory of the run, as the kernel counts it."""
+    arenas = runtime.world._arenas.values()
+    return sum(os.stat(f"/proc/self/fd/{each.descriptor}").st_blocks * 512 for each in arenas)
 
 
 def outside(runtime: Runtime) -> int:
@@ -118,9 +136,7 @@ def outside(runtime: Runtime) -> int:
     for pid in pids:
         total += _field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:")
         total += _field(f"/proc/{pid}/smaps_rollup", "Pss_File:")
-    for handle in runtime.world._arenas.values():
-        total += os.stat(f"/proc/self/fd/{handle.descriptor}").st_blocks * 512
-    return total
+    return total + shared_bytes(runtime)
 
 
 def _field(path: str, name: str) -> int:

@@ -145,11 +145,3 @@ def test_measures_a_real_network() -> None:
         spread = plan["learning"][part]
         assert 0.0 < spread["p50"] <= spread["max"]
     assert plan["learning"]["learners_needed"] >= 1
-
-
-@pytest.mark.process
-def test_an_unknown_environment_is_one_line() -> None:
-    done = _rtagent("plan", "--set", "env.id=Nowhere-v0", "--seconds", "0.2")
-    assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("rtagent: env.id = Nowhere-v0: no such")
-    assert "Traceback" not in done.stderr

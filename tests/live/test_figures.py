@@ -17,7 +17,7 @@ from rtagent import Runtime
 from rtagent.cli.jitter import measure_jitter
 from rtagent.memory.ledger import Rows
 from rtagent.staggering.arbiter import Source
-from tests.conftest import Runtimes, started
+from tests.conftest import started
 
 pytestmark = [pytest.mark.process, pytest.mark.realtime]
 
@@ -99,15 +99,3 @@ def test_one_process_acts_on_one_tick_of_five(play: Runtime) -> None:
         return "" if 0.76 <= inaction <= 0.86 + slower else f"inaction {inaction:.3f}"
 
     one_of_two(lambda: measured(play, 3.0, 1, "maximum-time"), acts)
-
-
-def test_without_staggering_five_processes_are_hardly_better_than_one(run: Runtimes) -> None:
-    def bunched() -> Rows:
-        # They bunch when they begin together, and not when one after the other joins.
-        with run(*LATENCY, "inference.algorithm=unstaggered") as runtime:
-            return measured(runtime, 3.0, 5, "unstaggered")
-
-    def acts(rows: Rows) -> str:
-        return "" if inaction_of(rows) > 0.40 else f"inaction {inaction_of(rows):.3f}"
-
-    one_of_two(bunched, acts)
