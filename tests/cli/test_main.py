@@ -144,3 +144,21 @@ def test_the_readme_says_which_commands_take_no_json(run: Run) -> None:
     said = re.search(r"all but (.*?) take\s+`--json`", readme.replace("\n", " "))
     assert said is not None
     assert set(re.findall(r"`([a-z-]+)`", said[1])) == without - {"rom"}, "rom's own commands do"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("evaluate", "x" * 300), "x: File name too long"),
+        (("evaluate", "~nobody-of-this-name/runs"), "no such home directory"),
+        (("status", "--state-dir", "~nobody-of-this-name/runs"), "no such home directory"),
+        (("config", "show", "--set", "run.state_dir=~nobody-of-this-name"), ""),
+    ],
+)
+def test_what_a_path_cannot_be_is_one_line(
+    run: Run, words: tuple[str, ...], said: str
+) -> None:
+    done = run(*words)
+    assert said in done.err
+    assert done.code == (2 if said else 0)
+    assert len(done.err.splitlines()) == (1 if said else 0)

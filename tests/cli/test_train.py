@@ -32,7 +32,7 @@ STATS: dict[str, Any] = {
     "learning": {"updates": 700, "updates_per_s": 50.25, "samples_consumed": 6400,
                  "batch_size": 32, "loss": 0.5},
     "r3": {"time_ratio": None, "data_ratio": None, "horizons": {"met": None, "missed": None}},
-    "episodes": {"mean_return_100": 21.5},
+    "episodes": {"mean_return_100": 21.5, "count": 2},
 }
 
 
@@ -249,7 +249,7 @@ def test_nothing_recorded_is_no_reason_to_fail(run: Run, runtime: FakeRuntime) -
     (runtime.config.state_dir).mkdir(parents=True, exist_ok=True)
     runtime.run_id = "r2"
     done = json.loads(run("train", "--seconds", "1", "--json").out)
-    assert done["episodes"] == 0
+    assert (done["episodes"], done["episodes_kept"]) == (2, 0)
     assert done["mean_return_last_20"] is None
 
 

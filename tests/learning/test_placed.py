@@ -188,6 +188,7 @@ def test_a_whole_step_is_measured_where_the_actor_waits() -> None:
     assert any(part.kind == "policy" for part in _profile(config, _shapes(config)).parts)
 
 
+@pytest.mark.realtime
 def test_the_parts_of_a_profile_are_those_of_the_step() -> None:
     config = _config("learning.precision=float32")
     profile = _profile(config, _shapes(config))

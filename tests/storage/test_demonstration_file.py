@@ -90,7 +90,7 @@ def test_the_writer_stops_before_a_file_would_be_too_large(
 ) -> None:
     monkeypatch.setattr(module, "LARGEST", (1 << 20) + 5000)
     writer = DemonstrationWriter("Game-v0")
-    while not writer.full:
+    while writer.has_room(1):
         writer.add(np.zeros(1000, np.uint8), 0, 0.0, 0, 0)
     assert writer.ticks == 4
     with pytest.raises(UserError, match="4 ticks are recorded"):

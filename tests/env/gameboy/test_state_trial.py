@@ -153,8 +153,12 @@ def test_who_is_interrupted_leaves_no_process(
         return real(pid, options)
 
     monkeypatch.setattr(os, "waitpid", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        check_states(machine, {"a": hanging(machine.snapshot().state)})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            check_states(machine, {"a": hanging(machine.snapshot().state)})
+    finally:
+        signal.signal(signal.SIGINT, before)
     with pytest.raises(ChildProcessError):
         real(children[0], os.WNOHANG)
 
