@@ -96,8 +96,10 @@ def run(args: argparse.Namespace) -> int:
             outcome = follow(runtime, goal, clock, wish)
         results = write_results(config, runtime.run_dir, args.out, outcome.history)
     summary = summary_of(outcome, updates_written(runtime.run_dir))
-    summary["episodes"] = outcome.stats["episodes"]["count"]
     summary |= _returns(Path(results["episodes_file"]))
+    # The file may lack the first ones, and has those that ended after the last look.
+    count = outcome.stats["episodes"]["count"]
+    summary["episodes"] = max(count, summary["episodes_kept"])
     told = {"run_id": runtime.run_id, **summary, **results}
     report(args, told, lambda _: _print(summary, results))
     if outcome.failure is not None:
