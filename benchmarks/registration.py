@@ -185,9 +185,7 @@ def measure(count: int, realtime: str = "auto") -> Measured:
         driver = context.Process(
             target=drive, args=(memory.handles, folder, written, realtime), daemon=True
         )
-        peer = context.Process(
-            target=answer, args=(frames, actions, realtime), daemon=True
-        )
+        peer = context.Process(target=answer, args=(frames, actions, realtime), daemon=True)
         for process in (driver, peer):
             process.start()
         frames.put((-1, np.zeros(STACK, np.uint8)))
