@@ -6,7 +6,8 @@ application is called once a head is whole, so what stands around it knows. One 
 long is ended, and so is one whose place somebody else needs: the oldest of those that have never
 sent a whole request, or else the one that has been idle for longest; but none whose words wait to
 be read, for then it is us who are slow. Who is being answered is never ended, and of streams and
-sockets, which are answered for long, there is a bound of their own (`places.py`).
+sockets, which are answered for long, there is a bound of their own (`places.py`). The end of an
+answer may wait in the kernel for a slow client: as long as it takes some of it, it does not wait.
 
 Whether a connection is still there is the socket's own business: its transport closes it, and then
 its descriptor is -1. So nothing has to be told here when one ends, whatever ends it. It is ended by
@@ -17,9 +18,12 @@ descriptor away from under the event loop.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import ipaddress
 import resource
 import socket
+import sys
+import termios
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -44,12 +48,14 @@ class Connection:
         address: whom it counts for.
         waiting_since: seconds. If None, it is being answered.
         has_asked: whether it has ever sent a whole request.
+        untaken: bytes for it that were in the kernel when it was last looked.
     """
 
     sock: socket.socket
     address: str
     waiting_since: float | None
     has_asked: bool = False
+    untaken: int = 0
 
     @property
     def gone(self) -> bool:
@@ -63,6 +69,15 @@ class Connection:
             return bool(self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except OSError:
             return False
+
+    def takes_answer(self) -> bool:
+        """Whether it has taken some of its answer since this was last asked."""
+        try:
+            left = fcntl.ioctl(self.sock, termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return False
+        before, self.untaken = self.untaken, int.from_bytes(left, sys.byteorder)
+        return self.untaken != before
 
 
 class Connections:
@@ -132,7 +147,11 @@ class Connections:
         for key, each in list(self._open.items()):
             if each.gone:
                 self._drop(key)
-            elif each.waiting_since is not None and now - each.waiting_since > self._patience_s:
+            elif each.waiting_since is None:
+                continue
+            elif each.takes_answer():
+                each.waiting_since = now
+            elif now - each.waiting_since > self._patience_s:
                 self._end(key)
 
     def find(self, peer: Any) -> Connection | None:

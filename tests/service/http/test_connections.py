@@ -130,6 +130,24 @@ def test_who_waits_for_too_long_is_ended(clients: list[Client]) -> None:
     assert not busy.ended
 
 
+def test_who_takes_its_answer_slowly_is_not_ended(clients: list[Client]) -> None:
+    connections = Connections(9, 9, 10.0)
+    slow, stuck = (come(connections, clients, 0.0) for _ in range(2))
+    for client in (slow, stuck):
+        client.sock.setblocking(False)
+        for _ in range(8):
+            client.sock.send(bytes(8_192))
+        ask(connections, client, waits_since=0.0)
+    connections.end_silent(1.0)
+    for now in (9.0, 18.0, 27.0):
+        assert slow.theirs.recv(8_192)
+        connections.end_silent(now)
+    assert connections.find(slow.peer) is not None
+    assert connections.find(stuck.peer) is None
+    connections.end_silent(37.5)
+    assert connections.find(slow.peer) is None
+
+
 def test_room_is_made_for_a_lack_of_descriptors(clients: list[Client]) -> None:
     connections = Connections(9, 9, 10.0)
     connections.make_room()
