@@ -61,7 +61,9 @@ DDPG = (
 )
 GAMES = {
     "CartPole, DQN": Game("cartpole.toml", 10.0, (
-        "learning.algorithm=dqn", "learning.updates_per_tick=0.5", "learning.learning_rate=2.5e-4",
+        # A slow target, and nothing overwritten: else what was learned is soon forgotten.
+        "learning.algorithm=dqn", "learning.updates_per_tick=0.5", "learning.learning_rate=1e-3",
+        "learning.target_tau=0.002", "policy.epsilon_end=0.1", "replay.capacity=120000",
     )),
     "CartPole, A2C": Game("cartpole_ppo.toml", 12.0, (
         "learning.algorithm=a2c", "learning.rollout=64", "learning.publish_every=1",
@@ -72,12 +74,12 @@ GAMES = {
         "learning.n_step=3", "policy.epsilon_end=0.02",
     )),
     "MountainCarContinuous, DDPG": Game("pendulum.toml", 12.0, (
-        # Noise that pushes one way for a second: short pushes never reach the top.
-        "env.id=MountainCarContinuous-v0", "policy.exploration_hold_ticks=60", *DDPG,
+        # Noise that pushes one way for a while: short pushes never reach the top.
+        "env.id=MountainCarContinuous-v0", "policy.exploration_hold_ticks=40", *DDPG,
     )),
-    "LunarLander, PPO": Game("cartpole_ppo.toml", 18.0, (
+    "LunarLander, PPO": Game("cartpole_ppo.toml", 40.0, (
         "env.id=LunarLander-v3", "env.rate_hz=100", "env.default_action=noop",
-        "learning.gamma=0.995", "learning.learning_rate=5e-4",
+        "learning.gamma=0.995", "learning.learning_rate=3e-4", "learning.rollout=2048",
     )),
     "Breakout of 10 x 10 cells, DQN": Game("cartpole.toml", 12.0, (
         "env.id=benchmarks.bricks_world:BricksWorld-v0", "env.rate_hz=60",
