@@ -33,7 +33,7 @@ from rtagent.learning.beginning import build_network
 from rtagent.learning.placed import measure_placement
 from rtagent.learning.profiling import take_profile
 from rtagent.placement.gantt import draw
-from rtagent.placement.step import place
+from rtagent.placement.step import FIRST, place
 
 CASES = {
     "nature, B=16": ("nature", 1, 16),
@@ -82,7 +82,10 @@ def measure(
         shown = f"{name} {ap_drl.HIDDEN}" if actor_critic else profile.network
         draw(picture, f"{shown}, {size} transitions", placement)
     predicted, single = 1e-3 * placement.predicted_us, 1e-3 * placement.predicted_single_us
-    busy = 1e-3 * placement.first_busy_us * placement.whole
+    busy = 1e-3 * placement.whole * sum(
+        each.end_us - each.start_us for n, each in enumerate(placement.plan.placed)
+        if placement.unit(n).processor == FIRST
+    )
     planned_fast, single_fast = (
         float(np.percentile(times, FAST)) for times in (measured.planned, measured.single)
     )

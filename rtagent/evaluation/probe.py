@@ -6,6 +6,7 @@ it can lay out the shared memory. What cannot be built at all is found here, bef
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import traceback
@@ -16,7 +17,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
 from multiprocess.connection import Connection
+from torch import nn
 
 from rtagent.config import Config, PolicyConfig
 from rtagent.config.recurrent import check_recurrent
@@ -29,6 +32,7 @@ from rtagent.memory.actions import LONGEST_CHUNK
 from rtagent.memory.blueprint import Blueprint
 from rtagent.policy.actor_critic import acting_part, build_learned
 from rtagent.policy.device import usable_device
+from rtagent.policy.heads import OutputHead
 from rtagent.policy.inputs import input_space, zeros
 from rtagent.policy.networks import chunk_length, describe, head_of, tensor_specs
 from rtagent.policy.precision import acting_precision
@@ -81,10 +85,13 @@ def probe(config: Config) -> Blueprint:
             check_recurrent(config)
         tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
         blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
+        precision = acting_precision(config.policy, actor, blank)
+        if precision == "bfloat16":
+            _check_in_bfloat16(config.policy, actor, inputs, world.action_space, head)
         return replace(
             world, network=describe(config.policy, inputs, head), tensors=tensors[:acting],
-            critics=tensors[acting:], precision=acting_precision(config.policy, actor, blank),
-            chunk=chunk, state_size=state_size_of(actor),
+            critics=tensors[acting:], precision=precision, chunk=chunk,
+            state_size=state_size_of(actor),
         )
     finally:
         adapter.close()
@@ -142,6 +149,18 @@ def prune_runs(config: Config, run_dir: Path) -> int:
     """Remove the folders of the oldest runs, never that of this one; returns how many."""
     earlier = [path for path in run_folders(run_dir.parent) if path != run_dir]
     return len(prune([run_dir, *earlier], config.run.keep_runs, config.run.runs_mb * MIB))
+
+
+def _check_in_bfloat16(
+    policy: PolicyConfig, actor: nn.Module, inputs: spaces.Space[Any],
+    actions: spaces.Space[Any], head: OutputHead,
+) -> None:
+    """Run a network of a factory as it will act: all of it is bfloat16, what it is given is not."""
+    low = copy.deepcopy(actor).to(torch.bfloat16)
+    try:
+        chunk_length(low, policy, inputs, actions, head)
+    except UserError as error:
+        raise UserError(f"policy.precision = 'bfloat16': {error}") from error
 
 
 def _check_chunk(config: Config, chunk: int) -> None:

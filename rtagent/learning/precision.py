@@ -21,7 +21,8 @@ from torch import nn
 from rtagent.config import LEARNING_PRECISIONS, Precision
 from rtagent.memory.learner_state import FIRST_EXPONENT
 
-LEAST_EXPONENT, MOST_EXPONENT = 0, 24
+LEAST_EXPONENT, MOST_EXPONENT = -24, 24
+"""Below 0 where gradients of large returns overflow as they are."""
 STABLE_UPDATES = 2000
 """Updates without overflow after which the loss scale is doubled."""
 SHORT_S = 0.001
@@ -37,12 +38,20 @@ PROCESSOR = torch.device("cpu")
 
 
 def computing(
-    precision: Precision, device: torch.device = PROCESSOR
+    precision: Precision, device: torch.device = PROCESSOR, *, keeps: bool = True
 ) -> AbstractContextManager[object]:
-    """Within it, passes through networks with float32 weights run in a precision."""
+    """Within it, passes through networks with float32 weights run in a precision.
+
+    Args:
+        precision: of the passes.
+        device: where they run.
+        keeps: cast weights are kept until the end, for the next pass. False without gradient:
+            before torch 2.10 all threads share what is kept, and a pass with gradient that is
+            given such a copy is cut off from its weights.
+    """
     low = precision != "float32"
     dtype = getattr(torch, precision) if low else None
-    return torch.autocast(device.type, dtype, enabled=low)
+    return torch.autocast(device.type, dtype, enabled=low, cache_enabled=keeps)
 
 
 def has_convolutions(network: nn.Module) -> bool:

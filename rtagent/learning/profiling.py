@@ -26,7 +26,7 @@ from rtagent.config import Config, LearningConfig
 from rtagent.errors import UserError
 from rtagent.learning.algorithms.algorithm import Placeable
 from rtagent.learning.beginning import build_network
-from rtagent.learning.precision import is_usable
+from rtagent.learning.precision import computing, is_usable
 from rtagent.learning.replay.batch import Batch, empty_batch
 from rtagent.learning.shared_update import SharedUpdate
 from rtagent.memory.arena import check_memory
@@ -85,11 +85,12 @@ class _Times:
 
 def profile_key(config: Config, blueprint: Blueprint, batch_size: int) -> str:
     """What a profile depends on: processor, cores, torch, network, algorithm, batch size."""
+    sizes = [(each.name, each.shape) for each in blueprint.learned_tensors]
     learning = config.learning
     return cache_key(
         processor_name(), usable_cores(), torch.__version__, describe(config, blueprint),
         networks.resolved_algorithm(learning, blueprint.action_space), learning.precision,
-        str(input_space(blueprint)), batch_size,
+        str(input_space(blueprint)), str(sizes), batch_size,
     )
 
 
@@ -248,11 +249,10 @@ def _busy_core(update: SharedUpdate, batch: Batch, wanted: bool) -> Iterator[Non
     network, stop = copy.deepcopy(update.algorithm.target), threading.Event()
     for layer in network.modules():
         layer.__dict__.pop("forward", None)
-    bfloat16 = update.learning.precision == "bfloat16"
     acting = acting_part(network)
 
     def run() -> None:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        with torch.no_grad(), computing(update.algorithm.precision, keeps=False):
             while not stop.is_set():
                 acting(*batch.next_inputs)
                 if isinstance(network, ActorCritic):

@@ -102,14 +102,6 @@ class Placement:
             if part.kind == "weights" and self.unit(n).processor == SECOND
         }
 
-    @property
-    def first_busy_us(self) -> float:
-        """How long the first core computes in the plan."""
-        placed = [
-            each for n, each in enumerate(self.plan.placed) if self.unit(n).processor == FIRST
-        ]
-        return sum(each.end_us - each.start_us for each in placed)
-
     def critical(self) -> list[int]:
         """The tasks that make it as long as it is."""
         return critical_path(self.problem, self.plan)

@@ -161,7 +161,13 @@ def build_learned(
         )
     if isinstance(head, PolicyHead):
         named = policy.model_copy(update={"factory": None})
-        return ActorValue(acting, networks.build(named, observation_space, spaces.Discrete(1)))
+        value = networks.build(named, observation_space, spaces.Discrete(1))
+        if state_size_of(value):
+            raise UserError(
+                f"policy.network = {policy.network!r} beside policy.factory is the network of the "
+                f"value that {head.algorithm} learns, which cannot be recurrent; use 'auto'"
+            )
+        return ActorValue(acting, value)
     if not isinstance(head, ActionHead):
         return acting
     bounds = Bounds(head.low, head.high)

@@ -41,7 +41,10 @@ def laid_out(pictures: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
 
 
 def scaled(numbers: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
-    """Numbers in a type, times a scale."""
+    """Numbers in a type, times a scale; those beyond float16 become its largest."""
+    if dtype == torch.float16 and numbers.dtype != torch.uint8:
+        limit = torch.finfo(dtype).max
+        numbers = numbers.clamp(-limit, limit)
     numbers = numbers.to(dtype)
     return numbers if scale == 1.0 else numbers * scale
 

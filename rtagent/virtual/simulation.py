@@ -73,8 +73,8 @@ def run(
     """Act, and learn if `learning.processes` says so.
 
     Args:
-        config: of the run; `learning.precision`, `placement` and `prefetch`, which depend on the
-            machine, are taken as float32, off and 0.
+        config: of the run; a `learning.precision` of `auto`, `placement` and `prefetch`, which
+            depend on the machine, are taken as float32, off and 0.
         seconds: of virtual time.
         seed: in place of `run.seed`.
         policy: a checkpoint to begin with. If None, random weights.

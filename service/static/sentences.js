@@ -60,7 +60,8 @@ const SENTENCES = {
   placement_failed: (e) => `${e.source} learns without a plan of its updates: ${e.error}`,
   placement_taken_back: (e) => `${e.source} takes its plan back: one core is faster`,
   placement_restored: (e) => `${e.source} follows its plan again: two cores are faster`,
-  update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}`,
+  update_skipped: (e) => `${e.source} left out an update that was not finite: loss ${e.loss}, `
+    + `norm of the gradient ${e.gradient_norm}`,
   precision: (e) => `Learners compute in ${e.chosen}, the fastest here for ${plain(e.batch_size)} transitions: `
     + Object.entries(e.ms).map(([name, ms]) => `${name} ${plain(ms)} ms`).join(", "),
   demonstrations: (e) => {

@@ -122,6 +122,21 @@ def test_a_network_that_continues_what_is_promised() -> None:
     assert probe(load_config(None, settings, {})).chunk == 10
 
 
+def test_a_network_of_a_factory_is_run_as_it_will_act() -> None:
+    settings = [*CHUNKS, "learning.processes=0", "policy.precision=bfloat16"]
+    with pytest.raises(UserError, match=r"policy.precision = 'bfloat16': policy.factory = .*dtype"):
+        probe(load_config(None, settings, {}))
+
+
+def test_the_value_beside_a_factory_is_not_recurrent() -> None:
+    settings = [
+        "env.id=CartPole-v1", f"policy.factory={__name__}:Chunks", "policy.network=lstm",
+        "learning.algorithm=ppo",
+    ]
+    with pytest.raises(UserError, match=r"policy\.network = 'lstm' beside policy.factory"):
+        probe(load_config(None, settings, {}))
+
+
 @pytest.mark.parametrize(("settings", "said"), [
     ([], "learning.processes = 1: .*chunks of 10 actions.*set learning.processes = 0"),
     (["learning.processes=0", "policy.engine=onnxruntime"], "policy.engine = 'onnxruntime'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -294,9 +295,10 @@ def test_an_algorithm_without_a_graph_is_told() -> None:
 def test_the_key_follows_the_network_and_the_batch_size() -> None:
     config, wider = _config(), _config("policy.width=2")
     blueprint = _shapes(config)
+    other = replace(blueprint, tensors=blueprint.tensors[:-1])
     keys = {profile_key(config, blueprint, 4), profile_key(config, blueprint, 8),
-            profile_key(wider, blueprint, 4)}
-    assert len(keys) == 3
+            profile_key(wider, blueprint, 4), profile_key(config, other, 4)}
+    assert len(keys) == 4
     assert profile_key(config, blueprint, 4) in keys
 
 

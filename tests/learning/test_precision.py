@@ -81,7 +81,7 @@ def transcription(overflows: list[bool]) -> list[float]:
     scale_factor, stable, found = 2.0**16, 0, []
     for nan_or_inf in overflows:
         if nan_or_inf:
-            scale_factor = scale_factor / 2 if scale_factor > 1.0 else scale_factor
+            scale_factor = scale_factor / 2 if scale_factor > 2.0**-24 else scale_factor
             stable = 0
         else:
             stable = stable + 1
@@ -104,7 +104,7 @@ def test_the_loss_scale_is_that_of_the_paper(rate: float) -> None:
 
 def test_the_loss_scale_is_bounded() -> None:
     least, most = LossScale(LEAST_EXPONENT), LossScale(MOST_EXPONENT, STABLE_UPDATES - 1)
-    assert least.after(overflowed=True).value == 1.0
+    assert least.after(overflowed=True) == least
     assert most.after(overflowed=False) == LossScale(MOST_EXPONENT)
 
 
@@ -183,6 +183,14 @@ def test_an_overflow_halves_the_scale_and_leaves_everything_else() -> None:
     assert made.state.progress.scale_exponent == 16 - halved
     assert made.state.progress.updates == 1
     assert not np.array_equal(made.state.current.weights, weights)
+
+
+def test_gradients_of_large_returns_are_learned_from_in_float16() -> None:
+    made, data = update("td3", "float16"), batch("td3", reward=1e7)
+    while made.state.progress.updates < 3:
+        assert made.state.progress.scale_exponent > LEAST_EXPONENT
+        made.step(data)
+    assert made.state.progress.scale_exponent < 0
 
 
 def test_of_two_learners_that_overflow_together_one_halves_the_scale() -> None:

@@ -24,8 +24,6 @@ def test_the_target_runs_beside_the_online_network_and_weights_beside_inputs() -
     # 7 of 11 parts of a layer: two forward, three backward; and 100 us of the head and the others.
     assert placement.plan.length_us < 0.65 * placement.predicted_single_us
     assert placement.uses_second
-    # One of the layers' passes, and the weights' gradients, are on the other core.
-    assert placement.first_busy_us < placement.plan.length_us + 1.0
 
 
 def test_a_prediction_has_what_a_whole_step_takes_beyond_its_parts() -> None:

@@ -59,6 +59,12 @@ def test_everything_else_is_torch_s(
     assert calls == []
 
 
+def test_numbers_beyond_float16_stay_finite() -> None:
+    given = torch.tensor([101_325.0, -1e9, 0.5])
+    assert scaled(given, torch.float16, 1.0).tolist() == [65_504.0, -65_504.0, 0.5]
+    assert torch.equal(scaled(given, torch.bfloat16, 1.0), given.to(torch.bfloat16))
+
+
 def test_without_a_compiler_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     given = pictures(1, 4, 84, 84)
     found = laid_out(given, torch.bfloat16, 0.5)

@@ -89,7 +89,7 @@ class ActorCriticLearning(Placeable):
 
     def _look_ahead(self, batch: Batch, drawn: Drawn) -> Tensor:
         """The pass of the targets, whichever thread it runs in."""
-        with torch.no_grad(), computing(self.precision, self.device):
+        with torch.no_grad(), computing(self.precision, self.device, keeps=False):
             return self._targets(batch, drawn)
 
     def _climb(self, batch: Batch, features: Tensor, drawn: Drawn) -> Tensor:

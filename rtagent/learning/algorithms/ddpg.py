@@ -14,27 +14,13 @@ from rtagent.learning.replay.batch import Batch
 
 
 class DDPG(ActorCriticLearning):
-    """Gradients of DDPG, see `ActorCriticLearning`; the network has one critic."""
+    """Gradients of DDPG, see `ActorCriticLearning`; the network has one critic.
+
+    Its targets are y = R + gamma**n * Q'(s', mu'(s')) (Algorithm 1, n-step).
+    """
 
     def _targets(self, batch: Batch, drawn: Drawn) -> Tensor:
         actions = self.target.actor(*batch.next_inputs).float()
         observations, *pending = batch.next_inputs
         next_values = self.target.values(observations, actions, *pending)[0]
-        return ddpg_targets(batch.rewards, batch.discounts, next_values, batch.terminals)
-
-
-def ddpg_targets(
-    rewards: Tensor, discounts: Tensor, next_values: Tensor, terminals: Tensor
-) -> Tensor:
-    """What the critic should say of an executed action (Lillicrap et al., Algorithm 1, n-step).
-
-    y = R + gamma**n * Q'(s', mu'(s')), without the second term where s' is terminal.
-
-    Args:
-        rewards, discounts, terminals: (B,).
-        next_values: (B,) of the target critic for the target actor's actions.
-
-    Returns:
-        (B,) float32, without gradient.
-    """
-    return bootstrapped(rewards, discounts, next_values, terminals)
+        return bootstrapped(batch.rewards, batch.discounts, next_values, batch.terminals)

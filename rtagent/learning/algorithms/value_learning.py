@@ -46,10 +46,7 @@ class ValueLearning(Placeable):
         }
         with computing(self.precision, self.device):
             output = self.network(*batch.inputs)
-            # On one core they run now, after the pass with gradient: autocast keeps the weights it
-            # has cast, and in older versions of torch those cast without gradient would cut that
-            # pass off from its parameters.
-            answers = {kind: answer() for kind, answer in passes.items()}
+        answers = {kind: answer() for kind, answer in passes.items()}
         return self._descend(batch, output, answers["target"], answers.get("successors"))
 
     def _descend(
@@ -68,7 +65,7 @@ class ValueLearning(Placeable):
 
     def _look_ahead(self, network: nn.Module, batch: Batch) -> Tensor:
         """A pass over successors, whichever thread it runs in."""
-        with torch.no_grad(), computing(self.precision, self.device):
+        with torch.no_grad(), computing(self.precision, self.device, keeps=False):
             answer: Tensor = network(*batch.next_inputs)
         return answer
 

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.local_update import LocalUpdate
 from rtagent.learning.algorithms.actor_critic import TARGET_TAU, critics_loss
-from rtagent.learning.algorithms.ddpg import ddpg_targets
+from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.algorithms.sac import (
     SAC,
     sac_actor_loss,
@@ -47,7 +47,7 @@ EACH = pytest.mark.parametrize("name", ["td3", "ddpg", "sac"])
 
 @pytest.mark.parametrize(("name", "critics", "targets_of"), [
     ("td3", 2, td3_targets),
-    ("ddpg", 1, lambda rewards, discounts, ahead, ends: ddpg_targets(
+    ("ddpg", 1, lambda rewards, discounts, ahead, ends: bootstrapped(
         rewards, discounts, ahead[0], ends
     )),
 ])

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtagent.learning.algorithms.actor_critic import actor_loss, critics_loss
+from rtagent.learning.algorithms.algorithm import bootstrapped
 from rtagent.learning.algorithms.c51 import c51_loss, c51_targets
-from rtagent.learning.algorithms.ddpg import ddpg_targets
 from rtagent.learning.algorithms.dqn import double_dqn_targets, dqn_targets, huber_loss
 from rtagent.learning.algorithms.sac import (
     sac_actor_loss,
@@ -75,7 +75,7 @@ def test_targets_are_the_equation(kind: str, rng: np.random.Generator) -> None:
         found = double_dqn_targets(*tensors(rewards, discounts, chosen_by, values), end)
         ahead = [values[i][first_best(chosen_by[i])] for i in range(COUNT)]
     elif kind == "ddpg":
-        found = ddpg_targets(*tensors(rewards, discounts, values[:, 0]), end)
+        found = bootstrapped(*tensors(rewards, discounts, values[:, 0]), end)
         ahead = [each[0] for each in values]
     else:
         # The least hopeful of four critics.
@@ -426,7 +426,7 @@ def test_a_terminal_state_has_no_value_whatever_the_network_says(told: float) ->
     assert dqn_targets(reward, discount, values, terminal).tolist() == [2.0]
     assert double_dqn_targets(reward, discount, values, values, terminal).tolist() == [2.0]
     assert td3_targets(reward, discount, values.T, terminal).tolist() == [2.0]
-    assert ddpg_targets(reward, discount, values[:, 0], terminal).tolist() == [2.0]
+    assert bootstrapped(reward, discount, values[:, 0], terminal).tolist() == [2.0]
     soft = sac_targets(
         reward, discount, values.T, torch.tensor([told]), torch.ones(1), terminal
     )
