@@ -28,12 +28,13 @@ from rtagent.evaluation.probe import probe
 from rtagent.evaluation.trained_policy import TrainedPolicy
 from rtagent.files.certificate import tls_context
 from rtagent.memory.blueprint import Blueprint
+from rtagent.policy.acting import inference_device
 from rtagent.policy.inputs import input_space
 from rtagent.policy.networks import build, head_of
 from rtagent.remote.answers import Terms
 from rtagent.remote.batching import Arrays
 from rtagent.remote.server import Counts, PolicyServer, Served, listen
-from rtagent.remote.wire import TOKEN_VARIABLE
+from rtagent.remote.wire import token_of
 
 PERIOD_S = 10.0
 MOST_PARALLEL = 64
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; a line every 10 s in which something was asked."""
     check_between("parallel", args.parallel, 1, MOST_PARALLEL)
     check_between("port", args.port, 0, 65_535)
-    token, tls = os.environ.get(TOKEN_VARIABLE) or None, _tls(args)
+    token, tls = token_of(os.environ), _tls(args)
     with listen(args.host, args.port, token) as sock:
         with own_stdout():
             factory = _is_factory(args.checkpoint)
@@ -112,6 +113,11 @@ def _factory_policy(args: argparse.Namespace) -> Served:
     """What `policy.factory` would act with, its weights as the factory has made them."""
     given = (*args.overrides, f"policy.factory={args.checkpoint}", "learning.processes=0")
     config = load_config(args.config, given)
+    if config.policy.pretrained is not None:
+        raise UserError(
+            "policy.pretrained is not served; let it act in the daemon, or serve a factory of two "
+            "arguments that loads it"
+        )
     blueprint = probe(config)
     spaces = input_space(blueprint), blueprint.action_space
     module = build(config.policy, *spaces, head_of(config.learning, blueprint.action_space))
@@ -122,10 +128,11 @@ def _served(
     module: nn.Module, blueprint: Blueprint, config: Config, about: dict[str, Any]
 ) -> Served:
     terms, space = Terms.of(blueprint), blueprint.observation_space
+    device = inference_device(config.policy)
     about = {"rtagent": __version__, "environment": config.env.id, **about}
     served = Served(
-        _answering(module), tuple(space.shape), np.dtype(space.dtype), terms.outputs,
-        terms.discrete, terms.state, terms.pending, about,
+        _answering(module.to(device), device), tuple(space.shape), np.dtype(space.dtype),
+        terms.outputs, terms.discrete, terms.state, terms.pending, about,
     )
     try:
         # The first call costs most, and shows whether it works.
@@ -135,10 +142,10 @@ def _served(
     return served
 
 
-def _answering(module: nn.Module) -> Callable[..., Arrays]:
+def _answering(module: nn.Module, device: torch.device) -> Callable[..., Arrays]:
     def answer(*question: npt.NDArray[Any]) -> Arrays:
         with torch.inference_mode():
-            found = module(*map(torch.from_numpy, question))
+            found = module(*(torch.from_numpy(each).to(device) for each in question))
             tensors = found if isinstance(found, tuple) else (found,)
             return tuple(each.float().cpu().numpy() for each in tensors)
 

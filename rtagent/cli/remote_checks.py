@@ -34,10 +34,10 @@ def remote_policy(config: Config) -> list[Check]:
 
 def _server(address: str, clock: Clock) -> tuple[Check, dict[str, object] | None]:
     try:
-        from rtagent.remote.wire import TOKEN_VARIABLE, LostError, WebsocketDialer
+        from rtagent.remote.wire import LostError, WebsocketDialer, token_of
     except UserError as error:
         return Check(NAMES[0], "bad", "cannot be asked", str(error)), None
-    dialer = WebsocketDialer(address, os.environ.get(TOKEN_VARIABLE), clock)
+    dialer = WebsocketDialer(address, token_of(os.environ), clock)
     dialer.dial()
     try:
         wire = dialer.outcome(ANSWER_S)

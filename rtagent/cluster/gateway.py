@@ -173,6 +173,8 @@ class Gateway:
             self._context.beat()
             self.turn()
             self._exchange.wait(PACED_S, clock.now())
+        if self._exchange.wants_snapshot:
+            self._checkpoints.refuse("the learner did not send its state in time")
 
     def turn(self) -> bool:
         """One look at everything; whether anything was done."""

@@ -17,6 +17,7 @@ per batch.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import uuid
 from collections.abc import Callable, Collection
@@ -67,7 +68,8 @@ class ClusterLearner:
         self._nodes: dict[str, Session] = {}
         self._trainer: Trainer | None = None
         self._first: Joining | None = None
-        self._sessions = 0
+        # One that is started again must not know a session of its predecessor.
+        self._sessions = secrets.randbits(48)
         self._batches = 0
         self._published_at = clock.now()
         self._waiting_since: float | None = None
@@ -180,8 +182,9 @@ class ClusterLearner:
                 "nodes": [
                     {
                         "id": name,
-                        "share": self._share(name) if now - node.heard < SILENT_S else 0,
-                        "generated": node.source.generated, "rate": node.rate,
+                        "share": 0 if now - node.heard >= SILENT_S else self._share(name),
+                        "generated": node.source.generated,
+                        "rate": 0.0 if now - node.heard >= SILENT_S else node.rate,
                         "shipped": node.shipped, "learned": node.learned,
                         "silent_s": now - node.heard,
                     }

@@ -85,7 +85,7 @@ class LinkFigures:
             "cache_hits": _ratio(mark.hits - first.hits, mark.frames - first.frames),
             "stale_priorities": counts.stale_priorities,
             "experiences_lost": counts.lost,
-            "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None,
+            "round_trip_ms": exchange.in_flight.delay_s * 1e3 or None if samples else None,
             "emulated": self._emulated(),
         }
 

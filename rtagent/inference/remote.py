@@ -11,12 +11,12 @@ from rtagent.memory.process_metrics import InferenceRecord
 from rtagent.processes.worker import WorkerContext
 from rtagent.remote.answers import Terms
 from rtagent.remote.policy import RemotePolicy
-from rtagent.remote.wire import TOKEN_VARIABLE, WebsocketDialer
+from rtagent.remote.wire import WebsocketDialer, token_of
 
 
 def ask_server(context: WorkerContext[InferenceRecord], address: str) -> None:
     """Act by a policy on another machine."""
-    dialer = WebsocketDialer(address, os.environ.get(TOKEN_VARIABLE), context.clock)
+    dialer = WebsocketDialer(address, token_of(os.environ), context.clock)
 
     def tell(kind: str, **details: object) -> None:
         # All lose the same link, and one of them says so.

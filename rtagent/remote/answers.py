@@ -7,6 +7,7 @@ other server of the protocol answers with `actions`: (actions of consecutive tic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -41,6 +42,7 @@ class Terms:
         answers: what the server sends: values of each action, or actions.
         state: numbers that a recurrent policy carries from one inference to the next.
         pending: numbers of the pending actions, which go with each question.
+        shape, dtype: of the observation in each question; a dtype of "" is not known.
     """
 
     outputs: int
@@ -48,6 +50,8 @@ class Terms:
     answers: Literal["values", "actions"] = "actions"
     state: int = 0
     pending: int = 0
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
 
     @staticmethod
     def of(blueprint: Blueprint) -> Terms:
@@ -56,14 +60,18 @@ class Terms:
         outputs = int(blueprint.action_space.n) if discrete else blueprint.action_shape[0]
         pending = PendingActions.of(blueprint)
         width = 0 if pending is None else pending.width
-        return Terms(outputs, discrete, state=blueprint.state_size, pending=width)
+        seen = blueprint.observation_space
+        return Terms(
+            outputs, discrete, state=blueprint.state_size, pending=width,
+            shape=tuple(seen.shape), dtype=np.dtype(seen.dtype).name,
+        )
 
     def agreed(self, metadata: Mapping[str, Any]) -> Terms:
         """The same with what a server's metadata says.
 
         Raises:
-            ProtocolError: the server's policy has other actions, another state, or is given other
-                pending actions.
+            ProtocolError: the server's policy has other actions, another state, sees other
+                observations, or is given other pending actions.
         """
         outputs, answers = metadata.get(OUTPUTS, self.outputs), metadata.get(ANSWERS, ACTIONS)
         if _differs(outputs, self.outputs):
@@ -86,7 +94,24 @@ class Terms:
                 f"the server's policy is given pending actions of {_shown(pending)} numbers, and "
                 f"env.pending_actions makes {self.pending}"
             )
+        self._check_observation(metadata.get(OBSERVATION))
         return replace(self, answers=answers)
+
+    def _check_observation(self, seen: Any) -> None:
+        """As our server says it; others may say something else."""
+        if not (self.dtype and isinstance(seen, Mapping)):
+            return
+        try:
+            shape, dtype = [int(each) for each in seen["shape"]], np.dtype(seen["dtype"])
+        except (KeyError, TypeError, ValueError):
+            return
+        same = math.prod(shape) == math.prod(self.shape)
+        if same and dtype.kind == np.dtype(self.dtype).kind:
+            return
+        raise ProtocolError(
+            f"the server's policy sees observations of {_shown(shape)} {dtype}, and those of the "
+            f"environment are {list(self.shape)} {self.dtype}"
+        )
 
     def read(self, answer: Mapping[str, Any]) -> Floats:
         """What a policy's `values` gives: (outputs,), or (H, outputs) for consecutive ticks.

@@ -43,6 +43,8 @@ FIRST_ANSWER_S = 60.0
 compiled."""
 LEAST_PATIENCE_S = 1.0
 PATIENCE_TIMES = 10.0
+MOST_DOUBLINGS = 6
+"""Of the patience, one for each question in a row that was not answered."""
 """So many times as long as usual may an answer take, or the link counts as cut."""
 SMOOTHING = 1.0 / 16.0
 STEADY_S = 1.0
@@ -138,6 +140,7 @@ class RemotePolicy:
         self._wire: Wire | None = None
         self._other: Wire | None = None
         self._other_owes = self._hedged = False
+        self._unanswered = 0
         self._usual, self._pause_s = Usual(), 0.0
         self.state: Floats = np.zeros(terms.state, np.float32)
         record.connected = record.in_flight = 0
@@ -197,7 +200,7 @@ class RemotePolicy:
         if self._terms.state:
             self.state = self._terms.left(found)
         self._usual.note(whole_s, timing.queue_s, timing.compute_s)
-        self._pause_s, self._hedged = 0.0, False
+        self._pause_s, self._hedged, self._unanswered = 0.0, False, 0
         self._account()
         self._told.answered(self._address)
         return answer
@@ -205,12 +208,16 @@ class RemotePolicy:
     def _received(self, wire: Wire, began: float) -> bytes | str:
         usual_s = self._usual.whole_s
         patience = max(LEAST_PATIENCE_S, PATIENCE_TIMES * usual_s) if usual_s else FIRST_ANSWER_S
+        # A server that has become slower for good answers later than was usual.
+        longer = patience * 2.0 ** min(self._unanswered, MOST_DOUBLINGS)
+        patience = max(patience, min(FIRST_ANSWER_S, longer))
         late_s = self._hedge * usual_s if usual_s and not self._hedged else math.inf
         waited = 0.0
         while (message := wire.receive(min(SLICE_S, max(LEAST_SLICE_S, late_s - waited)))) is None:
             self._attend()
             waited = self._clock.now() - began
             if waited > patience:
+                self._unanswered += 1
                 raise LostError(f"no answer within {patience:.1f} s")
             if waited >= late_s:
                 if self._other_is_free():

@@ -21,6 +21,7 @@ import socket
 import ssl
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,6 +159,10 @@ class Counts:
         self.queue_s += answered.timing.queue_s
 
 
+class _Gone(Exception):
+    """Nobody waits for the answer any more."""
+
+
 class PolicyServer:
     """Serves a policy until it is stopped.
 
@@ -224,10 +229,10 @@ class PolicyServer:
             await connection.send(self._metadata)
             carried = np.zeros(self._served.state, np.float32)
             async for question in connection:
-                answer = await self._answer(question, carried)
+                answer = await self._answer(connection, question, carried)
                 carried = answer.get(STATE, carried)
                 await connection.send(encode(answer))
-        except ConnectionClosed:
+        except (ConnectionClosed, _Gone):
             pass
         except ProtocolError as error:
             await self._refuse(connection, str(error))
@@ -236,11 +241,13 @@ class PolicyServer:
         finally:
             self.counts.clients -= 1
 
-    async def _answer(self, message: str | bytes, carried: Floats) -> dict[str, Any]:
+    async def _answer(
+        self, connection: ServerConnection, message: str | bytes, carried: Floats
+    ) -> dict[str, Any]:
         if isinstance(message, str):
             raise ProtocolError("questions are binary messages")
         question = self._served.question(decode(message), carried)
-        answered = await asyncio.wrap_future(self._batcher.submit(*question))
+        answered = await _unless_gone(connection, self._batcher.submit(*question))
         self.counts.note(answered)
         return self._served.said(answered)
 
@@ -251,6 +258,20 @@ class PolicyServer:
             await connection.close(INTERNAL_ERROR, "see the message before")
         except ConnectionClosed:
             pass
+
+
+async def _unless_gone(connection: ServerConnection, answer: Future[Answered]) -> Answered:
+    """An answer; it is called off, if nobody computes it yet, when its client goes."""
+    asked = asyncio.wrap_future(answer)
+    gone = asyncio.ensure_future(connection.wait_closed())
+    try:
+        await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        asked.cancel()
+    if asked.cancelled():
+        raise _Gone
+    return asked.result()
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:

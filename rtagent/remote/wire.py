@@ -14,12 +14,14 @@ import queue
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import websockets
 from websockets.sync.client import ClientConnection, connect
 
 from rtagent.clock import Clock
+from rtagent.errors import UserError
 from rtagent.remote.protocol import ProtocolError, decode
 
 TOKEN_VARIABLE = "RTAGENT_REMOTE_TOKEN"
@@ -131,10 +133,11 @@ class WebsocketDialer:
     def _attempt(self) -> None:
         try:
             self._outcomes.put(self._opened())
-        except LostError as error:
-            self._outcomes.put(error)
         except Exception as error:
-            self._outcomes.put(LostError(in_words(error)))
+            # The way may have become longer.
+            self._open_s = min(FIRST_OPEN_S, 2.0 * self._open_s)
+            lost = error if isinstance(error, LostError) else LostError(in_words(error))
+            self._outcomes.put(lost)
 
     def _opened(self) -> WebsocketWire:
         began = self._clock.now()
@@ -171,6 +174,21 @@ class WebsocketDialer:
             raise RefusedError(str(error)) from None
         self._open_s = max(LEAST_OPEN_S, slow_s)
         return WebsocketWire(connection, metadata)
+
+
+def token_of(environ: Mapping[str, str]) -> str | None:
+    """The token of a policy server, if there is one.
+
+    Args:
+        environ: variables of the environment.
+
+    Raises:
+        UserError: it cannot be sent.
+    """
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise UserError(f"{TOKEN_VARIABLE} has characters that are not printable ASCII")
+    return token or None
 
 
 def _refusal(status: int) -> str:

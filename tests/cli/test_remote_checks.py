@@ -29,12 +29,16 @@ def test_without_a_remote_policy_nothing_is_said() -> None:
 
 
 def test_a_server_whose_policy_fits_or_does_not() -> None:
-    with policy_server(served(outputs=2)) as (address, _):
+    with policy_server(served(outputs=2, shape=(1, 4))) as (address, _):
         server, trip, policy = verdicts(address)
         assert server == ("ok", f"{address} answers, and keeps to the protocol")
         assert trip[0] == "ok"
         assert trip[1].endswith(" ms, without computing")
         assert policy == ("ok", "fits env.id = 'CartPole-v1'")
+    with policy_server(served(outputs=2, shape=(4, 84, 84))) as (address, _):
+        policy = verdicts(address)[2]
+        assert policy[0] == "warn"
+        assert "sees observations of [4, 84, 84] float32" in policy[1]
     with policy_server(served()) as (address, _):
         policy = verdicts(address)[2]
         assert policy[0] == "warn"

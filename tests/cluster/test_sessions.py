@@ -181,12 +181,32 @@ def test_a_session_that_is_over_says_nothing() -> None:
     assert len(scene.weights) > 1
 
 
+def test_a_learner_that_is_started_again_knows_no_session_of_its_predecessor() -> None:
+    scene = Scene(Edge(name="a"))
+    scene.run(1.0)
+    share = scene.edges[0].node.make(8, scene.settings)
+    assert share is not None
+    again = ClusterLearner(scene.clock, None)
+    again.join(scene.edges[0].joining)
+    with pytest.raises(UserError, match="join anew"):
+        again.offer("a", scene.learner._nodes["a"].number, [share.block])
+
+
+def test_who_is_silent_generates_nothing() -> None:
+    scene = Scene(Edge(name="a"))
+    scene.run(5.0)
+    assert scene.learner.status()["nodes"][0]["rate"] > 0.0
+    scene.clock.advance(4.0)
+    assert scene.learner.status()["nodes"][0]["rate"] == 0.0
+
+
 def test_who_is_gone_for_long_is_forgotten() -> None:
     scene = Scene(Edge(name="a"))
     scene.run(1.0)
     share = scene.edges[0].node.make(8, scene.settings)
     assert share is not None
-    (waits,) = scene.learner.offer("a", 1, [share.block])
+    number = scene.learner._nodes["a"].number
+    (waits,) = scene.learner.offer("a", number, [share.block])
     scene.clock.advance(61.0)
     scene.learner.join(Edge(name="b").joining)
     assert [node["id"] for node in scene.learner.status()["nodes"]] == ["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -19,11 +20,15 @@ TOLD = Terms(3, discrete=True, pending=6)
 
 
 def test_a_run_says_what_it_needs() -> None:
-    assert Terms.of(make_blueprint()) == DISCRETE
-    assert Terms.of(make_blueprint(state_size=4)) == RECURRENT
-    assert Terms.of(make_blueprint(pending_actions=2)) == TOLD
+    seen = make_blueprint().observation_space
+    shown = {"shape": seen.shape, "dtype": str(seen.dtype)}
+    assert Terms.of(make_blueprint()) == replace(DISCRETE, **shown)
+    assert Terms.of(make_blueprint(state_size=4)) == replace(RECURRENT, **shown)
+    assert Terms.of(make_blueprint(pending_actions=2)) == replace(TOLD, **shown)
     space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    assert Terms.of(make_blueprint(action_space=space, action_shape=(2,))) == ARM
+    assert Terms.of(
+        make_blueprint(action_space=space, action_shape=(2,))
+    ) == replace(ARM, **shown)
 
 
 def test_our_server_says_what_it_answers_with_and_others_answer_with_actions() -> None:
@@ -35,7 +40,20 @@ def test_our_server_says_what_it_answers_with_and_others_answer_with_actions() -
     assert TOLD.agreed({}).pending == 6
 
 
+PICTURES = Terms(3, discrete=True, shape=(1, 84, 84), dtype="uint8")
+
+
+@pytest.mark.parametrize("seen", [
+    None, "pictures", {"shape": "x", "dtype": "uint8"}, {"shape": [84, 84]},
+    {"shape": [84, 84], "dtype": "uint8"}, {"shape": [84, 84], "dtype": "no such"},
+])
+def test_observations_that_fit_or_that_nobody_knows_are_agreed_upon(seen: Any) -> None:
+    assert PICTURES.agreed({"observation": seen}) == PICTURES
+
+
 @pytest.mark.parametrize(("terms", "metadata", "reason"), [
+    (PICTURES, {"observation": {"shape": [4, 84, 84], "dtype": "uint8"}}, r"\[4, 84, 84\] uint8"),
+    (PICTURES, {"observation": {"shape": [84, 84], "dtype": "float32"}}, "float32, and those of"),
     (DISCRETE, {"outputs": 4}, "has 4 actions, and the environment has 3"),
     (ARM, {"outputs": 7}, "has 7 components of an action, and the environment has 2"),
     (ARM, {"outputs": "x" * 99}, "components of an action"),

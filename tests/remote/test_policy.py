@@ -251,6 +251,15 @@ def test_a_server_that_falls_silent_is_left_in_good_time() -> None:
     assert bench.record.in_flight == 0
 
 
+def test_a_server_that_has_become_slower_for_good_acts_again() -> None:
+    bench = Bench()
+    bench.answer()
+    bench.server.takes = lambda: 12.0 * ANSWER_S
+    began = bench.clock.now()
+    bench.answer()
+    assert bench.clock.now() - began < 60.0 * ANSWER_S
+
+
 def test_the_first_answer_may_take_long() -> None:
     bench = Bench()
     assert bench.ask() is None

@@ -19,7 +19,14 @@ from rtagent.errors import UserError
 from rtagent.remote.answers import Terms
 from rtagent.remote.protocol import ProtocolError, decode, encode
 from rtagent.remote.server import listen
-from rtagent.remote.wire import LostError, RefusedError, WebsocketDialer, Wire
+from rtagent.remote.wire import (
+    TOKEN_VARIABLE,
+    LostError,
+    RefusedError,
+    WebsocketDialer,
+    Wire,
+    token_of,
+)
 from tests.conftest import eventually
 from tests.ports import free_port
 from tests.remote.serving import SHAPE, openpi_like, policy_server, served
@@ -254,6 +261,53 @@ def test_what_waits_is_answered_together_and_to_each_its_own() -> None:
         for wire in wires:
             wire.close()
     assert sizes == [1, 5]
+
+
+def test_who_has_gone_is_not_answered_and_not_counted() -> None:
+    sizes: list[int] = []
+    go = threading.Event()
+
+    def slow(observations: np.ndarray) -> np.ndarray:
+        sizes.append(len(observations))
+        go.wait(30.0)
+        return np.zeros((len(observations), 3), np.float32)
+
+    with policy_server(served(slow)) as (address, server):
+        wires = [dialled(address) for _ in range(5)]
+        wires[0].send(encode({"observation": seen(0)}))
+        eventually(lambda: bool(sizes), "the first batch has begun")
+        for wire in wires[1:]:
+            wire.send(encode({"observation": seen(0)}))
+        eventually(lambda: len(server._batcher._waiting) == 4, "the others wait")
+        for wire in wires[1:]:
+            wire.close()
+        eventually(lambda: server.counts.clients == 1, "they are gone")
+        go.set()
+        received(wires[0])
+        wires[0].close()
+    assert sizes == [1]
+
+
+def test_a_link_that_has_become_slow_is_waited_for() -> None:
+    dialer = WebsocketDialer("ws://127.0.0.1:9", None, MonotonicClock())
+    dialer._open_s = 0.4
+    for wanted in (0.8, 1.6):
+        dialer.dial()
+        with pytest.raises(LostError):
+            dialer.outcome(10.0)
+        assert dialer._open_s == wanted
+
+
+@pytest.mark.parametrize(("given", "token"), [
+    ("secret ", "secret"), ("", None), (" ", None), ("\u2603", UserError),
+])
+def test_a_token_is_what_can_be_sent(given: str, token: Any) -> None:
+    if token is UserError:
+        with pytest.raises(UserError, match="printable ASCII") as refusal:
+            token_of({TOKEN_VARIABLE: given})
+        assert given not in str(refusal.value)
+    else:
+        assert token_of({TOKEN_VARIABLE: given}) == token
 
 
 def test_several_batches_at_once_where_the_policy_waits() -> None:
