@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from datetime import date, time
 from pathlib import Path
 from typing import Any, cast
 
@@ -170,6 +171,9 @@ def _assign(values: dict[str, Any], keys: Sequence[str], text: str) -> None:
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
+        value = text
+    if isinstance(value, date | time):
+        # No setting is one, but the name of a folder may look like one.
         value = text
     table = values
     for key in keys[:-1]:

@@ -68,6 +68,11 @@ def test_a_section_that_is_none_is_refused() -> None:
         load_config({"env": 3}, (), {})
 
 
+@pytest.mark.parametrize("name", ["2025-11-25", "12:30:00", "2025-11-25T12:30:00Z"])
+def test_the_name_of_a_folder_may_look_like_a_date(name: str) -> None:
+    assert load_config(None, [f"run.state_dir={name}"], {}).run.state_dir == Path(name)
+
+
 def test_values_are_toml_or_words() -> None:
     overrides = (
         "env.id=CartPole-v1",

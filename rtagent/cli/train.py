@@ -299,6 +299,9 @@ def write_results(
             saved = None if saved is None else Path(shutil.copy2(saved, out))
         episodes = learning_curve.read_episodes(folder / EPISODES_FILE)
         learning_curve.draw(folder / PICTURE, config.env.id, episodes, history)
+    except shutil.Error as error:
+        # One for each file of a folder: source, target, reason.
+        raise UserError(f"cannot write the results into {folder}: {error.args[0][0][2]}") from None
     except OSError as error:
         raise UserError(f"cannot write the results into {folder}: {error.strerror}") from None
     return {

@@ -27,7 +27,7 @@ FOLDER = "replay"
 """Of a state directory."""
 
 Frames = npt.NDArray[Any]
-_SHAPE = re.compile(r"\d+(?:x\d+)* (?:uint8|float32)")
+_SHAPE = re.compile(r"(\d+(?:x\d+)*) (uint8|float32)(?: and \d+ pending actions)?")
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ class SavedReplay:
         manifest, about = found
         self.manifest: Manifest = manifest
         self.environment = about["environment"]
-        if not _SHAPE.fullmatch(about["observation"]):
+        observation = _SHAPE.fullmatch(about["observation"])
+        if observation is None:
             raise ReplayError(f"{self._folder}: observations of {about['observation']!r:.80}")
-        shape, self.frame_dtype = about["observation"].split()
+        shape, self.frame_dtype = observation.groups()
         self.frame_shape = tuple(map(int, shape.split("x")))[1:]
 
     @property

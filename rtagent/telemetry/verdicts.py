@@ -114,6 +114,8 @@ def learning(stats: Stats) -> Verdict:
         return replace(link(stats.cluster), detail=f"{in_a_line(stats.cluster)}; {returned}")
     if not stats.learning.updates:
         return Verdict("none", "Not learning yet", f"No update so far; {returned}")
+    if rate is None and stats.learning.loss is None:
+        return Verdict("none", "Not learning yet", f"No update since the start; {returned}")
     if rate is None:
         return Verdict("bad", "Learning stands still", f"The learners are silent; {returned}")
     loss = stats.learning.loss
@@ -124,7 +126,7 @@ def learning(stats: Stats) -> Verdict:
     if direction is None:
         return Verdict(
             "none", f"Learning: return {value:.2f}",
-            f"{_count(episodes)} episodes are too few for a trend; {pace}",
+            f"Too few episodes for a trend: {_count(episodes)}; {pace}",
         )
     seen = stats.episodes.trend.episodes
     if direction == "steady":
@@ -259,6 +261,8 @@ def _count(value: Any) -> str:
 
 def _percent(share: float) -> str:
     percent = 100.0 * share
+    if 0.0 < percent < 100.0:
+        percent = min(max(percent, 0.01), 99.99)
     # Nearly all is not all, and nearly nothing not nothing.
     places = 1 if 0.1 <= percent <= 99.9 or percent in (0.0, 100.0) else 2
     return f"{percent:.{places}f} %"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import parse_qs
 
-from anyio import move_on_after, to_thread
+from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -94,7 +94,8 @@ class Login:
         self._sessions = sessions
         self._attempts = attempts
         self._cookie = cookie_name(settings)
-        self._saving = asyncio.Lock()
+        self._unsaved = False
+        self._saving: asyncio.Task[None] | None = None
 
     def has_session(self, headers: Headers) -> bool:
         """Whether the request comes from a session."""
@@ -141,10 +142,18 @@ class Login:
         return ended
 
     async def _save(self) -> None:
-        """Have the sessions outlive the service, unless the disk makes us wait."""
-        # If they cannot be written, they are good as long as this process is.
-        with suppress(OSError), move_on_after(DISK_S):
-            async with self._saving:
+        """Have the sessions outlive the service; the disk may make us wait, but not for long."""
+        self._unsaved = True
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._write())
+        await asyncio.wait({self._saving}, timeout=DISK_S)
+
+    async def _write(self) -> None:
+        """Write one content after the other, so that none replaces a newer one."""
+        while self._unsaved:
+            self._unsaved = False
+            # If they cannot be written, they are good as long as this process is.
+            with suppress(OSError):
                 await to_thread.run_sync(
                     self._sessions.write, self._sessions.content(), abandon_on_cancel=True
                 )

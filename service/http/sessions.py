@@ -10,7 +10,8 @@ Times are on the wall clock, because they outlive the machine's uptime. A sessio
 further ahead than a session lasts was made by a clock that has been set back since, and ends.
 
 Why it is correct. The file is written whole by one process at a time: by `rtagent serve` before it
-starts the service, then by the service, in whose event loop everything else here runs.
+starts the service, then by the service, in whose event loop everything else here runs and which
+begins no write before the last one has ended.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ const LEAST_SPAN_S = 60;
 const GAP_S = 5;
 const SAID = 3;
 
-function bounds(values, floor) {
+export function bounds(values, floor) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  if (floor) return [0, Math.max(high * 1.1, Number(floor))];
+  if (floor && low >= 0) return [0, Math.max(high * 1.1, Number(floor))];
   const margin = (high - low) * 0.1 || Math.abs(high) * 0.1 || 1;
   return [low - margin, high + margin];
 }

@@ -3,7 +3,7 @@
 
 import { $, all, put } from "./dom.js";
 import { attempt } from "./connection.js";
-import { at, plain } from "./format.js";
+import { at, exact, plain } from "./format.js";
 import { send, Settings } from "./settings.js";
 
 // The box that says a word, such as auto, in place of the control's value.
@@ -122,7 +122,7 @@ class SettingsForm {
       const field = control.closest(".field");
       const changed = touched && this.differs(control);
       field.classList.toggle("edited", changed);
-      put($(".now", field), changed ? `now ${plain(at(values, control.name))}` : "");
+      put($(".now", field), changed ? `now ${exact(at(values, control.name))}` : "");
       if (!touched && values) fill(control, at(values, control.name));
       control.disabled = wordBox(control)?.checked ?? false;
     }
@@ -165,7 +165,7 @@ class SettingsForm {
   }
 
   accepted(changes) {
-    const said = changes.map(([name]) => `${name} = ${plain(at(this.settings.values, name))}`).join(", ");
+    const said = changes.map(([name]) => `${name} = ${exact(at(this.settings.values, name))}`).join(", ");
     for (const [name] of changes) this.edited.delete(name);
     say(this.form, `In force: ${said}.`, "accepted");
     this.onChanged(said);

@@ -5,6 +5,8 @@ import { ask } from "./connection.js";
 import { markerLabel, level, sentence } from "./sentences.js";
 
 const SHOWN = 50;
+// R3 may tell three decisions a second: the last minute is among so many.
+const FETCHED = 200;
 const RECENT_S = 60;
 
 const list = $("#events");
@@ -46,7 +48,7 @@ function showEvents(events) {
 // Asks for the newest. Gives those not seen before, each with the page's time at which it happened
 // and its label; null where the daemon keeps no events.
 export async function fetchEvents() {
-  const { status, body } = await ask(`/v1/events?limit=${SHOWN}`);
+  const { status, body } = await ask(`/v1/events?limit=${FETCHED}`);
   if (status !== 200) {
     put($("#no-events"), status === 404 ? "Not available from this daemon." : "Not available at the moment.");
     $("#no-events").hidden = list.children.length > 0;
@@ -54,7 +56,7 @@ export async function fetchEvents() {
   }
   const now = performance.now() / 1000;
   offerKinds(body.events);
-  if (filter.value === "") showEvents(body.events);
+  if (filter.value === "") showEvents(body.events.slice(0, SHOWN));
   else await fetchKind(filter.value);
   recent = body.events.filter((event) => body.uptime_s - event.uptime_s < RECENT_S);
   const fresh = body.events.filter(({ id }) => id > newest).reverse();

@@ -46,12 +46,15 @@ export const shown = (value, format) =>
 
 export const plural = (number, one, many) => `${count.format(number)} ${number === 1 ? one : many}`;
 
-// A setting or a detail of an event, whatever it is.
-export function plain(value) {
+// A detail of an event, whatever it is.
+export function plain(value, digits = 4) {
   if (value === null || value === undefined) return "none";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") {
-    return Number.isInteger(value) ? count.format(value) : String(Number(value.toPrecision(4)));
+    return Number.isInteger(value) ? count.format(value) : String(Number(value.toPrecision(digits)));
   }
   return typeof value === "string" ? value : JSON.stringify(value);
 }
+
+// A setting: all its digits, without those that a conversion adds.
+export const exact = (value) => plain(value, 12);

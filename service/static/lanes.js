@@ -27,7 +27,6 @@ export function summarise(data, from, to) {
   return {
     ...sources,
     ticks: sources.agent + sources.reused + sources.default,
-    inferences: lengths.length,
     median: middle,
     longest: lengths.length ? Math.max(...lengths) : null,
     outliers: lengths.filter((length) => isOutlier(length, middle, data.tick_ms)).length,
@@ -58,7 +57,7 @@ export function drawLanes(pen, place, data, view) {
   pen.rect(place.left, 0, place.right - place.left, place.ruler + RULER + AXIS);
   pen.clip();
   drawTicks(pen, place, data);
-  drawBars(pen, place, data);
+  drawBars(pen, place, data, summarise(data, view.from, view.to).median);
   drawMarks(pen, place, view.markers);
   drawAxis(pen, place, view);
   pen.restore();
@@ -139,9 +138,8 @@ function cross(pen, x, y, size, colour) {
 }
 
 // From the observation to the registered action, which the dark end marks.
-function drawBars(pen, place, data) {
+function drawBars(pen, place, data, middle) {
   const colour = palette();
-  const middle = median(data.bars.end_ms.map((end, i) => end - data.bars.start_ms[i]));
   data.bars.worker.forEach((worker, i) => {
     const row = place.rows.get(worker);
     if (row === undefined) return;

@@ -1,6 +1,6 @@
 // Events as sentences, and as short labels for the charts. Unknown kinds are told generically.
 
-import { plain, plural, shown } from "./format.js";
+import { exact, plain, plural, shown } from "./format.js";
 import { decisionReason } from "./horizon.js";
 
 const KNOWN = new Set(["id", "at", "uptime_s", "kind", "source"]);
@@ -10,7 +10,7 @@ const bytes = (value) => (value === null || value === undefined ? "no limit" : s
 
 function changes({ before = {}, after = {} }) {
   return Object.keys(after).map((name) =>
-    `${name.replaceAll("_", " ")} ${plain(before[name])} → ${plain(after[name])}`).join(", ");
+    `${name.replaceAll("_", " ")} ${exact(before[name])} → ${exact(after[name])}`).join(", ");
 }
 
 function generic(event) {

@@ -39,7 +39,7 @@ def _signature(rings: Rings) -> Any:
 
     blueprint = rings.blueprint
     shape = "x".join(map(str, (blueprint.frame_stack, *blueprint.frame_shape)))
-    observation = f"{shape} {blueprint.frame_dtype}"
+    observation = f"{shape} {blueprint.frame_dtype} and 4 pending actions"
     return Signature(SIGNATURE.environment, "nature", observation, SIGNATURE.action)
 
 

@@ -86,7 +86,7 @@ def test_a_run_that_goes_well() -> None:
         (0.0, "good", "In time: acting on 100.0 % of ticks"),
         (IN_TIME, "good", "In time"), (0.015, "watch", "Often late"),
         (TOO_LATE - 1e-6, "watch", "Often late"), (TOO_LATE, "bad", "Too late"),
-        (1.0, "bad", "Too late: acting on no tick"), (1e-5, "good", "acting on 100.00 %"),
+        (1.0, "bad", "Too late: acting on no tick"), (1e-5, "good", "acting on 99.99 %"),
     ],
 )
 def test_inaction(inaction: float, level: str, word: str) -> None:
@@ -165,6 +165,8 @@ def test_what_being_late_changes(disagreement: float | None, level: str) -> None
         ({"learning__paused": True}, "watch", "Learning is paused"),
         ({"learning__updates": 0}, "none", "Not learning yet"),
         ({"learning__updates_per_s": None}, "bad", "Learning stands still"),
+        # Updates of a checkpoint, and none since.
+        ({"learning__updates_per_s": None, "learning__loss": None}, "none", "Not learning yet"),
         ({"episodes__mean_return_100": None}, "none", "Learning"),
         ({"episodes__trend": None}, "none", "Learning: return 2.50"),
     ],
@@ -184,7 +186,7 @@ def test_a_trend_names_its_episodes_and_is_told_only_if_there_is_one() -> None:
     found = learning(stats(episodes__trend=falling))
     assert found.level == "watch"
     assert "-0.40 from the older to the newer half of the last 200 episodes" in found.detail
-    assert "25 episodes are too few" in learning(
+    assert "Too few episodes for a trend: 25;" in learning(
         stats(episodes__trend=None, episodes__count=25)
     ).detail
 

@@ -111,7 +111,8 @@ class DonkeyCar(gym.Env[Picture, Any]):
     ) -> None:
         _check(
             scene=scene, host=host, port=port, rate_hz=rate_hz, noop=noop, actions=actions,
-            max_cte=max_cte, max_seconds=max_seconds, render_mode=render_mode,
+            max_cte=max_cte, max_seconds=max_seconds, road_seed=road_seed,
+            render_mode=render_mode,
         )
         self.render_mode = render_mode
         self.paced = False
@@ -291,8 +292,10 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 _BOUNDS = {"rate_hz": (1.0, 240.0), "max_cte": (0.1, 1000.0), "max_seconds": (0.0, 1e6)}
 
 
-def _check(*, host: str | None, port: int, **options: Any) -> None:
+def _check(*, host: str | None, port: int, road_seed: int, **options: Any) -> None:
     """Refuse illegal arguments, by name."""
+    if type(road_seed) is not int or not 0 <= road_seed < 2**63:
+        raise UserError(f"road_seed = {road_seed!r}: a whole number from 0 on")
     if host is not None and (not isinstance(host, str) or not host):
         raise UserError(f"host = {host!r}: expected a name or an address")
     if not isinstance(port, int) or not 1 <= port <= 65_535:

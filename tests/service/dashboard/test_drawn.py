@@ -151,6 +151,19 @@ def test_labels_of_delays_do_not_touch(page: Any) -> None:
     assert page.evaluate(LABELS) >= 2
 
 
+BOUNDS = """async () => {
+  const { bounds } = await import('/static/charts.js');
+  return [bounds([-0.8, -1.1], '1e-9'), bounds([0.4, -0.3], '1e-9'), bounds([0.5, 1], '1e-9')];
+}"""
+
+
+def test_a_chart_shows_losses_below_zero(page: Any) -> None:
+    below, mixed, above = page.evaluate(BOUNDS)
+    assert below[0] < -1.1 < -0.8 < below[1]
+    assert mixed[0] < -0.3 < 0.4 < mixed[1]
+    assert above == pytest.approx([0.0, 1.1])
+
+
 def test_timeline_shows_a_restart(blank: Any, running: RunningService) -> None:
     running.backend.timeline = moving_timeline(2)
     blank.goto(running.login_url())

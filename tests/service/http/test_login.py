@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.http import login
 from service.http.attempts import BURST
 from service.http.login import cookie_name
+from service.http.sessions import Sessions
 from service.http.settings import Settings
+from tests.conftest import eventually
 from tests.service.conftest import BASE, PORT, TOKEN
 
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -186,6 +190,30 @@ def test_a_disk_that_refuses_costs_no_login(backend: Any, tmp_path: Path) -> Non
     settings = Settings(TOKEN, port=PORT, sessions_file=tmp_path / "gone" / "sessions.json")
     with TestClient(create_app(backend, settings), base_url=BASE) as client:
         assert client.get(new_address(client)).status_code == 200
+
+
+def test_a_disk_that_stalls_brings_no_session_back(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, stalls, goes_on = Sessions.write, threading.Event(), threading.Event()
+
+    def slow(self: Sessions, content: bytes) -> None:
+        if not stalls.is_set():
+            stalls.set()
+            goes_on.wait(30.0)
+        write(self, content)
+
+    monkeypatch.setattr(Sessions, "write", slow)
+    monkeypatch.setattr(login, "DISK_S", 0.01)
+    settings = Settings(TOKEN, port=PORT, sessions_file=tmp_path / "sessions.json")
+    with TestClient(create_app(backend, settings), base_url=BASE) as client:
+        client.get(new_address(client))
+        session = client.cookies[cookie_name(settings)]
+        assert client.delete("/v1/sessions", headers=BEARER).json() == {"ended": 1}
+        goes_on.set()
+        eventually((tmp_path / "sessions.json").exists, "the disk goes on")
+        new_address(client)
+    assert not Sessions(TOKEN, tmp_path / "sessions.json").knows(session)
 
 
 @pytest.mark.parametrize(
