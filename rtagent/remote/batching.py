@@ -22,7 +22,6 @@ from rtagent.remote.answers import Timing
 
 LARGEST_BATCH = 64
 
-
 Arrays: TypeAlias = tuple[npt.NDArray[Any], ...]
 
 
@@ -49,14 +48,10 @@ class Batcher:
             called by several threads at once if `parallel` is more than 1.
         clock: time.
         parallel: batches that are answered at the same time.
-        largest: questions of a batch at most.
     """
 
-    def __init__(
-        self, answer: Callable[..., Arrays], clock: Clock, parallel: int = 1,
-        largest: int = LARGEST_BATCH,
-    ) -> None:
-        self._answer, self._clock, self._largest = answer, clock, largest
+    def __init__(self, answer: Callable[..., Arrays], clock: Clock, parallel: int = 1) -> None:
+        self._answer, self._clock = answer, clock
         self._waiting: list[_Waiting] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -95,7 +90,8 @@ class Batcher:
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
-            batch, self._waiting = self._waiting[: self._largest], self._waiting[self._largest :]
+            batch = self._waiting[:LARGEST_BATCH]
+            del self._waiting[:LARGEST_BATCH]
             return batch or None
 
     def _settle(self, batch: list[_Waiting]) -> None:

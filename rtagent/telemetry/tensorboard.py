@@ -17,9 +17,9 @@ _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
 _WORD = 0xFFFFFFFF
 _DOUBLE, _BYTES, _FLOAT = 1, 2, 5
+"""Wire types of the fields that are written; 0 is a varint."""
 _LARGEST = 3.4028234663852886e38
 """Of a float32."""
-"""Wire types of the fields that are written; 0 is a varint."""
 
 
 def version_record(wall_time: float) -> bytes:

@@ -69,9 +69,7 @@ class Backend:
             return None
         if not self._world.blueprint.screen:
             return plot_vectors(self._recent_vectors(frame))
-        if frame.ndim == 3 and frame.shape[-1] not in (3, 4):
-            return frame[0] if frame.shape[0] == 1 else frame[..., 0]
-        return frame[..., :3] if frame.ndim == 3 else frame
+        return frame
 
     def _recent_vectors(self, frame: Vectors) -> Vectors:
         """Some observations of the last seconds (n, numbers), the newest last."""
