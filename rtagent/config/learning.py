@@ -154,7 +154,8 @@ class LearningConfig(Section):
     """Largest norm of the gradient, that of the actor's and of the critics' or values' each; 0:
     not clipped."""
     publish_every: int = Field(10, ge=1)
-    """Updates between two publications of the weights. If it is not set, 1 for a2c."""
+    """Updates between two publications of the weights. If it is not set, 1 for a2c. ppo and a2c
+    publish after the last update of a stretch, too."""
     updates_per_tick: float = Field(
         0.0, ge=0.0, le=10_000.0, json_schema_extra=live("at the next update")
     )

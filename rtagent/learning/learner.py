@@ -270,6 +270,10 @@ class Learner:
         entered, clock = self._context.clock.now(), self._context.clock
         try:
             self._finish(computed.gradient)
+            batches = self._prefetcher
+            if isinstance(batches, OnPolicyBatches) and batches.stretch_is_done:
+                # The next stretch is acted by all that was learned from this one.
+                self._update.publish_if_newer()
         finally:
             self._turns.leave()
         self._record.update_ns = int((computed.taken_s + clock.now() - entered) * NANO)

@@ -35,6 +35,11 @@ class OnPolicyBatches:
         self._whole: Batch | None = None
         self._parts: deque[Ints] = deque()
 
+    @property
+    def stretch_is_done(self) -> bool:
+        """Whether the batch taken last was the last one of its stretch."""
+        return self._whole is not None and not self._parts
+
     def take(self, count: int, timeout: float, beta: float = 1.0) -> Batch | None:
         """The next batch, of at most so many transitions; None until the next stretch is there.
 

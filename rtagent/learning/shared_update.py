@@ -284,6 +284,12 @@ class SharedUpdate:
         acting = self.state.current.weights[self._acting]
         self.weights.publish(acting, WeightsInfo(version, self.state.progress.updates))
 
+    def publish_if_newer(self) -> None:
+        """Publish the current weights unless that has been done."""
+        info = self.weights.info()
+        if info is None or info.updates != self.state.progress.updates:
+            self.publish()
+
     def _due(self, progress: Progress) -> bool:
         """Whether the next update is one of what acts, too."""
         return progress.steps + 1 - progress.followed >= self.algorithm.delay

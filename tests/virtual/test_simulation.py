@@ -75,6 +75,15 @@ def test_on_policy_learning_finds_its_stretches() -> None:
     assert pole(*ppo, "learning.processes=1").updates > 10
 
 
+def test_a_stretch_is_acted_by_all_that_was_learned_from_the_last_one() -> None:
+    found = pole(
+        "learning.algorithm=ppo", "learning.rollout=64", "inference.processes=5",
+        "learning.processes=1", "learning.publish_every=100000",
+    )
+    # Version 1 is what the run began with.
+    assert len(np.unique(found.rows["weights_version"])) > 4
+
+
 def test_a2c_acts_by_new_weights_after_every_short_stretch() -> None:
     found = pole("learning.algorithm=a2c", "inference.processes=5", "learning.processes=1")
     # The first frames of an episode are answered too late to be decisions.

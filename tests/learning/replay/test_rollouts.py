@@ -200,11 +200,13 @@ def test_a_stretch_is_cut_into_the_batches_of_its_updates(rings: Rings) -> None:
     for _ in range(6):
         rings.add()
     frames = []
+    assert not batches.stretch_is_done
     while (batch := batches.take(2, 0.0)) is not None:
         frames.append(batch.frames.tolist())
         assert batch.observations[:, 0, 0].tolist() == frames[-1]
         # What is one for all stays one for all.
         assert batch.advantages.shape == (1,)
+        assert batches.stretch_is_done == (len(frames) == 4)
     assert frames == [[0, 2], [1, 3]] * 2
     assert len(prepared) == 1
     batches.close()
