@@ -73,13 +73,12 @@ class Config(Section):
         policy = self.policy
         if policy.engine == "torch" and policy.precision == "int8":
             raise ValueError(
-                "policy.precision = 'int8' needs an engine: policy.engine = openvino, onnxruntime "
-                "or auto"
+                "policy.precision = 'int8' needs an engine: policy.engine = openvino or auto"
             )
-        if policy.engine == "onnxruntime" and policy.precision == "bfloat16":
+        if policy.engine == "onnxruntime" and policy.precision in ("bfloat16", "int8"):
             raise ValueError(
-                "policy.precision = 'bfloat16': ONNX Runtime has none on a CPU; use auto, float32 "
-                "or int8"
+                f"policy.precision = {policy.precision!r}: ONNX Runtime has only float32 here; use "
+                "auto or float32, or policy.engine = openvino"
             )
         if policy.engine != "torch" and policy.device != "cpu":
             raise ValueError(

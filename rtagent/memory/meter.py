@@ -94,7 +94,7 @@ class MemoryMeter:
         while (pids := self._asked.get()) is not None:
             began = self._clock.now()
             measured = None
-            # A file of `/proc` that cannot be read, or understood, is no figure.
-            with contextlib.suppress(OSError, ValueError):
+            # What cannot be read, or understood, or has no memory, is no figure this time.
+            with contextlib.suppress(Exception):
                 measured = self._measure(pids)
             self._answers.put((measured, self._clock.now() - began))

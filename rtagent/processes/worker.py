@@ -14,6 +14,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,7 +173,7 @@ def start_life(name: str, out_of_memory: int = LAST_NEEDED) -> None:
 
 
 def run_worker(assignment: Assignment, pipe: Pipe) -> None:
-    """The whole life of a worker process."""
+    """The whole life of a worker process; the fork server flushes what it has printed."""
     start_life(f"{assignment.role} {assignment.index}", OUT_OF_MEMORY[assignment.role])
     sharpen_timers()
     try:
@@ -189,11 +190,10 @@ def run_worker(assignment: Assignment, pipe: Pipe) -> None:
         resolve_name(assignment.entry)(context)
     except UserError as error:
         say_last(pipe, str(error), boot=True)
-        os._exit(EXIT_USER_ERROR)
+        sys.exit(EXIT_USER_ERROR)
     except BaseException:
         say_last(pipe, traceback.format_exc(), boot=False)
-        os._exit(EXIT_FAILED)
-    os._exit(0)
+        sys.exit(EXIT_FAILED)
 
 
 def _limit_threads(role: str) -> None:

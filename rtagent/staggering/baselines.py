@@ -39,7 +39,7 @@ def _at_once(
             at = yield from moment(WaitFrame(acted_on + 1))
             if at.newest <= acted_on:
                 # The driver was in a hurry, or the frame numbers were restarted.
-                acted_on = at.newest - 1
+                acted_on = min(acted_on, at.newest)
                 continue
         seen = None
         if update == "before":

@@ -66,7 +66,8 @@ class CheckpointRequests:
             return None
         written = self._written[min(answers)]
         outcome = self._saving.outcome if replay else None
-        failed = written.get("reason") or (outcome or {}).get("failed")
-        if failed:
-            raise UserError(f"the checkpoint could not be written: {failed}")
+        if reason := written.get("reason"):
+            raise UserError(f"the checkpoint could not be written: {reason}")
+        if failed := (outcome or {}).get("failed"):
+            raise UserError(f"{written['file']} is written, but not the replay: {failed}")
         return written | {"replay": replay}

@@ -112,7 +112,8 @@ class Children:
         """
         alive = [child for child in self if child.alive]
         pipes = {child.pipe: child for child in alive if not child.pipe.closed}
-        sentinels = [child.process.sentinel for child in alive]
+        # One that was called off before the fork server answered has none.
+        sentinels = [at for child in alive if (at := child.process.sentinel) >= 0]
         for item in connection.wait([*pipes, *sentinels, also], timeout):
             if item in pipes:
                 yield from self._read_messages(pipes[item], now())

@@ -116,7 +116,8 @@ class CommandHandler:
         self._late: dict[str, set[str]] = {}
 
     def take(self) -> None:
-        """Carry out what waits."""
+        """Carry out what waits; what fails inside is raised after the others have been answered."""
+        failure: Exception | None = None
         for command in list(self._inbox.take()):
             try:
                 if command.name == "checkpoint":
@@ -133,7 +134,9 @@ class CommandHandler:
                 # Whoever asked must not wait in vain.
                 text = short_error(f"internal error: {type(error).__name__}: {error}")
                 command.result.set_exception(UserError(text))
-                raise
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def scaled(self) -> None:
         """Take note that the number of inference processes has changed by itself."""

@@ -24,7 +24,7 @@ from rtagent.telemetry.stats import StatsReader
 EVERY_S = 1.0
 WINDOW_S = 5.0
 """Measured over so many seconds, and..."""
-WINDOW_INFERENCES = 4.0
+WINDOW_INFERENCES = 4
 """...over at least so many inferences of one process."""
 
 
@@ -107,8 +107,11 @@ class Scaling:
     def _measure(self, now: float, running: Iterable[int]) -> Measured | None:
         """How acting has gone lately; None if nobody has acted."""
         records = [self._world.metrics.inference[index] for index in running]
-        estimate_s = max(record.estimate_s for record in records)
-        since = max(now - max(WINDOW_S, WINDOW_INFERENCES * estimate_s), self._changed_at)
+        newest = [
+            record.registrations.newest(WINDOW_INFERENCES)["latency_ns"] for record in records
+        ]
+        inference_s = max((float(each.mean()) / NANO for each in newest if len(each)), default=0.0)
+        since = max(now - max(WINDOW_S, WINDOW_INFERENCES * inference_s), self._changed_at)
         latencies = np.concatenate(
             [record.registrations_since(int(since * NANO)) for record in records]
         )["latency_ns"]

@@ -61,6 +61,12 @@ class StateDir:
                 f"the state directory {path} is held by another daemon; stop it, or choose "
                 "another with --state-dir"
             ) from None
+        except OSError as error:
+            os.close(self._descriptor)
+            raise UserError(
+                f"the state directory {path} cannot be locked: {error.strerror}; choose another "
+                "with --state-dir"
+            ) from None
 
     def announce(self, details: dict[str, Any]) -> None:
         """Write how to reach the daemon, for `rtagent status` and `set`.

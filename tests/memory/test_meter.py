@@ -120,9 +120,10 @@ def test_it_measures_this_process() -> None:
     meter.close()
 
 
-def test_a_measurement_that_fails_is_none() -> None:
+@pytest.mark.parametrize("error", [ValueError("not a number"), MemoryError()])
+def test_a_measurement_that_fails_is_none(error: Exception) -> None:
     def fail(pids: Iterable[int]) -> int:
-        raise ValueError("not a number")
+        raise error
 
     meter = MemoryMeter(fail, VirtualClock())
     assert meter([1], True) is None

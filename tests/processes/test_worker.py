@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from rtagent.processes.pipe import open_pipe
-from rtagent.processes.worker import WorkerContext
+from rtagent.processes.worker import EXIT_USER_ERROR, WorkerContext
 
 FORK = """
 import gc, os, sys
@@ -29,6 +30,32 @@ def test_the_collector_leaves_alone_what_all_children_share() -> None:
         [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+PRINTS = """
+from types import SimpleNamespace
+from rtagent.processes import worker
+from rtagent.processes.pipe import open_pipe
+
+def fails(handles):
+    print("printed by an environment")
+    raise worker.UserError("no such world")
+
+worker.start_life, worker.sharpen_timers, worker.World = print, print, fails
+ours, theirs = open_pipe()
+worker.run_worker(SimpleNamespace(role="environment", index=0, handles=None), theirs)
+"""
+
+
+@pytest.mark.process
+def test_what_a_worker_has_printed_is_not_lost_in_a_pipe() -> None:
+    buffered = {name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS], capture_output=True, text=True, timeout=300, check=False,
+        env=buffered,
+    )
+    assert done.returncode == EXIT_USER_ERROR, done.stderr
+    assert "printed by an environment" in done.stdout
 
 
 def test_events_that_nobody_took_are_counted_in_the_next() -> None:

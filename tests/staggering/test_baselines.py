@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rtagent.staggering.instructions import Deposit, Infer, Inferred, Learn, Moment, Now
+from rtagent.staggering.instructions import Deposit, Infer, Inferred, Learn, Moment, Now, WaitFrame
 from rtagent.staggering.register import ALGORITHMS
 from rtagent.staggering.simulator import SimulationConfig, simulate
 from rtagent.staggering.state import StaggerState
@@ -34,6 +34,24 @@ def asked_for(algorithm: str, count: int) -> list[Any]:
             newest += 5 * isinstance(instruction, Learn)
             instruction = run.send(Moment(newest * TICK, newest))
     return asked
+
+
+@pytest.mark.parametrize("algorithm", ["unstaggered", "sequential", "sequential-infer-learn"])
+def test_a_frame_is_acted_on_once_however_late_the_next_one_is(algorithm: str) -> None:
+    state = StaggerState(bytearray(StaggerState.nbytes()))
+    state.reset(algorithm, 0.0, 4)
+    run = ALGORITHMS[algorithm](0, state, nullcontext(), TICK)
+    next(run)
+    instruction: Any = run.send(Moment(1.0, 50))
+    if instruction == Learn():
+        instruction = run.send(Moment(1.0, 50))
+    assert instruction == Infer(None)
+    instruction = run.send(Inferred(50, TICK, 1.0, 50))
+    while instruction != WaitFrame(51):
+        instruction = run.send(Moment(1.0, 50))
+    assert run.send(Moment(1.1, 50)) == WaitFrame(51)
+    # Numbers that were restarted are followed.
+    assert run.send(Moment(1.2, 3)) == WaitFrame(4)
 
 
 def test_first_the_action_then_the_update() -> None:

@@ -46,6 +46,14 @@ def test_each_is_answered_with_the_first_that_was_begun_after_it() -> None:
         second()
 
 
+def test_a_replay_that_cannot_be_written_is_told_beside_the_checkpoint_that_is() -> None:
+    asked = requests(outcome={"failed": "no room"})
+    wait = asked.begin(1, {"replay": True}, HANDLES)
+    asked.note(written(1))
+    with pytest.raises(UserError, match="checkpoint 1 is written, but not the replay: no room"):
+        wait()
+
+
 def test_what_is_written_later_for_nobody_does_not_change_the_answer() -> None:
     asked = requests()
     wait = asked.begin(1, {}, HANDLES)

@@ -168,6 +168,17 @@ def test_a_command_that_fails_unexpectedly_is_refused_and_the_next_is_carried_ou
         stage.command("dance", {}).result(0)
 
 
+def test_who_waits_behind_a_command_that_fails_inside_is_answered(stage: Stage) -> None:
+    stage.refusing["reset_failed"] = KeyError("what")
+    changes = {"inference": {"processes": 2}}, {"r3": {"memory_budget_mb": 900}}
+    results = [stage.inbox.put("set", each) for each in changes]
+    with pytest.raises(KeyError):
+        stage.handler.take()
+    assert results[0].done()
+    assert stage.done.count("event") == 1
+    assert stage.desired.current.config.r3.memory_budget_mb == 900
+
+
 def test_a_budget_waits_for_the_first_measurement(stage: Stage) -> None:
     stage.refusing["budget"] = NotMeasured()
     result = stage.set("r3", memory_budget_mb=900)

@@ -75,6 +75,26 @@ def test_what_was_measured_before_a_change_counts_no_more() -> None:
     memory.close()
 
 
+def test_slow_inferences_are_looked_for_as_far_back_as_it_takes() -> None:
+    settings = ("inference.processes=auto", "inference.injected_latency_ms=6000")
+    config = load_config(overrides=[*settings, "replay.capacity=2048"])
+    memory, clock = WorldMemory(config, make_blueprint()), VirtualClock(100.0)
+    world = World(memory.handles)
+    workers = [Child("inference", index, lambda pipe: None, State.RUNNING) for index in range(2)]
+    scaling, move = Scaling(world, clock), None
+    for _ in range(60):
+        clock.advance(1.0)
+        if clock.now() % 6.0 == 0.0:
+            for record in world.metrics.inference[:2]:
+                at_ns = int(clock.now() * 1e9)
+                record.registrations.append(Registration(at_ns, 6_000_000_000, 0))
+        move = move or scaling.step(clock.now(), config.inference, 2, workers, room=200)
+    assert move is not None
+    assert move.after > 100
+    world.close()
+    memory.close()
+
+
 @pytest.mark.process
 def test_it_grows_until_the_agent_acts_on_every_tick(run: Runtimes) -> None:
     with run(

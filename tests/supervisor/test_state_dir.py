@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rtagent.errors import UserError
+from rtagent.supervisor import state_dir
 from rtagent.supervisor.state_dir import StateDir, is_held, read_private
 from tests.conftest import open_descriptors
 from tests.forked import Forked, eventually
@@ -54,6 +56,15 @@ def test_free_after_the_daemon_is_killed(tmp_path: Path, forked: Forked) -> None
     assert forked.kill(pid) == -signal.SIGKILL
     held = StateDir(tmp_path)
     held.release()
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(state_dir, "_lock", refuse)
+    with pytest.raises(UserError, match="cannot be locked: No locks available; choose another"):
+        StateDir(tmp_path)
 
 
 def test_announcement(tmp_path: Path) -> None:

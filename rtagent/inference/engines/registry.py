@@ -86,17 +86,15 @@ def check(policy: PolicyConfig) -> None:
                 "policy.engine = 'auto' finds no engine beside torch: "
                 "pip install 'rtagent[openvino]', or set policy.engine = torch"
             )
-        return
-    entry = REGISTER[wanted]
-    if not entry.installed:
+    elif not (entry := REGISTER[wanted]).installed:
         raise UserError(
             f"policy.engine = {wanted!r} needs {entry.title}: "
             f"pip install 'rtagent[{entry.extra}]'"
         )
-    if policy.precision == "bfloat16" and "bfloat16" not in make(wanted).precisions():
+    if not any(candidates(policy, {name: make(name) for name in wanted_engines(policy)})):
         raise UserError(
-            f"policy.precision = 'bfloat16': {entry.title} has no bfloat16 on this processor; use "
-            "auto, float32 or int8"
+            f"policy.precision = {policy.precision!r}: policy.engine = {wanted!r} has none of that "
+            "on this machine; use auto or float32"
         )
 
 

@@ -43,7 +43,7 @@ def test_a_precision_that_the_processor_has_not(monkeypatch: pytest.MonkeyPatch)
             return ("int8", "float32")
 
     monkeypatch.setattr(registry, "make", lambda name: Old())
-    with pytest.raises(UserError, match="OpenVINO has no bfloat16 on this processor; use auto"):
+    with pytest.raises(UserError, match=r"policy\.engine = 'openvino' has none of that on this"):
         check(PolicyConfig(engine="openvino", precision="bfloat16"))
     engines = {"openvino": Old()}
     found = list(candidates(PolicyConfig(engine="openvino"), engines))  # type: ignore[arg-type]
@@ -55,7 +55,8 @@ def test_a_precision_that_the_processor_has_not(monkeypatch: pytest.MonkeyPatch)
     [
         ({"precision": "int8"}, "needs an engine: policy.engine = openvino"),
         ({"engine": "openvino", "device": "cuda"}, "runs on the CPU"),
-        ({"engine": "onnxruntime", "precision": "bfloat16"}, "ONNX Runtime has none"),
+        ({"engine": "onnxruntime", "precision": "bfloat16"}, "ONNX Runtime has only float32"),
+        ({"engine": "onnxruntime", "precision": "int8"}, "ONNX Runtime has only float32"),
     ],
 )
 def test_settings_that_do_not_fit_together(policy: dict[str, str], said: str) -> None:
