@@ -13,12 +13,13 @@ from rtagent.clock import MonotonicClock
 from rtagent.config import Config
 from rtagent.errors import UserError
 from rtagent.live_config import Values, as_changes
+from rtagent.supervisor.children import LAST_CHECKPOINT_S
 from rtagent.supervisor.state_dir import StateDir
 from rtagent.supervisor.supervisor import Supervisor
 from rtagent.telemetry.stats import StatsReader
 
 POLL_S = 0.02
-STOP_LIMIT_S = 15.0
+STOP_LIMIT_S = 15.0 + LAST_CHECKPOINT_S
 CHECKPOINT_LIMIT_S = 600.0
 
 

@@ -32,6 +32,8 @@ SERVICE_LIMIT_S = 10.0
 STOPPED_LEARNER_LIMIT_S = 5.0
 COMPUTING_LEARNER_LIMIT_S = 600.0
 """One update of a large network may take minutes, where acting leaves little of a core."""
+LAST_CHECKPOINT_S = 60.0
+"""How long a learner that is asked to leave may write what it has learned: disks can be slow."""
 STOPPED_INFERENCE_LIMIT_S = 1.0
 PAUSE_S = 1.0
 """Between two looks, which are a tenth of a second apart otherwise."""
@@ -150,9 +152,16 @@ class Children:
                 child.kill(self._silence(child, limit))
             elif child.role == "environment":
                 child.busy = self._busy(child, now)
-        child.enforce_stop(now)
+        if not self._writes_its_last(child, now):
+            child.enforce_stop(now)
         if not stopping and child.start_if_due(now, self._random.random()):
             self._report_death(child)
+
+    def _writes_its_last(self, child: Child, now: float) -> bool:
+        """Whether it is a learner that is asked to leave, and writes a checkpoint."""
+        if child.role != "learner" or now - child.since > LAST_CHECKPOINT_S:
+            return False
+        return bool(self._metrics.learners[child.index].writing)
 
     def _report_death(self, child: Child) -> None:
         """Tell that a process has ended, or could not be started, if so."""

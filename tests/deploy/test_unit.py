@@ -13,6 +13,7 @@ import pytest
 from rtagent.cli.serve import add_arguments
 from rtagent.processes.scheduling import FIFO_PRIORITY, SUPERVISOR_NICE
 from rtagent.supervisor.child import KILL_AFTER_S
+from rtagent.supervisor.children import LAST_CHECKPOINT_S
 
 FILE = Path(__file__).parents[2] / "deploy" / "rtagent.service"
 MOST_EXPOSURE = 2.0
@@ -59,7 +60,7 @@ def test_the_scheduler_is_left_to_the_processes(unit: dict[str, list[str]]) -> N
 def test_the_limits_of_time_leave_the_supervisor_its_own(unit: dict[str, list[str]]) -> None:
     # The supervisor is quicker with whoever hangs, and kills whoever does not leave.
     assert int(unit["Service.WatchdogSec"][0]) >= 15
-    assert int(unit["Service.TimeoutStopSec"][0]) > KILL_AFTER_S + 3.0
+    assert int(unit["Service.TimeoutStopSec"][0]) > LAST_CHECKPOINT_S + KILL_AFTER_S + 3.0
 
 
 def test_the_command_is_one_that_exists(unit: dict[str, list[str]]) -> None:

@@ -20,6 +20,7 @@ from rtagent.supervisor.children import (
     BOOT_LIMIT_S,
     BUSY_S,
     COMPUTING_LEARNER_LIMIT_S,
+    LAST_CHECKPOINT_S,
     SERVICE_LIMIT_S,
     STOPPED_LEARNER_LIMIT_S,
     Children,
@@ -112,6 +113,23 @@ class Ward:
         """One step of the supervisor."""
         self.children.detect_pause(now)
         self.look(now)
+
+
+def test_a_learner_that_leaves_may_finish_its_last_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ward = Ward(monkeypatch, "learner")
+    ward.child.stop(101.0)
+    ward.record.writing = 1
+    ward.look(100.0 + LAST_CHECKPOINT_S)
+    assert ward.signals == []
+    ward.look(102.0 + LAST_CHECKPOINT_S)
+    assert ward.signals == [signal.SIGKILL]
+    # Whoever writes nothing has as long as everybody.
+    other = Ward(monkeypatch, "learner")
+    other.child.stop(101.0)
+    other.look(107.0)
+    assert other.signals == [signal.SIGKILL]
 
 
 def test_a_death_is_told_as_one_after_which_it_comes_again_or_as_the_last(
