@@ -63,11 +63,15 @@ def owner() -> Iterator[Owner]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_what_is_sent_to_the_group_that_it_has_left_reaches_the_owner(number: int) -> None:
     """As Ctrl-C in a terminal does, where a shell without job control has started it."""
-    with subprocess.Popen(
+    # What is ignored here, as under nohup, the shell could not catch.
+    before = signal.signal(number, signal.SIG_DFL)
+    shell = subprocess.Popen(
         ["sh", "-c", 'trap "wait" INT HUP; "$0" -c "$1"', sys.executable, OWNER],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         start_new_session=True,
-    ) as shell:
+    )
+    signal.signal(number, before)
+    with shell:
         assert shell.stdout is not None
         started = Owner.of(shell, shell.stdout.readline())
         os.killpg(shell.pid, number)
