@@ -47,10 +47,12 @@ def end_descendants_with_this_process() -> Path:
     folder = _watched[owner] = Path(tempfile.mkdtemp(prefix="rtagent-"))
     spared = set(_members(owner))
     waits, held = os.pipe()
+    # What comes before somebody hands it on waits until then.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_GROUP)
     if os.fork() == 0:
         try:
             os.close(held)
-            _wait(waits, owner)
+            _wait(waits, owner, before)
             _kill_all(owner, spared | {os.getpid()})
             shutil.rmtree(folder, ignore_errors=True)
         finally:
@@ -58,14 +60,16 @@ def end_descendants_with_this_process() -> Path:
     os.close(waits)
     with contextlib.suppress(PermissionError):
         os.setsid()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return folder
 
 
-def _wait(pipe: int, owner: int) -> None:
+def _wait(pipe: int, owner: int, mask: set[int]) -> None:
     """Wait for the end of a pipe, and so of its owner; nothing else ends or stops this process."""
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     for number in FOR_THE_GROUP:
         signal.signal(number, partial(_hand_on, owner))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     while os.read(pipe, 1):
         pass
     for number in FOR_THE_GROUP:
