@@ -35,9 +35,10 @@ def remote_policy(config: Config) -> list[Check]:
 def _server(address: str, clock: Clock) -> tuple[Check, dict[str, object] | None]:
     try:
         from rtagent.remote.wire import LostError, WebsocketDialer, token_of
+
+        dialer = WebsocketDialer(address, token_of(os.environ), clock)
     except UserError as error:
         return Check(NAMES[0], "bad", "cannot be asked", str(error)), None
-    dialer = WebsocketDialer(address, token_of(os.environ), clock)
     dialer.dial()
     try:
         wire = dialer.outcome(ANSWER_S)

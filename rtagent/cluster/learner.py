@@ -43,7 +43,7 @@ from rtagent.memory.array_buffer import Floats
 PATIENCE_S = 0.25
 """How long the share of a node is waited for when others are there."""
 SILENT_S = 3.0
-"""A node that has not been heard of for so long has no share."""
+"""A node that has not been heard of for so long has no share, and generates nothing."""
 NO_ERRORS: Floats = np.empty(0, np.float32)
 FORGOTTEN_S = 60.0
 """A node that has not been heard of for so long is forgotten when another joins."""
@@ -182,9 +182,9 @@ class ClusterLearner:
                 "nodes": [
                     {
                         "id": name,
-                        "share": 0 if now - node.heard >= SILENT_S else self._share(name),
+                        "share": self._share(name) if now - node.heard < SILENT_S else 0,
                         "generated": node.source.generated,
-                        "rate": 0.0 if now - node.heard >= SILENT_S else node.rate,
+                        "rate": node.rate if now - node.heard < SILENT_S else 0.0,
                         "shipped": node.shipped, "learned": node.learned,
                         "silent_s": now - node.heard,
                     }

@@ -86,7 +86,7 @@ def probe(config: Config) -> Blueprint:
         tensors, acting = tensor_specs(learned), len(tensor_specs(actor))
         blank = tuple(torch.from_numpy(each) for each in zeros(inputs, 1))
         precision = acting_precision(config.policy, actor, blank)
-        if precision == "bfloat16":
+        if precision == "bfloat16" and config.policy.factory is not None:
             _check_in_bfloat16(config.policy, actor, inputs, world.action_space, head)
         return replace(
             world, network=describe(config.policy, inputs, head), tensors=tensors[:acting],

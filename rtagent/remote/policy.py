@@ -43,9 +43,9 @@ FIRST_ANSWER_S = 60.0
 compiled."""
 LEAST_PATIENCE_S = 1.0
 PATIENCE_TIMES = 10.0
+"""So many times as long as usual may an answer take, or the link counts as cut."""
 MOST_DOUBLINGS = 6
 """Of the patience, one for each question in a row that was not answered."""
-"""So many times as long as usual may an answer take, or the link counts as cut."""
 SMOOTHING = 1.0 / 16.0
 STEADY_S = 1.0
 """A link that was good for less is not told of when it is lost again for the same reason."""

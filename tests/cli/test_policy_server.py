@@ -156,3 +156,18 @@ def test_a_factory_is_served(
 ])
 def test_what_cannot_be_served_is_one_line(refused: Refused, command: str, said: str) -> None:
     assert said in refused("policy-server", *command.split(), "--port", "0")
+
+
+@pytest.mark.parametrize(("setting", "said"), [
+    ("policy.device=cuda:99", "policy.device = 'cuda:99': "),
+    ("policy.pretrained=/some/where", "policy.pretrained is not served"),
+])
+def test_what_the_daemon_would_do_and_the_server_cannot_is_refused(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str
+) -> None:
+    (tmp_path / "ramp_policy.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = ("--set", "env.id=CartPole-v1", "--set", setting, "--port", "0")
+    line = refused("policy-server", "ramp_policy:make", *settings)
+    sys.modules.pop("ramp_policy", None)
+    assert said in line

@@ -98,3 +98,19 @@ def test_neither_a_cut_nor_a_new_learner_changes_what_is_generated(
     # A transition for each tick; the newest are not complete yet.
     grown = [after - before for before, after in pairwise(generated)]
     assert grown == pytest.approx([100 * REPORT_S] * len(grown), abs=4)
+
+
+def test_a_round_trip_is_unknown_while_nothing_is_learned() -> None:
+    emulation = Emulation(rtt_s=0.2)
+    scene = Scene(Edge(), emulation=emulation)
+    figures = LinkFigures(scene.exchanges[0], scene.edges[0].node, emulation)
+
+    def told(steps: int) -> Any:
+        for _ in range(steps):
+            scene.run(0.5)
+            found = figures.document(scene.clock.now())["round_trip_ms"]
+        return found
+
+    assert told(20) == pytest.approx(200.0, rel=0.2)
+    scene.paused.add(0)
+    assert told(60) is None

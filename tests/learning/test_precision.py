@@ -168,6 +168,18 @@ def test_small_gradients_survive_float16() -> None:
     assert errors[1] < 0.02
 
 
+@pytest.mark.parametrize("case", ["dqn", "double-dqn", "td3"])
+def test_a_pass_without_gradient_keeps_no_cast_weights(case: str) -> None:
+    made, kept = update(case, "bfloat16"), list[bool]()
+    for layer in made.algorithm.target.modules():
+        layer.register_forward_pre_hook(
+            lambda *_: kept.append(torch.is_autocast_cache_enabled())
+        )
+    made.step(batch(case))
+    assert kept
+    assert not any(kept)
+
+
 def test_an_overflow_halves_the_scale_and_leaves_everything_else() -> None:
     made, data = update("dqn", "float16"), steep()
     weights = made.state.current.weights.copy()

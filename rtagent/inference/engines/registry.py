@@ -91,6 +91,9 @@ def check(policy: PolicyConfig) -> None:
             f"policy.engine = {wanted!r} needs {entry.title}: "
             f"pip install 'rtagent[{entry.extra}]'"
         )
+    # Every engine has float32, and to make one takes a while.
+    if policy.precision in ("auto", "float32"):
+        return
     if not any(candidates(policy, {name: make(name) for name in wanted_engines(policy)})):
         raise UserError(
             f"policy.precision = {policy.precision!r}: policy.engine = {wanted!r} has none of that "
