@@ -359,7 +359,7 @@ def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
 def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
     declared = getattr(env.unwrapped, "reward_range", env.metadata.get("reward_range"))
     try:
-        low, high = (float(bound) for bound in declared or ())
+        low, high = map(float, declared)
     except (TypeError, ValueError):
         return None
     # Gymnasium's old default was the whole real line.

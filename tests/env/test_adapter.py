@@ -46,6 +46,7 @@ def test_cartpole():
     ("declared", "known"),
     [
         ((-1, 2), (-1.0, 2.0)), ((1.0, 5.0), (0.0, 5.0)), ((-3.0, -1.0), (-3.0, 0.0)),
+        (np.array([-1.0, 2.0]), (-1.0, 2.0)),
         ((-np.inf, np.inf), None), ((2.0, 1.0), None), ("high", None), (None, None),
     ],
 )
