@@ -313,7 +313,7 @@ def _camera_config(fields: Mapping[str, Any] | None) -> CameraConfig:
     try:
         config = CameraConfig(**(fields or {}))
     except (TypeError, ProtocolError) as error:
-        raise UserError(f"camera = {dict(fields or {})}: {error}") from None
+        raise UserError(f"camera = {fields}: {error}") from None
     if config.img_d != 3:
         raise UserError(f"camera.img_d = {config.img_d}: only 3 (colour)")
     return config

@@ -97,6 +97,7 @@ def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left
         ({"actions": "keys"}, "actions"), ({"noop": "jump"}, "noop"), ({"max_cte": -1}, "max_cte"),
         ({"max_seconds": -1}, "max_seconds"), ({"camera": {"img_w": 4}}, "img_w"),
         ({"camera": {"zoom": 2}}, "zoom"), ({"camera": {"img_d": 1}}, "img_d"),
+        ({"camera": "wide"}, "camera = wide"),
         ({"render_mode": "human"}, "render_mode"), ({"road_seed": -1}, "road_seed"),
         ({"road_seed": "x"}, "road_seed"), ({"road_seed": 2**63}, "road_seed"),
     ],
