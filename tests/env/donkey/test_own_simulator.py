@@ -53,14 +53,14 @@ def test_its_own_simulator_is_started_again_and_leaves_nothing(no_descriptor_lef
         for _ in range(2):
             env.reset()
             assert env.step(STRAIGHT_FAST)[4]["connected"]
-            pid = env._embedded.pid
+            pid = env._embedded._process.pid
             os.kill(pid, signal.SIGKILL)
             lost = drive_while(env, lambda info: info["connected"])
             assert lost[-1][3]
             drive_while(env, lambda info: not info["connected"])
-            assert env._embedded.pid != pid
+            assert env._embedded._process.pid != pid
             assert gone(pid)
-        pid = env._embedded.pid
+        pid = env._embedded._process.pid
     env.close()
     assert gone(pid)
 
@@ -71,7 +71,7 @@ def test_its_own_simulator_dies_with_it():
         "import time; from rtagent.env.donkey.environment import DonkeyCar\n"
         "env = DonkeyCar()\n"
         "while not env.reset()[1]['connected']: pass\n"
-        "print(env._embedded.pid, flush=True)\n"
+        "print(env._embedded._process.pid, flush=True)\n"
         "time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as owner:
