@@ -149,7 +149,7 @@ def test_who_takes_much_waits_for_itself(at_work):
     assert [each.spent for each in clients] == pytest.approx([2.0, 1.3, 0.001, 3.0])
     # What a client took is forgotten, by half in a second.
     clock.advance(served._faded_at + HALF_LIFE_S - clock.now())
-    served._look_after(clock.now())
+    served._review_clients(clock.now())
     assert [each.spent for each in clients] == pytest.approx([1.0, 0.65, 0.0005, 1.5])
 
 
