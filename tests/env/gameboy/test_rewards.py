@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtagent.env.gameboy.rewards import Judge, Variable, load_rules, over_at, parse_rules
+from rtagent.env.gameboy.rewards import Judge, Variable, ended_by, load_rules, parse_rules
 from rtagent.errors import UserError
 
 BASE = 0xC000
@@ -50,8 +50,9 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert rules.variables["hp"] == Variable(0xD16C, 2, False, True, 6, 44)
     assert rules.variables["hp"].last == 0xD16C + 5 * 44 + 1
     assert rules.reward["lost"].weight == -1.0
-    assert over_at(rules, {"score": (0,), "lives": (3,), "hp": (0,) * 6}) == ""
-    assert over_at(rules, {"score": (0,), "lives": (0,), "hp": (0,) * 6}) == "over"
+    for lives, end in ((3, ""), (0, "over")):
+        values = {"score": (0,), "lives": (lives,), "hp": (0,) * 6}
+        assert ended_by(rules, values, values) == end
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_every_start_leads_to_another_sequence_of_stars(starfall, rom):
     column = rom.addresses["star0_x"]
 
     def stars(start):
-        starfall._machine.restore(start.machine)
+        starfall._machine.restore(start[0])
         starfall._machine.press()
         seen = []
         for _ in range(180):
