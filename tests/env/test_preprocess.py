@@ -164,7 +164,7 @@ RESIZED = "pictures of shape (210, 160, 3) as 84x84 pixels, grey (env.image_size
         (BOX, RESIZED),
         (gym.spaces.Dict(camera=BOX, speed=SPEED),
          f"{RESIZED}; of the Dict only camera, not speed (env.observation_key)"),
-        (gym.spaces.Dict(camera=BOX), RESIZED),
+        (gym.spaces.Dict(front=BOX), RESIZED),
         (SPEED, "a vector of 2 numbers"),
         (gym.spaces.Dict(a=SPEED, b=SPEED), "a vector of 4 numbers"),
     ],
