@@ -84,8 +84,9 @@ def driver(simulator, scene="generated_track"):
 
 
 @pytest.fixture
-def fake():
-    simulator = FakeSimulator()
+def fake(request):
+    """Greets with a message of the kind that is the test's parameter, or with a car."""
+    simulator = FakeSimulator(getattr(request, "param", "car_loaded"))
     yield simulator
     simulator.close()
 

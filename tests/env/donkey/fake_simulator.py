@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 
-def picture(shape=(120, 160, 3)):
-    """A grey picture, as telemetry carries it."""
+def picture(shape=(120, 160, 3), encoding="JPEG", level=90):
+    """A picture of one grey level, as telemetry carries it."""
     file = io.BytesIO()
-    Image.fromarray(np.full(shape, 90, np.uint8)).save(file, "JPEG")
+    Image.fromarray(np.full(shape, level, np.uint8)).save(file, encoding)
     return base64.b64encode(file.getvalue()).decode()
 
 
@@ -33,11 +33,11 @@ class FakeSimulator:
         ignores_resets: how many `reset_car` it lets pass before it obeys one.
     """
 
-    def __init__(self, greeting=({"msg_type": "car_loaded"},), period=0.01):
+    def __init__(self, greeting):
         self.heard, self.controls, self.connections = [], [], 0
         self.frame = {"speed": 1.0, "cte": 0.0}
         self.ignores_resets = 0
-        self._greeting, self._period = greeting, period
+        self._greeting = {"msg_type": greeting}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
         self._peer = None
@@ -93,7 +93,7 @@ class FakeSimulator:
             self.connections += 1
             with self._lock:
                 self._peer = peer
-            self.send(*self._greeting)
+            self.send(self._greeting)
             with contextlib.suppress(OSError):
                 self._read(peer)
             with self._lock:
@@ -129,7 +129,7 @@ class FakeSimulator:
 
     def _stream(self):
         while self._go_on:
-            time.sleep(self._period)
+            time.sleep(0.01)
             with self._lock:
                 if self.frame is not None:
                     self._deliver({"msg_type": "telemetry", "image": PICTURE, **self.frame})

@@ -13,23 +13,14 @@ from rtagent.env.donkey.connection import SILENCE_S, Connection, State
 from tests.conftest import eventually
 from tests.ports import free_port
 
-from .fake_simulator import PICTURE, FakeSimulator, picture
+from .fake_simulator import PICTURE, picture
 
 SHAPE = (120, 160, 3)
 pytestmark = pytest.mark.usefixtures("no_descriptor_left", "patient")
 
 
-@pytest.fixture
-def fake(request):
-    """Greets with the test's parameter, or at once with a car."""
-    greeting = getattr(request, "param", {"msg_type": "car_loaded"})
-    simulator = FakeSimulator(greeting=(greeting,))
-    yield simulator
-    simulator.close()
-
-
 def greeted(kind):
-    return pytest.mark.parametrize("fake", [{"msg_type": kind}], ids=[kind], indirect=True)
+    return pytest.mark.parametrize("fake", [kind], indirect=True)
 
 
 @pytest.fixture
