@@ -287,7 +287,7 @@ def test_an_episode_that_begins_with_nan_is_begun_again():
 
     adapter = Adapter(Flaky(), EnvConfig())
     np.testing.assert_array_equal(adapter.reset(seed=7), np.ones(3))
-    # No episode was cut short by that.
+    # These faults cut no episode short.
     assert (seeds, adapter.faults, adapter.cuts) == ([7, None, None], 2, 0)
 
 

@@ -83,9 +83,6 @@ def test_opacity_is_ignored():
     np.testing.assert_array_equal(to_grey(picture), to_grey(picture[..., :3].copy()))
 
 
-# ---- other sizes, and colours
-
-
 @pytest.mark.parametrize("shape", [(120, 160, 3), (3, 120, 160), (120, 160, 4)])
 def test_colours_stay_where_they_are_wanted(shape):
     first = shape[0] == 3

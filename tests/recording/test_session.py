@@ -1,4 +1,4 @@
-"""Play at the keyboard, on a clock that moves when it is told to."""
+"""Play by keyboard, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def focused(session: Session) -> Session:
 
 
 def pass_time(session: Session, clock: VirtualClock, seconds: float, late: float = 0.0) -> int:
-    """Run for so long, each wake-up late by so much; ticks that were played."""
+    """Run for some seconds, each wake-up late by `late`; the number of ticks played."""
     before, until = session.shown()["ticks"], clock.now() + seconds
     while clock.now() < until:
         clock.advance(session.run_due() + late)
@@ -68,7 +68,7 @@ def test_after_a_hold_up_the_game_does_not_hurry(focused: Session, clock: Virtua
 def played_actions(
     session: Session, clock: VirtualClock, file: Path, *said: tuple[dict[str, Any], ...]
 ) -> list[int]:
-    """Actions of ticks before each of which some messages come."""
+    """Record ticks, before each of which some messages come; their actions."""
     session.run_due()
     session.handle({"do": "record"})
     for messages in said:

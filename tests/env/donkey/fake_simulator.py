@@ -1,4 +1,4 @@
-"""A simulator that does what a test tells it to, also what no simulator should."""
+"""A simulator that does what a test tells it to do, even what no simulator should do."""
 
 import base64
 import contextlib
@@ -56,7 +56,7 @@ class FakeSimulator:
                 self._deliver(message)
 
     def _deliver(self, message):
-        """To be called with the lock."""
+        """Send a message; the caller holds the lock."""
         data = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
         with contextlib.suppress(OSError):
             if self._peer is not None:
@@ -68,7 +68,7 @@ class FakeSimulator:
             self.frame = None
 
     def drop(self):
-        """Close the connection, also under a thread that sends what nobody takes."""
+        """Close the connection, even while a thread waits to send."""
         peer = self._peer
         with contextlib.suppress(OSError):
             if peer is not None:
@@ -88,7 +88,7 @@ class FakeSimulator:
                 peer, _ = self._listener.accept()
             except OSError:
                 return
-            # What is sent is there, also before the client has acknowledged what was sent before.
+            # A message goes out at once, before the client has acknowledged the one before.
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections += 1
             with self._lock:

@@ -17,7 +17,7 @@ from rtagent.env.donkey.scenery import EDGE_WIDTH, PIXELS_PER_UNIT, STYLES, Scen
 from rtagent.env.donkey.track import HALF_WIDTH, circuit
 
 SIDE = 640
-"""Of a test map, in pixels: 80 units, the middle at 0."""
+"""The side of a test map in pixels: 80 units, the middle at 0."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The simulator that an environment starts for itself, or is told of."""
+"""The simulator that an environment starts, and the one at a given host."""
 
 import contextlib
 import os
@@ -114,7 +114,7 @@ def test_the_camera_decides_what_is_seen(simulator, make):
     picture, _ = env.reset()
     assert picture.shape == env.observation_space.shape == (48, 64, 3)
     assert np.array_equal(env.render(), picture)
-    # The frames made before the simulator knew of the camera were resized, and no others.
+    # Only frames made before the simulator had the camera's configuration were resized.
     resized = [-1, env.figures.get("resized", 0)]
     while resized[-1] != resized[-2]:
         used = env.figures["used"]
@@ -124,7 +124,7 @@ def test_the_camera_decides_what_is_seen(simulator, make):
 
 
 def test_nobody_else_finds_the_embedded_simulator():
-    """Another process of this user connects, and is sent away at once; the car drives on."""
+    """Another process of this user connects, and is turned away at once; the car drives on."""
     program = (
         "import socket, sys\n"
         "sock = socket.socket(socket.AF_UNIX)\n"

@@ -32,13 +32,13 @@ def session(scene="generated_track", **options):
 
 
 def control(steering, throttle, brake=0.0):
-    """As clients send it: numbers as strings."""
+    """A control as clients send it: numbers as strings."""
     texts = {"steering": str(steering), "throttle": str(throttle), "brake": str(brake)}
     return {"msg_type": "control", **texts}
 
 
 def drive(of, seconds, steer, throttle=0.35):
-    """Drive with a steering that depends on the session; what the simulator says meanwhile."""
+    """Drive for some seconds, steered by a function of the drive; the messages meanwhile."""
     said = []
     for _ in range(round(seconds * FPS)):
         of.handle(control(steer(of.drive), throttle))
@@ -51,7 +51,7 @@ def kinds(said):
 
 
 def put(of, rounds):
-    """Put the car on the centre line elsewhere, standing, looking along the road."""
+    """Put the car elsewhere on the centre line, standing, heading along the road."""
     x, z, heading = of.drive.track.point_at(rounds * of.drive.track.length)
     turned = {"Qx": 0.0, "Qy": np.sin(heading / 2), "Qz": 0.0, "Qw": np.cos(heading / 2)}
     of.handle({"msg_type": "set_position", "pos_x": x, "pos_z": z, **turned})
@@ -226,7 +226,7 @@ def test_a_race_of_one_lap_is_said_in_order():
         "cross_start", "race_stop",
     ]
     assert kinds(said).count("ping") == int(of.time / PING_S)
-    # Who drives on, drives on.
+    # The car may drive on.
     assert set(kinds(drive(of, 6.0, along))) == {"ping"}
 
 

@@ -112,7 +112,7 @@ def test_a_simulator_may_send_its_usual_size_where_a_small_one_was_asked_for():
 
 
 def test_a_jpeg_of_very_many_scans_is_refused():
-    """Each repeats the work for the whole picture, and costs a few bytes."""
+    """Each scan repeats the work for the whole picture, and takes a few bytes."""
     file = io.BytesIO()
     Image.fromarray(np.zeros(SHAPE, np.uint8)).save(file, "JPEG", progressive=True)
     content = file.getvalue()

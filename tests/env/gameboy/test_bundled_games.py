@@ -1,4 +1,4 @@
-"""What both games that come with rtagent do alike, each in machines of its own."""
+"""The common behaviour of both games that come with rtagent."""
 
 import dataclasses
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Reward files: every mistake is one line, and every reward is what a slow reading says."""
+"""Reward files: every mistake is one line, and rewards are those of a slow transcription."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_term_can_wait_for_what_did_not_happen() -> None:
     assert judge(text, fight, left | owned) == [(1.0, "left")]
 
 
-# --- a slow reading of the same words -------------------------------------------------------
+# --- a slow transcription -------------------------------------------------------------------
 
 
 @st.composite
@@ -215,7 +215,7 @@ def worlds(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(worlds())
-def test_rewards_are_what_a_slow_reading_says(world) -> None:
+def test_rewards_are_those_of_a_slow_transcription(world) -> None:
     tables, memories = world
     rules = parse_rules(tables)
     fast = Judge(rules)

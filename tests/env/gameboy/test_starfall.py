@@ -8,7 +8,7 @@ LEFT, RIGHT = 1, 2
 
 
 def play(env, seed, ticks):
-    """Frames of an episode's first ticks, of an idle player."""
+    """Frames of an episode's first ticks, in which the player does nothing."""
     return np.stack([env.reset(seed=seed)[0], *(env.step(0)[0] for _ in range(ticks))])
 
 
@@ -91,7 +91,7 @@ def test_a_reset_is_instant(starfall):
         begin = time.perf_counter()
         starfall.reset()
         spans.append(time.perf_counter() - begin)
-    # The best of them: the rest of the machine may take the core for longer.
+    # The shortest span: other processes may take the core during the others.
     assert min(spans) < 1e-3
 
 
