@@ -134,17 +134,16 @@ def observer_for(
 
 def sight(space: gym.Space[Any], observer: Observer) -> str:
     """What the agent sees of an environment whose space has this observer, in words."""
-    unseen = ""
     if isinstance(space, gym.spaces.Dict) and isinstance(observer, EntryObserver):
-        others = ", ".join(str(key) for key in space if key != observer.key)
-        if others:
-            unseen = f"; of the Dict only {observer.key}, not {others} (env.observation_key)"
-        space = space[observer.key]
+        seen, key = sight(space[observer.key], observer.entry), observer.key
+        others = ", ".join(str(each) for each in space if each != key)
+        unseen = f"; of the Dict only {key}, not {others} (env.observation_key)" if others else ""
+        return seen + unseen
     if not observer.screen:
-        return f"a vector of {math.prod(observer.shape)} numbers{unseen}"
+        return f"a vector of {math.prod(observer.shape)} numbers"
     height, width, *colours = observer.shape
     shown = f"{height}x{width} pixels, {'in colours' if colours else 'grey'}"
-    return f"pictures of shape {space.shape} as {shown} (env.image_size, env.grayscale){unseen}"
+    return f"pictures of shape {space.shape} as {shown} (env.image_size, env.grayscale)"
 
 
 def to_grey(picture: NDArray[np.uint8], size: tuple[int, int] = GREY) -> NDArray[np.uint8]:
@@ -285,13 +284,13 @@ class EntryObserver(Observer):
     """One entry of a Dict observation."""
 
     def __init__(self, key: str, entry: Observer) -> None:
-        self.key, self._entry = key, entry
+        self.key, self.entry = key, entry
         self.shape, self.dtype, self.screen = entry.shape, entry.dtype, entry.screen
 
     def __call__(self, observation: Any) -> NDArray[Any]:
         if self.key not in observation:
             raise EnvironmentFault(f"the environment's observation lacks the entry {self.key!r}")
-        return self._entry(observation[self.key])
+        return self.entry(observation[self.key])
 
 
 def _entry(space: gym.spaces.Dict, key: str) -> str | None:

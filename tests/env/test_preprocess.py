@@ -173,3 +173,12 @@ def test_what_the_agent_sees_is_told(space: gym.Space[Any], told: str) -> None:
 def test_colours_and_sizes_are_told() -> None:
     observer = observer_for(BOX, size=(60, 80), grayscale=False)
     assert "as 60x80 pixels, in colours" in sight(BOX, observer)
+
+
+def test_what_is_seen_of_a_dict_in_a_dict_is_told() -> None:
+    inner = gym.spaces.Dict(camera=BOX, speed=SPEED)
+    space = gym.spaces.Dict(front=inner, back=inner)
+    assert sight(space, observer_for(space, "front")) == (
+        f"{RESIZED}; of the Dict only camera, not speed (env.observation_key); "
+        "of the Dict only front, not back (env.observation_key)"
+    )
