@@ -71,7 +71,6 @@ class DiscreteActions(Actions):
         self.shape, self.dtype, self.zero = (), "int32", 0
 
     def accept(self, value: Any, *, strict: bool = False) -> int:
-        """See `Actions`."""
         try:
             index = operator.index(value) - self._first
         except TypeError:
@@ -82,7 +81,6 @@ class DiscreteActions(Actions):
         return index
 
     def for_environment(self, action: Any) -> int:
-        """See `Actions`."""
         index = int(action)
         if not 0 <= index < self._count:
             raise _refused(f"action {index} is outside 0 to {self._count - 1}")
@@ -100,7 +98,6 @@ class CombinedActions(Actions):
         self.shape, self.dtype, self.zero = (), "int32", 0
 
     def accept(self, value: Any, *, strict: bool = False) -> int:
-        """See `Actions`."""
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "biuf" or numbers.size != len(self._sizes):
             raise _refused(f"expected {len(self._sizes)} whole numbers, got {value!r}")
@@ -110,7 +107,6 @@ class CombinedActions(Actions):
         return int(np.ravel_multi_index(tuple(choices.astype(int)), self._sizes))
 
     def for_environment(self, action: Any) -> NDArray[Any]:
-        """See `Actions`."""
         choices = np.array(np.unravel_index(int(action), self._sizes)) + self._first
         return np.asarray(choices.reshape(self._shape), self._dtype)
 
@@ -126,7 +122,6 @@ class BoxActions(Actions):
         self.zero = self.accept(np.zeros(space.shape))
 
     def accept(self, value: Any, *, strict: bool = False) -> NDArray[np.float32]:
-        """See `Actions`."""
         space = self._space
         try:
             values = np.asarray(value, dtype=np.float32)
@@ -143,7 +138,6 @@ class BoxActions(Actions):
         return clipped.ravel()
 
     def for_environment(self, action: Any) -> NDArray[Any]:
-        """See `Actions`."""
         space = self._space
         values = self.accept(action).reshape(space.shape).astype(space.dtype)
         # The float32 next to a bound of doubles may lie beyond it.

@@ -79,7 +79,6 @@ class GameBoy(Machine):
         self._headings: list[tuple[int, int, bytes]] | None = None
 
     def press(self, buttons: Iterable[str] = ()) -> None:
-        """See `Machine`."""
         names = tuple(buttons)
         mask = self._masks.get(names)
         if mask is None:
@@ -88,7 +87,6 @@ class GameBoy(Machine):
         self._emulator.set_button_mask(mask, 0)
 
     def step(self) -> None:
-        """See `Machine`."""
         self._emulator.step()
         self._picture = None
 
@@ -96,11 +94,9 @@ class GameBoy(Machine):
         return cast("NDArray[np.uint8]", self._emulator.get_screen())
 
     def snapshot(self) -> Snapshot:
-        """See `Machine`."""
         return Snapshot(self._emulator.get_state(), self.screen())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """See `Machine`."""
         if not self._complete(snapshot.state) or not self._emulator.set_state(snapshot.state):
             raise ValueError("this snapshot was not taken from this cartridge")
         self._picture = snapshot.picture

@@ -65,7 +65,6 @@ class PyBoyMachine(Machine):
         self._version = self.snapshot().state[:1]
 
     def press(self, buttons: Iterable[str] = ()) -> None:
-        """See `Machine`."""
         wanted = frozenset(buttons)
         check_buttons(wanted)
         for name in self._held - wanted:
@@ -75,7 +74,6 @@ class PyBoyMachine(Machine):
         self._held = wanted
 
     def step(self) -> None:
-        """See `Machine`."""
         self._boy.tick(1, True)
         self._picture = None
 
@@ -83,13 +81,11 @@ class PyBoyMachine(Machine):
         return np.asarray(GREYS[_SHADE_OF[self._boy.screen.ndarray[..., 0]]])
 
     def snapshot(self) -> Snapshot:
-        """See `Machine`."""
         file = io.BytesIO()
         self._boy.save_state(file)
         return Snapshot(file.getvalue(), self.screen())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """See `Machine`."""
         if not OLDEST_VERSION <= snapshot.state[:1] <= self._version:
             # PyBoy would read it as a format without a version, and hang.
             raise ValueError("this snapshot was not taken by PyBoy, or by a newer version of it")
@@ -104,7 +100,6 @@ class PyBoyMachine(Machine):
             button(name.lower())
 
     def close(self) -> None:
-        """See `Machine`."""
         self._boy.stop(save=False)
 
 
