@@ -149,28 +149,19 @@ class TickLoop:
         return now_ns
 
     def _count(self, choice: Choice, reward: float) -> None:
-        record = self._record
-        if choice.source == Source.AGENT:
-            record.agent += 1
-            self._count_decision(choice)
-        elif choice.source == Source.REUSED:
-            record.reused += 1
-            self._count_decision(choice)
-        else:
-            record.default += 1
+        record, deposit = self._record, choice.payload
+        record.agent += choice.source == Source.AGENT
+        record.reused += choice.source == Source.REUSED
+        record.default += choice.source == Source.DEFAULT
+        # An inference is one decision, in however many ticks its actions are executed.
+        if deposit is not None and self._counted.get(choice.worker) != deposit.registered_at:
+            self._counted[choice.worker] = deposit.registered_at
+            record.decisions += 1
         record.ticks += 1
         record.reward_low = min(reward, record.reward_low)
         record.reward_high = max(reward, record.reward_high)
         record.faults += self._adapter.cuts - self._cuts
         self._cuts = self._adapter.cuts
-
-    def _count_decision(self, choice: Choice) -> None:
-        """Count an inference once, in however many ticks its actions are executed."""
-        assert choice.payload is not None
-        registered_at = choice.payload.registered_at
-        if self._counted.get(choice.worker) != registered_at:
-            self._counted[choice.worker] = registered_at
-            self._record.decisions += 1
 
     def _now_ns(self) -> int:
         return round(self._clock.now() * NANO)
