@@ -34,6 +34,8 @@ from rtagent.staggering.merging import MERGES
 START_POLL_S = 0.005
 FAULTS_REPORTED_EVERY_S = 10.0
 """At most; a world may have a fault on every tick."""
+_NO_DEPOSIT = Deposited(-1, -1, -1, None, -1, 0.0)
+"""For the row of a tick that executes the default behaviour."""
 
 
 @dataclass
@@ -99,20 +101,19 @@ class TickLoop:
         action: Action = (
             self.default.action(self._frame, self._action) if deposit is None else deposit.action
         )
+        written = deposit or _NO_DEPOSIT
         began_ns = self._note(Doing.STEPPING)
         step = self._adapter.step(action)
         self._record.add_step(tick, self._note(Doing.WAITING) - began_ns)
         self._ledger.write(
             tick, observed=choice.frame, time_ns=now_ns,
-            registered_ns=0 if deposit is None else round(deposit.registered_at * NANO),
+            registered_ns=round(written.registered_at * NANO),
             lateness_ns=now_ns - self._schedule.due_ns(tick), reward=step.reward,
-            weights_version=-1 if deposit is None else deposit.version, episode=episode.number,
-            worker=choice.worker, source=choice.source, action=action,
+            weights_version=written.version, episode=episode.number, worker=choice.worker,
+            source=choice.source, action=action,
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
-            log_probability=0.0 if deposit is None else deposit.log_probability,
-            pending=None if deposit is None else deposit.pending,
-            position=0 if deposit is None else deposit.position,
-            beginning=self._beginning(deposit),
+            log_probability=written.log_probability, pending=written.pending,
+            position=written.position, beginning=self._beginning(deposit),
         )
         # A process that waits for the next frame wakes up later by this time.
         self._record.behind_ns = self._now_ns() - self._schedule.due_ns(tick)
