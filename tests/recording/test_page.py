@@ -140,7 +140,7 @@ def test_nonsense_ends_the_connection(
     assert session.page == 0
 
 
-def test_a_second_page_takes_over(client: TestClient, session: Session) -> None:
+def test_a_second_page_takes_over(client: TestClient) -> None:
     with client.websocket_connect(PLAY, subprotocols=PROTOCOLS) as first:
         news(first)
         with client.websocket_connect(PLAY, subprotocols=PROTOCOLS) as second:

@@ -143,7 +143,7 @@ def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
 
 
 @pytest.fixture
-def quiet(connect, fake, monkeypatch):
+def quiet(connect, fake):
     """A connection to a simulator that sends only what the test sends."""
     fake.silence()
     connection = connect(fake.address)
@@ -243,7 +243,7 @@ def test_pictures_of_another_size_are_brought_to_the_one_wanted(connect, fake):
     assert connection.running
 
 
-def test_a_message_that_never_ends_costs_the_connection(connect, fake, monkeypatch):
+def test_a_message_that_never_ends_costs_the_connection(connect, fake):
     connection = running(connect, fake)
     fake.frame = None
 

@@ -246,7 +246,7 @@ def test_on_a_unix_socket_one_process_alone_may_connect():
         simulator.close()
 
 
-def test_no_descriptor_left_for_a_client_is_no_end(monkeypatch):
+def test_no_descriptor_left_for_a_client_is_no_end():
     class Full(socket.socket):
         def accept(self):
             raise OSError(errno.EMFILE, "Too many open files")
