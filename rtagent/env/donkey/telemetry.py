@@ -82,12 +82,11 @@ def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
     if "vel_x" in message and "vel_z" in message:
         # The heading lies in the plane of the road; slopes are gentle.
         forward = velocity[0] * sin(radians(yaw)) + velocity[2] * cos(radians(yaw))
-    hit = message.get("hit", NO_HIT)
+    hit = str(message.get("hit", NO_HIT))[:LONGEST_HIT]
     info: dict[str, object] = {
         "pos": position, "vel": velocity, "accel": accel, "gyro": gyro, "car": (roll, pitch, yaw),
         "cte": cte, "speed": speed, "forward_vel": forward,
-        "hit": (hit if isinstance(hit, str) else str(hit))[:LONGEST_HIT],
-        "time": _figure(message, "time", 0.0),
+        "hit": hit, "time": _figure(message, "time", 0.0),
         "active_node": int(_figure(message, "activeNode", 0.0)),
         "total_nodes": int(_figure(message, "totalNodes", 0.0)),
     }
@@ -96,7 +95,7 @@ def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
     if resized:
         size = (shape[1], shape[0])
         picture = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
-    return Telemetry(picture, resized, cte, speed, forward, str(info["hit"]), info)
+    return Telemetry(picture, resized, cte, speed, forward, hit, info)
 
 
 def longest_message(shape: tuple[int, int, int]) -> int:
