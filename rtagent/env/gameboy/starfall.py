@@ -42,8 +42,8 @@ class Starfall(BundledGame):
     def __init__(
         self, render_mode: str | None = None, starts: int = 64, max_ticks: int = MAX_TICKS
     ) -> None:
-        if starts < 1:
-            raise UserError(f"starts = {starts}: at least 1 is needed")
+        if type(starts) is not int or starts < 1:
+            raise UserError(f"starts = {starts!r}: expected a whole number, 1 or more")
         super().__init__("starfall", max_ticks, render_mode)
         self._score = self._lives = 0
         self._starts = self._prepare(starts)
