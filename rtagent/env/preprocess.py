@@ -81,6 +81,15 @@ class Observer:
             NotFinite: a number is NaN or infinite.
             EnvironmentFault: the observation is not of the space.
         """
+        try:
+            return self._frame(observation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise EnvironmentFault(
+                "the environment's observation is not of its space: "
+                f"{type(error).__name__}: {error}"
+            ) from None
+
+    def _frame(self, observation: Any) -> NDArray[Any]:
         raise NotImplementedError
 
 
@@ -196,7 +205,7 @@ class PictureObserver(Observer):
     def __init__(self, source: Layout, shape: tuple[int, ...]) -> None:
         self._source, self.shape = source, shape
 
-    def __call__(self, observation: Any) -> NDArray[np.uint8]:
+    def _frame(self, observation: Any) -> NDArray[np.uint8]:
         picture, source = np.asarray(observation), self._source
         levels, given, wanted = source.dtype == np.uint8, picture.dtype, source.dtype
         same = given == wanted if levels else given.kind == wanted.kind
@@ -230,7 +239,7 @@ class VectorObserver(Observer):
         self._source, self.shape = source, (math.prod(source),)
         self._scale = np.float32(scale)
 
-    def __call__(self, observation: Any) -> NDArray[np.float32]:
+    def _frame(self, observation: Any) -> NDArray[np.float32]:
         values = np.asarray(observation)
         if values.shape != self._source:
             raise EnvironmentFault(
@@ -246,7 +255,7 @@ class OneHotObserver(Observer):
     def __init__(self, count: int, start: int) -> None:
         self._start, self.shape = start, (count,)
 
-    def __call__(self, observation: Any) -> NDArray[np.float32]:
+    def _frame(self, observation: Any) -> NDArray[np.float32]:
         index, (count,) = int(observation) - self._start, self.shape
         if not 0 <= index < count:
             raise EnvironmentFault(
@@ -264,15 +273,9 @@ class FlattenedObserver(Observer):
     def __init__(self, space: gym.Space[Any]) -> None:
         self._space, self.shape = space, (gym.spaces.flatdim(space),)
 
-    def __call__(self, observation: Any) -> NDArray[np.float32]:
-        try:
-            _check_choices(self._space, observation)
-            values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise EnvironmentFault(
-                "the environment's observation is not of its space: "
-                f"{type(error).__name__}: {error}"
-            ) from None
+    def _frame(self, observation: Any) -> NDArray[np.float32]:
+        _check_choices(self._space, observation)
+        values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
         if values.shape != self.shape:
             raise EnvironmentFault(
                 f"the environment gave {values.size} numbers, its space promises {self.shape[0]}"
@@ -287,7 +290,7 @@ class EntryObserver(Observer):
         self.key, self.entry = key, entry
         self.shape, self.dtype, self.screen = entry.shape, entry.dtype, entry.screen
 
-    def __call__(self, observation: Any) -> NDArray[Any]:
+    def _frame(self, observation: Any) -> NDArray[Any]:
         if self.key not in observation:
             raise EnvironmentFault(f"the environment's observation lacks the entry {self.key!r}")
         return self.entry(observation[self.key])

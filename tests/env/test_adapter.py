@@ -313,11 +313,15 @@ def test_a_reward_that_is_no_number_is_a_fault(reward):
         (gym.spaces.Tuple([Discrete(2), Discrete(2)]), (1,)),
         (Discrete(3), 3),
         (Dict({"image": PICTURE}), {}),
+        (Dict({"image": PICTURE}), None),
+        (Discrete(3), None),
+        (None, [1.0, 2.0, "x"]),
+        (None, [[1.0], [2.0, 3.0]]),
     ],
 )
 def test_an_observation_outside_its_space_is_a_fault(space, shown):
     adapter, world = wrap(observations=space)
-    world.shows = shown
+    world._see = lambda: shown
     with pytest.raises(EnvironmentFault, match="environment"):
         adapter.reset()
 
