@@ -221,7 +221,8 @@ class Connection:
             if not self._addresses:
                 self._addresses.extend(self._where())
             self._wire.connect(self._addresses.popleft())
-        except (OSError, IndexError) as error:
+        except (OSError, UnicodeError) as error:
+            # A host name with an empty label, for example, cannot be encoded.
             self._give_up(f"cannot connect: {error}")
             return
         self.state, self._since = State.CONNECTING, now

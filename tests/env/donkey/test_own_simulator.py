@@ -81,11 +81,12 @@ def test_its_own_simulator_dies_with_it():
         eventually(lambda: gone(pid), "the simulator is gone")
 
 
-def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left):
+@pytest.mark.parametrize(("host", "problem"), [("127.0.0.1", "refused"), ("a..b", "idna")])
+def test_nobody_at_the_given_address_is_one_line(host, problem, monkeypatch, no_descriptor_left):
     monkeypatch.setattr(module, "START_S", 0.2)
     port = free_port()
-    with pytest.raises(UserError, match=rf"no DonkeyCar simulator at .*:{port}: .*refused"):
-        DonkeyCar(host="127.0.0.1", port=port)
+    with pytest.raises(UserError, match=rf"no DonkeyCar simulator at {host}:{port}: .*{problem}"):
+        DonkeyCar(host=host, port=port)
 
 
 @pytest.mark.parametrize(
