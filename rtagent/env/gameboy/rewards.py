@@ -32,8 +32,8 @@ Everything in this module is pure: values in, reward out.
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,7 +270,7 @@ def _term(
         raise ValueError(f"{key}: {expression} {needs} value")
     value = _whole(f"{key}.value", entry.get("value", 0), 0, variables[name].maximum)
     weight, unless = entry.get("weight", 1), entry.get("unless", [])
-    if type(weight) not in (int, float) or not math.isfinite(weight):
+    if type(weight) not in (int, float) or not abs(weight) <= sys.float_info.max:
         raise ValueError(f"{key}.weight = {weight!r}: expected a finite number")
     if not isinstance(unless, list):
         raise ValueError(f"{key}.unless = {unless!r}: expected a list of names out of reward")

@@ -76,6 +76,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("weight = 0.5", 'bits = "lives"', "reward.points: expected exactly one of"),
         ("weight = 0.5", 'weight = "0.5"', "reward.points.weight = '0.5'"),
         ("weight = 0.5", "weight = nan", "reward.points.weight = nan: expected a finite number"),
+        ("weight = 0.5", f"weight = {10**400}", "reward.points.weight = 1000"),
         ("weight = 0.5", "value = 3", "reward.points: increase takes no value"),
         (', value = 0 }', " }", "done.over: equals needs value"),
         ("value = 0", "value = 256", "done.over.value = 256: expected a whole number"),
