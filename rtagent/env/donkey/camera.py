@@ -83,12 +83,13 @@ class CameraConfig:
     def __post_init__(self) -> None:
         """Raise a ProtocolError that names the field if a value cannot be rendered."""
         sides = (self.img_w, self.img_h)
-        if min(sides) < SMALLEST_SIDE or max(sides) > LARGEST_SIDE or self.pixels > MOST_PIXELS:
+        legal = all(isinstance(n, int) and SMALLEST_SIDE <= n <= LARGEST_SIDE for n in sides)
+        if not legal or self.pixels > MOST_PIXELS:
             raise ProtocolError(f"img_w, img_h = {self.img_w}, {self.img_h}: 8 x 8 to 1280 x 960")
         if self.img_d not in (1, 3):
             raise ProtocolError(f"img_d = {self.img_d}: 1 or 3")
         if self.img_enc not in ENCODINGS:
-            raise ProtocolError(f"img_enc = {self.img_enc[:40]!r}: one of {', '.join(ENCODINGS)}")
+            raise ProtocolError(f"img_enc = {shown(self.img_enc)}: one of {', '.join(ENCODINGS)}")
         if self.fov and not LEAST_FOV <= self.fov <= 170.0:
             raise ProtocolError(f"fov = {self.fov}: {LEAST_FOV:g} to 170, or 0")
         for field in fields(self)[5:]:  # Those after fov.

@@ -112,7 +112,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         _check(
             scene=scene, host=host, port=port, rate_hz=rate_hz, noop=noop, actions=actions,
             max_cte=max_cte, max_seconds=max_seconds, road_seed=road_seed,
-            render_mode=render_mode,
+            render_mode=render_mode, camera=camera, car=car, road=road,
         )
         self.render_mode = render_mode
         self.paced = False
@@ -300,6 +300,9 @@ def _check(*, host: str | None, port: int, road_seed: int, **options: Any) -> No
         raise UserError(f"host = {host!r}: expected a name or an address")
     if not isinstance(port, int) or not 1 <= port <= 65_535:
         raise UserError(f"port = {port!r}: 1 to 65535")
+    for name in ("camera", "car", "road"):
+        if not isinstance(options[name], Mapping | None):
+            raise UserError(f"{name} = {options[name]!r}: expected a table of fields")
     for name, choices in _CHOICES.items():
         if options[name] not in choices:
             known = ", ".join(str(each or "none") for each in choices)
