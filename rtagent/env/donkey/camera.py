@@ -49,7 +49,6 @@ _NOISE_PIXELS = 1 << 19
 """Most pixels of all noise pictures together; there is at least one picture."""
 
 Picture = NDArray[np.uint8]
-Numbers = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rtagent.env.gameboy.machine import Snapshot
 from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
 
-TITLE, PLAYING, GAME_OVER = 0, 1, 2
+PLAYING, GAME_OVER = 1, 2
 
 MAX_TICKS = 10_800
 """Three minutes: an episode in which no star is missed would not end otherwise."""
