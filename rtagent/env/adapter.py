@@ -364,7 +364,7 @@ def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
 
 
 def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
-    declared = getattr(env.unwrapped, "reward_range", env.metadata.get("reward_range"))
+    declared: Any = getattr(env.unwrapped, "reward_range", env.metadata.get("reward_range"))
     try:
         low, high = map(float, declared)
     except (TypeError, ValueError):
