@@ -60,7 +60,7 @@ class Tape:
         if self._newest is not None:
             frame, action, reward, flags = self._newest
             self._writer.add(frame, action, reward, flags or TRUNCATED, self.episodes - 1)
-        self._reset = self._newest = None
+        self._newest = None
 
     def save(self, path: Path) -> None:
         """Write all episodes that have been cut.

@@ -45,7 +45,8 @@ def test_without_actions_the_default_behaviour_runs(run: Run) -> None:
         source=[DEFAULT] * 3, observed=[-1] * 3, worker=[-1] * 3, weights_version=[-1] * 3,
         registered_ns=[0] * 3,
     )
-    assert run.memory.record.default == 3
+    record = run.memory.record
+    assert [record.agent, record.reused, record.default, record.decisions] == [0, 0, 3, 0]
 
 
 def test_rows_tell_what_was_executed(run: Run) -> None:
