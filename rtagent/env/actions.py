@@ -34,8 +34,8 @@ class Actions(Protocol):
         agent_space: Discrete(n) from 0, or a flat Box.
         shape: () for indices, (number of values,) for vectors.
         dtype: int32 or float32.
-        zero: what to fall back on when the environment names no noop: index 0, or the values
-            nearest to zero that the bounds allow.
+        zero: the noop of an environment that names none: index 0, or the values nearest to zero
+            that the bounds allow.
     """
 
     agent_space: gym.spaces.Discrete | gym.spaces.Box
@@ -47,8 +47,8 @@ class Actions(Protocol):
         """The action that a user gave in the environment's own numbers.
 
         Args:
-            value: a whole number, one for each choice, or numbers of the Box's shape or flat.
-            strict: refuse what lies outside the bounds of a Box; otherwise it is clipped.
+            value: a whole number, or one for each choice; for a Box, numbers in its shape or flat.
+            strict: refuse values outside the bounds of a Box; otherwise they are clipped.
 
         Raises:
             ValueError: says why the value is not an action of this environment.
@@ -58,12 +58,12 @@ class Actions(Protocol):
         """An index or a flat vector as the environment takes it; a vector is clipped.
 
         Raises:
-            ValueError: there is no such index, a value is NaN, or the shape is wrong.
+            ValueError: there is no such index, a value is not finite, or the shape is wrong.
         """
 
 
 class DiscreteActions(Actions):
-    """A choice among n."""
+    """A choice among n actions."""
 
     def __init__(self, space: gym.spaces.Discrete) -> None:
         self._count, self._first = int(space.n), int(space.start)
@@ -71,7 +71,6 @@ class DiscreteActions(Actions):
         self.shape, self.dtype, self.zero = (), "int32", 0
 
     def accept(self, value: Any, *, strict: bool = False) -> int:
-        """See `Actions`."""
         try:
             index = operator.index(value) - self._first
         except TypeError:
@@ -82,7 +81,6 @@ class DiscreteActions(Actions):
         return index
 
     def for_environment(self, action: Any) -> int:
-        """See `Actions`."""
         index = int(action)
         if not 0 <= index < self._count:
             raise _refused(f"action {index} is outside 0 to {self._count - 1}")
@@ -93,30 +91,28 @@ class CombinedActions(Actions):
     """Several choices at once, each combination an action; the last choice changes fastest."""
 
     def __init__(self, space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) -> None:
-        self._words, self._sizes = repr(space), _sizes(space)
+        self._space_name, self._sizes = repr(space), _sizes(space)
         self._shape, self._dtype = space.shape, space.dtype
         self._first = np.ravel(getattr(space, "start", np.zeros(space.shape, int)))
         self.agent_space = gym.spaces.Discrete(math.prod(self._sizes))
         self.shape, self.dtype, self.zero = (), "int32", 0
 
     def accept(self, value: Any, *, strict: bool = False) -> int:
-        """See `Actions`."""
         numbers = np.asarray(value)
         if numbers.dtype.kind not in "biuf" or numbers.size != len(self._sizes):
             raise _refused(f"expected {len(self._sizes)} whole numbers, got {value!r}")
         choices = numbers.ravel() - self._first
         if not ((choices >= 0) & (choices < self._sizes) & (choices % 1 == 0)).all():
-            raise _refused(f"{value} is not in {self._words}")
+            raise _refused(f"{value} is not in {self._space_name}")
         return int(np.ravel_multi_index(tuple(choices.astype(int)), self._sizes))
 
     def for_environment(self, action: Any) -> NDArray[Any]:
-        """See `Actions`."""
         choices = np.array(np.unravel_index(int(action), self._sizes)) + self._first
         return np.asarray(choices.reshape(self._shape), self._dtype)
 
 
 class BoxActions(Actions):
-    """A point in a box: flat for the agent, in the environment's shape and bounds outside."""
+    """A point in a box: a flat vector for the agent, the space's shape for the environment."""
 
     def __init__(self, space: gym.spaces.Box) -> None:
         self._space = gym.spaces.Box(space.low, space.high, space.shape, space.dtype.type)
@@ -126,7 +122,6 @@ class BoxActions(Actions):
         self.zero = self.accept(np.zeros(space.shape))
 
     def accept(self, value: Any, *, strict: bool = False) -> NDArray[np.float32]:
-        """See `Actions`."""
         space = self._space
         try:
             values = np.asarray(value, dtype=np.float32)
@@ -143,7 +138,6 @@ class BoxActions(Actions):
         return clipped.ravel()
 
     def for_environment(self, action: Any) -> NDArray[Any]:
-        """See `Actions`."""
         space = self._space
         values = self.accept(action).reshape(space.shape).astype(space.dtype)
         # The float32 next to a bound of doubles may lie beyond it.
@@ -151,14 +145,14 @@ class BoxActions(Actions):
 
 
 MOST_COMBINATIONS = 64
-"""More of them could hardly be told apart by their values."""
+"""Among more actions, their values could hardly tell the better from the worse."""
 
 
 def actions_for(space: gym.Space[Any]) -> Actions:
-    """The action kind of a space.
+    """The kind of action that a space has.
 
     Raises:
-        UserError: names the space if it is none of those that can be used.
+        UserError: names the space if its actions cannot be used.
     """
     if isinstance(space, gym.spaces.Discrete):
         return DiscreteActions(space)
@@ -174,12 +168,12 @@ def actions_for(space: gym.Space[Any]) -> Actions:
 
 
 def _sizes(space: gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) -> tuple[int, ...]:
-    """How many there are to choose from, for each choice."""
+    """The number of options of each choice."""
     if isinstance(space, gym.spaces.MultiDiscrete):
         return tuple(int(size) for size in space.nvec.ravel())
     return (2,) * math.prod(space.shape)
 
 
 def _refused(reason: str) -> ValueError:
-    """In one line: NumPy writes many numbers in several."""
+    """An error whose reason is one line, although NumPy breaks long arrays into several."""
     return ValueError(" ".join(reason.split()))

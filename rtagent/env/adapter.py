@@ -1,7 +1,7 @@
-"""One interface to every environment: what the environment process and the probe build on.
+"""One interface to every environment.
 
-The adapter settles, once, how the environment's observations become frames, how actions reach
-it, how fast it ticks and what doing nothing means; after that each tick is one `step`.
+The adapter decides once how the environment's observations become frames, how actions reach it,
+how fast it ticks and which action does nothing; after that each tick is one `step`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,18 @@ from rtagent.env.preprocess import EnvironmentFault, NotFinite, observer_for, si
 from rtagent.env.registry import register
 from rtagent.errors import UserError
 
-STACK_OF_PICTURES = 4
-STACK_OF_VECTORS = 1
 MOST_LISTED = 10
-"""Ids in a message."""
+"""Ids listed in an error message."""
 MOST_REWARD = float(np.finfo(np.float32).max)
 """The ledger keeps rewards as float32."""
 RESETS = 3
-"""Resets tried in a row before an environment that begins with NaN is given up."""
+"""Resets tried in a row while an environment's first observation is not finite."""
 
 _log = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
-    """What one tick of the environment gave.
+    """The result of one tick of the environment.
 
     Attributes:
         frame: the frame after the action; valid until the next call of the adapter.
@@ -65,21 +63,23 @@ class Adapter:
             for vectors.
         frame_dtype: "uint8" for pictures, "float32" for vectors.
         frame_stack: frames per observation.
-        actions: how this environment's actions are written and handed over.
+        actions: converts actions between the agent and the environment.
         action_space, action_shape, action_dtype: Discrete(n), () and "int32"; or a flat Box, (n,)
             and "float32".
         action_meanings: a word for each discrete action; empty if unknown.
         noop_action: the action that does nothing, an index or a vector.
         rate_hz: ticks per second.
         reward_range: least and largest reward of a tick, widened to include 0, as the environment
-            declares them by an attribute `reward_range` or in its metadata. If None, it does not.
+            declares them by an attribute `reward_range` or in its metadata. If None, it declares
+            none.
         picture_lag: ticks from a change of the world until a frame shows it, as the environment
             declares them by an attribute of this name; else 0.
         screen: whether a frame can be shown as a picture.
         sight: what the agent sees, in words.
-        faults: how often a reward or an observation was not finite. Such a tick ends its episode
-            as truncated, with reward 0 and the frame before it; the world goes on.
-        last_fault: what the last of them was.
+        faults: how often a reward or an observation was not finite.
+        cuts: how many of the faults cut an episode short. Such a tick truncates its episode, with
+            reward 0 and the previous frame; the world goes on.
+        last_fault: the message of the last fault.
     """
 
     def __init__(self, env: gym.Env[Any, Any], config: EnvConfig) -> None:
@@ -111,20 +111,21 @@ class Adapter:
         self.last_fault = ""
         self._frame: NDArray[Any] = np.zeros(self.frame_shape, self.frame_dtype)
         self._take_news: Callable[[], list[str]] | None = getattr(env.unwrapped, "take_news", None)
-        own = STACK_OF_PICTURES if self.screen else STACK_OF_VECTORS
-        self.frame_stack = own if config.frame_stack == "auto" else config.frame_stack
+        usual = 4 if self.screen else 1
+        self.frame_stack = usual if config.frame_stack == "auto" else config.frame_stack
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         """Begin an episode.
 
         Args:
-            seed: makes this and the following episodes repeatable. If None, go on from before.
+            seed: makes this and the following episodes repeatable. If None, the environment's
+                random numbers go on where they are.
 
         Returns:
             The first frame; valid until the next call of the adapter.
 
         Raises:
-            EnvironmentFault: the environment broke its promise.
+            EnvironmentFault: the observation is not of the declared space.
         """
         for attempt in range(1, RESETS + 1):
             observation, _ = self._env.reset(seed=seed)
@@ -132,7 +133,7 @@ class Adapter:
                 self._frame = self._observe(observation)
                 break
             except NotFinite as fault:
-                self._count(fault)
+                self._note_fault(fault)
                 if attempt == RESETS:
                     raise
                 seed = None
@@ -145,15 +146,16 @@ class Adapter:
             action: an index from 0, or a vector, clipped to the bounds.
 
         Raises:
-            EnvironmentFault: the environment broke its promise, by a wrong shape for example.
-            ValueError: the action is not of this environment.
+            EnvironmentFault: the observation is not of the declared space, or the reward is no
+                number.
+            ValueError: the environment has no such action.
         """
-        own = self.actions.for_environment(action)
-        observation, reward, terminated, truncated, _ = self._env.step(own)
+        given = self.actions.for_environment(action)
+        observation, reward, terminated, truncated, _ = self._env.step(given)
         try:
             frame, value = self._observe(observation), _checked_reward(reward)
         except NotFinite as fault:
-            self._count(fault)
+            self._note_fault(fault)
             self.cuts += 1
             return Step(self._frame, 0.0, terminated=False, truncated=True)
         self._frame = frame
@@ -162,8 +164,9 @@ class Adapter:
     def save(self) -> Any:
         """The world as it is now, for `restore`.
 
-        An environment may have `clone_state()` and `restore_state(state)`, as those of ALE; any
-        other is copied as a whole, wrappers included. Whoever uses it must check that it works.
+        An environment may have `clone_state()` and `restore_state(state)`, as those of ALE have;
+        any other is copied as a whole, wrappers included. The caller must check that the restored
+        world does the same again.
         """
         own: Any = self._env.unwrapped
         return own.clone_state() if _saves_itself(own) else copy.deepcopy(self._env)
@@ -177,10 +180,13 @@ class Adapter:
             self._env = copy.deepcopy(saved)
 
     def perturb(self, rng: np.random.Generator) -> bool:
-        """Make the chance of the coming ticks another one; False if nobody knows how.
+        """Change the random numbers of the coming ticks.
 
-        An environment may have `perturb(rng)`; of one that is copied, Gymnasium's own generator is
-        replaced.
+        An environment may have `perturb(rng)`. Where `save` copies the environment, Gymnasium's
+        generator in it is replaced.
+
+        Returns:
+            False if the environment can do neither.
         """
         own: Any = self._env.unwrapped
         if hasattr(own, "perturb"):
@@ -196,35 +202,36 @@ class Adapter:
         return self.actions.accept(value, strict=strict)
 
     def picture(self) -> NDArray[np.uint8] | None:
-        """What the environment shows now: what it renders, else its newest frame, else None.
+        """The environment's picture now: what it renders, else its newest frame, else None.
 
         Returns:
-            (height, width, 3) RGB or (height, width).
+            uint8, (height, width, 3) RGB or (height, width) grey.
         """
         if self._env.render_mode == "rgb_array":
             return np.asarray(self._env.render(), np.uint8)
         return self._frame if self.screen else None
 
     def keep_time(self) -> None:
-        """Say that steps come on a clock of ours, to an environment that has one of its own.
+        """Tell an environment with a clock of its own that this program decides when it steps.
 
-        Such an environment has the attribute `paced`; it must then let no step last a whole tick.
+        Such an environment has the attribute `paced`. Once it is true, no step may last a whole
+        tick.
         """
         if hasattr(self._env.unwrapped, "paced"):
             self._env.unwrapped.paced = True
 
     def take_news(self) -> list[str]:
-        """What the environment wants to be remembered since the last call, a line each.
+        """What the environment reports since the last call, a line each.
 
-        Such an environment has the method `take_news`.
+        An environment that reports has a method of this name.
         """
         return [] if self._take_news is None else self._take_news()
 
     def close(self) -> None:
-        """Release what the environment holds; one that raises is logged, for it was the last."""
+        """Close the environment; an exception on the way is only logged."""
         _close(self._env)
 
-    def _count(self, fault: NotFinite) -> None:
+    def _note_fault(self, fault: NotFinite) -> None:
         self.faults += 1
         self.last_fault = str(fault)
 
@@ -269,14 +276,14 @@ def _close(env: gym.Env[Any, Any]) -> None:
 
 
 def make(config: EnvConfig) -> gym.Env[Any, Any]:
-    """The environment itself, as Gymnasium makes it.
+    """The environment itself, without the adapter.
 
     Raises:
         UserError: one line that says why it cannot be built.
     """
     register()
     atari.register(config.id)
-    # Its threads would compete with the inference processes, for pictures of 84 x 84.
+    # OpenCV's threads would compete with the inference processes, for pictures of 84 x 84.
     cv2.setNumThreads(1)
     try:
         named = _class_or_function(config.id)
@@ -299,7 +306,7 @@ def make(config: EnvConfig) -> gym.Env[Any, Any]:
 
 
 def _class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:
-    """What `package.module:name` names, where that is no registered id; None otherwise."""
+    """The class or function `package.module:name`; None if that is a registered id, or neither."""
     module, _, attribute = name.partition(":")
     if not attribute:
         return None
@@ -312,7 +319,7 @@ def _class_or_function(name: str) -> Callable[..., gym.Env[Any, Any]] | None:
 
 
 def _hint(name: str) -> str:
-    """Ids that look like the unknown one, else how an unregistered environment is named."""
+    """A hint for an unknown id: similar ids, else how to name an environment of a package."""
     module, _, wanted = name.rpartition(":")
     if module and (registered := _registered_by(module)):
         return f"; {module} registers {', '.join(registered)}"
@@ -324,7 +331,7 @@ def _hint(name: str) -> str:
 
 
 def _registered_by(module: str) -> list[str]:
-    """Ids of the environments of a module or package."""
+    """The ids of environments in a module or package, `MOST_LISTED` at most."""
     found = []
     for name, spec in gym.registry.items():
         entry = spec.entry_point
@@ -357,9 +364,9 @@ def _rate(env: gym.Env[Any, Any], config: EnvConfig) -> float:
 
 
 def _reward_range(env: gym.Env[Any, Any]) -> tuple[float, float] | None:
-    declared = getattr(env.unwrapped, "reward_range", env.metadata.get("reward_range"))
+    declared: Any = getattr(env.unwrapped, "reward_range", env.metadata.get("reward_range"))
     try:
-        low, high = (float(bound) for bound in declared or ())
+        low, high = map(float, declared)
     except (TypeError, ValueError):
         return None
     # Gymnasium's old default was the whole real line.

@@ -15,10 +15,10 @@ CONSOLE_HZ = 60.0
 
 
 def register(name: str) -> None:
-    """Make the ids of Atari games known to `gymnasium.make`, if `name` is one of them.
+    """If `name` is an Atari game's id, make these ids known to `gymnasium.make`.
 
     Raises:
-        UserError: it is one, and ale-py is not installed.
+        UserError: it is an Atari game's, and ale-py is not installed.
     """
     if not name.startswith(NAMESPACE):
         return
@@ -32,16 +32,16 @@ def register(name: str) -> None:
 
 
 def rate_hz(env: gym.Env[Any, Any]) -> float | None:
-    """Steps per second at which a game runs as fast as on the console.
+    """Steps per second at which an Atari game runs as fast as on the console.
 
-    Its `render_fps` is not that rate: it does not depend on the id's frame skip.
+    The game's `render_fps` is another rate: it does not depend on the id's frame skip.
 
     Returns:
-        None for other environments.
+        The rate; None for other environments.
     """
     if not type(env.unwrapped).__module__.startswith("ale_py.") or env.spec is None:
         return None
     skip = env.spec.kwargs.get("frameskip", 1)
-    # A pair is a range from which each step's skip is drawn, its end excluded.
+    # A pair is a range, its end excluded, from which each step draws its skip.
     mean = skip if isinstance(skip, Real) else (skip[0] + skip[1] - 1) / 2
     return CONSOLE_HZ / float(mean)

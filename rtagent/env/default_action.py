@@ -1,7 +1,7 @@
 """The default behaviour: what the environment executes on a tick for which no action is ready.
 
-The paper calls it beta. It is chosen by `env.default_action` and runs inside the environment
-process, on the tick's own time, so a callable must answer in a small part of a tick.
+The Realtime RL paper calls it beta. `env.default_action` chooses it. It runs inside the environment
+process, within the tick, so a callable must answer in a small part of a tick.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class DefaultBehaviour:
-    """Names an action when the agent has none.
+    """Chooses the action of a tick for which the agent has none.
 
     Attributes:
         noop: the environment's noop, as `Adapter.step` takes it.
     """
 
     def __init__(self, config: EnvConfig, adapter: Adapter) -> None:
-        """Understand `env.default_action`.
+        """Read `env.default_action`.
 
         Args:
             config: its `default_action` is `noop`, `repeat`, an action in the environment's own
@@ -42,10 +42,9 @@ class DefaultBehaviour:
             UserError: one line with the value and what is wrong with it.
         """
         self._adapter = adapter
-        self._name = value = config.default_action
+        self._setting = value = config.default_action
         self._function: Callable[[NDArray[Any]], Any] | None = None
-        self.noop: Action = adapter.noop_action
-        self._constant = self.noop
+        self.noop = self._constant = adapter.noop_action
         if not isinstance(value, str):
             try:
                 self._constant = adapter.accept(value, strict=True)
@@ -59,12 +58,12 @@ class DefaultBehaviour:
 
         Args:
             frame: the newest frame, of the adapter's shape and type.
-            last_action: what the previous tick executed; none before the first tick.
+            last_action: the action of the previous tick. If None, this is the first tick.
 
         Raises:
-            ValueError: the user's callable named an action that the environment does not have.
+            ValueError: the user's callable returned an action that the environment does not have.
         """
-        if self._name == "repeat":
+        if self._setting == "repeat":
             return self.noop if last_action is None else last_action
         if self._function is None:
             return self._constant
@@ -72,7 +71,7 @@ class DefaultBehaviour:
         try:
             return self._adapter.accept(answer)
         except ValueError as error:
-            raise ValueError(f"env.default_action = {self._name} answered: {error}") from None
+            raise ValueError(f"env.default_action = {self._setting} answered: {error}") from None
 
 
 def _load(reference: str) -> Callable[[NDArray[Any]], Any]:

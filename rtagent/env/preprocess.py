@@ -1,8 +1,8 @@
 """From what an environment shows to the frame that the agent sees.
 
 A picture of any size becomes 84 x 84 grey levels, or what `env.image_size` and `env.grayscale` say
-instead; everything else becomes a float32 vector. Which of the two is decided once, from the space;
-at run time each observation is checked against it: a wrong one would silently poison the replay.
+instead; everything else becomes a float32 vector. The space decides once which of the two; each
+observation is then checked against the space, for a wrong one would silently spoil the replay.
 
 | space | frame |
 |---|---|
@@ -10,7 +10,7 @@ at run time each observation is checked against it: a wrong one would silently p
 | Box of other numbers in these shapes, bounds of levels, no side under 16 | picture, scaled |
 | any other Box of one or two dimensions | vector; of uint8: divided by 255 |
 | Discrete | one-hot vector |
-| Dict | its picture, the other entries unseen; without a picture: flattened to one vector |
+| Dict | its picture, without the other entries; if it has none: flattened to one vector |
 | Tuple, MultiDiscrete, MultiBinary | flattened to one vector |
 
 Bounds of levels are finite, and at most 2**24 apart. (4, H, W) is refused: it is a stack of frames
@@ -36,28 +36,27 @@ SIDE = 84
 GREY = (SIDE, SIDE)
 
 USUAL_NAMES = ("pixels", "image", "rgb", "screen", "camera")
-"""Of the picture in a Dict that has several, the most telling first."""
+"""Names of a Dict's picture, the most telling first, where the Dict has several pictures."""
 
 SMALLEST_SIDE = 16
-"""A smaller array of floats is a board or a matrix, not a picture."""
+"""An array of floats with a shorter side is a board or a matrix, not a picture."""
 
 WIDEST_LEVELS = 1 << 24
-"""Bounds further apart say what fits the type, not what is black and white: all that is shown would
-become one level."""
+"""Bounds further apart are those of the number type, not black and white: scaled by them, all
+values would become one level."""
 
 LONGEST_VECTOR = 65_536
-"""Larger spaces are not flattened: they hold pictures of a kind that is not known here."""
-
+"""Larger spaces are not flattened: they hold pictures of an unknown kind."""
 
 _COMPOSED = (gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 
 
 class EnvironmentFault(RuntimeError):
-    """The environment broke its own promise: a wrong shape or type, a state that cannot be."""
+    """The environment gave what its spaces exclude: a wrong shape or type, an unknown state."""
 
 
 class NotFinite(EnvironmentFault):
-    """The environment gave a NaN or an infinity; its next episode may be in order again."""
+    """The environment gave a NaN or an infinity; its next episode may be sound again."""
 
 
 class Observer:
@@ -80,8 +79,17 @@ class Observer:
 
         Raises:
             NotFinite: a number is NaN or infinite.
-            EnvironmentFault: the observation is not what the space promised.
+            EnvironmentFault: the observation is not of the space.
         """
+        try:
+            return self._frame(observation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise EnvironmentFault(
+                "the environment's observation is not of its space: "
+                f"{type(error).__name__}: {error}"
+            ) from None
+
+    def _frame(self, observation: Any) -> NDArray[Any]:
         raise NotImplementedError
 
 
@@ -93,10 +101,10 @@ def observer_for(
 
     Args:
         space: the environment's observation space.
-        key: the entry of a Dict that the agent sees; auto: its picture, and among several the
-            one of a usual name.
-        size: height and width of the frames of pictures.
-        grayscale: whether these become grey levels.
+        key: the entry of a Dict that the agent sees; auto: its picture, and among several
+            pictures the first of `USUAL_NAMES`.
+        size: height and width of the frames made of pictures.
+        grayscale: whether pictures become grey levels.
 
     Returns:
         The observer, whose frames have a fixed shape and type.
@@ -105,10 +113,9 @@ def observer_for(
         UserError: names the space if its observations cannot be used.
     """
     if isinstance(space, gym.spaces.Dict):
-        entry = _entry(space, key)
-        if entry is not None:
-            seen = observer_for(space[entry], size=size, grayscale=grayscale)
-            return EntryObserver(entry, seen)
+        name = _entry(space, key)
+        if name is not None:
+            return EntryObserver(name, observer_for(space[name], size=size, grayscale=grayscale))
     elif key != "auto":
         raise UserError(f"env.observation_key = {key}: observations are {_shown(space)}, no Dict")
     if isinstance(space, gym.spaces.Discrete) and space.n <= LONGEST_VECTOR:
@@ -135,18 +142,17 @@ def observer_for(
 
 
 def sight(space: gym.Space[Any], observer: Observer) -> str:
-    """What the agent sees of an environment by the observer of its space, in words."""
-    unseen = ""
+    """What the agent sees of an environment whose space has this observer, in words."""
     if isinstance(space, gym.spaces.Dict) and isinstance(observer, EntryObserver):
-        others = ", ".join(str(key) for key in space if key != observer.key)
-        if others:
-            unseen = f"; of the Dict only {observer.key}, not {others} (env.observation_key)"
-        space = space[observer.key]
+        seen, key = sight(space[observer.key], observer.entry), observer.key
+        others = ", ".join(str(each) for each in space if each != key)
+        unseen = f"; of the Dict only {key}, not {others} (env.observation_key)" if others else ""
+        return seen + unseen
     if not observer.screen:
-        return f"a vector of {math.prod(observer.shape)} numbers{unseen}"
+        return f"a vector of {math.prod(observer.shape)} numbers"
     height, width, *colours = observer.shape
     shown = f"{height}x{width} pixels, {'in colours' if colours else 'grey'}"
-    return f"pictures of shape {space.shape} as {shown} (env.image_size, env.grayscale){unseen}"
+    return f"pictures of shape {space.shape} as {shown} (env.image_size, env.grayscale)"
 
 
 def to_grey(picture: NDArray[np.uint8], size: tuple[int, int] = GREY) -> NDArray[np.uint8]:
@@ -176,7 +182,7 @@ def _shrunk(picture: Any, size: tuple[int, int]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an environment lays out its pictures; `low` is black, `high` is white."""
+    """The shape and numbers of an environment's pictures; `low` is black, `high` is white."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -186,7 +192,7 @@ class Layout:
 
     @property
     def colours(self) -> bool:
-        """Whether it has red, green and blue."""
+        """Whether the pictures have red, green and blue."""
         return len(self.shape) == 3 and self.shape[0 if self.channels_first else 2] >= 3
 
 
@@ -197,12 +203,12 @@ class PictureObserver(Observer):
     screen = True
 
     def __init__(self, source: Layout, shape: tuple[int, ...]) -> None:
-        self.source, self.shape = source, shape
+        self._source, self.shape = source, shape
 
-    def __call__(self, observation: Any) -> NDArray[np.uint8]:
-        picture, source = np.asarray(observation), self.source
-        exact, given, wanted = source.dtype == np.uint8, picture.dtype, source.dtype
-        same = given == wanted if exact else given.kind == wanted.kind
+    def _frame(self, observation: Any) -> NDArray[np.uint8]:
+        picture, source = np.asarray(observation), self._source
+        levels, given, wanted = source.dtype == np.uint8, picture.dtype, source.dtype
+        same = given == wanted if levels else given.kind == wanted.kind
         if picture.shape != source.shape or not same:
             raise EnvironmentFault(
                 f"the environment showed {given} {picture.shape}, "
@@ -210,7 +216,7 @@ class PictureObserver(Observer):
             )
         if source.channels_first:
             picture = np.ascontiguousarray(np.moveaxis(picture, 0, 2))
-        if not exact:
+        if not levels:
             picture = self._levels(picture)
         height, width = self.shape[:2]
         if len(self.shape) == 2:
@@ -218,8 +224,8 @@ class PictureObserver(Observer):
         return _shrunk(np.ascontiguousarray(picture[..., :3]), (height, width))
 
     def _levels(self, picture: NDArray[Any]) -> NDArray[np.uint8]:
-        """Numbers between the space's bounds as 0 to 255."""
-        low, high = self.source.low, self.source.high
+        """Scale numbers between the space's bounds to 0 to 255."""
+        low, high = self._source.low, self._source.high
         levels = (picture.astype(np.float32) - low) * (255.0 / (high - low))
         if not np.isfinite(levels).all():
             raise NotFinite("the environment showed a picture with values that are not finite")
@@ -229,16 +235,16 @@ class PictureObserver(Observer):
 class VectorObserver(Observer):
     """Arrays of numbers of shape `source`, multiplied by `scale` and flattened."""
 
-    def __init__(self, source: tuple[int, ...], scale: float = 1.0) -> None:
-        self.source, self.shape = source, (math.prod(source),)
+    def __init__(self, source: tuple[int, ...], scale: float) -> None:
+        self._source, self.shape = source, (math.prod(source),)
         self._scale = np.float32(scale)
 
-    def __call__(self, observation: Any) -> NDArray[np.float32]:
+    def _frame(self, observation: Any) -> NDArray[np.float32]:
         values = np.asarray(observation)
-        if values.shape != self.source:
+        if values.shape != self._source:
             raise EnvironmentFault(
                 f"the environment gave an observation of shape {values.shape}, "
-                f"its space promises {self.source}"
+                f"its space promises {self._source}"
             )
         return _finite(values.astype(np.float32).reshape(self.shape) * self._scale)
 
@@ -247,14 +253,14 @@ class OneHotObserver(Observer):
     """States `start` to `start + count - 1`, one-hot."""
 
     def __init__(self, count: int, start: int) -> None:
-        self.start, self.shape = start, (count,)
+        self._start, self.shape = start, (count,)
 
-    def __call__(self, observation: Any) -> NDArray[np.float32]:
-        index, (count,) = int(observation) - self.start, self.shape
+    def _frame(self, observation: Any) -> NDArray[np.float32]:
+        index, (count,) = int(observation) - self._start, self.shape
         if not 0 <= index < count:
             raise EnvironmentFault(
-                f"the environment is in state {observation}, its space promises {self.start} "
-                f"to {self.start + count - 1}"
+                f"the environment is in state {observation}, its space promises {self._start} "
+                f"to {self._start + count - 1}"
             )
         vector = np.zeros(count, np.float32)
         vector[index] = 1.0
@@ -262,20 +268,14 @@ class OneHotObserver(Observer):
 
 
 class FlattenedObserver(Observer):
-    """Composed observations as one vector, in Gymnasium's order: Dict entries by their names."""
+    """Composed observations as one vector, in Gymnasium's order: Dict entries sorted by name."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self._space, self.shape = space, (gym.spaces.flatdim(space),)
 
-    def __call__(self, observation: Any) -> NDArray[np.float32]:
-        try:
-            _check_choices(self._space, observation)
-            values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise EnvironmentFault(
-                "the environment's observation is not of its space: "
-                f"{type(error).__name__}: {error}"
-            ) from None
+    def _frame(self, observation: Any) -> NDArray[np.float32]:
+        _check_choices(self._space, observation)
+        values = np.array(gym.spaces.flatten(self._space, observation), np.float32)
         if values.shape != self.shape:
             raise EnvironmentFault(
                 f"the environment gave {values.size} numbers, its space promises {self.shape[0]}"
@@ -287,17 +287,17 @@ class EntryObserver(Observer):
     """One entry of a Dict observation."""
 
     def __init__(self, key: str, entry: Observer) -> None:
-        self.key, self._entry = key, entry
+        self.key, self.entry = key, entry
         self.shape, self.dtype, self.screen = entry.shape, entry.dtype, entry.screen
 
-    def __call__(self, observation: Any) -> NDArray[Any]:
+    def _frame(self, observation: Any) -> NDArray[Any]:
         if self.key not in observation:
             raise EnvironmentFault(f"the environment's observation lacks the entry {self.key!r}")
-        return self._entry(observation[self.key])
+        return self.entry(observation[self.key])
 
 
 def _entry(space: gym.spaces.Dict, key: str) -> str | None:
-    """The entry that the agent sees; None if it is all of them, flattened."""
+    """The name of the entry that the agent sees; None if it sees all of them, flattened."""
     if key != "auto":
         if key not in space.spaces:
             known = ", ".join(map(str, space.spaces))
@@ -337,12 +337,12 @@ def _layout(space: gym.spaces.Box) -> Layout | None:
 
 
 def _length(space: gym.Space[Any]) -> float:
-    """Numbers of a flattened observation; infinite where their count is not fixed."""
+    """Count of numbers in a flattened observation; infinite where it is not fixed."""
     return gym.spaces.flatdim(space) if space.is_np_flattenable else math.inf
 
 
 def _check_choices(space: gym.Space[Any], observation: Any) -> None:
-    """Raise a ValueError for a choice that there is none of: Gymnasium would mark another one."""
+    """Raise a ValueError for a choice out of range, for which Gymnasium would set a wrong bit."""
     if isinstance(space, gym.spaces.Dict):
         for key, entry in space.spaces.items():
             _check_choices(entry, observation[key])
@@ -351,8 +351,8 @@ def _check_choices(space: gym.Space[Any], observation: Any) -> None:
             _check_choices(entry, part)
     elif isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         count = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
-        places = np.asarray(observation) - space.start
-        if not ((places >= 0) & (places < count)).all():
+        indices = np.asarray(observation) - space.start
+        if not ((indices >= 0) & (indices < count)).all():
             raise ValueError(f"{observation} is not in {_shown(space)}")
 
 

@@ -2,10 +2,9 @@
 
 Why it is correct. It is the only writer of frames and ledger, it takes no lock, and it waits for
 nothing but the clock. Where an action slot is torn or silent, it executes the default behaviour.
-Before every call of the world, which may take long or never come back, it says in the metrics what
-it is about to do. All that it must know after a restart stands in the ledger and in the metrics: it
-goes on with the next tick number, in a new episode, and marks the last row of its predecessor as
-truncated.
+Before every call of the world, which may take long or never return, it writes into the metrics what
+it is about to do. After a restart, ledger and metrics hold all that it needs: it goes on with the
+next tick number, in a new episode, and marks the last row of its predecessor as truncated.
 """
 
 from __future__ import annotations
@@ -33,13 +32,15 @@ from rtagent.staggering.arbiter import DEFAULT_CHOICE, Arbiter, Choice, Deposite
 from rtagent.staggering.merging import MERGES
 
 START_POLL_S = 0.005
-FAULTS_TOLD_EVERY_S = 10.0
-"""At most; a world may be at fault on every tick."""
+FAULTS_REPORTED_EVERY_S = 10.0
+"""At most; a world may have a fault on every tick."""
+_NO_DEPOSIT = Deposited(-1, -1, -1, None, -1, 0.0)
+"""For the row of a tick that executes the default behaviour."""
 
 
 @dataclass
 class Episode:
-    """The episode that is being played: its number in the run, first tick and rewards so far."""
+    """The current episode: its number in the run, its first tick, the sum of its rewards."""
 
     number: int
     start: int
@@ -47,13 +48,13 @@ class Episode:
 
 
 class TickLoop:
-    """Runs ticks, one call each.
+    """Runs one tick after the other.
 
     Args:
         adapter: the world.
-        default: what it does when nobody acts.
+        default: chooses the action of a tick for which there is no other.
         frames, ledger, actions, record: shared memory.
-        states: of a recurrent policy. If None, the policy is another.
+        states: of a recurrent policy. If None, the policy is not recurrent.
         schedule: when ticks are due.
         arbiter: chooses among the deposited actions.
         clock: time.
@@ -77,10 +78,10 @@ class TickLoop:
         self._frame = self._reset(seed)
         self._action = default.noop
         self._cuts = 0
-        self._acted: dict[int, float] = {}
+        self._counted: dict[int, float] = {}
 
     def run_next(self) -> None:
-        """Wait for the next tick and run it, and those that were missed before it."""
+        """Wait for the next tick and run it, after the ticks that were missed before it."""
         self._clock.sleep_until(self._schedule.due_ns(self.tick) / NANO)
         now_ns = self._now_ns()
         plan = self._schedule.plan(self.tick, now_ns)
@@ -94,30 +95,29 @@ class TickLoop:
         self._run(self.arbiter.choose(self.tick, self._actions), now_ns)
 
     def _run(self, choice: Choice, now_ns: int) -> None:
-        """One tick: execute, write the row, publish the frame; a new episode begins at once."""
+        """Run one tick: step the world, write the row, publish the frame, begin a new episode."""
         tick, episode = self.tick, self._episode
         deposit = choice.payload
         action: Action = (
             self.default.action(self._frame, self._action) if deposit is None else deposit.action
         )
+        written = deposit or _NO_DEPOSIT
         began_ns = self._note(Doing.STEPPING)
         step = self._adapter.step(action)
         self._record.add_step(tick, self._note(Doing.WAITING) - began_ns)
         self._ledger.write(
             tick, observed=choice.frame, time_ns=now_ns,
-            registered_ns=0 if deposit is None else round(deposit.registered_at * NANO),
+            registered_ns=round(written.registered_at * NANO),
             lateness_ns=now_ns - self._schedule.due_ns(tick), reward=step.reward,
-            weights_version=-1 if deposit is None else deposit.version, episode=episode.number,
-            worker=choice.worker, source=choice.source, action=action,
+            weights_version=written.version, episode=episode.number, worker=choice.worker,
+            source=choice.source, action=action,
             flags=TERMINATED * step.terminated | TRUNCATED * step.truncated,
-            log_probability=0.0 if deposit is None else deposit.log_probability,
-            pending=None if deposit is None else deposit.pending,
-            position=0 if deposit is None else deposit.position,
-            beginning=self._beginning(deposit),
+            log_probability=written.log_probability, pending=written.pending,
+            position=written.position, beginning=self._beginning(deposit),
         )
-        # Whoever waits for the next frame wakes up accordingly.
+        # A process that waits for the next frame wakes up later by this time.
         self._record.behind_ns = self._now_ns() - self._schedule.due_ns(tick)
-        # After the row: a successor never gives a number again that somebody has seen a frame of.
+        # After the row: so a successor never gives a published frame's number to another frame.
         self._frames.publish(tick, step.frame, episode.start)
         self._frame, self._action = step.frame, action
         self._count(choice, step.reward)
@@ -131,47 +131,38 @@ class TickLoop:
             self._frame = self._reset()
 
     def _reset(self, seed: int | None = None) -> NDArray[Any]:
-        """Begin an episode: right after the tick that ended the last, whose slack it may use."""
+        """Begin an episode, in the time that is left of the tick that ended the previous one."""
         began_ns = self._note(Doing.RESETTING)
         frame = self._adapter.reset(seed)
         self._record.reset_ns = self._note(Doing.WAITING) - began_ns
         return frame
 
     def _beginning(self, deposit: Deposited | None) -> Beginning | None:
-        """What the inference behind an action began with, where that matters and is known."""
+        """The policy's state at the beginning of the inference that gave an action, if known."""
         if self._states is None or deposit is None:
             return None
         return self._states.behind(deposit.worker, deposit.frame)
 
     def _note(self, doing: Doing) -> int:
-        """Say what is done from now on; the time, nanoseconds."""
+        """Write into the metrics what is done from now on; the time now, nanoseconds."""
         now_ns = self._now_ns()
         self._record.note_doing(doing, now_ns)
         return now_ns
 
     def _count(self, choice: Choice, reward: float) -> None:
-        record = self._record
-        if choice.source == Source.AGENT:
-            record.agent += 1
-            self._count_decision(choice)
-        elif choice.source == Source.REUSED:
-            record.reused += 1
-            self._count_decision(choice)
-        else:
-            record.default += 1
+        record, deposit = self._record, choice.payload
+        record.agent += choice.source == Source.AGENT
+        record.reused += choice.source == Source.REUSED
+        record.default += choice.source == Source.DEFAULT
+        # An inference is one decision, in however many ticks its actions are executed.
+        if deposit is not None and self._counted.get(choice.worker) != deposit.registered_at:
+            self._counted[choice.worker] = deposit.registered_at
+            record.decisions += 1
         record.ticks += 1
         record.reward_low = min(reward, record.reward_low)
         record.reward_high = max(reward, record.reward_high)
         record.faults += self._adapter.cuts - self._cuts
         self._cuts = self._adapter.cuts
-
-    def _count_decision(self, choice: Choice) -> None:
-        """Count an inference once, of however many ticks the actions are executed."""
-        assert choice.payload is not None
-        registered_at = choice.payload.registered_at
-        if self._acted.get(choice.worker) != registered_at:
-            self._acted[choice.worker] = registered_at
-            self._record.decisions += 1
 
     def _now_ns(self) -> int:
         return round(self._clock.now() * NANO)
@@ -186,7 +177,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
     context.record.realtime = int(enter_realtime(config.run.realtime))
     ledger, first = world.ledger, world.ledger.newest + 1
     ledger.truncate_episode()
-    # What its predecessor was doing when it died is no business of this process.
+    # The metrics still say what its predecessor was doing when it died.
     context.record.note_doing(Doing.WAITING, round(clock.now() * NANO))
     context.ready()
     while not context.desired.go and not context.stopping:
@@ -197,15 +188,13 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
         adapter, default, frames=world.frames, ledger=ledger, actions=world.actions,
         record=context.record, schedule=schedule, clock=clock, seed=config.run.seed + first,
         states=world.states,
-        arbiter=Arbiter(
-            last_frame=_last_frame(ledger), merge=MERGES[context.config.policy.chunk]
-        ),
+        arbiter=Arbiter(last_frame=_last_frame(ledger), merge=MERGES[config.policy.chunk]),
     )
     gc.collect()
     gc.freeze()
     schedule.anchor_ns = round((clock.now() + 2.0 / adapter.rate_hz) * NANO)
     _note_anchor(context.record, schedule)
-    told, told_at = 0, -FAULTS_TOLD_EVERY_S
+    reported, reported_at = 0, -FAULTS_REPORTED_EVERY_S
     behaviour = config.env.default_action
     while not context.stopping:
         desired = context.desired
@@ -219,8 +208,8 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
                 context.event("world", news=f"{error}; the default behaviour stays as it was")
         context.beat()
         loop.run_next()
-        if adapter.faults > told and clock.now() - told_at >= FAULTS_TOLD_EVERY_S:
-            told, told_at = adapter.faults, clock.now()
+        if adapter.faults > reported and clock.now() - reported_at >= FAULTS_REPORTED_EVERY_S:
+            reported, reported_at = adapter.faults, clock.now()
             faults = context.record.faults
             context.event("environment_fault", reason=adapter.last_fault, faults=faults)
         for line in adapter.take_news():
@@ -230,7 +219,7 @@ def run(context: WorkerContext[EnvironmentRecord]) -> None:
 
 
 def _note_anchor(record: EnvironmentRecord, schedule: TickSchedule) -> None:
-    """Put the clock in the metrics; the time since a predecessor's last tick counts as a slip."""
+    """Write the clock into the metrics; the time since a predecessor's last tick is a slip."""
     if record.ticks:
         moved_ns = schedule.due_ns(record.anchor_tick) - record.anchor_ns
         record.slips += 1
@@ -240,6 +229,6 @@ def _note_anchor(record: EnvironmentRecord, schedule: TickSchedule) -> None:
 
 
 def _last_frame(ledger: Ledger) -> int:
-    """The newest frame that an executed action was computed from."""
+    """The newest frame from which an executed action was computed."""
     rows = ledger.read(ledger.newest - SLOTS, ledger.newest + 1)
     return int(rows["observed"].max()) if len(rows) else -1

@@ -1,4 +1,4 @@
-"""Our environments' ids in Gymnasium's registry."""
+"""The ids of rtagent's own environments in Gymnasium's registry."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PAPER_GAMES = {
     "rtagent/PokemonYellowCatch-v0": ("pokemon-yellow", "pokemon-yellow-catch"),
     "rtagent/Tetris-v0": ("tetris", "tetris"),
 }
-"""Id to the name of the ROM and of its reward file."""
+"""For each id the name of the cartridge and the name of its reward file."""
 
 
 def register() -> None:
-    """Make our ids known to `gymnasium.make`; a second call changes nothing."""
+    """Make these ids known to `gymnasium.make`; a second call changes nothing."""
     for name, entry_point in ENVIRONMENTS.items():
         if name not in gym.registry:
             gym.register(name, entry_point=entry_point)

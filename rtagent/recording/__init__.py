@@ -1,1 +1,1 @@
-"""Play by a person or a script: states in which episodes can begin, and demonstrations."""
+"""Play by a person or a script: saves states as starts of episodes, records demonstrations."""

@@ -1,4 +1,4 @@
-"""Buttons that somebody holds, as actions of an environment."""
+"""Converts held buttons to actions of an environment."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ class Buttons:
 
     Args:
         meanings: for each action its buttons, joined by `+`, or `NOOP`.
-        noop: the action for held buttons of which no action is a part.
+        noop: the action for held buttons if no action holds only buttons among them.
 
     Attributes:
         names: the buttons that some action holds.
 
     Raises:
-        UserError: an action is something else.
+        UserError: an action is no combination of buttons.
     """
 
     def __init__(self, meanings: Sequence[str], noop: int) -> None:
-        self._sets = [_set_of(meaning) for meaning in meanings]
+        self._sets = [
+            frozenset[str]() if meaning == NOTHING else frozenset(meaning.split("+"))
+            for meaning in meanings
+        ]
         if not self._sets or any(not each.issubset(BUTTON_NAMES) for each in self._sets):
             shown = ", ".join(meanings) or "not named"
             raise UserError(f"its actions are no buttons of a Game Boy: {shown}")
@@ -37,20 +40,20 @@ class Buttons:
         self.names = tuple(name for name in BUTTON_NAMES if name in held)
 
     def exact(self, held: Iterable[str]) -> int | None:
-        """The action that holds exactly these buttons, if there is one."""
+        """The action that holds exactly these buttons; None if there is none."""
         wanted = frozenset(held)
         return self._sets.index(wanted) if wanted in self._sets else None
 
     def nearest(self, held: Sequence[str]) -> int:
-        """The action that holds most of these buttons and no other.
+        """The action that holds the most of these buttons and no other.
 
-        Held is in the order in which they were pressed: among actions with equally many of them the
-        one with the newest button is taken.
+        `held` is in the order in which the buttons were pressed: of actions that hold equally many,
+        the action with the newest button is taken.
         """
         order = {name: place for place, name in enumerate(held)}
-        parts = [index for index, each in enumerate(self._sets) if each.issubset(order)]
+        possible = [index for index, each in enumerate(self._sets) if each.issubset(order)]
         return max(
-            parts,
+            possible,
             key=lambda index: (
                 len(self._sets[index]),
                 sorted((order[name] for name in self._sets[index]), reverse=True),
@@ -60,13 +63,9 @@ class Buttons:
 
 
 def every_combination() -> list[str]:
-    """All that can be held on a Game Boy: no two opposite directions."""
+    """All combinations of a Game Boy's buttons without opposite directions."""
     switches = product(("", "A"), ("", "B"), ("", "SELECT"), ("", "START"))
     return [
         "+".join(filter(None, (*each, direction))) or NOTHING
         for each in switches for direction in _DIRECTIONS
     ]
-
-
-def _set_of(meaning: str) -> frozenset[str]:
-    return frozenset() if meaning == NOTHING else frozenset(meaning.split("+"))

@@ -1,10 +1,10 @@
 """The page for play by keyboard, served to this machine's browser alone.
 
-Why nobody else can play or watch. The socket is bound to 127.0.0.1. `Host` must name it, or a
-foreign web page could reach us through a DNS name of its own; `Origin`, where sent, must be ours.
-The game is behind a WebSocket that wants a token, made anew each time: it stands in the fragment
-of the address that is printed, which browsers send nowhere, and comes as a subprotocol, the one
-thing that a page may say at a handshake.
+Why nobody else can play or watch. The socket is bound to 127.0.0.1. `Host` must name this address,
+or a foreign web page could reach the server through a DNS name of its own; `Origin`, where sent,
+must be this page's. The game is behind a WebSocket that requires a token, which is new each time.
+The token is the fragment of the printed address, which browsers send nowhere; the page sends it as
+a subprotocol, the only thing that a page can add to the handshake.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROTOCOL = "rtagent-play"
 LONGEST_MESSAGE = 1024
 GRACE_SECONDS = 2
 NOT_UNDERSTOOD, TAKEN_OVER = 1008, 4001
-"""Why a WebSocket is closed."""
+"""Codes with which a WebSocket is closed."""
 
 _HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -49,10 +49,10 @@ _HEADERS = {
 
 
 def listen(port: int) -> socket.socket:
-    """Take a port of the loopback interface; 0 takes a free one.
+    """Listen on a port of the loopback interface; 0 stands for a free one.
 
     Raises:
-        UserError: it cannot be had.
+        UserError: the port cannot be used.
     """
     try:
         return socket.create_server((HOST, port))
@@ -62,12 +62,12 @@ def listen(port: int) -> socket.socket:
 
 
 def address(port: int, token: str) -> str:
-    """What a browser opens."""
+    """The address that the user opens in a browser."""
     return f"http://{HOST}:{port}/#{token}"
 
 
 class Guard:
-    """Lets in who asks for this machine and our port, from a page of ours or from none."""
+    """Refuses requests for another host or port, or from another site's pages."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -95,16 +95,16 @@ class Guard:
 
 
 class Stage:
-    """The game's WebSocket; who has the token may play."""
+    """The game's WebSocket, for pages that have the token."""
 
     def __init__(self, session: Session, token: str) -> None:
         self._session = session
         self._token = token
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def tell(self) -> None:
-        """There is something new to show."""
-        self._news.set()
+    def refresh(self) -> None:
+        """Have the page show what has changed."""
+        self._changed.set()
 
     async def play(self, websocket: WebSocket) -> None:
         """Play with one page until it is gone, another one takes over, or the game is over."""
@@ -115,7 +115,7 @@ class Stage:
         await websocket.accept(PROTOCOL)
         page = self._session.arrive()
         tasks = [asyncio.create_task(each(websocket, page)) for each in (self._receive, self._show)]
-        self.tell()
+        self.refresh()
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -128,26 +128,29 @@ class Stage:
             await websocket.close(max(codes))
 
     async def _receive(self, websocket: WebSocket, page: int) -> int:
-        """Listen to the page; returns the code to close with."""
+        """Receive the page's messages until the end; the code to close with."""
         while True:
             try:
                 message = json.loads(await websocket.receive_text())
                 if self._session.page != page:
                     return TAKEN_OVER
-                self._session.hear(message)
+                self._session.handle(message)
             except WebSocketDisconnect:
                 return 1000
             except (KeyError, TypeError, ValueError, RecursionError):
                 return NOT_UNDERSTOOD
-            self.tell()
+            self.refresh()
 
     async def _show(self, websocket: WebSocket, page: int) -> int:
-        """Show each news to the page; what comes while it is slow is left out."""
+        """Send the page what has changed until the end; the code to close with.
+
+        Changes while the page is slow are sent together.
+        """
         with contextlib.suppress(WebSocketDisconnect):
             while self._session.page == page:
-                await self._news.wait()
+                await self._changed.wait()
                 if self._session.page == page:
-                    self._news.clear()
+                    self._changed.clear()
                     await websocket.send_bytes(self._session.picture())
                     await websocket.send_json(self._session.shown())
                     if self._session.finished:
@@ -157,7 +160,7 @@ class Stage:
 
 
 def create_app(session: Session, port: int, token: str) -> tuple[ASGIApp, Stage]:
-    """The page and its WebSocket, on our port."""
+    """The application, for a server on this port, and the WebSocket in it."""
     stage = Stage(session, token)
     page = StaticFiles(directory=STATIC, html=True)
     app = Starlette(routes=[WebSocketRoute("/play", stage.play), Mount("/", page)])
@@ -165,20 +168,24 @@ def create_app(session: Session, port: int, token: str) -> tuple[ASGIApp, Stage]
 
 
 def serve(sock: socket.socket, session: Session, token: str, wish: Callable[[], bool]) -> None:
-    """Serve the page on a socket from `listen` and run the game, until it is finished.
+    """Serve the page and run the game until it is finished; then close the socket.
 
-    `wish` is asked now and then whether to finish. The socket is closed at the end.
+    Args:
+        sock: a socket from `listen`.
+        session: the game.
+        token: what a page must send to play.
+        wish: asked now and then; true finishes the game.
 
     Raises:
         UserError: what was recorded cannot be written.
     """
-    # What uvicorn has to say beside defects is of no use to the user.
+    # Only uvicorn's errors are of use to the user.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     asyncio.run(_serve(sock, session, token, wish))
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves the signals to the program that it is part of."""
+    """A server that leaves signals to the program around it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -201,10 +208,10 @@ async def _serve(
         while not (session.finished or wish() or serving.done()):
             wait_s = session.run_due()
             if session.running:
-                stage.tell()
+                stage.refresh()
             await asyncio.sleep(wait_s)
         session.finish()
     finally:
-        stage.tell()
+        stage.refresh()
         server.should_exit = True
         await serving

@@ -1,8 +1,7 @@
 """Plays an environment, tick by tick, for a person or a script.
 
-While a tape runs, what is played are episodes: the end of one is followed by a reset, as in the
-daemon. Otherwise the game runs on, whatever its reward file calls an end: somebody walks through
-it, towards a place worth saving.
+While a tape records, a reset follows each end of an episode, as in the daemon. Otherwise the game
+runs on past the ends that its reward file defines, so that a person can reach a state worth saving.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from rtagent.recording.buttons import Buttons, every_combination
 from rtagent.recording.tape import Tape
 
 GAMES = ("gameboy", *PAPER_GAMES)
-"""Environments that begin at saved states, and whose actions can be chosen."""
+"""Ids of environments with saved states and configurable actions."""
 
 
 class _Watched(gym.Wrapper[Any, Any, Any, Any]):
-    """Remembers the variables of the last tick, which the adapter does not pass on."""
+    """Keeps the newest `info`, which the adapter does not pass on."""
 
     info: dict[str, Any]
 
@@ -42,16 +41,16 @@ class _Watched(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Player:
-    """One environment that is being played; the seed is of its starts.
+    """Plays one environment; the seed decides its starts.
 
     Attributes:
-        tape: where episodes are taken down. If None, the game runs on past their ends.
-        ticks, total: since the last reset: their number, and the sum of the rewards.
-        last_reward: the last of them that was not 0.
-        ended: what the environment says about the end of the episode, empty if it goes on.
+        tape: records the episodes. If None, the game runs on past their ends.
+        ticks, total: number of ticks and sum of their rewards since the last reset.
+        last_reward: the last reward that was not 0, since the last reset.
+        ended: how the episode ended, in the environment's words; empty if it goes on.
 
     Raises:
-        UserError: it cannot be played with buttons.
+        UserError: its actions are no buttons.
     """
 
     def __init__(self, env: gym.Env[Any, Any], config: EnvConfig, seed: int) -> None:
@@ -67,19 +66,19 @@ class Player:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The variables that the environment tells."""
+        """The environment's newest `info`."""
         return self._env.info
 
     @property
     def has_states(self) -> bool:
-        """Whether its state can be saved."""
+        """Whether the environment's state can be saved."""
         return isinstance(self._env.unwrapped, Game)
 
     def restart(self) -> None:
-        """Go back to a start: a new episode.
+        """Begin a new episode.
 
         Raises:
-            UserError: a tape runs, and the episode is over before it begins; the tape is taken out.
+            UserError: a tape records, and the episode is over before it begins; `tape` is None now.
         """
         frame = self._adapter.reset(self._seed)
         self._seed = None
@@ -116,12 +115,12 @@ class Player:
             self.tape.add(step.frame, action, step.reward, flags)
 
     def screen(self) -> NDArray[np.uint8]:
-        """The picture in full: uint8 RGB (height, width, 3)."""
+        """The environment's picture: uint8 RGB (height, width, 3)."""
         picture: Any = self._env.render()
         return np.asarray(picture, np.uint8)
 
     def save_state(self, path: Path) -> None:
-        """Write the machine as it is now, for `env.kwargs.start`.
+        """Write the game's state, for `env.kwargs.start`.
 
         Raises:
             UserError: it cannot be written, or the environment has no states.
@@ -137,15 +136,18 @@ class Player:
             raise UserError(f"cannot write the state {path}: {error.strerror or error}") from None
 
     def close(self) -> None:
-        """Switch it off."""
+        """Close the environment."""
         self._adapter.close()
 
 
 def open_player(config: EnvConfig, seed: int, *, demonstrates: bool) -> Player:
-    """Make the environment that the configuration names; the seed is of its starts.
+    """Make the environment that the configuration names, for play.
 
-    If it `demonstrates`, its actions are to be recorded; otherwise a game, whose states do not
-    depend on its actions, takes every combination of buttons, unless actions are given.
+    Args:
+        config: the environment.
+        seed: decides its starts.
+        demonstrates: whether actions are to be recorded. Otherwise a game takes every combination
+            of buttons, unless actions are given, for its states do not depend on its actions.
 
     Raises:
         UserError: one line that says why it cannot be played.

@@ -1,4 +1,4 @@
-"""What is kept of play: states, and a demonstration."""
+"""Files made from play: states, and a demonstration."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ STATE_SUFFIX = ".state"
 
 
 class Recorder:
-    """Keeps what is asked for.
+    """Saves states and records a demonstration of what is played.
 
     Args:
-        player: what is played.
-        name: how the names of states begin.
+        player: plays the environment.
+        name: beginning of the names of states.
         states: folder of the states, as `states_folder` gives it. If None, none are saved.
         demonstration: file of the demonstration. If None, none is recorded.
 
     Raises:
-        UserError: states are wanted of an environment that has none.
+        UserError: a folder of states is given, and the environment has no states.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Recorder:
 
     @property
     def recording(self) -> bool:
-        """Whether episodes are being taken down."""
+        """Whether episodes are being recorded."""
         return self.player.tape is not None
 
     def start(self) -> None:
-        """Record from here on, beginning with a new episode.
+        """Begin a new episode, and record from there on.
 
         Raises:
-            UserError: no file was named, the file is full, or an episode cannot begin.
+            UserError: no file is given, the file is full, or an episode cannot begin.
         """
         if self.demonstration is None:
             raise UserError("there is no file to record to: --demonstration FILE.demo names one")
@@ -67,10 +67,10 @@ class Recorder:
         self.player.restart()
 
     def stop(self) -> None:
-        """Record no longer, and write what there is.
+        """Stop recording, and write all that was recorded.
 
         Raises:
-            UserError: it cannot be written; it is not lost, and the next `stop` tries again.
+            UserError: the file cannot be written; nothing is lost, and the next `stop` tries again.
         """
         self.player.tape = None
         self.tape.cut()
@@ -79,10 +79,10 @@ class Recorder:
             self._written = self.tape.ticks
 
     def save_state(self) -> Path:
-        """Save the machine as it is now, under the next number.
+        """Save the game's state, under the next number.
 
         Raises:
-            UserError: no folder was named, or it cannot be written.
+            UserError: no folder is given, or the file cannot be written.
         """
         if self._states is None:
             raise UserError("there is no folder for states: --states DIR names one")
@@ -93,10 +93,10 @@ class Recorder:
 
 
 def states_folder(path: Path) -> Path:
-    """The folder, made if it was not there.
+    """The folder of the states, made if absent.
 
     Raises:
-        UserError: nothing can be written into it.
+        UserError: no file can be written into it.
     """
     path = path.expanduser()
     try:
@@ -108,10 +108,14 @@ def states_folder(path: Path) -> Path:
 
 
 def demonstration_file(path: Path, *, replace: bool) -> Path:
-    """The file, which is not written yet; with `replace`, one of this name may go.
+    """The path of the demonstration, whose file is not written yet.
+
+    Args:
+        path: as the user gave it.
+        replace: whether a file at this path may be overwritten.
 
     Raises:
-        UserError: it does not end in `.demo`, there is one of this name, or none can be written.
+        UserError: it does not end in `.demo`, is taken, or cannot be written.
     """
     path = path.expanduser()
     if path.suffix != SUFFIX:
@@ -124,7 +128,7 @@ def demonstration_file(path: Path, *, replace: bool) -> Path:
 
 
 def next_state(folder: Path, name: str) -> Path:
-    """NAME-0001.state, or the number after the highest that is there.
+    """The path NAME-NUMBER.state of the next state; numbers begin at 0001.
 
     Raises:
         UserError: the folder cannot be read.
@@ -139,7 +143,7 @@ def next_state(folder: Path, name: str) -> Path:
 
 
 def _check_writable(folder: Path, what: str) -> None:
-    """Notice before the game, not after it, that there is no place for what comes of it."""
+    """Find out before the game, rather than after it, that no file can be written."""
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

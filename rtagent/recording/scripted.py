@@ -1,4 +1,4 @@
-"""Play by a script of keys (`env/gameboy/key_script.py`): without a clock, as fast as it goes."""
+"""Play by a script of keys (`env/gameboy/key_script.py`), without a clock: as fast as possible."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rtagent.errors import UserError
 from rtagent.recording.buttons import NOTHING
 from rtagent.recording.player import Player
 
-TOLD_EVERY_TICKS = 60
+PROGRESS_EVERY_TICKS = 60
 MOST_SHOWN = 12
-"""Actions named in an error."""
+"""Most actions named in an error."""
 
 Script = list[tuple[int, int]]
-"""Ticks, and the action executed in them."""
+"""For each line the ticks, and the action executed in them."""
 
 
 def load_script(path: Path, player: Player, most_ticks: int) -> Script:
-    """Read a script of at most so many ticks, as actions of the player's environment.
+    """Read a script, as actions of the player's environment.
 
     Raises:
-        UserError: it cannot be read, is empty or too long, or a line holds buttons that are no
-            action of the environment; the message names the line.
+        UserError: it cannot be read, is empty or longer than `most_ticks`, or a line holds buttons
+            that are no action of the environment; the message names the line.
     """
     keys = load_keys(path)
     total = sum(frames for frames, _ in keys)
@@ -42,20 +42,20 @@ def load_script(path: Path, player: Player, most_ticks: int) -> Script:
 
 
 def play(player: Player, script: Script, progress: Callable[[int], None]) -> None:
-    """Play it to its end; `progress` is called now and then with the ticks since its last call.
+    """Play a script to its end; `progress` is called with the number of ticks since its last call.
 
     Raises:
         UserError: an episode cannot begin.
     """
-    untold = 0
+    played = 0
     for ticks, action in script:
         for _ in range(ticks):
             player.step(action)
-            untold += 1
-            if untold == TOLD_EVERY_TICKS:
-                progress(untold)
-                untold = 0
-    progress(untold)
+            played += 1
+            if played == PROGRESS_EVERY_TICKS:
+                progress(played)
+                played = 0
+    progress(played)
 
 
 def _shown(meanings: tuple[str, ...]) -> str:
@@ -64,6 +64,6 @@ def _shown(meanings: tuple[str, ...]) -> str:
 
 
 def _line_of(path: Path, place: int) -> int:
-    """Number of the line that is this entry of the script."""
+    """Number of the line in the file that holds this entry of the script."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [number for number, line in enumerate(lines, 1) if parse_keys(line)][place]

@@ -1,4 +1,4 @@
-"""Play by a person: what the page says, and the ticks that are due.
+"""Play by a person: handles the page's messages, and plays the ticks that are due.
 
 The clock runs while a page is open, has the focus, and is not paused. Tick k is due at an absolute
 time, so lateness does not add up; after a hold-up the game goes on from there instead of hurrying.
@@ -19,15 +19,15 @@ from rtagent.recording.recorder import Recorder
 
 MOST_CATCH_UP_TICKS = 5
 IDLE_S = 0.05
-"""How long to wait until somebody may have gone on."""
+"""Time between two calls of `run_due` while the game is not running."""
 
 
 class Session:
-    """One game at the keyboard, played and kept by a recorder.
+    """One game played by keyboard.
 
     Attributes:
-        page: number of the page that plays; 0: none is open.
-        finished: the game is over; what was recorded is written.
+        page: number of the page that plays; 0: no page is open.
+        finished: whether the game is over; what was recorded is written then.
     """
 
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
@@ -37,7 +37,7 @@ class Session:
         self._held: list[str] = []
         self._tapped: list[str] = []
         self._focused = self._paused = self.finished = False
-        self._told = ""
+        self._message = ""
         self._controls: dict[str, Callable[[], None]] = {
             "save": self._save, "record": self._record, "restart": self._player.restart,
             "pause": self._pause, "finish": self.finish,
@@ -49,20 +49,20 @@ class Session:
         return bool(self.page) and self._focused and not (self._paused or self.finished)
 
     def arrive(self) -> int:
-        """A page opens, and takes over from any other; returns its number."""
+        """Give a new page its number; it takes over from any other page."""
         self._pages += 1
         self.page = self._pages
-        self._let_go()
+        self._release()
         return self.page
 
     def leave(self, page: int) -> None:
-        """A page is gone; with the one that plays, all keys are released."""
+        """Note that a page is gone; if it was the page that plays, all keys are released."""
         if page == self.page:
             self.page = 0
-            self._let_go()
+            self._release()
 
-    def hear(self, message: Any) -> None:
-        """What the page says: `keys` held, the oldest first; `focus`; or a control to `do`.
+    def handle(self, message: Any) -> None:
+        """Handle a page's message: held `keys`, the oldest first; `focus`; or a control to `do`.
 
         Raises:
             ValueError: it is none of these.
@@ -72,7 +72,7 @@ class Session:
                 self._tapped += [name for name in names if name not in self._held]
                 self._held = names
             case {"focus": bool(focused)}:
-                self._let_go()
+                self._release()
                 self._focused = focused
             case {"do": str(name)} if name in self._controls:
                 self._try(self._controls[name])
@@ -104,15 +104,15 @@ class Session:
         """End the game and write what is recorded.
 
         Raises:
-            UserError: it cannot be written; the game is not over.
+            UserError: it cannot be written; then the game is not over.
         """
         if not self.finished:
             self._recorder.stop()
             self.finished = True
-            self._told = "Finished; all that was recorded is written."
+            self._message = "Finished; all that was recorded is written."
 
     def shown(self) -> dict[str, Any]:
-        """What the page shows beside the picture, as plain values."""
+        """What the page shows beside the picture, as JSON values."""
         player, recorder = self._player, self._recorder
         tape, file = recorder.tape, recorder.demonstration
         return {
@@ -124,11 +124,11 @@ class Session:
             "values": {name: str(value) for name, value in player.values.items()},
             "demonstration": "" if file is None else file.name, "episodes": tape.episodes,
             "recorded_ticks": tape.ticks, "states": [path.name for path in recorder.saved],
-            "told": self._told,
+            "told": self._message,
         }
 
     def picture(self) -> bytes:
-        """What the game shows: width and height, 16 bits each, low byte first, and RGBA."""
+        """The game's picture: width and height, 16 bits each, low byte first, then RGBA."""
         screen = self._player.screen()
         height, width = screen.shape[:2]
         rgba = np.full((height, width, 4), 255, np.uint8)
@@ -136,34 +136,34 @@ class Session:
         return np.array((width, height), "<u2").tobytes() + rgba.tobytes()
 
     def _play(self) -> None:
-        """One tick. A key that was tapped between two ticks is held for one."""
+        """Play one tick; a key that was tapped between two ticks counts as held for one."""
         held = self._held + [name for name in self._tapped if name not in self._held]
         self._tapped = []
         self._player.step(self._player.buttons.nearest(held))
         if self._recorder.recording and self._recorder.tape.full:
             self._recorder.stop()
-            self._told = "The demonstration is full; recording has stopped."
+            self._message = "The demonstration is full; recording has stopped."
 
     def _save(self) -> None:
-        self._told = f"Saved {self._recorder.save_state().name}."
+        self._message = f"Saved {self._recorder.save_state().name}."
 
     def _record(self) -> None:
         if self._recorder.recording:
             self._recorder.stop()
-            self._told = "Recording has stopped; the demonstration is written."
+            self._message = "Recording has stopped; the demonstration is written."
         else:
             self._recorder.start()
-            self._told = "Recording, from a new episode on."
+            self._message = "Recording, from a new episode on."
 
     def _pause(self) -> None:
         self._paused = not self._paused
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._held, self._tapped, self._focused = [], [], False
 
     def _try(self, action: Callable[[], None]) -> None:
-        """What cannot be done is told on the page, and the game goes on."""
+        """Do something; if it is not possible, the page says why, and the game goes on."""
         try:
             action()
         except UserError as error:
-            self._told = f"{error}."
+            self._message = f"{error}."

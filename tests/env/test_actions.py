@@ -1,4 +1,4 @@
-"""What is kept of an environment's actions can be read where its code is not."""
+"""An environment's kind of action can be unpickled where the environment's code is missing."""
 
 import pickle
 
@@ -10,7 +10,7 @@ from rtagent.env.actions import actions_for
 
 
 def own(kind):
-    """A space of a class that nobody else can import."""
+    """A space of a class that cannot be imported."""
     return type("Own", (kind,), {})
 
 

@@ -1,4 +1,4 @@
-"""Environments that others made, through the adapter and through a whole daemon."""
+"""Environments of other packages, through the adapter and through a whole daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.conftest import Runtimes, eventually
 
 TICKS = 200
 FAST_HZ = 500.0
-"""Some hundred ticks, and the tests are still short."""
+"""Ticks per second, so that some hundred ticks take a short time."""
 
 WORLDS = [
     # id, arguments, own rate, frame, actions, action that does nothing

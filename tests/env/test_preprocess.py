@@ -83,9 +83,6 @@ def test_opacity_is_ignored():
     np.testing.assert_array_equal(to_grey(picture), to_grey(picture[..., :3].copy()))
 
 
-# ---- other sizes, and colours
-
-
 @pytest.mark.parametrize("shape", [(120, 160, 3), (3, 120, 160), (120, 160, 4)])
 def test_colours_stay_where_they_are_wanted(shape):
     first = shape[0] == 3
@@ -164,7 +161,7 @@ RESIZED = "pictures of shape (210, 160, 3) as 84x84 pixels, grey (env.image_size
         (BOX, RESIZED),
         (gym.spaces.Dict(camera=BOX, speed=SPEED),
          f"{RESIZED}; of the Dict only camera, not speed (env.observation_key)"),
-        (gym.spaces.Dict(camera=BOX), RESIZED),
+        (gym.spaces.Dict(front=BOX), RESIZED),
         (SPEED, "a vector of 2 numbers"),
         (gym.spaces.Dict(a=SPEED, b=SPEED), "a vector of 4 numbers"),
     ],
@@ -176,3 +173,12 @@ def test_what_the_agent_sees_is_told(space: gym.Space[Any], told: str) -> None:
 def test_colours_and_sizes_are_told() -> None:
     observer = observer_for(BOX, size=(60, 80), grayscale=False)
     assert "as 60x80 pixels, in colours" in sight(BOX, observer)
+
+
+def test_what_is_seen_of_a_dict_in_a_dict_is_told() -> None:
+    inner = gym.spaces.Dict(camera=BOX, speed=SPEED)
+    space = gym.spaces.Dict(front=inner, back=inner)
+    assert sight(space, observer_for(space, "front")) == (
+        f"{RESIZED}; of the Dict only camera, not speed (env.observation_key); "
+        "of the Dict only front, not back (env.observation_key)"
+    )

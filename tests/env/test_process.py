@@ -1,4 +1,4 @@
-"""The tick loop on a virtual clock: it never waits for an action, and its rows say the truth."""
+"""The tick loop on a virtual clock: it never waits for an action, and its rows are true."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_without_actions_the_default_behaviour_runs(run: Run) -> None:
         source=[DEFAULT] * 3, observed=[-1] * 3, worker=[-1] * 3, weights_version=[-1] * 3,
         registered_ns=[0] * 3,
     )
-    assert run.memory.record.default == 3
+    record = run.memory.record
+    assert [record.agent, record.reused, record.default, record.decisions] == [0, 0, 3, 0]
 
 
 def test_rows_tell_what_was_executed(run: Run) -> None:
@@ -53,7 +54,7 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     run.deposit(2, action=1, frame=0)
     run.deposit(4, action=2, frame=1)
     run.ticks(5)
-    # Ticks 1 and 3 hold the next action that is already there.
+    # Ticks 1 and 3 execute the action of the next tick, which is already there.
     assert run.world.received == [2, 1, 1, 2, 2]
     run.check_rows(
         action=run.world.received, source=[AGENT, REUSED, AGENT, REUSED, AGENT],
@@ -64,7 +65,7 @@ def test_rows_tell_what_was_executed(run: Run) -> None:
     )
     counts = [run.memory.record.agent, run.memory.record.reused, run.memory.record.default]
     assert counts == [3, 2, 0]
-    # Three inferences, of which two were used early, too.
+    # Three inferences, two of which were also used for the tick before.
     assert run.memory.record.decisions == 3
 
 
@@ -150,7 +151,7 @@ def test_slips_add_up(run: Run) -> None:
 
 
 def test_slow_world_is_caught_up_within_bounds(run: Run) -> None:
-    """Each step takes 1.6 ticks: every loop catches up, and none runs away."""
+    """Each step takes 1.6 ticks: every call catches up, with a bounded number of ticks."""
     run.world.step_s = 1.6 * PERIOD_S
     for _ in range(40):
         before = run.loop.tick
@@ -200,7 +201,7 @@ def test_a_reset_uses_the_slack_of_its_tick_and_a_long_one_is_a_slip(
     rows, record = run.rows(), run.memory.record
     assert record.reset_ns == pytest.approx(reset_s * NANO, abs=2)
     assert record.slips == slips
-    # The first tick of the episode happens when the world is there, and says so.
+    # The first tick of the episode comes after the reset, and its row has the true time.
     begins_s = ended_s if slips else ANCHOR_S + 2 * PERIOD_S
     assert rows["time_ns"][2] == pytest.approx(begins_s * NANO, abs=2)
     assert rows["lateness_ns"][2] == 0

@@ -85,7 +85,7 @@ def test_faults_of_the_world_are_told_now_and_then(
         stub_worlds.World, "step", lambda world,
         action: (world._see(), next(rewards), False, False, {}),
     )
-    # 15 s of 20 Hz: told twice, at the first fault and at the first after ten seconds.
+    # In 15 s of 20 Hz two reports: of the first fault, and of the first after ten seconds.
     context = body(300, start_s=10.0)
     (first, said), (second, later) = context.events
     assert first == second == "environment_fault"
@@ -109,7 +109,7 @@ def test_time_between_two_lives_is_a_slip(body: Callable[..., SimpleNamespace]) 
 
 
 def test_slip_of_a_restart_is_exact_after_a_day() -> None:
-    """A period is no whole number of nanoseconds; rounding it would cost 2 ms a day."""
+    """A period is not a whole number of nanoseconds; rounding it would cost 2 ms a day."""
     memory = memoryview(np.zeros(ProcessMetrics.size() // 8 + 1, np.int64)).cast("B")
     metrics = ProcessMetrics(memory).environment
     metrics.ticks, metrics.anchor_ns = 1, 7 * NANO

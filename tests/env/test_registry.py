@@ -1,4 +1,4 @@
-"""Gymnasium's own checker on every environment of ours, each in a process of its own."""
+"""Gymnasium's own checker on every environment of rtagent, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ register()
 env = gym.make(sys.argv[1], render_mode="rgb_array", disable_env_checker=True).unwrapped
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
-    # Its checks of render and close make a second one, and a process runs one Game Boy.
+    # Its checks of render and close make a second environment; a process runs one Game Boy.
     check_env(env, skip_render_check=True, skip_close_check=True)
     env.reset(seed=0)
     picture = env.render()
@@ -36,7 +36,7 @@ NEED_A_ROM = {"rtagent.env.gameboy.game:Game", "rtagent.env.gameboy.paper_games:
 
 
 def ours() -> list[str]:
-    """One id of each class of ours."""
+    """One id of each class of rtagent's."""
     register()
     by_class = {
         str(spec.entry_point): name

@@ -1,4 +1,4 @@
-"""An environment process without its process: a world that does as it is told, memory, a clock."""
+"""The parts of an environment process: a world that obeys the test, memory, a clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANCHOR_S = 2.0
 
 
 class StubWorld:
-    """Shows the number of its step; ends an episode when the test says so."""
+    """Shows the number of its step; ends an episode where the test says so."""
 
     noop_action = 0
     rate_hz = RATE_HZ
@@ -60,7 +60,7 @@ class StubWorld:
         )
 
     def note(self, call: str) -> None:
-        """What the metrics say while the world is called, and for how long it has said so."""
+        """Keep what the metrics say while the world is called, and since when, in seconds."""
         doing, since_ns = self.record.doing
         self.doing.append((call, doing, self.clock.now() - since_ns / NANO))
 

@@ -1,4 +1,4 @@
-"""Starfall as a cartridge that a user brings, ready to be played."""
+"""Starfall as a user's cartridge, ready to be played."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Open = Callable[..., Player]
 
 @pytest.fixture
 def config(rewards: Path) -> Config:
-    """The environment, with changes of its arguments."""
+    """Makes the environment's configuration, with other arguments."""
 
     def configured(**kwargs: Any) -> EnvConfig:
         given = {"rom": str(ROM), "rewards": str(rewards), "actions": ACTIONS, **kwargs}
@@ -48,7 +48,7 @@ def config(rewards: Path) -> Config:
 
 @pytest.fixture
 def play(config: Config) -> Iterator[Open]:
-    """Opens the game; the one before it is switched off, for a process has room for one."""
+    """Opens the game, after closing the previous one, for a process runs one."""
     players: list[Player] = []
 
     def opened(demonstrates: bool = True, **kwargs: Any) -> Player:
@@ -64,7 +64,7 @@ def play(config: Config) -> Iterator[Open]:
 
 @pytest.fixture
 def recorder(play: Open, tmp_path: Path) -> Recorder:
-    """Keeps states and a demonstration."""
+    """Saves states and a demonstration."""
     (tmp_path / "states").mkdir()
     return Recorder(play(), "starfall", tmp_path / "states", tmp_path / "fight.demo")
 

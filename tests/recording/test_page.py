@@ -1,4 +1,4 @@
-"""Who may open the page, and a game through its WebSocket."""
+"""Access to the page, and a game through its WebSocket."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_wrong_token_is_refused(
         client.websocket_connect(PLAY, subprotocols=protocols),
     ):
         pass
-    # Closed by the game itself, before it was accepted.
+    # Closed by the game's own code, before it was accepted.
     assert type(refused.value) is WebSocketDisconnect
     assert session.page == 0
 
@@ -140,7 +140,7 @@ def test_nonsense_ends_the_connection(
     assert session.page == 0
 
 
-def test_a_second_page_takes_over(client: TestClient, session: Session) -> None:
+def test_a_second_page_takes_over(client: TestClient) -> None:
     with client.websocket_connect(PLAY, subprotocols=PROTOCOLS) as first:
         news(first)
         with client.websocket_connect(PLAY, subprotocols=PROTOCOLS) as second:
@@ -194,7 +194,7 @@ def running(recorder: Recorder) -> Iterator[Running]:
 
 
 def until(socket: ClientConnection, **wanted: Any) -> dict[str, Any]:
-    """Receive until what is shown has these values."""
+    """Receive until the shown values are these."""
     while True:
         message = socket.recv(timeout=30.0)
         if isinstance(message, str):
@@ -210,7 +210,7 @@ def test_a_game_on_the_wall_clock(running: Running, tmp_path: Path) -> None:
             socket.send(json.dumps(message))
         while until(socket, recording=True)["values"]["screen"] != PLAYING:
             pass
-        # Whoever closes the terminal keeps what was recorded.
+        # A wish to finish, as when the terminal closes, keeps what was recorded.
         running.wish.set()
         assert until(socket, finished=True)["episodes"] == 1
     running.join()

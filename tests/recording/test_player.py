@@ -81,7 +81,7 @@ def test_without_a_tape_the_game_runs_on(play: Open) -> None:
     assert (player.ticks, player.ended, player.total) == (0, "", 0.0)
 
 
-def test_reward_and_variables_are_told(play: Open, tmp_path: Path) -> None:
+def test_reward_and_variables_are_told(play: Open) -> None:
     player = play()
     assert player.values["screen"] == int(TITLE)
     steps(player, (2, START))

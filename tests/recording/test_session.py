@@ -1,4 +1,4 @@
-"""Play at the keyboard, on a clock that moves when it is told to."""
+"""Play by keyboard, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.recording.conftest import LEFT, NOOP, PLAYING, RIGHT_A, START, TITLE,
 def focused(session: Session) -> Session:
     """A page is open and has the focus."""
     session.arrive()
-    session.hear({"focus": True})
+    session.handle({"focus": True})
     return session
 
 
 def pass_time(session: Session, clock: VirtualClock, seconds: float, late: float = 0.0) -> int:
-    """Run for so long, each wake-up late by so much; ticks that were played."""
+    """Run for some seconds, each wake-up late by `late`; the number of ticks played."""
     before, until = session.shown()["ticks"], clock.now() + seconds
     while clock.now() < until:
         clock.advance(session.run_due() + late)
@@ -38,14 +38,14 @@ def test_the_clock_runs_for_a_page_with_the_focus(session: Session, clock: Virtu
     assert session.run_due() == IDLE_S
     page = session.arrive()
     assert session.run_due() == IDLE_S
-    session.hear({"focus": True})
+    session.handle({"focus": True})
     assert pass_time(session, clock, 1.0) == 60
-    session.hear({"do": "pause"})
+    session.handle({"do": "pause"})
     assert pass_time(session, clock, 1.0) == 0
-    session.hear({"do": "pause"})
-    session.hear({"focus": False})
+    session.handle({"do": "pause"})
+    session.handle({"focus": False})
     assert pass_time(session, clock, 1.0) == 0
-    session.hear({"focus": True})
+    session.handle({"focus": True})
     session.leave(page)
     assert pass_time(session, clock, 1.0) == 0
 
@@ -68,15 +68,15 @@ def test_after_a_hold_up_the_game_does_not_hurry(focused: Session, clock: Virtua
 def played_actions(
     session: Session, clock: VirtualClock, file: Path, *said: tuple[dict[str, Any], ...]
 ) -> list[int]:
-    """Actions of ticks before each of which some messages come."""
+    """Record ticks, before each of which some messages come; their actions."""
     session.run_due()
-    session.hear({"do": "record"})
+    session.handle({"do": "record"})
     for messages in said:
         for message in messages:
-            session.hear(message)
+            session.handle(message)
         clock.advance(1.0 / GAME_BOY_HZ)
         session.run_due()
-    session.hear({"do": "record"})
+    session.handle({"do": "record"})
     return load_demonstration(file).actions.tolist()[1:]
 
 
@@ -97,15 +97,15 @@ def test_a_pause_is_not_caught_up_with(
     focused: Session, clock: VirtualClock, tmp_path: Path
 ) -> None:
     focused.run_due()
-    focused.hear({"do": "pause"})
-    focused.hear({"keys": ["START"]})
-    focused.hear({"keys": []})
+    focused.handle({"do": "pause"})
+    focused.handle({"keys": ["START"]})
+    focused.handle({"keys": []})
     pass_time(focused, clock, 3.5 / GAME_BOY_HZ)
-    focused.hear({"do": "pause"})
-    focused.hear({"do": "record"})
+    focused.handle({"do": "pause"})
+    focused.handle({"do": "record"})
     focused.run_due()
     assert focused.shown()["ticks"] == 1
-    focused.hear({"do": "finish"})
+    focused.handle({"do": "finish"})
     assert load_demonstration(tmp_path / "fight.demo").actions.tolist() == [NOOP, NOOP]
 
 
@@ -116,7 +116,7 @@ def test_keys_are_released_with_focus_and_page(
     assert played_actions(
         focused, clock, tmp_path / "fight.demo", ({"keys": ["LEFT"]},), ({"focus": False}, *again),
     ) == [LEFT, NOOP]
-    focused.hear({"keys": ["LEFT"]})
+    focused.handle({"keys": ["LEFT"]})
     focused.leave(focused.page)
     focused.arrive()
     assert played_actions(focused, clock, tmp_path / "fight.demo", again)[-1:] == [NOOP]
@@ -125,7 +125,7 @@ def test_keys_are_released_with_focus_and_page(
 def test_the_newest_page_plays(focused: Session) -> None:
     first, second = focused.page, focused.arrive()
     assert not focused.running
-    focused.hear({"focus": True})
+    focused.handle({"focus": True})
     focused.leave(first)
     assert focused.running
     focused.leave(second)
@@ -136,21 +136,21 @@ def test_the_controls_say_what_they_did(
     focused: Session, clock: VirtualClock, tmp_path: Path
 ) -> None:
     pass_time(focused, clock, 0.1)
-    focused.hear({"do": "save"})
+    focused.handle({"do": "save"})
     shown = focused.shown()
     assert (shown["told"], shown["states"]) == (
         "Saved starfall-0001.state.", ["starfall-0001.state"]
     )
-    focused.hear({"keys": ["START"]})
-    focused.hear({"do": "record"})
+    focused.handle({"keys": ["START"]})
+    focused.handle({"do": "record"})
     assert focused.shown()["recording"]
     assert focused.shown()["ticks"] == 0
     pass_time(focused, clock, 0.5)
     assert focused.shown()["values"]["screen"] == PLAYING
-    focused.hear({"do": "restart"})
+    focused.handle({"do": "restart"})
     assert focused.shown()["values"]["screen"] == TITLE
     pass_time(focused, clock, 0.1)
-    focused.hear({"do": "finish"})
+    focused.handle({"do": "finish"})
     shown = focused.shown()
     assert (shown["finished"], shown["running"], shown["recording"]) == (True, False, False)
     assert (shown["demonstration"], shown["episodes"]) == ("fight.demo", 2)
@@ -162,18 +162,18 @@ def test_what_cannot_be_done_is_told_and_the_game_goes_on(
     focused: Session, clock: VirtualClock, tmp_path: Path
 ) -> None:
     (tmp_path / "states").rmdir()
-    focused.hear({"do": "save"})
+    focused.handle({"do": "save"})
     assert focused.shown()["told"].startswith("cannot read the states in ")
     file = tmp_path / "fight.demo"
-    focused.hear({"do": "record"})
+    focused.handle({"do": "record"})
     pass_time(focused, clock, 0.1)
     file.mkdir()
-    focused.hear({"do": "finish"})
+    focused.handle({"do": "finish"})
     assert focused.shown()["told"].startswith("cannot write the demonstration ")
     assert not focused.finished
     assert pass_time(focused, clock, 0.1) > 0
     file.rmdir()
-    focused.hear({"do": "finish"})
+    focused.handle({"do": "finish"})
     assert focused.finished
     assert file.is_file()
 
@@ -184,8 +184,8 @@ def test_recording_stops_where_an_episode_cannot_begin(
     rewards.write_text(REWARDS.replace("value = 2", "value = 0"))
     session = Session(Recorder(play(), "x", None, tmp_path / "x.demo"), clock)
     session.arrive()
-    session.hear({"focus": True})
-    session.hear({"do": "record"})
+    session.handle({"focus": True})
+    session.handle({"do": "record"})
     assert "over before it begins" in session.shown()["told"]
     assert not session.shown()["recording"]
     assert pass_time(session, clock, 0.1) > 0
@@ -195,7 +195,7 @@ def test_recording_stops_when_the_demonstration_is_full(
     focused: Session, clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tape_module, "MOST_TICKS", 20)
-    focused.hear({"do": "record"})
+    focused.handle({"do": "record"})
     pass_time(focused, clock, 1.0)
     shown = focused.shown()
     assert (shown["recording"], shown["recorded_ticks"]) == (False, 19)
@@ -218,4 +218,4 @@ def test_the_picture_is_the_games(session: Session, recorder: Recorder) -> None:
 )
 def test_nonsense_is_refused(session: Session, message: Any) -> None:
     with pytest.raises(ValueError, match="not understood"):
-        session.hear(message)
+        session.handle(message)

@@ -1,4 +1,4 @@
-"""What a tape holds after episodes of every kind."""
+"""The content of a tape after episodes of every kind."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_it_is_full_before_an_episode_would_not_fit(
 def test_what_fills_the_file_is_kept(
     tape: Tape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large pictures fill it long before there are `MOST_TICKS`."""
+    """Large pictures fill the file long before there are `MOST_TICKS`."""
     frame = np.zeros((64, 64), np.uint8)
     largest = demonstration_file._HEADER_ROOM + (1 << 17)
     monkeypatch.setattr(demonstration_file, "LARGEST", largest)

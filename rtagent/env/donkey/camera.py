@@ -1,6 +1,6 @@
-"""The camera on the car: a perspective picture of the road ahead, noise and distance included.
+"""The camera on the car: a perspective picture of the road ahead, with haze and noise.
 
-For each pixel, the point of the ground that it shows is found once, in the car's own coordinates.
+For each pixel, the point of the ground that it shows is computed once, in the car's coordinates.
 A picture then takes a rotation of these points and one look-up in the map of the ground; the sky
 is cut out of a panorama.
 """
@@ -21,15 +21,15 @@ from rtagent.env.donkey.protocol import ProtocolError, number, shown
 from rtagent.env.donkey.scenery import PIXELS_PER_UNIT, Scenery
 
 HEIGHT = 2.0
-"""Of the camera above the ground, in the simulator's units."""
+"""The camera's height above the ground, in the simulator's units."""
 FORWARD = 0.5
-"""From the middle of the car to the camera."""
+"""The distance from the middle of the car to the camera."""
 PITCH_DEG = 14.0
-"""By which it looks down."""
+"""The angle by which the camera looks down."""
 FIELD_OF_VIEW_DEG = 70.0
-"""From the picture's upper to its lower edge, as Unity counts."""
+"""The angle between the picture's upper and lower edges, as in Unity."""
 FURTHEST = 90.0
-"""What is further away is seen as haze."""
+"""Ground at a greater distance is haze."""
 NOISE = 3.0
 """Standard deviation of the noise, in grey levels."""
 
@@ -42,17 +42,18 @@ _HAZE = np.array([196.0, 206.0, 216.0], np.float32)
 _ZENITH = np.array([96.0, 150.0, 214.0], np.float32)
 _HILLS = np.array([104.0, 122.0, 132.0], np.float32)
 _PANORAMA_WIDTH = 1024
+_SKY_ROWS = 256
+"""Rows of the panorama, from the horizon to the zenith."""
 _NOISE_PICTURES = 8
 _NOISE_PIXELS = 1 << 19
-"""Of all of them together, at least one picture."""
+"""Most pixels of all noise pictures together; there is at least one picture."""
 
 Picture = NDArray[np.uint8]
-Numbers = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """What `cam_config` can ask for; 0 means the simulator's own value.
+    """The fields of `cam_config`; 0 means the simulator's own value.
 
     Attributes:
         img_w, img_h: size of the picture.
@@ -79,24 +80,25 @@ class CameraConfig:
     rot_z: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be rendered, by a ProtocolError that names the field."""
+        """Raise a ProtocolError that names the field if a value cannot be rendered."""
         sides = (self.img_w, self.img_h)
-        if min(sides) < SMALLEST_SIDE or max(sides) > LARGEST_SIDE or self.pixels > MOST_PIXELS:
+        legal = all(isinstance(n, int) and SMALLEST_SIDE <= n <= LARGEST_SIDE for n in sides)
+        if not legal or self.pixels > MOST_PIXELS:
             raise ProtocolError(f"img_w, img_h = {self.img_w}, {self.img_h}: 8 x 8 to 1280 x 960")
         if self.img_d not in (1, 3):
             raise ProtocolError(f"img_d = {self.img_d}: 1 or 3")
         if self.img_enc not in ENCODINGS:
-            raise ProtocolError(f"img_enc = {self.img_enc[:40]!r}: one of {', '.join(ENCODINGS)}")
+            raise ProtocolError(f"img_enc = {shown(self.img_enc)}: one of {', '.join(ENCODINGS)}")
         if self.fov and not LEAST_FOV <= self.fov <= 170.0:
             raise ProtocolError(f"fov = {self.fov}: {LEAST_FOV:g} to 170, or 0")
-        for field in fields(self)[5:]:
+        for field in fields(self)[5:]:  # Those after fov.
             value, most = getattr(self, field.name), 360 if field.name.startswith("rot") else 100
             if not abs(value) <= most:
                 raise ProtocolError(f"{field.name} = {value}: at most {most}")
 
     @property
     def pixels(self) -> int:
-        """Of a picture."""
+        """Pixels of a picture."""
         return self.img_w * self.img_h
 
     @classmethod
@@ -117,7 +119,7 @@ class CameraConfig:
 
 
 class Camera:
-    """Renders pictures."""
+    """Renders pictures of a scenery; the seed is that of noise and hills."""
 
     def __init__(self, config: CameraConfig, scenery: Scenery, seed: int = 0) -> None:
         self.config = config
@@ -148,22 +150,26 @@ class Camera:
         self._noise = _noise(config, self._random)
 
     def render(self, x: float, z: float, yaw: float) -> Picture:
-        """The picture from the middle of a car: uint8 RGB (img_h, img_w, 3); grey without the 3."""
+        """The picture of a car's camera, by the car's middle and heading.
+
+        Returns:
+            uint8 RGB (img_h, img_w, 3), or grey (img_h, img_w).
+        """
         config, sin_yaw, cos_yaw = self.config, np.float32(sin(yaw)), np.float32(cos(yaw))
         picture = np.empty((config.img_h, config.img_w, 3), np.uint8)
         last = self._last_sky_row
         shift = round(degrees(yaw) / 360.0 * _PANORAMA_WIDTH)
         columns = (self._sky_columns[:last] + shift) % _PANORAMA_WIDTH
         picture[:last] = self._panorama[self._sky_rows[:last], columns]
-        scale, map_ = np.float32(PIXELS_PER_UNIT), self._scenery
+        scale, scenery = np.float32(PIXELS_PER_UNIT), self._scenery
         column = (self._right * cos_yaw + self._ahead * sin_yaw) * scale
-        column += np.float32((x - map_.left) * PIXELS_PER_UNIT)
+        column += np.float32((x - scenery.left) * PIXELS_PER_UNIT)
         row = (self._ahead * cos_yaw - self._right * sin_yaw) * scale
-        row += np.float32((z - map_.bottom) * PIXELS_PER_UNIT)
+        row += np.float32((z - scenery.bottom) * PIXELS_PER_UNIT)
         if column.size:
             ground: Any = cv2.remap(
-                map_.ground, column, row, cv2.INTER_LINEAR,
-                borderMode=cv2.BORDER_CONSTANT, borderValue=map_.grass,
+                scenery.ground, column, row, cv2.INTER_LINEAR,
+                borderMode=cv2.BORDER_CONSTANT, borderValue=scenery.grass,
             )
             hazy = ((ground * self._clear + self._haze) >> 8).astype(np.uint8)
             target = picture[self._rows]
@@ -173,12 +179,13 @@ class Camera:
             target[overlap:] = hazy[overlap:]
         brighter, darker = self._noise[int(self._random.integers(len(self._noise)))]
         cv2.subtract(cv2.add(picture, brighter, dst=picture), darker, dst=picture)
-        grey = config.img_d == 1
-        return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), np.uint8) if grey else picture
+        if config.img_d == 3:
+            return picture
+        return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), np.uint8)
 
 
 def _rays(config: CameraConfig) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Direction of each pixel's line of sight, by the car: right, down, ahead."""
+    """Direction of each pixel's line of sight, in the car's coordinates: right, down, ahead."""
     width, height = config.img_w, config.img_h
     half = np.tan(radians(config.fov or FIELD_OF_VIEW_DEG) / 2)
     across = (np.arange(width) + 0.5 - width / 2) / (height / 2) * half
@@ -197,13 +204,9 @@ def _rays(config: CameraConfig) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any
     return right, down, ahead
 
 
-_SKY_ROWS = 256
-"""Of the panorama: from the horizon to the zenith."""
-
-
 @functools.lru_cache(maxsize=4)
 def _panorama(seed: int) -> Picture:
-    """The sky all around: hills on the horizon, haze above them, blue further up."""
+    """The sky in all directions: hills on the horizon, haze above them, blue further up."""
     random = np.random.default_rng(seed)
     angle = np.linspace(0.0, 2 * np.pi, _PANORAMA_WIDTH, endpoint=False)
     waves = np.array([2, 3, 5, 9, 17, 31])
@@ -221,18 +224,17 @@ def _panorama(seed: int) -> Picture:
 def _sky_at(
     right: NDArray[Any], down: NDArray[Any], ahead: NDArray[Any]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where in the panorama each pixel looks: column for a heading of 0, and row."""
+    """The panorama's column (for a heading of 0) and row at which each pixel looks."""
     column = np.round(np.arctan2(right, ahead) / (2 * np.pi) * _PANORAMA_WIDTH)
     up = np.round(np.arctan2(-down, np.hypot(right, ahead)) / (np.pi / 2) * _SKY_ROWS)
     return column.astype(np.intp), np.clip(up, 0, _SKY_ROWS - 1).astype(np.intp)
 
 
 def _noise(config: CameraConfig, random: np.random.Generator) -> list[tuple[Picture, Picture]]:
-    """Pictures to be added and subtracted, made once."""
+    """Pairs of noise pictures, one to be added, the other to be subtracted."""
     shape = (config.img_h, config.img_w, 3)
     noise = []
-    count = _NOISE_PIXELS // (config.img_w * config.img_h)
-    for _ in range(min(max(count, 1), _NOISE_PICTURES)):
+    for _ in range(min(max(_NOISE_PIXELS // config.pixels, 1), _NOISE_PICTURES)):
         levels = np.round(NOISE * random.standard_normal(shape, np.float32))
         noise.append((np.clip(levels, 0, 255).astype(np.uint8),
                       np.clip(-levels, 0, 255).astype(np.uint8)))

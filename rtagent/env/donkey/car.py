@@ -1,4 +1,4 @@
-"""A car as a bicycle: two wheels, a steered one in front, and tyres that hold only so much."""
+"""A car by the bicycle model: two wheels, the front one steered, and tyres of limited grip."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from math import cos, exp, radians, sin, tan
 WHEELBASE = 1.8
 MOST_STEER = radians(16.0)
 STEER_LAG_S = 0.08
-"""The wheels follow what is asked with this time constant."""
+"""The time constant with which the wheels follow the steering."""
 GRIP = 9.0
-"""Largest sideways acceleration; beyond it the car runs wide."""
+"""Largest sideways acceleration; beyond it the car turns less than it is steered."""
 DRIVE = 8.0
 BRAKE = 15.0
 ROLLING = 0.5
@@ -22,7 +22,7 @@ LONGEST_STEP_S = 1 / 120
 
 @dataclass
 class Car:
-    """Where the car is and how it moves; lengths in the simulator's units, angles in radians.
+    """A car's place and motion; lengths in the simulator's units, angles in radians.
 
     Attributes:
         x, z: to the right and up on the map.
@@ -42,10 +42,11 @@ class Car:
     acceleration: float = 0.0
 
     def advance(self, seconds: float, steering: float, throttle: float, brake: float) -> None:
-        """Drive for a while under constant control, in steps of at most `LONGEST_STEP_S`.
+        """Drive for some seconds under constant control, in steps of `LONGEST_STEP_S` or less.
 
         Steering goes from -1 (left) to 1, throttle from -1 (reverse) to 1, brake from 0 to 1.
         """
+        # Rounded up, except where a quotient exceeds a whole number by its last digits.
         steps = max(1, round(seconds / LONGEST_STEP_S + 0.499))
         for _ in range(steps):
             self._step(seconds / steps, steering, throttle, brake)
@@ -65,7 +66,7 @@ class Car:
         self.yaw += turn * dt
 
     def _pushed(self, dt: float, throttle: float, brake: float) -> float:
-        """The speed after the motor, then after what slows down, which never turns it round."""
+        """The speed after motor, drag and brake, of which the last two never reverse it."""
         speed = self.speed + DRIVE * throttle * dt
         resistance = ROLLING + LINEAR_DRAG * abs(speed) + QUADRATIC_DRAG * speed**2 + BRAKE * brake
         if abs(speed) <= resistance * dt:

@@ -1,17 +1,17 @@
-"""The client's end of the wire: one socket, no thread, and never a hang.
+"""The client's end of a connection to a simulator: one socket, no thread, bounded waits.
 
 Why it is correct. Everything happens inside `poll`, on the caller's thread, and `poll` returns at
 the time it is given. Sockets do not block; what a full socket does not take waits in an outbox. A
-control that would have to wait is left out, for the next is only a frame away; a reset or a part of
-the handshake never is. A connection on which nothing usable has come for `SILENCE_S` seconds of
-listening is given up, whatever the reason, and made anew after a pause that grows and is spread by
-chance. In a race's lobby there is no telemetry yet, and pings are enough.
+control that would have to wait is left out, for the next control is only a frame away; a reset or a
+part of the handshake is never left out. A connection on which nothing usable has come for
+`SILENCE_S` seconds of listening is given up, whatever the reason, and made anew after a pause that
+grows and is randomised. In a race's lobby there is no telemetry yet, and pings are enough.
 
-Whatever a simulator sends, one look at the socket takes in messages for `LOOK_S` at most, then
-decodes two pictures at most, which are bounded in size. A message that no code is prepared for is
+Whatever a simulator sends, one `_receive` takes in messages for `LOOK_S` at most, then decodes two
+pictures at most, which are bounded in size. A message that raises an unexpected exception is
 counted as malformed and left out.
 
-A reset counts as done when telemetry shows it: frames from before are not delivered, and it is
+A reset counts as done when telemetry shows it: earlier frames are not delivered, and the reset is
 asked for again while it has no effect.
 """
 
@@ -32,30 +32,30 @@ from rtagent.env.donkey.telemetry import NO_HIT, Telemetry, longest_message, rea
 from rtagent.env.donkey.wire import Address, Wire
 
 SILENCE_S = 1.9
-"""Of listening without telemetry, after which a simulator counts as dead: noticed within 2 s."""
+"""Time of listening without telemetry after which a simulator counts as dead, within 2 s."""
 LOADING_S = 20.0
-"""A simulator may take so long to load a scene."""
+"""Time that a simulator may take to load a scene."""
 CONNECT_S = 2.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
 WAITING = 6
-"""Frames kept for the caller; a newer one pushes out the oldest."""
+"""Frames kept for the caller; a further frame pushes out the oldest."""
 LOOK_S = 0.01
-"""Of taking in messages, after which the caller's time is looked at."""
+"""Longest time of taking in messages before `poll` looks at the time it was given."""
 MOST_IN_ONE_LOOK = 1000
-"""Messages, the same where time is virtual."""
+"""Most messages taken in within this time, for clocks that stand still meanwhile."""
 RESET_AGAIN_S = 1.0
 MOST_RESETS = 3
-"""Then a frame counts as the start even if it does not look like one."""
+"""After so many requests any frame counts as the start."""
 STANDING = 0.3
-"""Speed below which a car has been reset."""
+"""Highest speed of a car that has been reset."""
 NEWS = 16
 
 _log = logging.getLogger(__name__)
 
 
 class State(Enum):
-    """Where the connection stands."""
+    """How far the connection has come."""
 
     DOWN = "down"
     CONNECTING = "connecting"
@@ -63,7 +63,7 @@ class State(Enum):
     RUNNING = "running"
 
 
-_SILENT = {
+_COMPLAINTS = {
     State.CONNECTING: "does not answer", State.LOADING: "does not load the scene",
     State.RUNNING: "sends no telemetry",
 }
@@ -75,16 +75,16 @@ class Connection:
     Args:
         where: gives the addresses to try, when it is time to connect; may raise OSError.
         clock: time.
-        scene: to load.
-        shape: of the pictures wanted.
+        scene: the scene to load.
+        shape: of the pictures wanted, (height, width, 3).
         setup: messages sent once the car is loaded.
-        max_cte: beyond it a car does not stand at the start.
-        chance: spreads the pauses.
+        max_cte: cross-track error beyond which a car does not stand at the start.
+        chance: randomises the pauses.
 
     Attributes:
         state: now.
         race: `race_start`, `missed_checkpoint`, `DQ` and `race_stop`, the newest last, since the
-            last start of a race; who begins an episode clears it.
+            last start of a race; the caller clears it when an episode begins.
         lap_times: seconds, the newest last.
         count: figures by name: received, used, skipped, malformed, resized, resets, resets_again,
             resets_unconfirmed, controls_left_out, laps, connects, losses (given up while running).
@@ -117,7 +117,7 @@ class Connection:
 
     @property
     def running(self) -> bool:
-        """Whether there is a car that reports."""
+        """Whether the car is loaded and the simulator has not fallen silent."""
         return self.state is State.RUNNING
 
     @property
@@ -131,38 +131,38 @@ class Connection:
         return len(self._frames)
 
     def poll(self, until: float, *, enough: Callable[[], object]) -> None:
-        """Send, receive, connect, until it is enough or the time has come.
+        """Send, receive and connect, until `enough` or until the time has come.
 
         Args:
-            until: on the clock; what has arrived is taken in even if it is past.
-            enough: asked after everything that happens; true ends it.
+            until: on the clock; what has arrived is taken in even if this time is past.
+            enough: asked after everything that happens; true ends the call.
         """
         now = self._clock.now()
         if now - self._polled_at > SILENCE_S / 2:
-            # Nobody listened: that the simulator was not heard says nothing about it.
+            # The caller did not listen, so this silence does not mean that the simulator is dead.
             self._since = max(self._since, now - SILENCE_S / 2)
         while True:
-            # What has arrived is heard before anything is given up.
+            # What has arrived is taken in before anything is given up.
             self._exchange(0.0)
             now = self._polled_at = self._clock.now()
-            self._look_after(now)
+            self._do_due(now)
             if enough() or now >= until:
                 return
-            self._exchange(min(until, self._next_change()))
+            self._exchange(min(until, self._next_due()))
 
     def take(self) -> Telemetry:
-        """The oldest frame that is waiting."""
+        """Take the oldest frame that is waiting."""
         self.count["used"] += 1
         return self._frames.popleft()
 
     def skip(self) -> None:
-        """Leave all waiting frames but the newest."""
+        """Drop all waiting frames but the newest."""
         while len(self._frames) > 1:
             self._frames.popleft()
             self.count["skipped"] += 1
 
     def control(self, steering: float, throttle: float, brake: float) -> None:
-        """Ask for a control; left out if the socket has not taken the last yet."""
+        """Send a control; left out during a reset, or if the socket has not taken the last yet."""
         if not self.running or self.resetting:
             return
         if self._wire.busy:
@@ -192,26 +192,26 @@ class Connection:
         self._send({"msg_type": "reset_car"})
 
     def _patience_ends(self) -> float:
-        """When what is silent is given up."""
+        """The time at which a silent simulator is given up."""
         limits = {State.CONNECTING: CONNECT_S, State.LOADING: LOADING_S, State.RUNNING: SILENCE_S}
         return self._since + limits[self.state]
 
-    def _next_change(self) -> float:
-        """When, at the latest, something must be done even if nothing arrives."""
+    def _next_due(self) -> float:
+        """The time at which `_do_due` must do something even if nothing arrives."""
         if self.state is State.DOWN:
             return self._retry_at
         if self._reset_asked_at is not None and self._resets_asked < MOST_RESETS:
             return min(self._patience_ends(), self._reset_asked_at + RESET_AGAIN_S)
         return self._patience_ends()
 
-    def _look_after(self, now: float) -> None:
-        """Connect when it is time; give up what does not answer; ask again for a reset."""
-        if now < self._next_change():
+    def _do_due(self, now: float) -> None:
+        """If it is time, connect, give up a silent simulator, or ask again for a reset."""
+        if now < self._next_due():
             return
         if self.state is State.DOWN:
             self._connect(now)
         elif now >= self._patience_ends():
-            self._give_up(f"the simulator {_SILENT[self.state]}")
+            self._give_up(f"the simulator {_COMPLAINTS[self.state]}")
         else:
             self.count["resets_again"] += 1
             self._ask_for_reset()
@@ -221,13 +221,14 @@ class Connection:
             if not self._addresses:
                 self._addresses.extend(self._where())
             self._wire.connect(self._addresses.popleft())
-        except (OSError, IndexError) as error:
+        except (OSError, UnicodeError) as error:
+            # A host name with an empty label, for example, cannot be encoded.
             self._give_up(f"cannot connect: {error}")
             return
         self.state, self._since = State.CONNECTING, now
 
     def _exchange(self, until: float) -> None:
-        """Wait for the socket, at most until then, and move what it takes and gives."""
+        """Wait for the socket until a time at most; then send and receive what it permits."""
         wait = max(until - self._clock.now(), 0.0)
         if not self._wire.is_open:
             if wait:
@@ -250,7 +251,7 @@ class Connection:
             self._give_up(str(error))
 
     def _receive(self) -> None:
-        """Take in what has arrived, for a bounded time. Only the newest frames are decoded."""
+        """Take in what has arrived, for a bounded time; only the newest frames are decoded."""
         frames: deque[Message] = deque(maxlen=WAITING)
         before, ends = self._wire.malformed, self._clock.now() + LOOK_S
         for message in islice(self._wire.receive(), MOST_IN_ONE_LOOK):
@@ -273,7 +274,7 @@ class Connection:
         while frames:
             self._take_frame(frames.popleft())
             if self._clock.now() >= ends and len(frames) > 1:
-                # The newest is worth more than those before it.
+                # The newest frame is worth more than the others.
                 self.count["skipped"] += len(frames) - 1
                 frames = deque([frames[-1]])
 
@@ -284,7 +285,7 @@ class Connection:
             frame = read(message, self._shape)
         except Exception as error:
             if not self.count["malformed"]:
-                self._tell(f"telemetry that cannot be used: {error}")
+                self._report(f"telemetry that cannot be used: {error}")
             self.count["malformed"] += 1
             return
         self._since = self._clock.now()
@@ -292,7 +293,7 @@ class Connection:
         self._in_lobby = False
         if frame.resized:
             if not self.count["resized"]:
-                self._tell("the simulator sends pictures of another size; they are resized")
+                self._report("the simulator sends pictures of another size; they are resized")
             self.count["resized"] += 1
         if self.resetting and not self._at_start(frame):
             return
@@ -302,7 +303,7 @@ class Connection:
         self._frames.append(frame)
 
     def _at_start(self, frame: Telemetry) -> bool:
-        """Whether a frame shows that the reset has been done; then it has."""
+        """Whether a frame shows that the reset has been done; if so, note it."""
         off = frame.cte is not None and self._max_cte < abs(frame.cte) <= 2 * self._max_cte
         standing = frame.speed <= STANDING and frame.hit == NO_HIT and not off
         if not standing and (
@@ -315,7 +316,7 @@ class Connection:
         return True
 
     def _handle(self, message: Message) -> None:
-        """Do what a message other than telemetry asks for."""
+        """Act on a message other than telemetry."""
         kind = message["msg_type"]
         if kind == "scene_selection_ready":
             self._send({"msg_type": "get_scene_names"})
@@ -328,7 +329,7 @@ class Connection:
             self._in_lobby = kind == "need_car_config"
             self._start_driving()
         elif kind == "ping" and self._in_lobby:
-            # No car, no telemetry: a lobby may last, and this says that it is still there.
+            # A lobby, in which there is no telemetry, may last long; a ping shows that it does.
             self._since = self._clock.now()
         elif kind == "cross_start":
             with contextlib.suppress(ProtocolError):
@@ -336,7 +337,7 @@ class Connection:
                 self.count["laps"] += 1
         elif kind in ("DQ", "missed_checkpoint", "race_start", "race_stop"):
             if kind == "race_start":
-                # What was still on its way belongs to the race before.
+                # Earlier messages belong to the previous race.
                 self.race.clear()
             self.race.append(kind)
 
@@ -348,7 +349,7 @@ class Connection:
             return
         if self.state is not State.RUNNING:
             self.count["connects"] += 1
-            self._tell(f"driving in {self._scene}")
+            self._report(f"driving in {self._scene}")
         self.state, self._since = State.RUNNING, self._clock.now()
         self._frames.clear()
 
@@ -365,19 +366,19 @@ class Connection:
             self._give_up(str(error))
 
     def _give_up(self, problem: str) -> None:
-        """Close, and try again after a pause."""
+        """Close the connection, and connect again after a pause."""
         if self.running:
             self.count["losses"] += 1
-            self._tell(f"connection lost: {problem}; connecting anew")
+            self._report(f"connection lost: {problem}; connecting anew")
         elif problem != self.last_problem:
-            self._tell(f"not connected: {problem}")
+            self._report(f"not connected: {problem}")
         self.last_problem = problem
         self._disconnect()
         pause = self._pause * self._chance.uniform(0.5, 1.5)
         self._retry_at = self._clock.now() + pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         self.news.append(line)
         _log.info("donkey: %s", line)
 

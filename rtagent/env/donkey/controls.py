@@ -17,7 +17,7 @@ _SIDES = ("HARD_LEFT", "LEFT", "", "RIGHT", "HARD_RIGHT")
 _PACES = ("COAST", "SLOW", "FAST")
 BRAKE: Control = (0.0, 0.0, 1.0)
 AT_REST: dict[str, Control] = {"coast": (0.0, 0.0, 0.0), "brake": BRAKE}
-"""What doing nothing may mean."""
+"""The controls that the noop may stand for, by the names that `noop` takes."""
 
 
 class Grid:
@@ -26,7 +26,7 @@ class Grid:
     Attributes:
         space: Discrete.
         noop: index of the action that coasts straight on, or brakes.
-        meanings: a word for each.
+        meanings: a word for each action.
     """
 
     def __init__(self, noop: str) -> None:
@@ -37,14 +37,14 @@ class Grid:
         self.noop = self._table.index(AT_REST[noop])
 
     def of(self, action: Any) -> Control:
-        """What an action asks for."""
+        """The control for an action."""
         return self._table[int(action)]
 
 
 class Continuous:
-    """Box float32: steering -1 to 1, throttle 0 to 1; `noop` is zeros, without a word for it.
+    """Box float32: steering -1 to 1, throttle 0 to 1, without a brake and without `meanings`.
 
-    There is no room for a brake: with `brake`, the action of zeros brakes instead of coasting.
+    `noop` is zeros. With `brake`, this action brakes; otherwise it coasts.
     """
 
     def __init__(self, noop: str) -> None:
@@ -55,7 +55,7 @@ class Continuous:
         self._at_rest = AT_REST[noop]
 
     def of(self, action: Any) -> Control:
-        """What an action asks for."""
+        """The control for an action."""
         values = np.clip(np.asarray(action, np.float32), self.space.low, self.space.high)
         steering, throttle = map(float, values)
         return (steering, throttle, 0.0) if steering or throttle else self._at_rest

@@ -1,4 +1,4 @@
-"""A car in a scene: how it moves along the road, and what its laps are."""
+"""A car in a scene: its motion along the road, and its laps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rtagent.env.donkey.scenery import Scenery
 from rtagent.env.donkey.track import BARRIER, Place, Track
 
 BEHIND_LINE = 4.0
-"""A car starts this far before the starting line."""
+"""The distance from a car's start to the starting line ahead."""
 BARRIER_NAME = "barrier"
 
 
 @dataclass(frozen=True)
 class Controls:
-    """What the driver asks for: steering and throttle -1 to 1, brake 0 to 1."""
+    """What a client asks for: steering and throttle -1 to 1, brake 0 to 1."""
 
     steering: float = 0.0
     throttle: float = 0.0
@@ -36,10 +36,10 @@ class Drive:
         scenery: what it looks like.
         car: on it.
         place: where on the road the car is.
-        travelled: way along the road since the starting line, backwards negative.
-        laps: completed.
-        lap_started: time at which the current lap began; none before the first crossing.
-        hit: what the car has run into since the last telemetry.
+        travelled: distance along the road since the starting line, backwards negative.
+        laps: completed laps.
+        lap_started: time at which the current lap began. If None, the car has not crossed the line.
+        hit: what the car has run into since the last telemetry, or "none".
     """
 
     track: Track
@@ -59,7 +59,7 @@ class Drive:
 
     @property
     def rounds(self) -> float:
-        """Way along the road since the starting line, in rounds."""
+        """Distance along the road since the starting line, in rounds."""
         return self.travelled / self.track.length
 
     def advance(self, seconds: float, controls: Controls) -> None:
@@ -75,22 +75,22 @@ class Drive:
             self.hit = BARRIER_NAME
 
     def put(self, car: Car, place: Place) -> None:
-        """Put a car elsewhere, by the shorter way along the road."""
+        """Put a car elsewhere; it counts as moved along the shorter way round."""
         self.car = car
         self._relocate(place)
 
     def crossings(self, time: float) -> list[Message]:
-        """What there is to say about the starting line at a time of the world, in seconds."""
+        """The messages about the starting line, at a time of the world in seconds."""
         crossed, started = floor(self.rounds), self.lap_started
         if crossed < 0 or (started is not None and crossed <= self.laps):
             return []
         kind = "collision_with_starting_line"
-        said: list[Message] = [{"msg_type": kind, "starting_line_index": 0, "timeStamp": time}]
+        messages: list[Message] = [{"msg_type": kind, "starting_line_index": 0, "timeStamp": time}]
         if started is not None:
             self.laps = crossed
-            said.append({"msg_type": "cross_start", "lap_time": time - started})
+            messages.append({"msg_type": "cross_start", "lap_time": time - started})
         self.lap_started = time
-        return said
+        return messages
 
     def _relocate(self, place: Place) -> None:
         half = self.track.length / 2

@@ -6,9 +6,9 @@ simulator that was killed is followed by another one at the same address. The de
 per thread: the environment steps, and so starts simulators, on one thread that lives as long as
 the environment's process does.
 
-The address is a Unix socket's whose name the kernel chooses: no file, nothing to be left behind,
-and nothing that another machine reaches. Other users of this one could find it; the simulator asks
-the kernel who connects, and serves the environment's process alone.
+The address is a Unix socket's, whose name the kernel chooses: no file is left behind, and no other
+machine reaches it. Other users of this machine could find it; the simulator asks the kernel who
+connects, and serves the environment's process alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ STOP_S = 2.0
 
 
 class EmbeddedSimulator:
-    """A simulator for this process: `fps` telemetry frames per second, a generated road by `seed`.
+    """A simulator for this process: `fps` telemetry frames per second, generated roads of `seed`.
     """
 
     def __init__(self, fps: float, seed: int) -> None:
         self._listener = socket.socket(socket.AF_UNIX)
-        # Linux gives a name of its own to who asks for none.
+        # Linux chooses a name where none is given.
         self._listener.bind("")
         self._listener.listen()
         self._options = ["--fps", repr(fps), "--seed", str(seed)]
@@ -40,11 +40,6 @@ class EmbeddedSimulator:
     def address(self) -> Address:
         """Where it listens."""
         return socket.AF_UNIX, self._listener.getsockname()
-
-    @property
-    def pid(self) -> int | None:
-        """Of the simulator's process; none before it is started."""
-        return None if self._process is None else self._process.pid
 
     def ensure_running(self) -> None:
         """Start the simulator if none runs; OSError if no process can be started."""
@@ -61,6 +56,6 @@ class EmbeddedSimulator:
         """End the simulator; may be called twice."""
         self._listener.close()
         if self._process is not None:
-            # It holds nothing that would have to be put away.
+            # It has nothing to save.
             self._process.kill()
             self._process.wait(STOP_S)

@@ -1,15 +1,16 @@
 """DonkeyCar as a Gymnasium environment, on a simulator's own clock.
 
 A step sends a control, then waits for the next telemetry frame, a bounded time. Frames are taken in
-their order, so that each is used once although two clocks tick; who falls behind for more than a
-few steps goes on with the newest.
+their order, so that each is used once although two clocks tick; a caller that has fallen behind for
+more than a few steps gets the newest frame.
 
-How long it waits depends on who keeps the time. For a program that only calls `step`, telemetry
-does, and a step waits until it comes. Where ticks come on a clock of their own (`paced`), a step
-that waited for most of a period would make the next tick late. There it waits for a part of the
-period; a frame that comes later is ready at the next tick, and so are all that follow.
+How long a step waits depends on who decides when it is called. A program that only calls `step`
+goes at the pace of telemetry: a step waits until a frame comes. Where the caller has a clock of its
+own (`paced`), a step that waited for most of a period would make the next tick late. Such a step
+waits for a part of the period; a frame that comes later is ready at the next tick, and so are all
+that follow.
 
-While the simulator is gone, steps go on: the last picture, no reward. The step that notices
+While the simulator is gone, steps return the last picture and no reward. The step that notices it
 reports the episode as truncated, and so does the step that finds the simulator back.
 """
 
@@ -23,7 +24,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rtagent.clock import Clock, MonotonicClock
+from rtagent.clock import MonotonicClock
 from rtagent.env.donkey.camera import CameraConfig
 from rtagent.env.donkey.connection import Connection
 from rtagent.env.donkey.controls import AT_REST, Continuous, Grid
@@ -37,17 +38,17 @@ from rtagent.errors import UserError
 RATE_HZ = 20.0
 MAX_CTE = 8.0
 MAX_SECONDS = 180.0
-"""Who never leaves the road would drive for ever."""
+"""The episode of a car that never leaves the road would not end otherwise."""
 PERIODS_WAITED = 1.5
-PERIODS_NOT_WAITED = 0.3
-"""Where ticks come on a clock of their own, and where there is no simulator."""
+PERIODS_WAITED_PACED = 0.3
+"""Longest wait of a step that is paced, or that has no simulator."""
 LOOK_BACK = 8
 """Steps in a row that may find more than one frame waiting, before the newest is taken."""
 START_S = 10.0
-"""A simulator that was named is waited for so long when the environment is made."""
+"""Longest wait for the simulator at a given host when the environment is made."""
 RESET_S = 1.0
 RESET_PERIODS_PACED = 1.0
-"""Longest reset; what the simulator has not done by then, the following steps wait for."""
+"""Longest reset; the following steps wait for what the simulator has not done by then."""
 
 OFF_ROAD_REWARD = -1.0
 HIT_REWARD = -2.0
@@ -69,29 +70,28 @@ class DonkeyCar(gym.Env[Picture, Any]):
     Box float32: steering -1 to 1, throttle 0 to 1. Reward: forward velocity times closeness to
     the centre line; -1 off the road, -2 for a collision, both of which terminate the episode.
 
-    In a race, `info["race"]` lists what was said of it in this episode. A missed checkpoint and a
+    In a race, `info["race"]` lists the race's messages in this episode. A missed checkpoint and a
     disqualification terminate the episode with a reward of -1; it is truncated when the race stops
     otherwise.
 
     Args:
-        scene: which one to load.
-        host, port: where the simulator runs. Without a host, one of our own is started.
-        rate_hz: telemetry per second; one of our own is started with it.
+        scene: the scene to load.
+        host, port: where the simulator runs. Without a host, the environment starts its own.
+        rate_hz: telemetry frames per second; the environment's own simulator is started with it.
         actions: `grid` (Discrete) or `continuous` (Box).
         noop: what `noop_action` does: `coast` or `brake`.
-        max_cte: cross-track error at which an episode ends; up to twice that, for a car may be put
-            down beside the road.
+        max_cte: cross-track error at which an episode ends. Beyond twice this error it goes on, for
+            a simulator may put a car down beside the road.
         max_seconds: length at which an episode is truncated; 0: never.
         camera, car: fields of `cam_config` and `car_config`.
         road: fields of `regen_road`, sent once the scene is loaded.
-        road_seed: of the generated road, in a simulator of our own.
+        road_seed: of the generated road, in the environment's own simulator.
         render_mode: none or `rgb_array`.
-        clock: time. If None, the machine's.
 
     Attributes:
         noop_action: coasts straight on, or brakes, as `noop` says.
         rate_hz: telemetry frames per second.
-        paced: who steps it keeps the time; see above.
+        paced: whether the caller has a clock of its own; see the module.
 
     Raises:
         UserError: an argument is illegal, or no simulator answers at the given host.
@@ -107,12 +107,12 @@ class DonkeyCar(gym.Env[Picture, Any]):
         noop: Literal["coast", "brake"] = "coast", max_cte: float = MAX_CTE,
         max_seconds: float = MAX_SECONDS, camera: Mapping[str, Any] | None = None,
         car: Mapping[str, Any] | None = None, road: Mapping[str, Any] | None = None,
-        road_seed: int = 0, render_mode: str | None = None, clock: Clock | None = None,
+        road_seed: int = 0, render_mode: str | None = None,
     ) -> None:
         _check(
             scene=scene, host=host, port=port, rate_hz=rate_hz, noop=noop, actions=actions,
             max_cte=max_cte, max_seconds=max_seconds, road_seed=road_seed,
-            render_mode=render_mode,
+            render_mode=render_mode, camera=camera, car=car, road=road,
         )
         self.render_mode = render_mode
         self.paced = False
@@ -125,8 +125,8 @@ class DonkeyCar(gym.Env[Picture, Any]):
         self.action_space = self._controls.space
         self.noop_action = self._controls.noop
         self._max_cte, self._max_steps = max_cte, round(max_seconds * self.rate_hz)
-        self._clock = clock or MonotonicClock()
-        self._named = (host or "", port)
+        self._clock = MonotonicClock()
+        self._host, self._port = host, port
         self._embedded = EmbeddedSimulator(self.rate_hz, road_seed) if host is None else None
         setup: list[dict[str, Any]] = [
             {"msg_type": "car_config", **_CAR, **(car or {})},
@@ -150,13 +150,13 @@ class DonkeyCar(gym.Env[Picture, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Picture, dict[str, Any]]:
-        """Have the car put at the start, and see that it is; a bounded time.
+        """Have the car put at the start and wait until it is there, a bounded time.
 
-        The seed is Gymnasium's own generator's; the world's chance is the simulator's.
+        The seed sets Gymnasium's generator; the simulator's random numbers do not depend on it.
 
         Returns:
-            The first picture, and the telemetry by the names that users know; `resetting` says
-            that the simulator has not obeyed yet, `connected` whether there is one.
+            The first picture, and the telemetry by the names of the public client; `resetting` says
+            that the simulator has not obeyed yet, `connected` whether there is a simulator.
         """
         super().reset(seed=seed)
         connection = self._connection
@@ -183,7 +183,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
         connection, now = self._connection, self._clock.now()
         connection.control(*self._controls.of(action))
         was_running = connection.running
-        periods = PERIODS_WAITED if was_running and not self.paced else PERIODS_NOT_WAITED
+        periods = PERIODS_WAITED if was_running and not self.paced else PERIODS_WAITED_PACED
         connection.poll(
             now + periods / self.rate_hz,
             enough=lambda: connection.waiting or connection.running != was_running,
@@ -197,7 +197,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
             self._behind = 0
             self._repeated += self._live
             return self._picture.copy(), 0.0, False, truncated, self._info()
-        # Frames in their order, unless more than one has been waiting for some steps.
+        # Frames in their order, unless more than one has been waiting at several steps in a row.
         self._behind = self._behind + 1 if connection.waiting > 1 else 0
         if self._behind > LOOK_BACK:
             connection.skip()
@@ -207,11 +207,11 @@ class DonkeyCar(gym.Env[Picture, Any]):
         return self._picture.copy(), reward, terminated, truncated, self._info()
 
     def render(self) -> Picture | None:
-        """The picture last seen; none without `render_mode`."""
+        """The newest picture; None without `render_mode`."""
         return self._picture.copy() if self.render_mode else None
 
     def close(self) -> None:
-        """Leave the simulator, and end one of our own; may be called twice."""
+        """Leave the simulator, and end it if it is the environment's own; may be called twice."""
         self._connection.close()
         if self._embedded is not None:
             self._embedded.close()
@@ -224,21 +224,21 @@ class DonkeyCar(gym.Env[Picture, Any]):
 
     @property
     def figures(self) -> dict[str, int]:
-        """What has happened on the wire since the beginning, by name: `Connection.count`, and
-        `repeated`, the steps that showed the last picture again."""
+        """Figures since the beginning by name: `Connection.count`, and `repeated`, the steps that
+        showed the last picture again."""
         return {**self._connection.count, "repeated": self._repeated}
 
     def _where(self) -> list[Address]:
-        """The simulator's addresses; one of our own is started if it does not run."""
+        """The simulator's addresses; starts the environment's own simulator if it does not run."""
         if self._embedded is not None:
             self._embedded.ensure_running()
             return [self._embedded.address]
-        host, port = self._named
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         return [(family, address) for family, _, _, _, address in found]
 
     def _meet_simulator(self) -> None:
-        """See that a simulator that was named is there, while there is somebody to tell."""
+        """Begin to connect, or raise a UserError if the simulator at a given host does not answer.
+        """
         connection = self._connection
         if self._embedded is not None:
             connection.poll(self._clock.now(), enough=lambda: False)
@@ -248,7 +248,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
             problem = connection.last_problem or "it does not answer"
             self.close()
             raise UserError(
-                f"no DonkeyCar simulator at {self._named[0]}:{self._named[1]}: {problem}; start "
+                f"no DonkeyCar simulator at {self._host}:{self._port}: {problem}; start "
                 "it first (`rtagent donkey-sim`), or leave out env.kwargs.host"
             )
 
@@ -263,7 +263,7 @@ class DonkeyCar(gym.Env[Picture, Any]):
             return HIT_REWARD, True
         error = abs(frame.cte or 0.0)
         if error > self._max_cte:
-            # Much further away, the car has only just been put down.
+            # A car still further away has only just been put down.
             return OFF_ROAD_REWARD, error <= 2 * self._max_cte
         if any(event in ("DQ", "missed_checkpoint") for event in self._connection.race):
             return OFF_ROAD_REWARD, True
@@ -293,19 +293,23 @@ _BOUNDS = {"rate_hz": (1.0, 240.0), "max_cte": (0.1, 1000.0), "max_seconds": (0.
 
 
 def _check(*, host: str | None, port: int, road_seed: int, **options: Any) -> None:
-    """Refuse illegal arguments, by name."""
+    """Raise a UserError that names an illegal argument."""
     if type(road_seed) is not int or not 0 <= road_seed < 2**63:
         raise UserError(f"road_seed = {road_seed!r}: a whole number from 0 on")
     if host is not None and (not isinstance(host, str) or not host):
         raise UserError(f"host = {host!r}: expected a name or an address")
     if not isinstance(port, int) or not 1 <= port <= 65_535:
         raise UserError(f"port = {port!r}: 1 to 65535")
-    for name, value in options.items():
-        if name in _CHOICES and value not in _CHOICES[name]:
-            known = ", ".join(str(each or "none") for each in _CHOICES[name])
-            raise UserError(f"{name} = {value!r}: one of {known}")
-        low, high = _BOUNDS.get(name, (0.0, 0.0))
-        if name in _BOUNDS and not (isinstance(value, int | float) and low <= value <= high):
+    for name in ("camera", "car", "road"):
+        if not isinstance(options[name], Mapping | None):
+            raise UserError(f"{name} = {options[name]!r}: expected a table of fields")
+    for name, choices in _CHOICES.items():
+        if options[name] not in choices:
+            known = ", ".join(str(each or "none") for each in choices)
+            raise UserError(f"{name} = {options[name]!r}: one of {known}")
+    for name, (low, high) in _BOUNDS.items():
+        value = options[name]
+        if not (isinstance(value, int | float) and low <= value <= high):
             raise UserError(f"{name} = {value!r}: {low:g} to {high:g}")
 
 
@@ -313,7 +317,7 @@ def _camera_config(fields: Mapping[str, Any] | None) -> CameraConfig:
     try:
         config = CameraConfig(**(fields or {}))
     except (TypeError, ProtocolError) as error:
-        raise UserError(f"camera = {dict(fields or {})}: {error}") from None
+        raise UserError(f"camera = {fields}: {error}") from None
     if config.img_d != 3:
         raise UserError(f"camera.img_d = {config.img_d}: only 3 (colour)")
     return config

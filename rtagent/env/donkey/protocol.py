@@ -1,10 +1,10 @@
-"""The wire between a DonkeyCar simulator and its clients: JSON objects over TCP.
+"""The protocol of a DonkeyCar simulator and its clients: JSON objects over TCP.
 
 The simulator ends every object with a newline. Clients put nothing between theirs, and send
 numbers as strings. What arrives may be cut anywhere, be garbage, or never end: a decoder takes
 bytes as they come, keeps a bounded number of them, and counts what it had to throw away. It yields
-after every object, be it a message or not, so that who reads it can stop when its time is up; what
-is left then comes first the next time.
+after every object, be it a message or not, so that its caller can stop when its time is up; the
+objects that are left come first the next time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 Message = dict[str, Any]
 
 LONGEST_FROM_CLIENT = 1 << 16
-"""Bytes; a client's messages have a few hundred."""
+"""Bytes; usual messages have a few hundred."""
 LONGEST_FROM_SIMULATOR = 1 << 23
 """Bytes; a picture of 640 x 480 as PNG has about one million."""
 DEFAULT_PORT = 9091
@@ -33,12 +33,12 @@ class ProtocolError(Exception):
 
 
 def from_simulator(message: Mapping[str, Any]) -> bytes:
-    """A message as the simulator sends it."""
+    """Encode a message as the simulator sends it."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def from_client(message: Mapping[str, Any]) -> bytes:
-    """A message as clients send it: every number a string, and no delimiter."""
+    """Encode a message as clients send it: every number a string, and no delimiter."""
     return json.dumps({
         key: str(value) if isinstance(value, int | float) else value
         for key, value in message.items()
@@ -46,10 +46,10 @@ def from_client(message: Mapping[str, Any]) -> bytes:
 
 
 def number(message: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    """A finite number in a field, sent as a number or as a string.
+    """The finite number in a field, which may be sent as a string.
 
     Raises:
-        ProtocolError: it is not a finite number, or missing where there is no default.
+        ProtocolError: the field holds no finite number, or is missing and has no default.
     """
     value = message.get(key, default)
     try:
@@ -63,17 +63,17 @@ def number(message: Mapping[str, Any], key: str, default: float | None = None) -
 
 
 def shown(value: object) -> str:
-    """A value of a message in a line; of what may be deep, only what it is."""
+    """A message's value in a short line; of a dict or list, which may be deep, only the type."""
     deep = isinstance(value, dict | list)
     return f"a {type(value).__name__}" if deep else repr(value)[:40]
 
 
 class Decoder(ABC):
-    """Messages out of bytes that may be cut anywhere.
+    """Decodes messages from bytes that may be cut anywhere.
 
     Attributes:
-        malformed: what was not a message.
-        pending: an object may wait that nobody has asked for yet.
+        malformed: how many objects were not messages.
+        pending: whether an object may be left that `feed` has not yielded.
     """
 
     def __init__(self, longest: int) -> None:
@@ -84,10 +84,10 @@ class Decoder(ABC):
         self.pending = False
 
     def feed(self, data: bytes = b"") -> Iterator[Message | None]:
-        """Take bytes; yield a message for each object that they complete, none if it is not one.
+        """Take bytes; yield each object that they complete, or None if it is not a message.
 
         Raises:
-            ProtocolError: a message is longer than any may be.
+            ProtocolError: a message is longer than permitted.
         """
         self._kept += data
         self.pending = True
@@ -104,11 +104,14 @@ class Decoder(ABC):
 
     @abstractmethod
     def _end_of_object(self) -> int | None:
-        """Behind the first object; none while it is incomplete. Each byte is looked at once."""
+        """The index after the first object; None while it is incomplete.
+
+        `_searched` is where the next search begins, so that each byte is looked at once.
+        """
 
 
 class LineDecoder(Decoder):
-    """Messages that end with a newline: a simulator's."""
+    """Decodes a simulator's messages, which end with a newline."""
 
     def __init__(self, longest: int = LONGEST_FROM_SIMULATOR) -> None:
         super().__init__(longest)
@@ -120,7 +123,7 @@ class LineDecoder(Decoder):
 
 
 class ObjectDecoder(Decoder):
-    """Messages with nothing between them: a client's; bytes outside any object are malformed."""
+    """Decodes a client's messages, with nothing between them; other bytes are malformed."""
 
     def __init__(self, longest: int = LONGEST_FROM_CLIENT) -> None:
         super().__init__(longest)
@@ -153,7 +156,7 @@ class ObjectDecoder(Decoder):
         return None
 
     def _drop_before_object(self) -> bool:
-        """Throw away what cannot begin a message; whether one begins now."""
+        """Throw away bytes that cannot begin an object; whether an object begins now."""
         start = self._kept.find(b"{")
         outside = self._kept[: start if start >= 0 else len(self._kept)]
         self.malformed += bool(outside.strip())
@@ -163,7 +166,7 @@ class ObjectDecoder(Decoder):
 
 
 def _parse(text: bytes) -> Message | None:
-    """A message; none if it is not one: an object with a `msg_type`."""
+    """The message, an object with a `msg_type`; None if the text is something else."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a track looks like from above: grass, asphalt, white edges, a dashed yellow centre line."""
+"""A track's map seen from above: grass, asphalt, white edges, a dashed yellow centre line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rtagent.env.donkey.track import BARRIER, HALF_WIDTH, SPACING, Track
 
 PIXELS_PER_UNIT = 8.0
 MARGIN = BARRIER + 12.0
-"""Drawn beyond the centre line; further out it is grass as far as one sees."""
+"""Distance from the centre line that the map covers at least; everything beyond is grass."""
 EDGE_WIDTH = 0.35
 DASH = 3.0
 """Length of a dash of the centre line, and of the gap after it."""
@@ -24,14 +24,14 @@ STYLES = (
     ((140, 146, 76), (64, 66, 74)),
     ((168, 170, 172), (84, 80, 78)),
 )
-"""Colours (RGB) of the ground and of the road; `road_style` of `regen_road` counts them.
+"""Colours (RGB) of the ground and of the road; `road_style` of `regen_road` is an index of these.
 
-An agent sees grey levels: ground and road differ in brightness, too.
+Ground and road also differ in brightness, for an agent sees grey levels.
 """
 
 _WHITE, _YELLOW, _RED = (232, 232, 228), (226, 186, 40), (190, 44, 38)
 _BITS = 4
-"""Of fractions of a pixel, in what OpenCV draws."""
+"""Bits of a pixel's fractions in the coordinates given to OpenCV."""
 
 Picture = NDArray[np.uint8]
 
@@ -54,7 +54,12 @@ class Scenery:
 
 
 def draw(track: Track, seed: int = 0, style: int = 0) -> Scenery:
-    """Draw the ground of a track; the seed is the texture's, the style of `STYLES`, counted round.
+    """Draw the ground of a track.
+
+    Args:
+        track: the road.
+        seed: of the texture.
+        style: index of `STYLES`, modulo their number.
     """
     random = np.random.default_rng(seed)
     grass, asphalt = STYLES[style % len(STYLES)]
@@ -112,7 +117,7 @@ def _draw(
 
 
 def _textured(ground: Picture, road: Picture, random: np.random.Generator) -> Picture:
-    """Brighter and darker: patches and tufts in the grass, a finer grain on the road."""
+    """Add brighter and darker spots: patches and tufts in the grass, a finer grain on the road."""
     height, width = road.shape
     patches = np.zeros((height, width), np.float32)
     for cell, strength in ((96, 12.0), (24, 9.0), (6, 9.0)):

@@ -1,4 +1,4 @@
-"""The scenes of the DonkeyCar simulator, and the Gymnasium ids that users know them by."""
+"""The scenes of the DonkeyCar simulator, and their Gymnasium ids."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ SCENES = {
     "donkey-thunderhill-track-v0": "thunderhill",
     "donkey-circuit-launch-track-v0": "circuit_launch",
 }
-"""Id to scene."""
-
-ENTRY_POINT = "rtagent.env.donkey.environment:DonkeyCar"
+"""The scene of each id."""
 
 
 def register() -> None:
     """Make the ids known to `gymnasium.make`; a second call changes nothing."""
-    import gymnasium as gym  # The simulator's own modules do without it.
+    import gymnasium as gym  # The simulator, which imports this module, does not need it.
 
+    entry_point = "rtagent.env.donkey.environment:DonkeyCar"
     for name, scene in SCENES.items():
         if name not in gym.registry:
-            # Its world goes on by the wall clock: no two runs are the same.
+            # The simulator's world runs by the wall clock: no two runs are the same.
             gym.register(
-                name, entry_point=ENTRY_POINT, kwargs={"scene": scene}, nondeterministic=True
+                name, entry_point=entry_point, kwargs={"scene": scene}, nondeterministic=True
             )

@@ -1,20 +1,21 @@
-"""The simulator's end of the wire: one thread, many clients, frames on an absolute schedule.
+"""The simulator's end of the connections: one thread, many clients, frames on a fixed schedule.
 
 Why it is correct. One thread owns everything; it waits in one place, for the next frame's time or
 for a socket, whichever comes first. Frame k is due at the start plus k / fps, so lateness does not
 add up; after a hold-up of more than `MOST_CAUGHT_UP` frames the rest is left out. No send blocks:
-what a client does not take stays in its outbox, it gets no telemetry until that is gone, and so it
-never gets half a message, and never holds up another. What a client sends is bounded by the
-decoder, and what it asks for by `LARGEST_OUTBOX` and `_room`.
+what a client does not take stays in its outbox, and the client gets no telemetry until the outbox
+is empty. So it never gets half a message, and never holds up another client. The decoder bounds
+what a client sends; `LARGEST_OUTBOX` and `_room` bound what it asks for.
 
-Clients share one thread, so each is served in slices: whoever took least of the processor's time of
-late comes first, and a turn ends when its time is up. The longest slices draw a road or large
-pictures. Each is followed by a rest as long, in which nobody is served who has asked for such a
-thing of late: the heavy ones share half of the time. What fails while a client is served costs this
-client its connection.
+Clients share one thread, so each is served in slices: the client that recently took the least of
+the processor's time comes first, and a turn ends when its time is up. The longest slices draw a
+road or large pictures. Each of these is followed by a rest of the same length, in which no client
+is served that recently had such a slice: all heavy clients together get half of the time. An
+exception while a client is served ends this client's connection alone.
 
-Places are few. A client that says nothing at first, or nothing for very long, is sent away; when
-all places are taken, whoever has been silent for long makes room.
+The number of clients is limited. A client that sends nothing at first, or nothing for very long, is
+disconnected; when no place is free, a client that has been silent for long makes room for a new
+one.
 """
 
 from __future__ import annotations
@@ -40,48 +41,48 @@ LARGEST_OUTBOX = 1 << 23
 """Bytes: more than the two largest pictures."""
 RECEIVE = 1 << 16
 LONGEST_WAIT_S = 0.2
-"""Between two looks at whether to stop."""
+"""Longest time between two questions whether to go on."""
 SLICE_S = 0.005
-"""Of reading what one client says."""
+"""Longest time of reading one client's messages."""
 READING_S = 0.02
-"""Of reading what all clients say, before it is time to look at the frames."""
+"""Longest time of reading all clients' messages before frames are looked at."""
 LONG_S = 0.02
-"""Of the processor's time: a slice that took longer is followed by a rest."""
+"""Processor time of a slice above which a rest follows."""
 HEAVY_FOR_S = 5.0
-"""So long after such a slice, a client does not disturb a rest."""
+"""Time after such a slice in which the client is not served during a rest."""
 HALF_LIFE_S = 1.0
-"""In which half of what a client has taken is forgotten."""
+"""Time in which the processor time that counts against a client is halved."""
 FIRST_WORD_S = 10.0
-"""Until a client's first message."""
+"""Longest time until a client's first message."""
 SILENCE_S = 600.0
-"""A client may learn between two steps."""
+"""Longest time between two messages; a client may learn meanwhile."""
 GIVES_WAY_S = 60.0
-"""Of silence, after which a client makes room when all places are taken."""
+"""Silence after which a client makes room when no place is free."""
 MOST_PIXELS = 2 * 640 * 480
-"""Of one client's cameras together."""
+"""Most pixels of one client's cameras together."""
 FREE_PIXELS = 2 * 320 * 240
-"""Every client may have so many; beyond that, all clients share `SHARED_BY` times `most_pixels`."""
+"""Pixels that every client may have; beyond, all clients share `SHARED_BY` times `most_pixels`."""
 SHARED_BY = 4
 
 _log = logging.getLogger(__name__)
 _CREDENTIALS = struct.Struct("3i")
-"""As the kernel gives them: pid, uid, gid."""
+"""SO_PEERCRED: pid, uid, gid."""
 
 
 @dataclass
 class Figures:
-    """What the simulator has done.
+    """Counts since the start.
 
     Attributes:
-        connections: accepted.
-        turned_away: because there were enough clients.
-        frames: telemetry sent.
-        withheld: telemetry not sent to a client that had not taken the last.
+        connections: accepted connections.
+        turned_away: connections closed at once, for want of a place or as another process's.
+        frames: telemetry frames sent.
+        withheld: frames not sent, because the client had not taken the last or there was no time.
         left_out: frames that were never made, because the simulator was held up.
-        malformed: what was no message.
+        malformed: objects that were not messages.
         refused: messages that could not be carried out.
-        broken, silent, failed: clients that were sent away: they sent or asked for too much, said
-            nothing, or something failed while they were served.
+        broken, silent, failed: clients that were disconnected: they sent or asked for too much,
+            sent nothing, or an exception arose while they were served.
     """
 
     connections: int = 0
@@ -101,10 +102,10 @@ class Client:
     """A connected client.
 
     Attributes:
-        heard_at: when its last message came; at first when it connected.
-        spoke: whether there was a message.
-        spent: seconds of the processor that it has taken of late.
-        heavy_until: until then it waits for the end of a rest.
+        heard_at: time of its last message, or of its connection.
+        spoke: whether it has sent a message.
+        spent: processor time that it has taken recently, seconds.
+        heavy_until: until this time it is not served during a rest.
     """
 
     sock: socket.socket
@@ -118,7 +119,7 @@ class Client:
 
     @property
     def gone(self) -> bool:
-        """Whether it has been sent away."""
+        """Whether it has been disconnected."""
         return self.sock.fileno() < 0
 
 
@@ -132,11 +133,12 @@ class Simulator:
         seed: of roads and noise.
         track: the road of every scene. If None, each scene has its own.
         race: rules of the race that each client drives on its own. If None, no race.
-        most_clients: further ones are turned away.
-        most_pixels: of the cameras of one client together.
+        most_clients: further clients are turned away.
+        most_pixels: most pixels of one client's cameras together.
         may_quit: whether a client may end the simulator.
-        only_for: pid of the one process of this user that may connect; on a Unix socket only.
-        worked: gives the processor's time that this thread has had, in seconds.
+        only_for: pid of the one process of this user that may connect; on a Unix socket only. If
+            None, any process may.
+        worked: gives the processor time of this thread, in seconds.
     """
 
     def __init__(
@@ -167,11 +169,11 @@ class Simulator:
 
     @property
     def clients(self) -> int:
-        """How many are connected."""
+        """Number of connected clients."""
         return len(self._clients)
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Serve while `go_on`, asked at least every `LONGEST_WAIT_S`; `quit_app` ends it, too."""
+        """Serve while `go_on()`, asked every `LONGEST_WAIT_S` or sooner, or until `quit_app`."""
         try:
             while go_on() and not self._quit:
                 self.turn()
@@ -187,7 +189,7 @@ class Simulator:
             if key.fileobj is self._listener:
                 self._accept()
                 continue
-            # Who has just made room for another one is none any more.
+            # A client that has just made room for another is not among them any more.
             client = self._clients.get(key.fd)
             if client and events & selectors.EVENT_READ:
                 speaking.add(client)
@@ -197,12 +199,12 @@ class Simulator:
         left = self._serve(speaking, self._read, READING_S)
         now = self._clock.now()
         if left and len(left) == len(speaking):
-            # Those who rest could be read at once, again and again.
+            # All of them rest; their sockets are readable, so `select` would not wait.
             self._clock.sleep_until(min(due, self._rest_until, now + SLICE_S))
             now = self._clock.now()
         if now >= due:
             self._make_frames(now)
-            self._look_after(now)
+            self._review_clients(now)
 
     def close(self) -> None:
         """Close every socket."""
@@ -216,7 +218,7 @@ class Simulator:
     def _serve(
         self, clients: Iterable[Client], act: Callable[[Client], None], seconds: float
     ) -> list[Client]:
-        """Serve clients, who took least first, until the time is up; those who did not come."""
+        """Serve clients, those that took least first, until the time is up; those not served."""
         until = self._clock.now() + seconds
         resting: list[Client] = []
         waiting = sorted(clients, key=lambda client: client.spent, reverse=True)
@@ -231,12 +233,12 @@ class Simulator:
 
     @contextlib.contextmanager
     def _served(self, client: Client) -> Iterator[None]:
-        """Note the time that a client takes; what fails costs nobody else."""
+        """Note the processor time that a client takes; an exception ends its connection alone."""
         began, worked = self._clock.now(), self._worked()
         try:
             yield
         except Exception:
-            _log.exception("a client is sent away")
+            _log.exception("a client is disconnected")
             self._drop(client, "failed")
         finally:
             took = self._worked() - worked
@@ -247,7 +249,7 @@ class Simulator:
                 self._rest_until = now + (now - began)
 
     def _make_frames(self, now: float) -> None:
-        """Let the time that has passed pass for every car, then show it."""
+        """Advance every car by the time that has passed, then send telemetry."""
         passed = int((now - self._start) / self._period) - self._frame + 1
         self._frame += passed
         steps = min(passed, MOST_CAUGHT_UP)
@@ -262,8 +264,8 @@ class Simulator:
                     self._send(client, client.session.advance(self._period))
         self.figures.withheld += len(self._serve(driving, self._show, self._period))
 
-    def _look_after(self, now: float) -> None:
-        """Forget what clients took long ago, and send away who is silent."""
+    def _review_clients(self, now: float) -> None:
+        """Disconnect silent clients, and count less of the time that each client took earlier."""
         kept = 0.5 ** ((now - self._faded_at) / HALF_LIFE_S)
         self._faded_at = now
         for client in list(self._clients.values()):
@@ -272,7 +274,7 @@ class Simulator:
                 self._drop(client, "silent")
 
     def _show(self, client: Client) -> None:
-        """Send telemetry, unless the client is still busy with the last."""
+        """Send telemetry, unless the client has not taken all that was sent before."""
         session = client.session
         if client.gone or session.drive is None:
             return
@@ -290,7 +292,7 @@ class Simulator:
         except (BlockingIOError, ConnectionError):
             return
         except OSError:
-            # No descriptor is left for it, and it would be offered again at once.
+            # No descriptor is free; `select` would offer the connection again at once.
             self._clock.sleep_until(self._clock.now() + SLICE_S)
             return
         if not self._may_enter(sock):
@@ -310,10 +312,10 @@ class Simulator:
             self._send(client, session.greet())
 
     def _may_enter(self, sock: socket.socket) -> bool:
-        """Whether there is a place, and it is for this client."""
+        """Whether the client may connect, and a place is free or can be freed."""
         if self._only_for is not None:
-            told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            pid, uid, _ = _CREDENTIALS.unpack(told)
+            peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            pid, uid, _ = _CREDENTIALS.unpack(peer)
             if (pid, uid) != (self._only_for, os.getuid()):
                 return False
         if len(self._clients) < self._most_clients:
@@ -325,13 +327,13 @@ class Simulator:
         return True
 
     def _room(self, session: Session) -> int:
-        """Pixels that a client may have now, beside those of the others."""
+        """Pixels that a client's cameras may have now, given those of the other clients."""
         sessions = [client.session for client in self._clients.values()]
         others = sum(each.pixels for each in sessions if each is not session)
         return max(min(SHARED_BY * self._most_pixels - others, self._most_pixels), FREE_PIXELS)
 
     def _read(self, client: Client) -> None:
-        """Carry out what a client says, for a slice."""
+        """Carry out a client's messages, for `SLICE_S` at most."""
         ends = self._clock.now() + SLICE_S
         data = b""
         if not client.decoder.pending:
@@ -385,7 +387,7 @@ class Simulator:
             self._show(client)
 
     def _drop(self, client: Client, reason: str = "") -> None:
-        """Send a client away; `reason` is the figure that counts it."""
+        """Disconnect a client; `reason` is the figure that counts it."""
         if reason:
             setattr(self.figures, reason, getattr(self.figures, reason) + 1)
         if client.gone:

@@ -1,8 +1,7 @@
-"""One client's side of the simulator: its scene, its car, its cameras, and the messages to both.
+"""One client's world in the simulator: its scene, its car, its cameras, and the messages to them.
 
-Nothing here knows sockets or the clock. Each client drives in a world of its own. What telemetry
-reports as position, velocity and acceleration is scaled as the Unity simulator does it: an eighth
-of the map's units.
+Nothing in this module knows sockets or the clock. Telemetry reports position, velocity and
+acceleration in the scale of the Unity simulator: an eighth of the map's units.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ TrackKind = Literal["circuit", "generated"]
 
 @dataclass
 class Session:
-    """What the simulator knows of one client.
+    """The state of one client's world.
 
     Args:
         seed: of generated roads, textures and noise.
@@ -49,13 +48,14 @@ class Session:
         may_quit: whether the client may end the simulator.
 
     Attributes:
-        controls: in force.
-        synchronous_step: seconds of the world per `control` message. If None, its own clock.
-        wants_telemetry: a frame is due now, whatever the clock says.
-        quit_asked: the client wants the simulator to end.
-        refused: messages that could not be carried out.
-        drive: the car in its scene; none while no scene is loaded.
-        race: in this scene; none without rules.
+        controls: the controls in force.
+        synchronous_step: seconds by which each `control` message advances the world. If None, the
+            world advances by the clock.
+        wants_telemetry: whether a frame is due now, whatever the clock says.
+        quit_asked: whether the client wants the simulator to end.
+        refused: how many messages could not be carried out.
+        drive: the car in its scene. If None, no scene is loaded.
+        race: the race in this scene. If None, there is no race.
         time: seconds of the world since the scene was loaded.
     """
 
@@ -74,15 +74,15 @@ class Session:
     time: float = 0.0
     _configs: dict[str, CameraConfig] = field(default_factory=lambda: {"image": CameraConfig()})
     _cameras: dict[str, Camera] = field(default_factory=dict)
-    """Made when a picture is asked for: who changes them often pays once."""
+    """Made for the next picture, so that several changes before it cost one camera."""
     _replies: list[Message] = field(default_factory=list)
 
     def greet(self) -> list[Message]:
-        """What a client hears first."""
+        """The messages that a client gets first."""
         return [{"msg_type": "scene_selection_ready", "loaded": "1"}]
 
     def handle(self, message: Message) -> list[Message]:
-        """Carry out a message; one that makes no sense changes nothing and is counted.
+        """Carry out a message; an invalid one changes nothing and is counted in `refused`.
 
         Returns:
             The answers, in order.
@@ -98,20 +98,20 @@ class Session:
         return replies
 
     def advance(self, seconds: float) -> list[Message]:
-        """Let time pass; what the simulator has to say about it."""
+        """Let time pass in the world; the messages about it."""
         self.time += seconds
         drive = self.drive
         if drive is None:
             return []
         in_lobby = self.race is not None and self.race.in_lobby
         drive.advance(seconds, PARKED if in_lobby else self.controls)
-        said = drive.crossings(self.time)
+        messages = drive.crossings(self.time)
         if self.race is not None:
-            said += self.race.advance(self.time, drive.rounds, drive.place.cte)
-        return said
+            messages += self.race.advance(self.time, drive.rounds, drive.place.cte)
+        return messages
 
     def telemetry(self) -> Message | None:
-        """The state of car and camera now; none while no scene is loaded."""
+        """A `telemetry` message of car and cameras now; None while no scene is loaded."""
         self.wants_telemetry = False
         drive = self.drive
         if drive is None:
@@ -142,7 +142,7 @@ class Session:
 
     @property
     def pixels(self) -> int:
-        """Of both cameras together."""
+        """Pixels of both cameras together."""
         return sum(config.pixels for config in self._configs.values())
 
     def _begin(self, track: Track, scenery: Scenery) -> None:
@@ -168,9 +168,9 @@ class Session:
         self.time = 0.0
         self.race = None if self.rules is None else Race(self.rules, self.time)
         kind = self.track or ("circuit" if scene == "generated_track" else "generated")
-        # Each scene but the generated road is one fixed road.
-        own = scene == "generated_road" or self.track is not None
-        self._begin(*_road(kind, self.seed if own else zlib.crc32(scene.encode()), 1.0, 0))
+        # Each scene but `generated_road` is one fixed road, whatever the seed.
+        seeded = scene == "generated_road" or self.track is not None
+        self._begin(*_road(kind, self.seed if seeded else zlib.crc32(scene.encode()), 1.0, 0))
         self._replies.append({"msg_type": "need_car_config" if self.race else "car_loaded"})
 
     def _control(self, message: Message) -> None:
@@ -197,12 +197,12 @@ class Session:
         self._configs[key], self._cameras = config, {}
 
     def _lidar_config(self, message: Message) -> None:
-        """Accepted, so that nobody stumbles; this world has no lidar."""
+        """Accept the message without effect: this world has no lidar, but clients configure it."""
 
     def _reset_car(self, message: Message) -> None:
         drive = self._needs_drive()
         self._begin(drive.track, drive.scenery)
-        # At once: a client that waits for the start need not wait for the next frame's time.
+        # So a client that waits for the start need not wait for the next frame's time.
         self.wants_telemetry = True
 
     def _exit_scene(self, message: Message) -> None:
@@ -224,7 +224,7 @@ class Session:
         turns = number(message, "turn_increment", 0.0)
         if not 0 <= seed < 2**63 or not 0.0 <= turns <= 10.0:
             raise ProtocolError(f"rand_seed, turn_increment = {seed}, {turns}")
-        # 0: the usual; Unity's own value is 1 degree per piece of road.
+        # 0 stands for the usual value; Unity's is 1 degree per piece of road.
         self._begin(*_road("generated", seed, turns or 1.0, style))
         self.wants_telemetry = True
 
@@ -271,7 +271,7 @@ _HANDLERS: dict[str, Callable[[Session, Message], None]] = {
 
 
 def encoded(picture: Picture, encoding: str) -> bytes:
-    """A picture, uint8 RGB or grey, as a JPG, PNG or TGA file."""
+    """Encode a picture, uint8 RGB or grey, as a JPG, PNG or TGA file."""
     if encoding == "TGA":
         file = io.BytesIO()
         Image.fromarray(picture).save(file, "TGA")
@@ -285,13 +285,13 @@ def encoded(picture: Picture, encoding: str) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def _road(kind: TrackKind, seed: int, turns: float, style: int) -> tuple[Track, Scenery]:
-    """A road and its looks: clients that drive on the same one share them."""
+    """A road and its scenery, shared by the clients that drive on it."""
     track = circuit() if kind == "circuit" else generated(seed, turns)
     return track, draw(track, seed, style)
 
 
 def _yaw(message: Message) -> float:
-    """The heading that a quaternion turns the car to."""
+    """The heading of a message's quaternion."""
     x, y, z, w = (number(message, key) for key in ("Qx", "Qy", "Qz", "Qw"))
     if max(abs(x), abs(y), abs(z), abs(w)) > 1.001:
         raise ProtocolError(f"Qx, Qy, Qz, Qw = {x}, {y}, {z}, {w}: of length 1")

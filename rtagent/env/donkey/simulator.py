@@ -28,13 +28,13 @@ def main() -> None:
     """Serve until killed."""
     parser = argparse.ArgumentParser(description="The embedded DonkeyCar simulator.")
     parser.add_argument("--fd", type=int, required=True, help="of the listening socket")
-    parser.add_argument("--parent", type=int, required=True, help="served alone, and died with")
+    parser.add_argument("--parent", type=int, required=True, help="pid of the one process served")
     parser.add_argument("--fps", type=float, required=True)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args()
     die_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Its parent may be the environment process, whose realtime priority is not for sharing.
+    # The parent may be the environment process, whose realtime priority this process inherits.
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     prefer_acting("auto")
     name_process("rt-donkey-sim")

@@ -1,8 +1,8 @@
-"""What a simulator reports of the car, checked and decoded: the client's side.
+"""The client's side of telemetry: checks and decodes what a simulator reports of the car.
 
 A simulator may be anybody's program. Pillow reads more than forty kinds of files, some of them by
-starting other programs; here it reads three. How large a picture is, and in how many passes it is
-coded, is known before it is decoded, so that one message costs a bounded time, whatever it holds.
+starting other programs; this module lets it read three. A picture's size, and the number of passes
+in which it is coded, are checked before it is decoded, so that one message costs a bounded time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rtagent.env.donkey.protocol import LONGEST_FROM_SIMULATOR, Message, Protoco
 NO_HIT = "none"
 FORMATS = ("JPEG", "PNG", "TGA")
 MOST_TIMES_LARGER = 4
-"""Pixels of a picture, by those of the one asked for."""
+"""Most pixels of a picture, as a multiple of those asked for."""
 USUAL_PIXELS = 160 * 120
 MOST_BYTES_PER_PIXEL = 4
-"""Of a picture's file, by the most pixels that it may have; a header is free."""
+"""Most bytes of a picture's file for each pixel that it may have, beside its header."""
 HEADER_BYTES = 1 << 16
 MOST_SCANS = 64
-"""Of a JPEG: each costs as much time as the picture's size says, and a few bytes."""
+"""Most scans of a JPEG: each takes a few bytes, and as much time as the whole picture."""
 LARGEST_NUMBER = 1e9
 LONGEST_HIT = 200
 
@@ -44,13 +44,13 @@ class Telemetry:
 
     Attributes:
         picture: uint8 RGB, of the size asked for.
-        resized: the simulator sent another size.
-        cte: cross-track error; None if the simulator does not say.
-        speed: along whatever direction.
-        forward_velocity: along the car's heading; negative in reverse. Without velocities it is
-            the speed.
+        resized: whether the simulator sent another size.
+        cte: cross-track error. If None, the simulator does not report it.
+        speed: absolute speed.
+        forward_velocity: velocity along the car's heading, negative in reverse; the speed, where
+            the simulator reports no velocities.
         hit: what the car has run into, or "none".
-        info: the other figures, by the names that users know.
+        info: all figures, by the names of the public client.
     """
 
     picture: Picture
@@ -66,8 +66,8 @@ def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
     """Check and decode a `telemetry` message, with a picture of `shape`, (height, width, 3).
 
     Raises:
-        ProtocolError: a number is missing, not finite or beyond any car's, or the picture cannot
-            be read or is much larger than the one asked for.
+        ProtocolError: a number is missing, not finite or too large for any car, or the picture
+            cannot be read or is much larger than the one asked for.
     """
     speed = _figure(message, "speed")
     cte = _figure(message, "cte") if "cte" in message else None
@@ -82,12 +82,11 @@ def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
     if "vel_x" in message and "vel_z" in message:
         # The heading lies in the plane of the road; slopes are gentle.
         forward = velocity[0] * sin(radians(yaw)) + velocity[2] * cos(radians(yaw))
-    hit = message.get("hit", NO_HIT)
+    hit = str(message.get("hit", NO_HIT))[:LONGEST_HIT]
     info: dict[str, object] = {
         "pos": position, "vel": velocity, "accel": accel, "gyro": gyro, "car": (roll, pitch, yaw),
         "cte": cte, "speed": speed, "forward_vel": forward,
-        "hit": (hit if isinstance(hit, str) else str(hit))[:LONGEST_HIT],
-        "time": _figure(message, "time", 0.0),
+        "hit": hit, "time": _figure(message, "time", 0.0),
         "active_node": int(_figure(message, "activeNode", 0.0)),
         "total_nodes": int(_figure(message, "totalNodes", 0.0)),
     }
@@ -96,16 +95,16 @@ def read(message: Message, shape: tuple[int, int, int]) -> Telemetry:
     if resized:
         size = (shape[1], shape[0])
         picture = np.asarray(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), np.uint8)
-    return Telemetry(picture, resized, cte, speed, forward, str(info["hit"]), info)
+    return Telemetry(picture, resized, cte, speed, forward, hit, info)
 
 
 def longest_message(shape: tuple[int, int, int]) -> int:
-    """Bytes of a message with two pictures of the largest size, where `shape` was asked for."""
+    """Bytes of a message with two pictures of the largest permitted size, if asked for `shape`."""
     return min(2 * _most_letters(shape) + HEADER_BYTES, LONGEST_FROM_SIMULATOR)
 
 
 def _figure(message: Message, key: str, default: float | None = None) -> float:
-    """A number of which sums and products are finite, too."""
+    """A number so small that sums and products of such numbers are finite."""
     value = number(message, key, default)
     if abs(value) > LARGEST_NUMBER:
         raise ProtocolError(f"{key} = {value:g}: at most {LARGEST_NUMBER:g}")
@@ -113,12 +112,12 @@ def _figure(message: Message, key: str, default: float | None = None) -> float:
 
 
 def _picture(text: object, shape: tuple[int, int, int]) -> Picture:
-    """A picture from base64, where one of `shape` was asked for."""
+    """Decode a picture from base64, where one of `shape` was asked for."""
     if not isinstance(text, str):
         raise ProtocolError("telemetry without a picture")
     if len(text) > _most_letters(shape):
         raise ProtocolError(f"a picture of {len(text)} letters for {shape[1]} x {shape[0]} pixels")
-    # Decoders written in Python raise whatever a broken file makes them stumble over, and warn.
+    # With a broken file, decoders written in Python may raise any exception, and warn.
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -135,7 +134,7 @@ def _most_pixels(shape: tuple[int, int, int]) -> int:
 
 
 def _most_letters(shape: tuple[int, int, int]) -> int:
-    """Of a picture in base64: four for three bytes."""
+    """Most letters of a picture in base64, in which three bytes take four letters."""
     return (HEADER_BYTES + MOST_BYTES_PER_PIXEL * _most_pixels(shape)) * 4 // 3 + 4
 
 

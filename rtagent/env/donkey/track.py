@@ -1,4 +1,4 @@
-"""Closed roads: their shape, and where on them a point is.
+"""Closed roads: their shape, and the place of a point along them.
 
 Coordinates are those of the simulator: x to the right and z up on the map, in its units; a heading
 of 0 points along z, and headings grow clockwise.
@@ -17,12 +17,12 @@ BARRIER = 12.0
 """Distance from the centre line at which a car runs into something."""
 SPACING = 0.5
 NODE_SPACING = 4.0
-"""Between the nodes that telemetry counts."""
+"""Distance between the nodes that telemetry counts."""
 TIGHTEST = 9.0
 """Smallest radius of a generated road."""
 LENGTH = 400.0
 CLEARANCE = 2.0 * BARRIER
-"""Parts of a generated road that are far apart along it stay that far apart on the map."""
+"""Distance on the map between parts of a generated road that are far apart along it."""
 
 _CIRCUIT = (
     (0.0, 12.0), (0.0, 38.0), (0.0, 62.0), (8.0, 80.0), (26.0, 84.0), (44.0, 74.0), (52.0, 54.0),
@@ -30,18 +30,18 @@ _CIRCUIT = (
     (116.0, 22.0), (118.0, -6.0), (106.0, -26.0), (78.0, -30.0), (42.0, -30.0), (12.0, -24.0),
     (0.0, -4.0),
 )
-"""Corners through which the circuit is drawn: a long straight, sweeps, and tight bends."""
+"""Corners of the circuit, which are then rounded."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where on the road a point is.
+    """A point's place on the road.
 
     Attributes:
         cte: cross-track error: distance from the centre line, positive to the right.
-        progress: way along the centre line from the start, 0 to the road's length.
+        progress: distance along the centre line from the start, 0 to the road's length.
         node: number of the last node passed.
-        heading: of the road there, in radians.
+        heading: of the road at this place, in radians.
     """
 
     cte: float
@@ -56,7 +56,7 @@ class Track:
     Attributes:
         points: (n, 2), x and z, in driving order, evenly spaced; the last is joined to the first.
         length: of the centre line.
-        nodes: how many nodes it has.
+        nodes: number of nodes.
     """
 
     def __init__(self, points: NDArray[np.float64]) -> None:
@@ -68,7 +68,7 @@ class Track:
         self.nodes = max(1, round(self.length / NODE_SPACING))
 
     def place(self, x: float, z: float) -> Place:
-        """Where on the road a point is: at the nearest point of the centre line."""
+        """The place of a point on the road, which is that of the centre line's nearest point."""
         off = np.array([x, z]) - self.points
         along = np.clip((off * self._ways).sum(axis=1) / self._lengths**2, 0.0, 1.0)
         away = off - along[:, None] * self._ways
@@ -81,7 +81,7 @@ class Track:
         return Place(side * float(np.sqrt(squares[i])), progress, node, atan2(way[0], way[1]))
 
     def point_at(self, progress: float) -> tuple[float, float, float]:
-        """x, z and heading of the centre line at a way from the start."""
+        """x, z and heading of the centre line at a distance along it from the start."""
         progress %= self.length
         i = int(np.searchsorted(self._starts, progress, side="right")) - 1
         way = self._ways[i]
@@ -111,9 +111,9 @@ def circuit() -> Track:
 
 
 def generated(seed: int, turns: float = 1.0) -> Track:
-    """A random closed road of `LENGTH`, nowhere tighter than `TIGHTEST`, and clear of itself.
+    """A random closed road of `LENGTH`, with no radius under `TIGHTEST`, and clear of itself.
 
-    `turns` says how winding it is; 1 is usual.
+    `turns` scales how winding it is; 1 is usual.
     """
     random = np.random.default_rng(seed)
     angle = np.linspace(0.0, 2 * np.pi, 2000, endpoint=False)
@@ -127,10 +127,11 @@ def generated(seed: int, turns: float = 1.0) -> Track:
         track = Track(_evenly_spaced(shape * LENGTH / around))
         if radius.min() > 0.2 and track.tightest_radius() >= TIGHTEST and _keeps_clear(track):
             return track
-        heights *= 0.9  # Flatter, until it can be driven.
+        heights *= 0.9  # Less winding, until the road can be driven.
 
 
 def _keeps_clear(track: Track) -> bool:
+    """Whether parts that are far apart along the road are `CLEARANCE` apart on the map."""
     sparse = track.points[:: round(NODE_SPACING / SPACING)]
     count = len(sparse)
     apart = np.abs(np.arange(count)[:, None] - np.arange(count))
@@ -140,7 +141,7 @@ def _keeps_clear(track: Track) -> bool:
 
 
 def _evenly_spaced(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The closed line through `points`, by points `SPACING` apart."""
+    """Points `SPACING` apart on the closed line through `points`."""
     closed = np.concatenate([points, points[:1]])
     way = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(closed, axis=0).T))])
     at = np.linspace(0.0, way[-1], round(way[-1] / SPACING), endpoint=False)

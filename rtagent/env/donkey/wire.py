@@ -1,4 +1,4 @@
-"""A client's socket: it never blocks, and what it does not take at once waits in an outbox."""
+"""A client's socket, which never blocks; what it does not take at once waits in an outbox."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rtagent.env.donkey.protocol import LONGEST_FROM_SIMULATOR, LineDecoder, Mes
 LARGEST_OUTBOX = 1 << 16
 RECEIVE = 1 << 18
 MOST_RECEIVED = 1 << 23
-"""Bytes taken in one look, so that a flood cannot hold up the caller."""
+"""Most bytes taken by one `receive`, so that a flood cannot hold up the caller."""
 
 Address = tuple[int, Any]
-"""Family and socket address."""
+"""Address family and socket address."""
 
 
 class Wire:
-    """One connection at a time, closed at first; `longest` is a message's most bytes."""
+    """One connection at a time, closed at first; a message has `longest` bytes at most."""
 
     def __init__(self, longest: int = LONGEST_FROM_SIMULATOR) -> None:
         self._longest = longest
@@ -42,11 +42,11 @@ class Wire:
 
     @property
     def malformed(self) -> int:
-        """Lines of this connection that were no message."""
+        """Lines of this connection that were not messages."""
         return self._decoder.malformed
 
     def connect(self, address: Address) -> None:
-        """Begin to connect, or raise OSError; once it can be written, `check` says how it ended."""
+        """Begin to connect, or raise OSError; once the socket can be written, `check` it."""
         family, where = address
         self._sock = socket.socket(family, socket.SOCK_STREAM)
         self._sock.setblocking(False)
@@ -57,17 +57,21 @@ class Wire:
             raise OSError(code, os.strerror(code))
 
     def check(self) -> None:
-        """See that the connection has been made; an OSError says why not."""
+        """Raise an OSError if the connection could not be made."""
         assert self._sock is not None
         code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
 
     def wait(self, seconds: float, *, writing: bool) -> tuple[bool, bool]:
-        """Wait until it can be read, or written; not at all if messages are left from earlier.
+        """Wait until the socket can be read or written; not at all if messages are left.
+
+        Args:
+            seconds: the longest wait.
+            writing: whether to wait for writing, too.
 
         Returns:
-            Whether it can be read, and whether it can be written, if that was asked.
+            Whether there is something to read, and whether the socket can be written, if `writing`.
 
         Raises:
             OSError: the socket is broken.
@@ -79,13 +83,13 @@ class Wire:
         return bool(readable) or pending, bool(writable)
 
     def receive(self) -> Iterator[Message | None]:
-        """What has arrived, `MOST_RECEIVED` bytes of it at most; none for what is no message.
+        """The objects that have arrived, in `MOST_RECEIVED` bytes at most; None for no message.
 
-        Who stops in the middle finds the rest the next time.
+        If the caller stops in the middle, the next call goes on there.
 
         Raises:
             OSError: the other side has closed the connection, or it is broken.
-            ProtocolError: a message is longer than any may be.
+            ProtocolError: a message is longer than permitted.
         """
         yield from self._decoder.feed()
         taken = 0

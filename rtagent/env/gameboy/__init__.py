@@ -1,4 +1,1 @@
-"""Game Boy worlds: emulators, cartridges, rewards, and the two games that come with rtagent.
-
-May import what `env` may.
-"""
+"""Game Boy worlds: emulators, cartridges, rewards, and the two games that come with rtagent."""

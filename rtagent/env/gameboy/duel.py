@@ -1,9 +1,9 @@
 """Duel, a game of progress: battles by menu against one opponent after the other.
 
-Nothing happens until the player has chosen, so whoever is slow loses nothing but time; but only
-who plays well gets on. An episode is one encounter. In a sequence the machine simply runs on from
-one to the next, so a reset costs nothing; every encounter also has a saved state at which an
-episode can begin.
+Nothing happens until the player has chosen, so a slow player loses only time; but only a good
+player gets on. An episode is one encounter. In a sequence the machine runs on from one encounter
+to the next, so a reset costs nothing; every encounter also has a saved state at which an episode
+can begin.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from rtagent.errors import UserError
 
 ENCOUNTERS = 64
 MAX_TICKS = 3600
-"""A minute: far more than an encounter takes, even when played at random."""
+"""A minute: far more than an encounter takes, even under random actions."""
 
 TITLE, OPENING, COMMANDS, MOVES, BAG, TEAM, TELLING, RESULT = range(8)
 
-_PICTURE_FRAMES = 12
-"""Frames until the picture shows all that has changed in RAM: three rows of 18 per frame, and the
-pictures of both creatures."""
 _CHANCE_FRAMES = 32
-"""An episode that begins at a saved state begins up to so many frames later: chance moves on."""
+"""An episode begins up to so many frames after its saved state, in which the cartridge's random
+numbers change."""
 _BYTES = ("encounter", "screen", "turn", "own_hp", "opponent_hp")
 _WORDS = ("wins", "catches", "losses")
 
@@ -39,7 +37,7 @@ class Duel(BundledGame):
 
     Args:
         render_mode: none or `rgb_array`.
-        encounter: where a sequence begins, 1 to 64.
+        encounter: the first encounter of a sequence, 1 to 64.
         opponents: `sequence`: one encounter after the other, as the game goes on; `random`: each
             episode begins at the saved state of any encounter.
         max_ticks: length at which an episode is truncated, whose encounter then begins again; 0:
@@ -51,7 +49,9 @@ class Duel(BundledGame):
     """
 
     noop_action = 6
-    picture_lag = _PICTURE_FRAMES
+    picture_lag = 12
+    """Frames until the picture shows all that has changed in RAM: three of 18 rows per frame, and
+    the pictures of both creatures."""
     _of_episode = ("_ticks", "_score", "_decided", "_began")
 
     def __init__(
@@ -65,7 +65,7 @@ class Duel(BundledGame):
         self._random = opponents == "random"
         self._decided = True
         self._score = (0, 0)
-        self._run((), _PICTURE_FRAMES)
+        self._run((), self.picture_lag)
         self._title = self._machine.snapshot()
         self._states: dict[int, Snapshot] = {}
         for each in range(1, ENCOUNTERS + 1) if self._random else [self._first]:
@@ -76,8 +76,8 @@ class Duel(BundledGame):
         """Begin an episode.
 
         Args:
-            seed: begin anew from a saved state, and repeatably. If None, go on with the sequence.
-            options: `encounter`: begin at the saved state of this one.
+            seed: begin anew from a saved state, repeatably. If None, go on with the sequence.
+            options: `encounter`: begin at the saved state of this encounter.
 
         Returns:
             The first frame, and the figures encounter, screen, turn, own_hp, opponent_hp, wins,
@@ -102,7 +102,7 @@ class Duel(BundledGame):
         self._decided = False
         info = self._info()
         self._score = _score(info)
-        return to_grey(self._machine.screen()).copy(), info
+        return to_grey(self._machine.screen()), info
 
     def _judged(self) -> tuple[float, bool, Info]:
         info = self._info()
@@ -113,7 +113,7 @@ class Duel(BundledGame):
         return reward, self._decided, info
 
     def _state_of(self, encounter: int) -> Snapshot:
-        """The machine at the first menu of an encounter, reached by the title screen's choice."""
+        """The machine at the first menu of an encounter, chosen on the title screen."""
         if encounter in self._states:
             return self._states[encounter]
         self._machine.restore(self._title)
@@ -122,7 +122,7 @@ class Duel(BundledGame):
             self._run((), 1)
         self._run(("START",), 1)
         self._run_until("screen", COMMANDS)
-        self._run((), _PICTURE_FRAMES)
+        self._run((), self.picture_lag)
         found = self.u8("encounter")
         if found != encounter:
             self.close()

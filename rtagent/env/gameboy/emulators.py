@@ -1,4 +1,4 @@
-"""The emulators: which there are, and a machine of one of them."""
+"""Makes a machine of one of the emulators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def switch_on(backend: str, image: bytes) -> Machine:
     """Switch a machine on.
 
     Args:
-        backend: `gambatte`, or `pyboy`, which is slower, and of which a process can hold several.
+        backend: `gambatte`, or `pyboy`, which is slower but can run several times in a process.
         image: the cartridge.
 
     Raises:
@@ -24,7 +24,7 @@ def switch_on(backend: str, image: bytes) -> Machine:
         return GameBoy(padded(image))
     if backend != "pyboy":
         raise UserError(f"env.kwargs.backend = {backend!r}: expected gambatte or pyboy")
-    # Optional, and SDL's bindings come with it.
+    # PyBoy is optional, and loads SDL's bindings.
     from rtagent.env.gameboy.pyboy_machine import PyBoyMachine
 
     return PyBoyMachine(padded(image))

@@ -1,4 +1,4 @@
-"""What every Game Boy game is as a Gymnasium environment."""
+"""The Gymnasium environment of every Game Boy game."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rtagent.env.preprocess import GREY, to_grey
 from rtagent.errors import UserError
 
 MAGIC = 0x5A
-"""What a bundled game writes into its variable `magic` once it has started."""
+"""The value of a bundled game's variable `magic` once the game has started."""
 BOOT_FRAMES = 120
 """Far more than a bundled game needs to start."""
 
@@ -30,7 +30,7 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
     """A machine that is observed in grey levels, uint8 (84, 84), and played by its buttons.
 
     Args:
-        buttons: of each action.
+        buttons: the buttons that each action holds.
         meanings: a word for each action.
         max_ticks: length at which an episode is truncated; 0: never.
         render_mode: none or `rgb_array`.
@@ -43,7 +43,7 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
     rate_hz = GAME_BOY_HZ
     _machine: Machine
     _of_episode: ClassVar[tuple[str, ...]] = ("_ticks",)
-    """What a step changes beside the machine."""
+    """Attributes that a step changes, beside the machine."""
 
     def __init__(
         self, buttons: Sequence[tuple[str, ...]], meanings: Sequence[str], max_ticks: int,
@@ -66,7 +66,7 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
         """Hold the action's buttons for one frame of the machine.
 
         Returns:
-            Frame, reward, terminated, truncated, and what is known of the game.
+            Frame, reward, terminated, truncated, and the game's variables.
         """
         self._machine.press(self._buttons[int(action)])
         self._machine.step()
@@ -76,11 +76,11 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
         return to_grey(self._machine.screen()), reward, over, truncated, info
 
     def _judged(self) -> tuple[float, bool, Info]:
-        """Reward of the newest frame, whether the episode is over, and what is known."""
+        """Reward of the newest frame, whether the episode is over, and the game's variables."""
         raise NotImplementedError
 
     def render(self) -> Frame | None:
-        """The picture in full: uint8 RGB (144, 160, 3); none without `render_mode`."""
+        """The machine's picture: uint8 RGB (144, 160, 3); None without `render_mode`."""
         return self._machine.screen() if self.render_mode else None
 
     def clone_state(self) -> Any:
@@ -105,7 +105,7 @@ class GameBoyEnv(gym.Env[Frame, np.int64]):
 
 
 class BundledGame(GameBoyEnv):
-    """A game that comes with rtagent, switched on.
+    """A game that comes with rtagent.
 
     Args:
         folder: of its cartridge and manifest.
@@ -127,7 +127,7 @@ class BundledGame(GameBoyEnv):
 
     def perturb(self, rng: np.random.Generator) -> None:
         """Give the cartridge's generator of random numbers another state."""
-        # Zero is the one that it never leaves.
+        # It would never leave the state 0.
         self._machine.ram.set_u16le(self._at["chance"], int(rng.integers(1, 1 << 16)))
 
     def _run_until(self, name: str, value: int, buttons: tuple[str, ...] = ()) -> None:
@@ -144,7 +144,7 @@ class BundledGame(GameBoyEnv):
         )
 
     def u8(self, name: str) -> int:
-        """A byte of the cartridge's memory, by its name in the manifest."""
+        """The value of a variable of one byte, by its name in the manifest."""
         return self._machine.ram.u8(self._at[name])
 
     def _u16(self, name: str) -> int:
@@ -152,7 +152,7 @@ class BundledGame(GameBoyEnv):
 
 
 def at_least_0(name: str, value: Any) -> int:
-    """A whole number that an argument must be, or a UserError."""
+    """The argument's value, or a UserError if it is not a whole number from 0 on."""
     if type(value) is not int or value < 0:
         raise UserError(f"env.kwargs.{name} = {value!r}: expected a whole number, 0 or more")
     return value

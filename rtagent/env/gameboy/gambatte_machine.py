@@ -1,8 +1,8 @@
-"""A Game Boy: stable-retro's gambatte core, driven directly.
+"""A Game Boy: stable-retro's gambatte core, without stable-retro's environment.
 
 `RetroEnv` copies and searches the whole RAM on every step and needs a folder with five files for
-each game. The core underneath needs neither: its RAM can be read in place, a quarter of a
-microsecond per value, and its whole state saved and loaded in 3.
+each game. The core needs neither: its RAM can be read in place, a quarter of a microsecond per
+value, and its whole state saved or loaded in 3 microseconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ram:
         self._assign(address, "<u2", value)
 
     def detach(self) -> None:
-        """Refuse further access: the memory goes away with the emulator."""
+        """Refuse further access, for the memory is freed with the emulator."""
         self._extract = self._assign = _Off().access
 
 
@@ -69,7 +69,7 @@ class GameBoy(Machine):
     def __init__(self, rom: bytes | Path) -> None:
         super().__init__()
         image = rom if isinstance(rom, bytes) else rom.read_bytes()
-        # An emulator nobody refers to any more still counts until it is collected.
+        # An emulator without references still counts until it is collected.
         gc.collect()
         self._emulator: Any = _start(image)
         self._data: Any = GameData()
@@ -79,7 +79,6 @@ class GameBoy(Machine):
         self._headings: list[tuple[int, int, bytes]] | None = None
 
     def press(self, buttons: Iterable[str] = ()) -> None:
-        """See `Machine`."""
         names = tuple(buttons)
         mask = self._masks.get(names)
         if mask is None:
@@ -88,7 +87,6 @@ class GameBoy(Machine):
         self._emulator.set_button_mask(mask, 0)
 
     def step(self) -> None:
-        """See `Machine`."""
         self._emulator.step()
         self._picture = None
 
@@ -96,20 +94,18 @@ class GameBoy(Machine):
         return cast("NDArray[np.uint8]", self._emulator.get_screen())
 
     def snapshot(self) -> Snapshot:
-        """See `Machine`."""
         return Snapshot(self._emulator.get_state(), self.screen())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """See `Machine`."""
         if not self._complete(snapshot.state) or not self._emulator.set_state(snapshot.state):
             raise ValueError("this snapshot was not taken from this cartridge")
         self._picture = snapshot.picture
 
     def _complete(self, state: bytes) -> bool:
-        """Whether it has the fields that this machine saves, where it saves them.
+        """Whether a state has the fields that this machine saves, at the same places.
 
-        The core reads a field of any length, and what is missing it takes from memory that nobody
-        has written: such a state may run once, and end the process another time.
+        The core reads a field of any length, and takes a missing field from uninitialised memory:
+        such a state may run once, and end the process another time.
         """
         if self._headings is None:
             self._headings = list(_headings(self._emulator.get_state()))
@@ -118,14 +114,14 @@ class GameBoy(Machine):
         )
 
     def close(self) -> None:
-        """Switch off, so that this process can start another one; may be called twice."""
+        """Switch off, so that this process can start another machine; may be called twice."""
         self.ram.detach()
         self._emulator = self._data = _Off()
         self._picture = None
 
 
 class _Off:
-    """Stands where the emulator was."""
+    """Takes the emulator's place: every call raises a RuntimeError."""
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*arguments: Any) -> None:
@@ -135,11 +131,11 @@ class _Off:
 
 
 def _headings(state: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Start, end and content of what stands before each field, and the end of the whole.
+    """Start, end and content of each field's heading, then of the empty end of the state.
 
-    A state begins with a version, two bytes, and a picture; each field with its name, which ends
-    with a zero byte. Picture and fields tell their length before, in three bytes, the highest
-    first.
+    A state begins with a version, two bytes, and a picture; then come the fields, each after its
+    name, which ends with a zero byte. Before picture and fields stands their length, in three
+    bytes, the highest first. A heading is all that stands before a field's content.
     """
     start, at = 0, 2
     while True:

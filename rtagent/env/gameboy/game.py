@@ -1,4 +1,4 @@
-"""Any Game Boy game: a cartridge that the user brings, and a reward file that says what counts."""
+"""Any Game Boy game: a user's cartridge, and a reward file that defines rewards and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtagent.env.gameboy.emulators import switch_on
 from rtagent.env.gameboy.environment import Frame, GameBoyEnv, Info, at_least_0
 from rtagent.env.gameboy.key_script import SUFFIX, Keys, load_keys
 from rtagent.env.gameboy.machine import BUTTON_NAMES, Snapshot
-from rtagent.env.gameboy.rewards import Judge, Rules, Values, load_rules, over_at
+from rtagent.env.gameboy.rewards import Judge, Rules, Values, ended_by, load_rules
 from rtagent.env.gameboy.rom_file import read_rom
 from rtagent.env.gameboy.state_trial import check_states
 from rtagent.env.preprocess import to_grey
@@ -24,19 +24,18 @@ from rtagent.files.atomic_write import appearing
 from rtagent.files.regular_file import read_regular
 
 PAPER_ACTIONS = ("A", "B", "LEFT", "UP", "RIGHT", "DOWN", "NOOP")
-"""Six buttons and none of them."""
 
 MAX_STARTS = 1024
 MAX_STATE_BYTES = 1 << 24
 BOOT_FRAMES = 120
-"""Past the emulator's own start: PyBoy needs 80 before the cartridge begins to run."""
+"""Longer than the emulators' own start: PyBoy's cartridge begins to run after 80 frames."""
 FREE_PLAY: ContextVar[bool] = ContextVar("FREE_PLAY", default=False)
-"""Whether an episode may be over where it begins: for somebody who plays on until one has begun."""
+"""Whether an episode may be over at its start: for a person who plays on to another state."""
 
 
 @dataclass(frozen=True)
 class _Begin:
-    """How to get from the boot to a start: by keys or by a state; by neither: it is the start."""
+    """How to get from the boot to a start: by keys, by a state, or by nothing further."""
 
     name: str
     keys: Keys = field(default_factory=list)
@@ -55,12 +54,12 @@ class Game(GameBoyEnv):
         rewards: reward file, see `rewards.py`; only `rtagent rom record --states` needs none.
         start: file of the state in which every episode begins, as `save_state` or the backend's own
             tools write it, or a script of keys, whose name ends in `.keys`, that leads to it (see
-            `key_script.py`); or a folder of such files, among which `reset` picks. If empty, after
-            `boot_frames`.
+            `key_script.py`); or a folder of such files, among which `reset` picks. If empty,
+            episodes begin after `boot_frames`.
         actions: for each action its buttons, such as `A`, `RIGHT+A` or `NOOP`.
         max_ticks: length at which an episode is truncated; 0: never.
-        boot_frames: frames that the cartridge runs, untouched, before the start is taken.
-        title: refuse a cartridge that its header calls something else.
+        boot_frames: frames that the cartridge runs, without buttons, before the start.
+        title: refuse a cartridge whose header has another title.
         sha1: refuse a cartridge with another hash.
         backend: `gambatte` or `pyboy`.
         render_mode: none or `rgb_array`.
@@ -81,9 +80,9 @@ class Game(GameBoyEnv):
         super().__init__(buttons, meanings, max_ticks, render_mode)
         boot_frames = at_least_0("boot_frames", boot_frames)
         self.noop_action = buttons.index(()) if () in buttons else 0
-        # Somebody who walks through a game needs no rewards.
-        walks = FREE_PLAY.get() and not rewards
-        self._rules = Rules({}, {}, {}) if walks else load_rules(_path("rewards", rewards))
+        # A person who only saves states needs no rewards.
+        unrewarded = FREE_PLAY.get() and not rewards
+        self._rules = Rules({}, {}, {}) if unrewarded else load_rules(_path("rewards", rewards))
         self._endless = not self._rules.done and not self._max_ticks
         cartridge = read_rom(_path("rom", rom))
         if title and cartridge.title != title:
@@ -107,22 +106,22 @@ class Game(GameBoyEnv):
 
     @property
     def starts(self) -> int:
-        """How many starts there are."""
+        """The number of starts."""
         return len(self._starts)
 
     def take_news(self) -> list[str]:
-        """What must be known of this game, once."""
+        """A warning, once, if episodes never end."""
         endless, self._endless = self._endless, False
-        said = "its reward file has no [done] and max_ticks is 0: no episode ever ends"
-        return [said] if endless else []
+        warning = "its reward file has no [done] and max_ticks is 0: no episode ever ends"
+        return [warning] if endless else []
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Frame, Info]:
         """Begin an episode at one of the starts.
 
         Args:
             seed: decides which starts are taken from now on.
-            options: `start`: the number of the start that is taken now, in the order of their
-                names, from 0.
+            options: `start`: the number of the start that is taken now, from 0, in the order of
+                the files' names.
 
         Returns:
             The first frame, and the variables of the reward file.
@@ -140,7 +139,7 @@ class Game(GameBoyEnv):
         self._ticks = 0
         values = self._values()
         self._judge.begin(values)
-        return to_grey(self._machine.screen()).copy(), _info(values)
+        return to_grey(self._machine.screen()), _info(values)
 
     def _judged(self) -> tuple[float, bool, Info]:
         values = self._values()
@@ -151,13 +150,14 @@ class Game(GameBoyEnv):
         return reward, bool(ended_by), info
 
     def save_state(self, path: Path) -> None:
-        """Write the machine as it is now, for `env.kwargs.start`; OSError if it cannot be."""
+        """Write the machine's state, for `env.kwargs.start`; OSError if it cannot be written."""
         with appearing(path, ".state-") as write:
             write(gzip.compress(self._machine.snapshot().state, mtime=0))
 
     def check_begun(self, at: str = "the start") -> None:
-        """Raise a UserError if the episode is over as the machine is now."""
-        over = over_at(self._rules, self._values())
+        """Raise a UserError if an episode that began now would be over at once."""
+        values = self._values()
+        over = ended_by(self._rules, values, values)
         if over:
             raise UserError(
                 f"the episode is over before it begins: done.{over} holds at {at}; give a state in "
@@ -176,7 +176,7 @@ class Game(GameBoyEnv):
                 raise UserError(
                     f"{begin.name} is no state of this cartridge on this backend"
                 ) from None
-            # A state brings no picture along.
+            # A state holds no picture.
             self._machine.step()
         for name, variable in self._rules.variables.items():
             try:
@@ -195,6 +195,7 @@ class Game(GameBoyEnv):
 
 
 def _info(values: Values) -> Info:
+    """The variables by name, a number or, of an array, a tuple."""
     return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
 
 
@@ -213,7 +214,7 @@ def _begins(path: Path) -> list[_Begin]:
 
 
 def read_state(path: Path) -> bytes:
-    """The content of a saved state, unpacked, or a UserError."""
+    """The unpacked content of a saved state, or a UserError."""
     try:
         content = read_regular(path, MAX_STATE_BYTES)
         if content[:2] == b"\x1f\x8b":

@@ -1,7 +1,6 @@
-"""Keys to be pressed, as text: what leads from a cartridge's boot to the start of an episode.
+"""Scripts of keys, which lead from a cartridge's boot to the start of an episode.
 
-Each line is a number of frames and the buttons held in them, none for nothing held; `#` begins a
-comment:
+Each line is a number of frames, then the buttons held in them, if any; `#` begins a comment:
 
     120            # the title appears
     2 START
@@ -22,7 +21,7 @@ MAX_FRAMES = 200_000
 """Nearly an hour of play, and less than a minute of an emulator's time."""
 
 Keys = list[tuple[int, tuple[str, ...]]]
-"""Frames, and the buttons held in them."""
+"""For each line the frames, and the buttons held in them."""
 
 
 def load_keys(path: Path) -> Keys:

@@ -1,4 +1,4 @@
-"""A running Game Boy, whichever emulator it is."""
+"""A running Game Boy of any emulator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUTTON_NAMES = ("B", "SELECT", "START", "UP", "DOWN", "LEFT", "RIGHT", "A")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The whole machine at one moment: the emulator's state, and the picture it was showing."""
+    """The whole machine at one moment: the emulator's state, and the picture shown then."""
 
     state: bytes
     picture: NDArray[np.uint8]
@@ -80,7 +80,7 @@ class Machine(ABC):
 
 
 def check_buttons(names: Iterable[str]) -> None:
-    """Refuse a name that is no button's, by a ValueError."""
+    """Raise a ValueError for a name that is no button's."""
     for name in names:
         if name not in BUTTON_NAMES:
             raise ValueError(f"unknown button {name!r}; a Game Boy has {', '.join(BUTTON_NAMES)}")

@@ -16,9 +16,13 @@ class PaperGame(Game):
     """One of the paper's games; actions 0 A, 1 B, 2 LEFT, 3 UP, 4 RIGHT, 5 DOWN, 6 NOOP.
 
     Args:
-        name, rewards: of the imported cartridge, and of the built-in reward file.
+        name, rewards: names of the imported cartridge and of the built-in reward file.
         roms: folder of the cartridges. If empty, that of the configured state directory.
-        options: as in `Game`, like what is raised; a UserError, too, if the cartridge is missing.
+        options: as in `Game`.
+
+    Raises:
+        UserError: as `Game`, or if the cartridge is missing.
+        RuntimeError: as `Game`.
     """
 
     def __init__(self, name: str, rewards: str, roms: str | Path = "", **options: Any) -> None:

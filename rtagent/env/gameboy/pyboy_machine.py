@@ -1,7 +1,7 @@
-"""A Game Boy by PyBoy: the second emulator, for comparison, or for several in one process.
+"""A Game Boy by PyBoy: the second emulator, for comparison, or for several games in one process.
 
-It shows the same four greys as the gambatte core. Its states are large: to save one takes some
-20 ms, to restore one 6, which is a third of a tick.
+It shows the same four greys as the gambatte core. Its states are large: saving one takes about
+20 ms; restoring one takes 6 ms, a third of a tick.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ GREYS = np.array([[0, 0, 0], [80, 84, 80], [168, 168, 168], [248, 252, 248]], np
 """The gambatte core's colours for the four greys, the darkest first."""
 
 OLDEST_VERSION = b"\x02"
-"""Of a state's format, its first byte; before, there was none."""
+"""The first byte of a state is its format's version; older formats have no such byte."""
 
 _SHADE_OF = np.digitize(np.arange(256), [42, 119, 204]).astype(np.uint8)
-"""By the bounds between PyBoy's 0, 85, 153 and 255."""
+"""The shade, 0 to 3, of each level; PyBoy's are 0, 85, 153 and 255."""
 
 
 class PyBoyMemory:
@@ -43,7 +43,7 @@ class PyBoyMachine(Machine):
     """One running machine; a process can hold several.
 
     Args:
-        image: the cartridge, with a header that is right.
+        image: the cartridge, with a correct header.
 
     Raises:
         UserError: PyBoy is not installed, or refuses the cartridge.
@@ -53,7 +53,7 @@ class PyBoyMachine(Machine):
         super().__init__()
         pyboy = _pyboy()
         try:
-            # Cartridge RAM given as a stream: no file is looked for.
+            # With a stream, PyBoy looks for no file of the cartridge's RAM.
             self._boy: Any = pyboy.PyBoy(
                 io.BytesIO(image), window="null", sound_emulated=False, cgb=False,
                 log_level="CRITICAL",
@@ -65,7 +65,6 @@ class PyBoyMachine(Machine):
         self._version = self.snapshot().state[:1]
 
     def press(self, buttons: Iterable[str] = ()) -> None:
-        """See `Machine`."""
         wanted = frozenset(buttons)
         check_buttons(wanted)
         for name in self._held - wanted:
@@ -75,7 +74,6 @@ class PyBoyMachine(Machine):
         self._held = wanted
 
     def step(self) -> None:
-        """See `Machine`."""
         self._boy.tick(1, True)
         self._picture = None
 
@@ -83,35 +81,32 @@ class PyBoyMachine(Machine):
         return np.asarray(GREYS[_SHADE_OF[self._boy.screen.ndarray[..., 0]]])
 
     def snapshot(self) -> Snapshot:
-        """See `Machine`."""
         file = io.BytesIO()
         self._boy.save_state(file)
         return Snapshot(file.getvalue(), self.screen())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """See `Machine`."""
         if not OLDEST_VERSION <= snapshot.state[:1] <= self._version:
-            # PyBoy takes it for one without a version, and hangs.
+            # PyBoy would read it as a format without a version, and hang.
             raise ValueError("this snapshot was not taken by PyBoy, or by a newer version of it")
         try:
             self._boy.load_state(io.BytesIO(snapshot.state))
         except Exception as error:
             raise ValueError(f"this snapshot was not taken from this cartridge: {error}") from None
         self._picture = snapshot.picture
-        # The state brings its own buttons along.
+        # The state holds the buttons of its own time.
         for name in BUTTON_NAMES:
             button = self._boy.button_press if name in self._held else self._boy.button_release
             button(name.lower())
 
     def close(self) -> None:
-        """See `Machine`."""
         self._boy.stop(save=False)
 
 
 def _pyboy() -> Any:
     try:
         with warnings.catch_warnings():
-            # It tells which SDL it would show windows with.
+            # It warns about the SDL that it would show windows with.
             warnings.simplefilter("ignore")
             return importlib.import_module("pyboy")
     except ImportError:

@@ -1,7 +1,7 @@
-"""Where in a Game Boy's memory a number lies: what is left of all places, state by state.
+"""The search for the place of a number in a Game Boy's memory.
 
-Saved states are taken in turn; of each it is said what the number was, or how it compares with the
-state before. A place that disagrees once is out. Pure: memory in, places out.
+Of each of several saved states it is known what the number was, or how it compares with the state
+before. A place that disagrees with one of these facts is excluded. Pure: memory in, places out.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ TYPES = {
     for size in "1234"
     for order in (("",) if size == "1" else ("le", "be"))
 }
-"""The types of a reward file, by name; their address means nothing."""
+"""The types of a reward file by name, each as a variable whose address has no meaning."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One state.
+    """One state, and what is known of the number in it.
 
     Attributes:
-        memory: (HIGHEST - LOWEST + 1,) the bytes; -1 where the emulator shows none.
-        value: what the number is. If None, not known.
-        relation: to the state before, of `RELATIONS`. If None, not known.
+        memory: (HIGHEST - LOWEST + 1,) the bytes; -1 where none can be read.
+        value: the number. If None, it is not known.
+        relation: a name of `RELATIONS`, to the state before. If None, it is not known.
     """
 
     memory: NDArray[np.int16]
@@ -49,7 +49,7 @@ class Look:
 
 
 class Place(NamedTuple):
-    """A place that agrees with all that is known: its first byte, type, and value in each state."""
+    """A place that agrees with all that is known: its address, type, and value in each state."""
 
     address: int
     type: str
@@ -85,21 +85,22 @@ def search(looks: Sequence[Look], types: Sequence[str] = tuple(TYPES)) -> list[P
 def _numbers(memory: NDArray[np.int16], kind: Variable) -> Numbers:
     """The number that begins at each address; -1 where there is none."""
     count = len(memory) - kind.size + 1
-    total, there = np.zeros(count, np.int64), np.ones(count, bool)
+    total, valid = np.zeros(count, np.int64), np.ones(count, bool)
     order = range(kind.size) if kind.big_endian else reversed(range(kind.size))
     for offset in order:
         byte = memory[offset : offset + count].astype(np.int64)
-        there &= byte >= 0
+        valid &= byte >= 0
         if kind.bcd:
-            there &= (byte >> 4 <= 9) & (byte & 15 <= 9)
+            valid &= (byte >> 4 <= 9) & (byte & 15 <= 9)
             total = total * 100 + (byte >> 4) * 10 + (byte & 15)
         else:
             total = total << 8 | byte
-    return np.where(there, total, -1)
+    return np.where(valid, total, -1)
 
 
 def memory_of(byte_at: Callable[[int], int]) -> NDArray[np.int16]:
-    """All that can be read, by the byte at an address; IndexError where there is none."""
+    """The memory of a `Look`, by a function that gives a byte, or IndexError where there is none.
+    """
     memory = np.full(HIGHEST - LOWEST + 1, -1, np.int16)
     for at in range(len(memory)):
         with suppress(IndexError):

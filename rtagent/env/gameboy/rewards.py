@@ -1,6 +1,6 @@
-"""What a Game Boy game is played for: rewards and ends of episodes, read from its memory.
+"""A Game Boy game's rewards and ends of episodes, read from its memory.
 
-A reward file is TOML and says it in three tables:
+A reward file is TOML and defines them in three tables:
 
     [variables]
     score = { address = 0xC0A0, type = "bcd3le" }
@@ -13,8 +13,8 @@ A reward file is TOML and says it in three tables:
     [done]
     beaten = { equals = "own_hp", value = 0 }
 
-A type is `u` or `bcd` (two decimal digits per byte), 1 to 4 bytes, and for more than one `le` or
-`be`. A variable with `count` is an array, `stride` bytes from one element to the next.
+A type is `u` or `bcd` (two decimal digits per byte), then 1 to 4 bytes, and `le` or `be` if there
+are several. A variable with `count` is an array, `stride` bytes from one element to the next.
 
 | expression | as a reward, per frame | as an end: the episode is done when |
 |---|---|---|
@@ -24,16 +24,16 @@ A type is `u` or `bcd` (two decimal digits per byte), 1 to 4 bytes, and for more
 | equals, value | how many elements have become it | all elements are it |
 | differs, value | how many elements have ceased to be it | an element is not it |
 
-A term counts `weight` times (1 if not said). With `unless = ["other"]` it counts only while none
-of those terms has given anything in this episode, earlier terms of the same frame included.
+A term counts `weight` times (default 1). With `unless = ["other"]` it counts only while none of
+those terms has given a reward in this episode, earlier terms of the same frame included.
 
-Everything here is pure: values in, reward out.
+Everything in this module is pure: values in, reward out.
 """
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,30 +43,30 @@ from rtagent.errors import UserError
 from rtagent.files.toml_file import read_toml
 
 LOWEST, HIGHEST = 0x8000, 0xFFFF
-"""Addresses below are the cartridge's program."""
+"""Lower addresses hold the cartridge's program."""
 
 MAX_FILE_BYTES = 1 << 18
 MAX_COUNT = 256
-"""Elements of an array: each is read on every frame."""
+"""Most elements of an array, each of which is read on every frame."""
 
 EXPRESSIONS = ("increase", "decrease", "bits", "equals", "differs")
 _WITH_VALUE = ("equals", "differs")
 _TYPE = re.compile(r"(u|bcd)(?:1|([234])(le|be))")
 
 Values = Mapping[str, tuple[int, ...]]
-"""For each variable its elements."""
+"""The elements of each variable, by the variable's name."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """Where a variable lies, and how its bytes are a number.
+    """A variable's place in memory, and how its bytes encode a number.
 
     Attributes:
         address: of its first byte.
         size: bytes of an element.
-        bcd: each byte holds two decimal digits.
-        big_endian: the first byte is the highest.
-        count: elements.
+        bcd: whether each byte holds two decimal digits.
+        big_endian: whether the first byte is the highest.
+        count: number of elements.
         stride: bytes from one element to the next.
     """
 
@@ -88,7 +88,7 @@ class Variable:
         return int((100 if self.bcd else 256) ** self.size) - 1
 
     def read(self, byte_at: Callable[[int], int]) -> tuple[int, ...]:
-        """Its elements, from the byte at each address."""
+        """The elements, by a function that gives the byte at an address."""
         return tuple(
             self._element([byte_at(start + offset) for offset in range(self.size)])
             for start in range(self.address, self.address + self.count * self.stride, self.stride)
@@ -105,7 +105,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Term:
-    """One line of `[reward]`, or of `[done]` without weight and `unless`."""
+    """One line of `[reward]`; or one of `[done]`, without `weight` and `unless`."""
 
     expression: str
     variable: str
@@ -129,12 +129,12 @@ class Rules:
     done: Mapping[str, Term]
 
     def read(self, byte_at: Callable[[int], int]) -> dict[str, tuple[int, ...]]:
-        """All variables, from the byte at each address."""
+        """The elements of all variables, by a function that gives the byte at an address."""
         return {name: variable.read(byte_at) for name, variable in self.variables.items()}
 
 
 class Judge:
-    """Gives the rewards of one episode after the other."""
+    """Computes the rewards of one episode after the other."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -150,7 +150,7 @@ class Judge:
         """Judge one frame by the variables after it.
 
         Returns:
-            Its reward, and the name of the condition that ends the episode, empty if none does.
+            The frame's reward, and what `ended_by` gives.
         """
         reward = 0.0
         for name, term in self._rules.reward.items():
@@ -161,15 +161,11 @@ class Judge:
                 self._given.add(name)
                 reward += term.weight * amount
         before, self._before = self._before, values
-        return reward, _ended_by(self._rules, before, values)
+        return reward, ended_by(self._rules, before, values)
 
 
-def over_at(rules: Rules, values: Values) -> str:
-    """The condition by which an episode that begins with these values is over, empty if none."""
-    return _ended_by(rules, values, values)
-
-
-def _ended_by(rules: Rules, before: Values, now: Values) -> str:
+def ended_by(rules: Rules, before: Values, now: Values) -> str:
+    """The name of the condition that ends an episode between two frames, empty if none does."""
     for name, term in rules.done.items():
         if _holds(term, before[term.variable], now[term.variable]):
             return name
@@ -257,7 +253,7 @@ def _variable(key: str, entry: Any) -> Variable:
 def _term(
     key: str, entry: Any, variables: Mapping[str, Variable], terms: Mapping[str, Any] | None
 ) -> Term:
-    """A line of `[reward]`, whose names are `terms`, or of `[done]`."""
+    """A line of `[reward]`, whose names are `terms`; or one of `[done]`, if `terms` is None."""
     if not isinstance(entry, dict):
         raise ValueError(f'{key} = {entry!r}: expected {{ increase = "variable" }} or the like')
     extra = () if terms is None else ("weight", "unless")
@@ -274,7 +270,7 @@ def _term(
         raise ValueError(f"{key}: {expression} {needs} value")
     value = _whole(f"{key}.value", entry.get("value", 0), 0, variables[name].maximum)
     weight, unless = entry.get("weight", 1), entry.get("unless", [])
-    if type(weight) not in (int, float) or not math.isfinite(weight):
+    if type(weight) not in (int, float) or not abs(weight) <= sys.float_info.max:
         raise ValueError(f"{key}.weight = {weight!r}: expected a finite number")
     if not isinstance(unless, list):
         raise ValueError(f"{key}.unless = {unless!r}: expected a list of names out of reward")

@@ -1,7 +1,7 @@
-"""Cartridges: what a manifest says about one, and whether the file at hand is the one it means.
+"""Cartridges that come with rtagent: their manifests, and the check of their images.
 
-The emulator loads whatever it is given; a different revision of a game has other addresses, and
-its rewards would be noise. So the hashes are checked here, each time a cartridge is opened.
+The emulator loads whatever it is given; in another revision of a game the variables lie at other
+addresses, and rewards would be noise. So the hashes are checked each time a cartridge is opened.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Rom:
 
     Attributes:
         title: the game's name.
-        path: the cartridge's image.
-        sha1, sha256: what the image has to have, lower-case hex.
+        path: file of the cartridge's image.
+        sha1, sha256: the image's hashes, lower-case hex.
         licence: terms under which it may be used.
         actions, action_meanings: for each action the buttons that it holds, and a word.
-        addresses: address of each named variable.
+        addresses: the address of each variable, by its name.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Rom:
     addresses: Mapping[str, int]
 
     def read(self) -> bytes:
-        """The verified image; a UserError if the file is missing or its hashes are others."""
+        """The verified image; a UserError if the file is missing or has other hashes."""
         try:
             image = read_regular(self.path, LARGEST)
         except OSError as error:
@@ -70,9 +70,9 @@ class RomStatus:
 
     Attributes:
         title: the game.
-        path: its file; of a missing one where it would be.
+        path: its file; if it is missing, the place for it.
         licence: terms under which it may be used.
-        status: unverified: whole, but not one that is known.
+        status: `unverified` means whole, but not a known revision.
     """
 
     title: str

@@ -1,7 +1,7 @@
-"""Files that users bring as Game Boy cartridges: is it one, and which?
+"""Users' files: whether a file is a Game Boy cartridge, and which.
 
-Such a file may be anything: empty, a film, a pipe that never ends. It is read with a bound, and
-only what a Game Boy itself would start goes on to the emulator, which checks nothing.
+Such a file may be anything: empty, a film, a pipe that never ends. It is read up to a limit, and
+refused unless a Game Boy itself would start it, for the emulator checks nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rtagent.errors import UserError
 from rtagent.files.regular_file import read_regular
 
 HEADER_CHECKSUM = 0x14D
-"""Where the checksum of the header lies."""
+"""The address of the header's checksum."""
 SMALLEST, LARGEST = 0x8000, 0x800000
-"""Bytes of the smallest and of the largest cartridge ever made. A file may hold less: what its game
-does not use is left out."""
+"""Bytes of the smallest and of the largest cartridge ever made. A file may be smaller, where it
+leaves out the part that its game does not use."""
 HEADER_END = 0x150
 
 _TITLE = slice(0x134, 0x144)
@@ -31,8 +31,8 @@ class RomFile:
     """A Game Boy cartridge.
 
     Attributes:
-        image: all of it.
-        title: what its header calls it.
+        image: the whole file.
+        title: the title in its header.
         sha1: of the image, lower-case hex.
     """
 
@@ -42,7 +42,7 @@ class RomFile:
 
 
 def read_rom(path: Path) -> RomFile:
-    """Read a cartridge and check its header; a UserError says why it is none."""
+    """Read a cartridge and check its header; a UserError says why the file is not one."""
     try:
         image = read_regular(path, LARGEST)
     except OSError as error:
@@ -55,7 +55,7 @@ def read_rom(path: Path) -> RomFile:
 
 
 def header_title(image: bytes) -> str:
-    """The title in the header of a cartridge, without what follows it."""
+    """The title in the header of a cartridge."""
     raw = image[_TITLE]
     if image[_COLOUR_FLAG] & 0x80:
         raw = raw[:-1]
@@ -79,10 +79,10 @@ def header_fault(image: bytes) -> str:
 
 
 def padded(image: bytes) -> bytes:
-    """The image as a cartridge holds it: what is left out reads as if it was never written."""
+    """The image in a cartridge's full size; the part left out reads as unwritten memory."""
     return image.ljust(SMALLEST, b"\xff")
 
 
 def header_checksum(image: bytes | bytearray) -> int:
-    """What a Game Boy wants to find at `HEADER_CHECKSUM`."""
+    """The byte that a Game Boy expects at `HEADER_CHECKSUM`."""
     return -sum(byte + 1 for byte in image[_CHECKED]) & 0xFF

@@ -1,7 +1,7 @@
 """The cartridges that a user has imported: files in the folder `roms` of the state directory.
 
-A file is called NAME.SHA1.gb, so what it should hold is part of its name, and appears with it.
-Which games are known, and by which hashes, is public knowledge; the games themselves are not.
+A file is called NAME.SHA1.gb, so the hash appears and goes with the file. The hashes of the known
+games are public; the games themselves are not.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ YOURS = "yours"
 """Terms of a cartridge that the user brought."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_FILE = re.compile(r"([a-z0-9][a-z0-9-]{0,39})\.([0-9a-f]{40})\.gb")
+_FILE = re.compile(rf"({_NAME.pattern})\.([0-9a-f]{{40}})\.gb")
 
 
 @dataclass(frozen=True)
 class KnownRom:
-    """A game whose rewards are known: its name here, its header's title, its revisions' hashes."""
+    """A game with built-in rewards: its name, its header's title, its revisions' hashes."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ KNOWN = (
 
 @dataclass(frozen=True)
 class LibraryRom:
-    """An imported cartridge: its name, its file, and the hash that its image has to have."""
+    """An imported cartridge: its name, its file, and the hash that its image must have."""
 
     name: str
     path: Path
@@ -54,7 +54,7 @@ class LibraryRom:
 
     @property
     def known(self) -> bool:
-        """Whether it is a known revision of the game that its name says."""
+        """Whether it is a known revision of the game of this name."""
         return any(rom.name == self.name and self.sha1 in rom.sha1 for rom in KNOWN)
 
 
@@ -66,12 +66,12 @@ def import_rom(
     Args:
         folder: the library; made if absent.
         path: the cartridge.
-        name: what it shall be called, even if its hash is unknown. If None, as the known game.
-        replace: another cartridge of this name goes.
+        name: its name in the library, even if its hash is unknown. If None, the known game's name.
+        replace: whether to remove another cartridge of this name.
 
     Raises:
-        UserError: it is no cartridge, or an unknown one without a name; another one has its name;
-            or the library cannot be written.
+        UserError: the file is no cartridge; its game is unknown and no name is given; another
+            cartridge has the name; or the library cannot be written.
     """
     rom = read_rom(path)
     entry_name = _known_name(path, rom) if name is None else _checked_name(path, rom, name)
@@ -98,7 +98,8 @@ def import_rom(
 
 
 def find_rom(folder: Path, name: str) -> LibraryRom:
-    """The imported cartridge of this name, not verified; a UserError if there is not just one."""
+    """The imported cartridge of this name, not verified; a UserError if there is none or several.
+    """
     found = [each for each in _entries(folder) if each.name == name]
     if not found:
         raise UserError(
@@ -112,11 +113,11 @@ def find_rom(folder: Path, name: str) -> LibraryRom:
 
 
 def library_roms(folder: Path) -> list[RomStatus]:
-    """The known games, imported or missing, then the others, each verified."""
+    """The known games, imported or missing, then the other cartridges, each verified."""
     entries = _entries(folder)
-    there = {each.name for each in entries}
+    imported = {each.name for each in entries}
     missing = [
-        RomStatus(rom.name, folder, YOURS, "missing") for rom in KNOWN if rom.name not in there
+        RomStatus(rom.name, folder, YOURS, "missing") for rom in KNOWN if rom.name not in imported
     ]
     found = [RomStatus(each.name, each.path, YOURS, _status(each)) for each in entries]
     order = {rom.name: place for place, rom in enumerate(KNOWN)}
@@ -126,11 +127,13 @@ def library_roms(folder: Path) -> list[RomStatus]:
 
 
 def _status(entry: LibraryRom) -> Status:
-    whole: Status = "ok" if entry.known else "unverified"
-    return whole if _whole(entry) else "wrong hash"
+    if not _whole(entry):
+        return "wrong hash"
+    return "ok" if entry.known else "unverified"
 
 
 def _whole(entry: LibraryRom) -> bool:
+    """Whether the file is a cartridge with the hash in its name."""
     try:
         return read_rom(entry.path).sha1 == entry.sha1
     except UserError:

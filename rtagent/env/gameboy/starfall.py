@@ -1,34 +1,21 @@
 """Starfall, the game that comes with rtagent, as a Gymnasium environment.
 
-A star falls, a boat catches it: one point. It falls past the boat: one of three lives.
-An episode begins within microseconds: the title screen is played once, at construction, and
-every way of leaving it is kept as a snapshot. No tick is lost on a reset in a world that does not
-wait.
+A star that the boat catches is a point; a star that falls past the boat costs one of three lives.
+An episode begins within microseconds, so that a world that does not wait loses no tick on a reset:
+the title screen is played once, at construction, and a snapshot is kept of each way of leaving it.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from rtagent.env.gameboy.environment import BundledGame, Frame, Info
 from rtagent.env.gameboy.machine import Snapshot
 from rtagent.env.preprocess import to_grey
 from rtagent.errors import UserError
 
-TITLE, PLAYING, GAME_OVER = 0, 1, 2
+PLAYING, GAME_OVER = 1, 2
 
 MAX_TICKS = 10_800
-"""Three minutes: one who never misses a star would play for ever."""
-
-_PICTURE_LAG = 1
-"""Frames from a change in RAM until the picture that the core gives shows it."""
-
-
-class _Start(NamedTuple):
-    """One way to begin: the machine, and the frame that the agent sees."""
-
-    machine: Snapshot
-    frame: Frame
+"""Three minutes: an episode in which no star is missed would not end otherwise."""
 
 
 class Starfall(BundledGame):
@@ -48,32 +35,32 @@ class Starfall(BundledGame):
     """
 
     noop_action = 0
-    picture_lag = _PICTURE_LAG
+    picture_lag = 1
     _of_episode = ("_ticks", "_score", "_lives")
     reward_range = (-1.0, 1.0)
 
     def __init__(
         self, render_mode: str | None = None, starts: int = 64, max_ticks: int = MAX_TICKS
     ) -> None:
-        if starts < 1:
-            raise UserError(f"starts = {starts}: at least 1 is needed")
+        if type(starts) is not int or starts < 1:
+            raise UserError(f"starts = {starts!r}: expected a whole number, 1 or more")
         super().__init__("starfall", max_ticks, render_mode)
         self._score = self._lives = 0
         self._starts = self._prepare(starts)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Frame, Info]:
-        """Begin an episode at one of the starts, which the seed decides from now on; at once.
+        """Begin an episode at one of the starts; the seed decides which, from now on.
 
         Returns:
             The first frame, and score, lives and level.
         """
         super().reset(seed=seed)
-        start = self._starts[int(self.np_random.integers(len(self._starts)))]
-        self._machine.restore(start.machine)
+        snapshot, frame = self._starts[int(self.np_random.integers(len(self._starts)))]
+        self._machine.restore(snapshot)
         self._ticks = 0
         info = self._info()
         self._score, self._lives = info["score"], info["lives"]
-        return start.frame.copy(), info
+        return frame.copy(), info
 
     def _judged(self) -> tuple[float, bool, Info]:
         info = self._info()
@@ -81,14 +68,17 @@ class Starfall(BundledGame):
         self._score, self._lives = info["score"], info["lives"]
         return reward, self.u8("screen") == GAME_OVER, info
 
-    def _prepare(self, count: int) -> list[_Start]:
-        """Press START at `count` successive frames of the title: its frame seeds the stars."""
+    def _prepare(self, count: int) -> list[tuple[Snapshot, Frame]]:
+        """The machine and the first frame, for START pressed at `count` frames of the title.
+
+        The frame at which START is pressed seeds the stars.
+        """
         starts = []
         for _ in range(count):
             title = self._machine.snapshot()
             self._run_until("screen", PLAYING, ("START",))
-            self._run((), _PICTURE_LAG)
-            starts.append(_Start(self._machine.snapshot(), to_grey(self._machine.screen())))
+            self._run((), self.picture_lag)
+            starts.append((self._machine.snapshot(), to_grey(self._machine.screen())))
             self._machine.restore(title)
             self._run((), 1)
         return starts

@@ -1,14 +1,14 @@
-"""Save states that users bring are loaded in a throw-away process first.
+"""Users' save states are first loaded in a throw-away process.
 
 An emulator trusts what it loads: a state that is damaged, or another program's, may end it with a
 segmentation fault, or keep it busy for ever.
 
-Why it is correct. The process is a copy of this one, with the same machine in it, and so nothing
-has to be started or loaded for it. It calls the emulator and nothing else, takes no lock that
-another thread of this process may have held, and ends without cleaning up. Whatever it does, it
-does to its own copy. The kernel ends it when it has used the processor for too long: an emulator
-that hangs does, and one that has to wait for a processor of a busy machine does not. Another timer
-ends whatever sleeps.
+Why it is correct. The process is a fork of this one, with the same machine in it, so nothing has to
+be started or loaded. It calls only the emulator, takes no lock that another thread of this process
+may have held, and ends without cleaning up. Whatever happens to it happens to its copy of the
+memory. The kernel ends it when it has used too much processor time, as an emulator does that hangs,
+but not one that waits for the processor of a busy machine. Another timer ends a process that
+sleeps.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rtagent.env.gameboy.machine import Machine, Snapshot
 from rtagent.errors import UserError
 
 FRAMES = 60
-"""Run after each state: most that crash do so when they are loaded, the others soon after."""
+"""Frames run after each state: most harmful states crash when loaded, the others soon after."""
 LONGEST_S = 5.0
-"""Of the processor's time, for each state."""
+"""Most processor time for each state."""
 PATIENCE = 10
-"""Times as long may pass on the clock."""
+"""Most time on the clock, as a multiple of `LONGEST_S`."""
 
 _FATAL = (
     signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGALRM,
@@ -39,20 +39,20 @@ Play = Callable[[Machine, bytes], None]
 
 
 def check_states(machine: Machine, states: Mapping[str, bytes]) -> None:
-    """See that states can be loaded and played on.
+    """Check that states, by name, can be loaded and played on.
 
-    A state that the machine itself refuses is none of those meant here: it harms nobody. The
-    machine, which is a running one, stays as it is.
+    States that the machine itself refuses pass: they do no harm. The running machine stays as it
+    is.
 
     Raises:
-        UserError: one of them ends the emulator, or keeps it busy for ever.
+        UserError: a state ends the emulator, or keeps it busy for ever.
     """
     names = list(states)
     for places, fault in harmful(machine, list(states.values())):
-        said = ", ".join(names[place] for place in places)
+        shown = ", ".join(names[place] for place in places)
         if len(places) > 1:
-            raise UserError(f"the starts {said} end the emulator when loaded one by one")
-        raise UserError(f"the start {said} is damaged, or no state of this backend: {fault}")
+            raise UserError(f"the starts {shown} end the emulator when loaded one by one")
+        raise UserError(f"the start {shown} is damaged, or no state of this backend: {fault}")
 
 
 def load_and_run(machine: Machine, state: bytes) -> None:
@@ -70,18 +70,19 @@ def load_and_run(machine: Machine, state: bytes) -> None:
 def harmful(
     machine: Machine, states: Sequence[bytes], play: Play = load_and_run
 ) -> Iterator[tuple[Sequence[int], str]]:
-    """Those that end a process which plays them, and what happens to it.
+    """Find the states that end a process which plays them.
 
-    All are played in one process, until one ends it: that one, or an earlier one that did damage
-    which shows later, does so by itself, too, or else those together.
+    All are played in one process until it ends. Then the last state played, and each earlier one,
+    which may have done damage that showed later, is played alone; if none of them ends its
+    process, it takes all of them together.
 
     Args:
-        machine: a running one; it stays as it is.
-        states: what is played.
-        play: what is done with each; it must take no lock of this process.
+        machine: a running machine; it stays as it is.
+        states: the states to play.
+        play: what is done with each state; it must take no lock of this process.
 
     Yields:
-        Places in `states`, one or those that do it together; the fault.
+        The harmful states' places in `states`, one or several that do harm together; the fault.
     """
     begin = 0
     while begin < len(states):
@@ -100,10 +101,11 @@ def harmful(
 
 
 def _tried(machine: Machine, states: Sequence[bytes], play: Play) -> tuple[int, str]:
-    """The state at which a process ends that plays these, and how; empty if it does not."""
+    """The place of the state at which a process that plays these ends, and how; "" if it does not.
+    """
     reached = mmap.mmap(-1, 8)
     with warnings.catch_warnings():
-        # Other threads may be running; see above.
+        # It warns of other threads; see the module's docstring.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
@@ -121,7 +123,7 @@ def _tried(machine: Machine, states: Sequence[bytes], play: Play) -> tuple[int, 
 
 
 def _try(machine: Machine, states: Sequence[bytes], play: Play, reached: mmap.mmap) -> None:
-    """The throw-away process."""
+    """Run the throw-away process."""
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for each in _FATAL:

@@ -1,10 +1,10 @@
-// Sends the keys that are held, shows what the game shows.
+// Sends the held keys, shows the game's picture and state.
 
 const KEYS = {
   ArrowUp: "UP", ArrowDown: "DOWN", ArrowLeft: "LEFT", ArrowRight: "RIGHT",
   z: "B", x: "A", Enter: "START", Shift: "SELECT",
 };
-// Where the keyboard has no Latin letters, their places.
+// For keyboards without Latin letters, the keys at these letters' places.
 const PLACES = { KeyZ: "z", KeyX: "x", KeyS: "s", KeyR: "r", KeyN: "n", KeyP: "p", KeyQ: "q" };
 const LABELS = {
   UP: "↑", DOWN: "↓", LEFT: "←", RIGHT: "→", B: "Z", A: "X", START: "Enter", SELECT: "Shift",
@@ -21,11 +21,11 @@ const socket = new WebSocket(`ws://${location.host}/play`, protocols);
 let opened = false;
 let finished = false;
 
-function say(message) {
+function send(message) {
   if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
 }
 
-// Writes only what differs: an unchanged text costs no layout.
+// Writes only a text that differs: an unchanged one costs no layout.
 function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -37,7 +37,7 @@ function make(tag, text, className = "") {
 }
 
 function sendKeys() {
-  say({ keys: [...new Set(held.values())] });
+  send({ keys: [...new Set(held.values())] });
   for (const item of $("#keys").children) {
     item.classList.toggle("held", [...held.values()].includes(item.dataset.button));
   }
@@ -45,7 +45,7 @@ function sendKeys() {
 
 function focus() {
   held.clear();
-  say({ focus: document.hasFocus() && !document.hidden });
+  send({ focus: document.hasFocus() && !document.hidden });
   sendKeys();
 }
 
@@ -74,7 +74,7 @@ addEventListener("focus", focus);
 addEventListener("blur", focus);
 document.addEventListener("visibilitychange", focus);
 for (const button of document.querySelectorAll("[data-do]")) {
-  button.addEventListener("click", () => say({ do: button.dataset.do }));
+  button.addEventListener("click", () => send({ do: button.dataset.do }));
 }
 
 function draw(buffer) {
@@ -129,25 +129,25 @@ function press(name, pressed) {
   $(`[data-do="${name}"]`).setAttribute("aria-pressed", String(pressed));
 }
 
-function show(news) {
-  finished = news.finished;
-  setState(...stateOf(news));
-  put($("#environment"), news.environment);
-  put($("#told"), news.told);
+function show(game) {
+  finished = game.finished;
+  setState(...stateOf(game));
+  put($("#environment"), game.environment);
+  put($("#told"), game.told);
   for (const name of ["ticks", "return", "last_reward"]) {
-    put($(`#${name}`), String(Number(news[name].toFixed(3))));
+    put($(`#${name}`), String(Number(game[name].toFixed(3))));
   }
-  put($("#ended"), news.ended || "no");
-  showValues(news.values);
-  showKeys(news.buttons);
-  $('[data-do="save"]').disabled = !news.can_save || finished;
-  $('[data-do="record"]').disabled = !news.can_record || finished;
-  press("record", news.recording);
-  press("pause", news.paused);
-  put($('[data-do="record"] span'), news.recording ? "Stop recording" : "Record");
-  const episodes = `${news.episodes} episode${news.episodes === 1 ? "" : "s"}`;
-  const tape = `${news.demonstration}: ${episodes}, ${news.recorded_ticks} ticks`;
-  list($("#kept"), [...(news.recorded_ticks ? [tape] : []), ...news.states]);
+  put($("#ended"), game.ended || "no");
+  showValues(game.values);
+  showKeys(game.buttons);
+  $('[data-do="save"]').disabled = !game.can_save || finished;
+  $('[data-do="record"]').disabled = !game.can_record || finished;
+  press("record", game.recording);
+  press("pause", game.paused);
+  put($('[data-do="record"] span'), game.recording ? "Stop recording" : "Record");
+  const episodes = `${game.episodes} episode${game.episodes === 1 ? "" : "s"}`;
+  const tape = `${game.demonstration}: ${episodes}, ${game.recorded_ticks} ticks`;
+  list($("#kept"), [...(game.recorded_ticks ? [tape] : []), ...game.states]);
 }
 
 function setState(state, text) {
@@ -165,7 +165,7 @@ socket.onclose = ({ code }) => {
   for (const button of document.querySelectorAll("button")) button.disabled = true;
   if (finished) return;
   setState("lost", "not connected");
-  if (!opened) put($("#told"), "Nobody lets this page play: open the address that rtagent printed.");
+  if (!opened) put($("#told"), "This page may not play: open the address that rtagent printed.");
   else if (code === TAKEN_OVER) put($("#told"), "The game goes on in another page.");
   else put($("#told"), "rtagent rom record has ended.");
 };

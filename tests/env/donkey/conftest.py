@@ -1,4 +1,4 @@
-"""A simulator in a thread, and what waits for it."""
+"""Simulators in threads, and their clients."""
 
 import json
 import threading
@@ -38,14 +38,14 @@ def serving(port=0, **options):
 
 @pytest.fixture
 def simulator(request):
-    """Serving, with the options that are the test's parameter."""
+    """A simulator that serves, with the options that are the test's parameter."""
     with serving(**getattr(request, "param", {})) as running:
         yield running
 
 
 @pytest.fixture
 def patient(monkeypatch):
-    """A machine that holds everybody up for a moment does not look like a silent simulator."""
+    """A hold-up of the test machine does not look like a silent simulator."""
     monkeypatch.setattr(connection, "SILENCE_S", 600.0)
 
 
@@ -84,8 +84,9 @@ def driver(simulator, scene="generated_track"):
 
 
 @pytest.fixture
-def fake():
-    simulator = FakeSimulator()
+def fake(request):
+    """Greets with a message of the kind that is the test's parameter, or with a car."""
+    simulator = FakeSimulator(getattr(request, "param", "car_loaded"))
     yield simulator
     simulator.close()
 
@@ -106,7 +107,7 @@ def make():
 
 
 def drive_while(env, condition, action=COAST, timeout=120.0):
-    """Step until the condition on info fails; all that the steps gave."""
+    """Step while a condition on `info` holds; the results of all steps."""
     given, began = [], time.monotonic()
     while True:
         given.append(env.step(action))

@@ -1,4 +1,4 @@
-"""A simulator that does what a test tells it to, also what no simulator should."""
+"""A simulator that does what a test tells it to do, even what no simulator should do."""
 
 import base64
 import contextlib
@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 
-def picture(shape=(120, 160, 3)):
-    """A grey picture, as telemetry carries it."""
+def picture(shape=(120, 160, 3), encoding="JPEG", level=90):
+    """A picture of one grey level, as telemetry carries it."""
     file = io.BytesIO()
-    Image.fromarray(np.full(shape, 90, np.uint8)).save(file, "JPEG")
+    Image.fromarray(np.full(shape, level, np.uint8)).save(file, encoding)
     return base64.b64encode(file.getvalue()).decode()
 
 
@@ -33,11 +33,11 @@ class FakeSimulator:
         ignores_resets: how many `reset_car` it lets pass before it obeys one.
     """
 
-    def __init__(self, greeting=({"msg_type": "car_loaded"},), period=0.01):
+    def __init__(self, greeting):
         self.heard, self.controls, self.connections = [], [], 0
         self.frame = {"speed": 1.0, "cte": 0.0}
         self.ignores_resets = 0
-        self._greeting, self._period = greeting, period
+        self._greeting = {"msg_type": greeting}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
         self._peer = None
@@ -56,7 +56,7 @@ class FakeSimulator:
                 self._deliver(message)
 
     def _deliver(self, message):
-        """To be called with the lock."""
+        """Send a message; the caller holds the lock."""
         data = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
         with contextlib.suppress(OSError):
             if self._peer is not None:
@@ -68,7 +68,7 @@ class FakeSimulator:
             self.frame = None
 
     def drop(self):
-        """Close the connection, also under a thread that sends what nobody takes."""
+        """Close the connection, even while a thread waits to send."""
         peer = self._peer
         with contextlib.suppress(OSError):
             if peer is not None:
@@ -88,12 +88,12 @@ class FakeSimulator:
                 peer, _ = self._listener.accept()
             except OSError:
                 return
-            # What is sent is there, also before the client has acknowledged what was sent before.
+            # A message goes out at once, before the client has acknowledged the one before.
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections += 1
             with self._lock:
                 self._peer = peer
-            self.send(*self._greeting)
+            self.send(self._greeting)
             with contextlib.suppress(OSError):
                 self._read(peer)
             with self._lock:
@@ -129,7 +129,7 @@ class FakeSimulator:
 
     def _stream(self):
         while self._go_on:
-            time.sleep(self._period)
+            time.sleep(0.01)
             with self._lock:
                 if self.frame is not None:
                     self._deliver({"msg_type": "telemetry", "image": PICTURE, **self.frame})

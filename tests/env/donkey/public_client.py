@@ -1,4 +1,4 @@
-"""A stand-in for the maintained public client, true to it on the wire.
+"""A stand-in for the maintained public client, which sends and expects the same messages.
 
 It is written from the protocol: a thread that reads and sends, nothing between the objects it
 sends, numbers as strings, messages split at newlines and pieced together from fragments, the order

@@ -1,4 +1,4 @@
-from math import atan2, cos, pi, radians, sin, tan
+from math import cos, radians, sin, tan
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from rtagent.env.donkey.scenery import EDGE_WIDTH, PIXELS_PER_UNIT, STYLES, Scen
 from rtagent.env.donkey.track import HALF_WIDTH, circuit
 
 SIDE = 640
-"""Of a test map, in pixels: 80 units, the middle at 0."""
+"""The side of a test map in pixels: 80 units, the middle at 0."""
 
 
 @pytest.fixture(scope="module")
@@ -190,15 +190,6 @@ def test_the_map_is_painted_as_the_track_says(track, scenery):
     line = np.array([colour(progress, 0.0) for progress in np.arange(20.0, 60.0, 0.5)])
     yellow = line[:, 0] - line[:, 2] > 100
     assert 0.3 < yellow.mean() < 0.7
-
-
-def test_headings_are_clockwise_from_z():
-    """The convention that simulator, camera and telemetry share."""
-    x, z, heading = circuit().point_at(20.0)
-    ahead = circuit().point_at(21.0)
-    assert atan2(ahead[0] - x, ahead[1] - z) % (2 * pi) == pytest.approx(
-        heading % (2 * pi), abs=0.05
-    )
 
 
 def test_ground_and_road_differ_in_brightness():

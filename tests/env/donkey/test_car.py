@@ -67,12 +67,6 @@ def test_a_slow_circle_has_the_bicycles_radius():
     assert all(hypot(x - radius, z) == pytest.approx(radius, rel=0.02) for x, z in places)
 
 
-def test_tyres_hold_only_so_much():
-    car = Car(0.0, 0.0, 0.0, speed=20.0, steer=MOST_STEER)
-    car.advance(1 / 60, 1.0, 1.0, 0.0)
-    assert car.speed * car.yaw_rate == pytest.approx(GRIP)
-
-
 def test_brakes_and_drag_stop_a_car_brakes_sooner_and_neither_turns_it_round():
     def way(speed, brake):
         car = Car(0.0, 0.0, 0.0, speed=speed)

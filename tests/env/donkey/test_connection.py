@@ -13,23 +13,14 @@ from rtagent.env.donkey.connection import SILENCE_S, Connection, State
 from tests.conftest import eventually
 from tests.ports import free_port
 
-from .fake_simulator import PICTURE, FakeSimulator, picture
+from .fake_simulator import PICTURE, picture
 
 SHAPE = (120, 160, 3)
 pytestmark = pytest.mark.usefixtures("no_descriptor_left", "patient")
 
 
-@pytest.fixture
-def fake(request):
-    """Greets with the test's parameter, or at once with a car."""
-    greeting = getattr(request, "param", {"msg_type": "car_loaded"})
-    simulator = FakeSimulator(greeting=(greeting,))
-    yield simulator
-    simulator.close()
-
-
 def greeted(kind):
-    return pytest.mark.parametrize("fake", [{"msg_type": kind}], ids=[kind], indirect=True)
+    return pytest.mark.parametrize("fake", [kind], indirect=True)
 
 
 @pytest.fixture
@@ -50,7 +41,7 @@ def connect():
 
 
 def until(connection, condition, timeout=120.0):
-    """Poll as a client does, in short turns; seconds that it took."""
+    """Poll as a client does, in short turns, until a condition holds; the seconds taken."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + timeout, (connection.state, connection.count)
@@ -67,7 +58,7 @@ def running(connect, fake, **options):
 
 
 class TickingClock(VirtualClock):
-    """Half a millisecond passes with every look at it, and none meanwhile."""
+    """A clock that advances by half a millisecond with each call of `now`, and only then."""
 
     def __init__(self, start, step_s=5e-4):
         super().__init__(start)
@@ -152,8 +143,8 @@ def test_race_messages_and_laps_are_noted_and_pings_are_not(connect, fake):
 
 
 @pytest.fixture
-def quiet(connect, fake, monkeypatch):
-    """A connection to a simulator that sends nothing of itself."""
+def quiet(connect, fake):
+    """A connection to a simulator that sends only what the test sends."""
     fake.silence()
     connection = connect(fake.address)
     until(connection, lambda: connection.running)
@@ -252,7 +243,7 @@ def test_pictures_of_another_size_are_brought_to_the_one_wanted(connect, fake):
     assert connection.running
 
 
-def test_a_message_that_never_ends_costs_the_connection(connect, fake, monkeypatch):
+def test_a_message_that_never_ends_costs_the_connection(connect, fake):
     connection = running(connect, fake)
     fake.frame = None
 
@@ -274,8 +265,7 @@ def test_a_message_that_never_ends_costs_the_connection(connect, fake, monkeypat
 def test_a_flood_of_messages_takes_no_more_time_than_it_is_given(
     connect, fake, message, monkeypatch
 ):
-    """Time here passes with every look at the clock, so it does not matter how busy the machine is.
-    """
+    """Time passes with each call of the clock, so it does not matter how busy the machine is."""
     connection = running(connect, fake)
     fake.silence()
     clock = connection._clock = TickingClock(connection._clock.now())
@@ -365,7 +355,7 @@ def test_a_car_that_stands_beside_the_road_is_not_at_the_start(connect, fake, mo
     connection.reset()
     connection.poll(time.monotonic() + 30.0, enough=lambda: connection.waiting)
     assert connection.take().cte == 0.0
-    # More often where the machine takes longer than that to answer.
+    # A machine that takes longer to answer is asked more often.
     assert connection.count["resets_again"] >= 1
 
 
@@ -381,7 +371,7 @@ def test_a_lost_reset_is_asked_for_again_and_one_that_is_never_obeyed_ends(
     assert connection.count["resets_unconfirmed"] == unconfirmed
     assert connection.running
     if again is not None:
-        # More often where the machine takes longer than that to answer.
+        # A machine that takes longer to answer is asked more often.
         asked = connection.count["resets_again"]
         assert asked >= again
         until(connection, lambda: fake.heard.count("reset_car") == 1 + asked)
@@ -389,7 +379,7 @@ def test_a_lost_reset_is_asked_for_again_and_one_that_is_never_obeyed_ends(
 
 def test_a_reset_of_a_connection_that_has_just_broken_is_no_failure(connect, fake):
     connection = running(connect, fake)
-    # What is broken is only noticed with the next message.
+    # The connection notices it only with the next message.
     connection._wire._sock.shutdown(socket.SHUT_RDWR)
     connection.reset()
     assert not connection.running

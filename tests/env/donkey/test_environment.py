@@ -193,7 +193,7 @@ def test_a_simulator_that_ignores_resets_hangs_nobody(fake, make, monkeypatch):
     monkeypatch.setattr(connection_module, "RESET_AGAIN_S", 60.0)
     env = make(fake.address)
     fake.ignores_resets = 99
-    # It would otherwise come back when the reset has been given up.
+    # With a shorter time, `reset` would return after the reset had been given up.
     _, info = env.reset()
     assert info["resetting"]
     _, reward, terminated, truncated, _ = env.step(COAST)
@@ -206,7 +206,7 @@ def test_who_falls_behind_catches_up(fake, make):
     env = make(fake.address)
     env.reset()
     fake.silence()
-    # Behind twice: a step that finds no frame ends the first time.
+    # Fall behind twice: the first time ends with a step that finds no frame.
     for _ in range(2):
         repeated = env.figures["repeated"]
         while env.step(COAST)[4]["figures"]["repeated"] == repeated:
@@ -227,7 +227,7 @@ def test_who_falls_behind_catches_up(fake, make):
 
 @pytest.mark.realtime
 def test_a_step_on_a_clock_of_its_own_never_lasts_a_tick(fake, make):
-    """Whatever the time between ticks and frames: each frame is used, and no tick waits long."""
+    """Whatever the phase between ticks and frames, each frame is used, and no tick waits long."""
     fake.silence()
     env = make(fake.address, rate_hz=20.0)
     env.paced = True
@@ -250,7 +250,7 @@ def test_a_step_on_a_clock_of_its_own_never_lasts_a_tick(fake, make):
 
     for phase in (0.1, 0.5, 0.9):
         told = []
-        # Once more where the machine has held everybody up.
+        # A second try, for the machine may have held up the first.
         assert keeps_step(phase) or keeps_step(phase), told
 
 

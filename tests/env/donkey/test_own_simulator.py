@@ -1,4 +1,4 @@
-"""The simulator that an environment starts for itself, or is told of."""
+"""The simulator that an environment starts, and the one at a given host."""
 
 import contextlib
 import os
@@ -53,14 +53,14 @@ def test_its_own_simulator_is_started_again_and_leaves_nothing(no_descriptor_lef
         for _ in range(2):
             env.reset()
             assert env.step(STRAIGHT_FAST)[4]["connected"]
-            pid = env._embedded.pid
+            pid = env._embedded._process.pid
             os.kill(pid, signal.SIGKILL)
             lost = drive_while(env, lambda info: info["connected"])
             assert lost[-1][3]
             drive_while(env, lambda info: not info["connected"])
-            assert env._embedded.pid != pid
+            assert env._embedded._process.pid != pid
             assert gone(pid)
-        pid = env._embedded.pid
+        pid = env._embedded._process.pid
     env.close()
     assert gone(pid)
 
@@ -71,7 +71,7 @@ def test_its_own_simulator_dies_with_it():
         "import time; from rtagent.env.donkey.environment import DonkeyCar\n"
         "env = DonkeyCar()\n"
         "while not env.reset()[1]['connected']: pass\n"
-        "print(env._embedded.pid, flush=True)\n"
+        "print(env._embedded._process.pid, flush=True)\n"
         "time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as owner:
@@ -81,11 +81,12 @@ def test_its_own_simulator_dies_with_it():
         eventually(lambda: gone(pid), "the simulator is gone")
 
 
-def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left):
+@pytest.mark.parametrize(("host", "problem"), [("127.0.0.1", "refused"), ("a..b", "idna")])
+def test_nobody_at_the_given_address_is_one_line(host, problem, monkeypatch, no_descriptor_left):
     monkeypatch.setattr(module, "START_S", 0.2)
     port = free_port()
-    with pytest.raises(UserError, match=rf"no DonkeyCar simulator at .*:{port}: .*refused"):
-        DonkeyCar(host="127.0.0.1", port=port)
+    with pytest.raises(UserError, match=rf"no DonkeyCar simulator at {host}:{port}: .*{problem}"):
+        DonkeyCar(host=host, port=port)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,9 @@ def test_nobody_at_the_given_address_is_one_line(monkeypatch, no_descriptor_left
         ({"actions": "keys"}, "actions"), ({"noop": "jump"}, "noop"), ({"max_cte": -1}, "max_cte"),
         ({"max_seconds": -1}, "max_seconds"), ({"camera": {"img_w": 4}}, "img_w"),
         ({"camera": {"zoom": 2}}, "zoom"), ({"camera": {"img_d": 1}}, "img_d"),
+        ({"camera": {"img_w": 160.5}}, "img_w, img_h = 160.5, 120"),
+        ({"camera": {"img_enc": 5}}, "img_enc = 5"),
+        ({"camera": "wide"}, "camera = 'wide'"), ({"car": ["blue"]}, "car"), ({"road": 5}, "road"),
         ({"render_mode": "human"}, "render_mode"), ({"road_seed": -1}, "road_seed"),
         ({"road_seed": "x"}, "road_seed"), ({"road_seed": 2**63}, "road_seed"),
     ],
@@ -113,7 +117,7 @@ def test_the_camera_decides_what_is_seen(simulator, make):
     picture, _ = env.reset()
     assert picture.shape == env.observation_space.shape == (48, 64, 3)
     assert np.array_equal(env.render(), picture)
-    # The frames made before the simulator knew of the camera were resized, and no others.
+    # Only frames made before the simulator had the camera's configuration were resized.
     resized = [-1, env.figures.get("resized", 0)]
     while resized[-1] != resized[-2]:
         used = env.figures["used"]
@@ -123,7 +127,7 @@ def test_the_camera_decides_what_is_seen(simulator, make):
 
 
 def test_nobody_else_finds_the_embedded_simulator():
-    """Another process of this user connects, and is sent away at once; the car drives on."""
+    """Another process of this user connects, and is turned away at once; the car drives on."""
     program = (
         "import socket, sys\n"
         "sock = socket.socket(socket.AF_UNIX)\n"

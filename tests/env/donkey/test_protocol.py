@@ -24,7 +24,7 @@ MESSAGES = st.lists(
 
 
 def fed(decoder, data, cuts):
-    """What a decoder makes of bytes that arrive in pieces."""
+    """The messages that a decoder makes of bytes in pieces."""
     found, at = [], 0
     for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
         found += filter(None, decoder.feed(data[at:cut]))
@@ -38,7 +38,7 @@ def test_messages_survive_any_cut(messages, cuts):
     lines = LineDecoder()
     assert fed(lines, b"".join(map(from_simulator, messages)), cuts) == messages
     objects = ObjectDecoder()
-    # As a client that escapes nothing, with nothing, or with white space, between the objects.
+    # From a client that escapes nothing, and puts white space between the objects.
     data = b" \n".join(json.dumps(each, ensure_ascii=False).encode() for each in messages)
     assert fed(objects, data, cuts) == messages
     assert lines.malformed == objects.malformed == 0

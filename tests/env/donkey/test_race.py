@@ -16,7 +16,7 @@ def racing(laps=1, time_limit_s=100.0, checkpoints=4):
 
 
 def drive(race, *rounds, time=1.0, cte=0.0):
-    """Drive from place to place; what is said, but pings."""
+    """Drive from place to place; the messages without pings."""
     said = [each for way in rounds for each in race.advance(time, way, cte)]
     return [each for each in said if each["msg_type"] != "ping"]
 
@@ -104,10 +104,10 @@ def test_to_and_fro_through_the_last_gate_is_allowed():
 def test_the_wrong_way_is_out_of_order():
     race = racing()
     assert drive(race, 0.6) == []
-    # Back through gate 2, the last, is nothing yet; 3 is still due.
+    # Back through gate 2, the last passed, is allowed; gate 3 is still due.
     assert drive(race, 0.4) == []
     assert drive(race, 0.2) == [missed(3)]
-    # From there forwards again all is well.
+    # From there the gates are taken in their order again.
     assert drive(race, 0.3, 0.6, 0.8) == []
     assert drive(race, 0.4, 0.2) == [missed(0), *disqualified("missed checkpoints", missed_cp=True)]
 
@@ -141,7 +141,7 @@ def test_a_race_can_be_started_anew():
     race = racing(time_limit_s=10.0)
     assert kinds(drive(race, 0.6, 0.3, 0.1, time=9.0)) == ["missed_checkpoint"]
     assert race.start(9.5, START) == [{"msg_type": "race_start"}]
-    # Neither the gate that was missed before counts, nor the time.
+    # The gate that was missed before does not count, nor does the time.
     assert drive(race, 0.1, 0.3, cte=0.0, time=19.0) == []
     assert drive(race, 0.6, cte=6.0, time=19.0) == [missed(2)]
     assert drive(race, 0.8, 1.0, time=19.0) == [{"msg_type": "race_stop"}]

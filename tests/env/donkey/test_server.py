@@ -143,7 +143,7 @@ def test_a_client_that_stops_reading_holds_up_nobody(simulator):
             eventually(lambda: simulator.figures.withheld > 3, "its frames are withheld")
             seen = other.frames
             eventually(lambda: other.frames > seen + 3, "the other goes on")
-            # What it reads at last is whole.
+            # The messages that it reads later are whole.
             for _ in range(5):
                 assert json.loads(lines.readline())["msg_type"] == "telemetry"
 
@@ -159,7 +159,7 @@ def test_a_step_that_finds_the_client_busy_is_shown_later():
             sock.sendall(asked("cam_config", **big))
             sock.sendall(5 * asked("control", steering=0, throttle=1, brake=0))
             eventually(lambda: simulator.figures.withheld > 0, "a frame is still on its way")
-            # Nobody sends another control, and still the last step is shown in the end.
+            # No further control comes, and still the last step is shown in the end.
             first = time_shown = json.loads(lines.readline())["time"]
             while round(time_shown - first, 3) < 0.2:
                 time_shown = json.loads(lines.readline())["time"]
@@ -181,7 +181,7 @@ def test_pixels_are_shared():
                     pass
             return sum(each.session.refused for each in simulator._clients.values()) - before
 
-        # Three fill what is shared; a small picture is always there.
+        # Three cameras use up the shared pixels; a small picture is always possible.
         assert refused("cam_config", 640, 480) == 5
         assert refused("cam_config_b", 8, 8) == 3
         assert refused("cam_config", 320, 240) == 0

@@ -1,4 +1,4 @@
-"""What the simulator bears: clients that say too much, too little, or nonsense."""
+"""The simulator goes on with clients that send too much, too little, or nonsense."""
 
 import contextlib
 import errno
@@ -29,7 +29,7 @@ def test_what_a_client_sends_is_bounded(simulator):
     with socket.create_connection(simulator.at, timeout=60) as rude:
         rude.sendall(b'{"msg_type":"' + b"x" * (2 * LONGEST_FROM_CLIENT))
         with rude.makefile("rb") as lines, contextlib.suppress(ConnectionResetError):
-            # It was greeted, and then sent away.
+            # It was greeted, and then disconnected.
             assert len(lines.readlines()) == 1
     eventually(lambda: simulator.figures.broken == 1, "it is counted")
     assert simulator.clients == 0
@@ -96,7 +96,7 @@ def test_what_fails_while_a_client_is_served_costs_nobody_else(simulator, monkey
         eventually(lambda: simulator.figures.failed == 2, "its picture fails")
     assert simulator.thread.is_alive()
     assert "KeyError" in caplog.text
-    eventually(lambda: other.aborted, "it is sent away")
+    eventually(lambda: other.aborted, "it is disconnected")
     other.close()
 
 
@@ -116,7 +116,7 @@ def test_a_flood_of_cameras_costs_one_camera_a_frame(simulator, monkeypatch):
 
 @pytest.fixture
 def at_work():
-    """A simulator in virtual time with so many clients, and its clock."""
+    """Makes a simulator in virtual time and a number of clients; gives both and the clock."""
     with contextlib.ExitStack() as ends:
 
         def made(count):
@@ -147,14 +147,14 @@ def test_who_takes_much_waits_for_itself(at_work):
     assert order == [0.0, 1.0]
     assert [each.spent for each in left] == [3.0, 2.0]
     assert [each.spent for each in clients] == pytest.approx([2.0, 1.3, 0.001, 3.0])
-    # What a client took is forgotten, by half in a second.
+    # What a client took counts half as much after a second.
     clock.advance(served._faded_at + HALF_LIFE_S - clock.now())
-    served._look_after(clock.now())
+    served._review_clients(clock.now())
     assert [each.spent for each in clients] == pytest.approx([1.0, 0.65, 0.0005, 1.5])
 
 
 def test_the_heavy_ones_share_half_of_the_time(at_work):
-    """Each slice of theirs takes 0.2 s; another client is served in every rest, 60 times a second.
+    """Each of their slices takes 0.2 s; another client is served in every rest, 60 times a second.
     """
     served, clients, clock = at_work(4)
     order = []
@@ -206,7 +206,7 @@ def test_one_client_says_much_and_the_others_are_heard(monkeypatch):
 
 def test_who_says_nothing_at_first_is_sent_away(monkeypatch):
     with serving() as simulator, driver(simulator):
-        # Whoever drives has said its first word.
+        # The driving client has sent its first message.
         monkeypatch.setattr(server, "FIRST_WORD_S", 0.3)
         with socket.create_connection(simulator.at, timeout=60) as sock:
             sock.sendall(b'{"msg_type')
@@ -246,7 +246,7 @@ def test_on_a_unix_socket_one_process_alone_may_connect():
         simulator.close()
 
 
-def test_no_descriptor_left_for_a_client_is_no_end(monkeypatch):
+def test_no_descriptor_left_for_a_client_is_no_end():
     class Full(socket.socket):
         def accept(self):
             raise OSError(errno.EMFILE, "Too many open files")
@@ -258,7 +258,7 @@ def test_no_descriptor_left_for_a_client_is_no_end(monkeypatch):
     simulator = Simulator(listener, clock)
     with socket.create_connection(listener.getsockname()):
         simulator.turn()
-    # It would be offered again at once: there is a pause.
+    # There is a pause, for the connection would be offered again at once.
     assert clock.now() > 0.0
     assert simulator.clients == 0
     simulator.close()
@@ -271,7 +271,7 @@ def test_who_makes_room_as_it_says_something_is_no_end():
     with socket.create_connection(simulator.address) as quiet:
         simulator.turn()
         clock.sleep_until(clock.now() + server.GIVES_WAY_S + 1.0)
-        # One look at the sockets finds both: who wants the place, and who has it.
+        # One `select` finds both: the client that needs the place, and the one that has it.
         with socket.create_connection(simulator.address):
             quiet.close()
             simulator.turn()

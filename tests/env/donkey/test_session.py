@@ -13,7 +13,7 @@ from rtagent.env.donkey.race import PING_S, Rules
 from rtagent.env.donkey.scenes import SCENES
 from rtagent.env.donkey.session import REPORTED_SCALE, Session
 from rtagent.env.donkey.telemetry import read
-from rtagent.env.donkey.track import BARRIER, HALF_WIDTH
+from rtagent.env.donkey.track import BARRIER
 
 FPS = 60
 DOCUMENTED = {
@@ -32,13 +32,13 @@ def session(scene="generated_track", **options):
 
 
 def control(steering, throttle, brake=0.0):
-    """As clients send it: numbers as strings."""
+    """A control as clients send it: numbers as strings."""
     texts = {"steering": str(steering), "throttle": str(throttle), "brake": str(brake)}
     return {"msg_type": "control", **texts}
 
 
 def drive(of, seconds, steer, throttle=0.35):
-    """Drive with a steering that depends on the session; what the simulator says meanwhile."""
+    """Drive for some seconds, steered by a function of the drive; the messages meanwhile."""
     said = []
     for _ in range(round(seconds * FPS)):
         of.handle(control(steer(of.drive), throttle))
@@ -51,7 +51,7 @@ def kinds(said):
 
 
 def put(of, rounds):
-    """Put the car on the centre line elsewhere, standing, looking along the road."""
+    """Put the car elsewhere on the centre line, standing, heading along the road."""
     x, z, heading = of.drive.track.point_at(rounds * of.drive.track.length)
     turned = {"Qx": 0.0, "Qy": np.sin(heading / 2), "Qz": 0.0, "Qw": np.cos(heading / 2)}
     of.handle({"msg_type": "set_position", "pos_x": x, "pos_z": z, **turned})
@@ -107,21 +107,6 @@ def test_controls_are_clamped_as_the_simulator_does():
     of = session()
     of.handle(control(-7, 9, -3))
     assert (of.controls.steering, of.controls.throttle, of.controls.brake) == (-1.0, 1.0, 0.0)
-
-
-def test_laps_are_counted_and_announced():
-    of = session()
-    said = []
-    while of.time < 150.0 and of.drive.laps < 2:
-        said += drive(of, 1.0, along)
-        assert abs(of.drive.place.cte) < HALF_WIDTH
-    # The first crossing begins the first lap.
-    assert kinds(said).count("collision_with_starting_line") == 3
-    laps = [each["lap_time"] for each in said if each["msg_type"] == "cross_start"]
-    crossings = [each["timeStamp"] for each in said if "timeStamp" in each]
-    assert laps == pytest.approx(np.diff(crossings))
-    assert all(20.0 < lap < 90.0 for lap in laps)
-    assert of.drive.laps == 2
 
 
 def test_the_barrier_stops_a_car_and_is_reported_once_per_hit():
@@ -241,7 +226,7 @@ def test_a_race_of_one_lap_is_said_in_order():
         "cross_start", "race_stop",
     ]
     assert kinds(said).count("ping") == int(of.time / PING_S)
-    # Who drives on, drives on.
+    # The car may drive on.
     assert set(kinds(drive(of, 6.0, along))) == {"ping"}
 
 
@@ -294,14 +279,6 @@ def test_each_scene_has_a_race_of_its_own():
     of.handle({"msg_type": "car_config"})
     of.handle({"msg_type": "load_scene", "scene_name": "warren"})
     assert of.race.in_lobby
-
-
-def test_who_is_put_elsewhere_crosses_the_line_where_it_is():
-    of = session()
-    drive(of, 3.0, along)
-    for rounds in (0.4, 0.8, 0.99):
-        put(of, rounds)
-    assert kinds(drive(of, 4.0, along)) == ["collision_with_starting_line", "cross_start"]
 
 
 def test_leaving_a_scene_leads_back_to_the_menu():

@@ -11,35 +11,34 @@ from PIL import EpsImagePlugin, Image
 from rtagent.env.donkey.protocol import LONGEST_FROM_SIMULATOR, ProtocolError
 from rtagent.env.donkey.telemetry import longest_message, read
 
+from .fake_simulator import picture
+
 SHAPE = (120, 160, 3)
 
 
-def picture_text(shape=SHAPE, encoding="PNG", level=100):
-    file = io.BytesIO()
-    Image.fromarray(np.full(shape, level, np.uint8)).save(file, encoding)
-    return base64.b64encode(file.getvalue()).decode()
+PICTURE = picture(SHAPE, "PNG")
 
 
 def message(**changes):
     return {
-        "msg_type": "telemetry", "speed": 2.0, "cte": 0.5, "image": picture_text(), "hit": "none",
+        "msg_type": "telemetry", "speed": 2.0, "cte": 0.5, "image": PICTURE, "hit": "none",
         **changes,
     }
 
 
 @pytest.mark.parametrize("encoding", ["PNG", "JPEG", "TGA"])
 def test_every_encoding_is_read(encoding):
-    frame = read(message(image=picture_text(encoding=encoding)), SHAPE)
+    frame = read(message(image=picture(SHAPE, encoding)), SHAPE)
     assert frame.picture.shape == SHAPE
-    assert abs(int(frame.picture.mean()) - 100) <= 1
+    assert abs(int(frame.picture.mean()) - 90) <= 1
     assert not frame.resized
 
 
 @pytest.mark.parametrize(("shape", "resized"), [((120, 160), False), ((240, 300, 3), True)])
 def test_grey_and_another_size_are_brought_to_what_is_wanted(shape, resized):
-    frame = read(message(image=picture_text(shape)), SHAPE)
+    frame = read(message(image=picture(shape, "PNG")), SHAPE)
     assert (frame.picture.shape, frame.resized) == (SHAPE, resized)
-    assert int(frame.picture.mean()) == 100
+    assert int(frame.picture.mean()) == 90
 
 
 @pytest.mark.parametrize("yaw", [0.0, 30.0, 135.0, 250.0])
@@ -68,7 +67,7 @@ def test_without_extended_telemetry_the_error_is_unknown():
 
 
 def test_the_second_camera_is_called_imageb():
-    frame = read(message(imageb=picture_text((48, 64, 3), level=7)), SHAPE)
+    frame = read(message(imageb=picture((48, 64, 3))), SHAPE)
     assert frame.info["image_b"].shape == (48, 64, 3)
 
 
@@ -98,11 +97,11 @@ def test_a_picture_much_larger_than_asked_for_is_refused_before_it_is_decoded(mo
 def test_other_formats_are_refused_even_by_a_program_that_reads_them(encoding, monkeypatch):
     file = io.BytesIO()
     mode = "F" if encoding == "SPIDER" else "RGB"
-    picture = Image.new(mode, (160, 120))
+    image = Image.new(mode, (160, 120))
     if encoding == "MPO":
-        picture.save(file, encoding, save_all=True, append_images=[picture])
+        image.save(file, encoding, save_all=True, append_images=[image])
     else:
-        picture.save(file, encoding)
+        image.save(file, encoding)
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", None)
     with pytest.raises(ProtocolError):
         read(message(image=encoded(file.getvalue())), SHAPE)
@@ -113,7 +112,7 @@ def test_a_simulator_may_send_its_usual_size_where_a_small_one_was_asked_for():
 
 
 def test_a_jpeg_of_very_many_scans_is_refused():
-    """Each repeats the work for the whole picture, and costs a few bytes."""
+    """Each scan repeats the work for the whole picture, and takes a few bytes."""
     file = io.BytesIO()
     Image.fromarray(np.zeros(SHAPE, np.uint8)).save(file, "JPEG", progressive=True)
     content = file.getvalue()
@@ -144,7 +143,7 @@ def test_no_product_of_what_is_reported_is_infinite():
 
 
 def test_a_message_with_two_raw_pictures_of_the_largest_size_still_fits():
-    raw = picture_text((240, 320, 4), "TGA")
+    raw = picture((240, 320, 4), "TGA")
     whole = json.dumps(message(image=raw, imageb=raw))
     assert len(whole) < longest_message(SHAPE)
     assert read(json.loads(whole), SHAPE).resized
@@ -156,9 +155,9 @@ def test_a_message_with_two_raw_pictures_of_the_largest_size_still_fits():
     [
         {"speed": float("nan")}, {"speed": "fast"}, {"cte": float("inf")}, {"cte": None},
         {"vel_x": float("nan"), "vel_z": 0.0}, {"yaw": "north"}, {"pos_x": [1]}, {"time": "nan"},
-        {"image": 5}, {"image": ""}, {"image": "!!!"}, {"image": picture_text()[:200]},
+        {"image": 5}, {"image": ""}, {"image": "!!!"}, {"image": PICTURE[:200]},
         {"image": base64.b64encode(b"GIF89a").decode()}, {"imageb": "x"},
-        {"image": base64.b64encode(base64.b64decode(picture_text())[:60]).decode()},
+        {"image": base64.b64encode(base64.b64decode(PICTURE)[:60]).decode()},
     ],
     ids=lambda changes: str(changes)[:30],
 )

@@ -21,7 +21,7 @@ def track(request):
 
 
 def densely(track):
-    """The centre line in steps of about a centimetre, and the way to each point."""
+    """Points of the centre line about a hundredth apart, and the distance along it to each."""
     closed = np.concatenate([track.points, track.points[:1]])
     pieces = [a + np.linspace(0, 1, 50, endpoint=False)[:, None] * (b - a)
               for a, b in itertools.pairwise(closed)]

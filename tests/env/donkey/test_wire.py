@@ -25,7 +25,7 @@ def ends():
 
 
 def received(wire, count):
-    """So many messages, as they arrive."""
+    """Receive a number of messages."""
     end, messages = time.monotonic() + 30.0, []
     while len(messages) < count and time.monotonic() < end:
         wire.wait(0.1, writing=False)

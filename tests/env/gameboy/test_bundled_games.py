@@ -1,4 +1,4 @@
-"""What both games that come with rtagent do alike, each in machines of its own."""
+"""The common behaviour of both games that come with rtagent."""
 
 import dataclasses
 from contextlib import closing
@@ -35,7 +35,8 @@ def test_the_same_seed_gives_the_same_play_and_another_another(game):
     ("game", "name", "value"),
     [
         *((Duel, "encounter", wrong) for wrong in (0, 65, "1", True)), (Duel, "opponents", "all"),
-        (Starfall, "starts", 0), *((game, "max_ticks", -1) for game in (Duel, Starfall)),
+        *((Starfall, "starts", wrong) for wrong in (0, 2.5, "8")),
+        *((game, "max_ticks", -1) for game in (Duel, Starfall)),
         *((game, "render_mode", "human") for game in (Duel, Starfall)),
     ],
 )

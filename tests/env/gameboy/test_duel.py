@@ -47,7 +47,7 @@ def test_rewards_are_what_the_machines_memory_says(duel):
     view = view_of(duel)
     _, before = duel.reset(seed=0)
     seen = set()
-    # Well for some encounters, then giving no order but to guard: a loss.
+    # Play well for two encounters, then only guard: a loss.
     for tick in range(4000):
         well = len(seen) < 2
         action = players.competent(view, tick) if well else _only_guard(view, tick)
@@ -245,7 +245,7 @@ def test_going_on_after_an_episode_is_instant(duel):
         duel.reset()
         spans.append(time.perf_counter() - begin)
         assert view_of(duel)["screen"] in (TELLING, RESULT)
-    # The best of them: the rest of the machine may take the core for longer.
+    # The shortest span: other processes may take the core during the others.
     assert min(spans) < 2e-3
 
 

@@ -204,6 +204,6 @@ def test_a_reward_file_that_does_not_fit_is_one_line(
     path.write_text(REWARDS.replace(old, new))
     with pytest.raises(UserError, match=reason):
         Game(ROM, path)
-    # The machine that was refused makes room.
+    # The refused game has closed its machine.
     path.write_text(REWARDS)
     Game(ROM, path, sha1=read_rom(ROM).sha1.upper(), title="STARFALL").close()

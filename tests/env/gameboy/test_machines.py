@@ -13,11 +13,11 @@ import pytest
 
 from rtagent.env.gameboy.emulators import switch_on
 from rtagent.env.gameboy.gambatte_machine import GameBoy
-from rtagent.env.gameboy.game import BOOT_FRAMES, Game
+from rtagent.env.gameboy.game import BOOT_FRAMES
 from rtagent.env.gameboy.machine import Machine, Snapshot
 from rtagent.env.gameboy.pyboy_machine import GREYS, PyBoyMachine
 from rtagent.errors import UserError
-from tests.cartridges import REWARDS, ROM
+from tests.cartridges import ROM
 
 MAGIC, SCREEN, FRAME, BOAT = 0xC000, 0xC001, 0xC006, 0xC008
 TITLE, PLAYING = 0, 1
@@ -149,20 +149,6 @@ def test_pyboy_runs_several_times_and_each_goes_back_to_its_own() -> None:
         for state in (b"", b"none", b"\0\1\0\0\0a", b"\1", b"\xff"):
             with pytest.raises(ValueError, match="not taken by PyBoy"):
                 one.restore(Snapshot(state, one.screen()))
-
-
-def test_games_run_on_pyboy(tmp_path: Path) -> None:
-    rewards = tmp_path / "rewards.toml"
-    rewards.write_text(REWARDS)
-    games = [Game(ROM, rewards, backend="pyboy", actions=["NOOP", "START"]) for _ in range(2)]
-    for each in games:
-        each.reset(seed=0)
-    for _ in range(5):
-        *_, info = games[0].step(1)
-    assert info["screen"] == PLAYING
-    assert games[1].step(0)[4]["screen"] == TITLE
-    for each in games:
-        each.close()
 
 
 def test_without_pyboy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ SIZE = HIGHEST - LOWEST + 1
 
 
 def memory(**bytes_at: int) -> np.ndarray:
-    """Nothing can be read but these bytes: x0000=value, counted from the lowest address."""
+    """A memory in which only some bytes can be read: xOFFSET=value, from the lowest address."""
     found = np.full(SIZE, -1, np.int16)
     for name, value in bytes_at.items():
         found[int(name[1:], 16)] = value
@@ -34,7 +34,7 @@ def test_only_what_agrees_with_every_state_is_left() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(TYPES)), st.integers(0, SIZE - 8), st.data())
 def test_numbers_are_those_of_a_reward_file(name: str, at: int, data: st.DataObject) -> None:
-    """Whatever is read there is found there, and agrees with `rewards.Variable`."""
+    """A place's number is that of `rewards.Variable`, and the search finds the place by it."""
     content = data.draw(st.lists(st.integers(0, 255), min_size=8, max_size=8))
     if name.startswith("bcd"):
         content = [byte // 26 * 16 + byte % 10 for byte in content]

@@ -1,4 +1,4 @@
-"""Reward files: every mistake is one line, and every reward is what a slow reading says."""
+"""Reward files: every mistake is one line, and rewards are those of a slow transcription."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtagent.env.gameboy.rewards import Judge, Variable, load_rules, over_at, parse_rules
+from rtagent.env.gameboy.rewards import Judge, Variable, ended_by, load_rules, parse_rules
 from rtagent.errors import UserError
 
 BASE = 0xC000
@@ -50,8 +50,9 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert rules.variables["hp"] == Variable(0xD16C, 2, False, True, 6, 44)
     assert rules.variables["hp"].last == 0xD16C + 5 * 44 + 1
     assert rules.reward["lost"].weight == -1.0
-    assert over_at(rules, {"score": (0,), "lives": (3,), "hp": (0,) * 6}) == ""
-    assert over_at(rules, {"score": (0,), "lives": (0,), "hp": (0,) * 6}) == "over"
+    for lives, end in ((3, ""), (0, "over")):
+        values = {"score": (0,), "lives": (lives,), "hp": (0,) * 6}
+        assert ended_by(rules, values, values) == end
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("weight = 0.5", 'bits = "lives"', "reward.points: expected exactly one of"),
         ("weight = 0.5", 'weight = "0.5"', "reward.points.weight = '0.5'"),
         ("weight = 0.5", "weight = nan", "reward.points.weight = nan: expected a finite number"),
+        ("weight = 0.5", f"weight = {10**400}", "reward.points.weight = 1000"),
         ("weight = 0.5", "value = 3", "reward.points: increase takes no value"),
         (', value = 0 }', " }", "done.over: equals needs value"),
         ("value = 0", "value = 256", "done.over.value = 256: expected a whole number"),
@@ -139,7 +141,7 @@ def test_a_term_can_wait_for_what_did_not_happen() -> None:
     assert judge(text, fight, left | owned) == [(1.0, "left")]
 
 
-# --- a slow reading of the same words -------------------------------------------------------
+# --- a slow transcription -------------------------------------------------------------------
 
 
 @st.composite
@@ -214,7 +216,7 @@ def worlds(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(worlds())
-def test_rewards_are_what_a_slow_reading_says(world) -> None:
+def test_rewards_are_those_of_a_slow_transcription(world) -> None:
     tables, memories = world
     rules = parse_rules(tables)
     fast = Judge(rules)

@@ -1,4 +1,4 @@
-"""Whatever a user calls a cartridge is one, or one line says why not; nothing is read whole."""
+"""A user's file is a cartridge, or one line says why not; a large file is not read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def changed(offset: int, value: int, *, mend: bool = False) -> bytes:
 def test_a_cartridge_keeps_its_name_and_is_filled_up_for_the_machine(
     tmp_path: Path, length: int
 ) -> None:
-    """Some free games leave out what they do not use."""
+    """Some free games' files leave out the part that they do not use."""
     path = tmp_path / "any.name"
     path.write_bytes(IMAGE[:length])
     rom = read_rom(path)

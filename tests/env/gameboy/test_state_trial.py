@@ -1,4 +1,4 @@
-"""What a damaged state does to an emulator, it does to a process that is thrown away."""
+"""A damaged state harms only a throw-away process."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def machine() -> Iterator[GameBoy]:
 
 
 def crashing(state: bytes) -> bytes:
-    """The first field is longer than the whole: gambatte would read on behind the end."""
+    """The first field is longer than the state: gambatte would read on behind the end."""
     return state[:7] + b"\x7f" + state[8:]
 
 
 def incomplete(state: bytes) -> bytes:
-    """A field has another name: gambatte would take its value from memory nobody has written."""
+    """A field has another name: gambatte would take its value from uninitialised memory."""
     return state.replace(b"ltimaup\0", b"xtimaup\0")
 
 
@@ -50,7 +50,7 @@ def hanging(state: bytes) -> bytes:
 
 def test_whole_states_leave_the_machine_as_it_was(machine: GameBoy) -> None:
     before = machine.snapshot()
-    # The damage done in these tests is where it is meant to be.
+    # The functions above do change such a state.
     assert len(hanging(before.state)) == len(crashing(before.state)) == len(before.state)
     machine.step()
     here = machine.snapshot()
@@ -110,7 +110,7 @@ def test_a_busy_machine_is_no_emulator_that_hangs(
 
 
 def ends(*deadly: bytes) -> state_trial.Play:
-    """A way to play that ends the process when all of these were played in it."""
+    """A way to play that ends the process once all of these states were played in it."""
     met = set()
 
     def play(machine: Machine, state: bytes) -> None:
@@ -173,7 +173,7 @@ def test_a_game_does_not_start_from_a_state_that_does_harm(
     start.write_bytes(crashing(state))
     with pytest.raises(UserError, match=r"bad\.state is no state of this cartridge"):
         Game(ROM, rewards, start=start)
-    # The one of the other emulator is refused, too, and does not hang the world.
+    # A state of the other emulator is refused, too, and does not hang this one.
     start.write_bytes(state)
     with pytest.raises(UserError, match="no state of this cartridge on this backend"):
         Game(ROM, rewards, start=start, backend="pyboy")
@@ -190,7 +190,7 @@ def test_pyboys_states_are_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_cartridge_runs_on_both(tmp_path: Path) -> None:
-    """It stops where the game goes on in what was left out; but it starts."""
+    """The game would fail where it needs the part left out; but it starts."""
     small, rewards = tmp_path / "small.gb", tmp_path / "rewards.toml"
     small.write_bytes(ROM.read_bytes()[:0x4000])
     rewards.write_text(REWARDS.replace("value = 2", "value = 77"))

@@ -1,7 +1,7 @@
-"""From the sources of a Game Boy game to its cartridge, with SDCC.
+"""Builds the cartridge of a Game Boy game from its sources, with SDCC.
 
 The result depends on the sources and on the version of SDCC (4.2.0) alone: tests rebuild every
-cartridge and compare it, byte for byte, with the one that is checked in.
+cartridge and compare it, byte for byte, with the committed one.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def build_cartridge(
 
     Args:
         source: folder with `game.h`, one C file for each part, and the assembler files.
-        title: what the header calls the game, at most 11 letters.
-        parts: C files, without their ending, in the order in which they are linked.
-        headers: generated headers: their text by name.
+        title: the title in the header, at most 11 letters.
+        parts: C files, without `.c`, in the order in which they are linked.
+        headers: the texts of generated headers, by their names.
 
     Returns:
         The 32 KiB cartridge image, header included.
@@ -60,16 +60,16 @@ def build_cartridge(
         for part in parts:
             shutil.copy(source / f"{part}.c", folder)
             _run(folder, *COMPILE, f"{part}.c")
-        objects = [f"{name}.rel" for name in (*(file.stem for file in assembled), *parts)]
+        objects = [f"{stem}.rel" for stem in (*(file.stem for file in assembled), *parts)]
         _run(folder, *LINK, *objects, "-o", "game.ihx")
         return with_header(image_from_hex((folder / "game.ihx").read_text()), title)
 
 
 def strips_of(pictures: str) -> dict[str, list[str]]:
-    """The rows of each drawn picture, by name.
+    """The rows of each drawn picture, by the picture's name.
 
     Args:
-        pictures: `= name`, then rows of pixels; lines that begin with `;` are comments.
+        pictures: for each picture `= name`, then rows of pixels; `;` begins a comment's line.
     """
     strips: dict[str, list[str]] = {}
     for strip in pictures.split("\n= ")[1:]:
@@ -100,7 +100,7 @@ def tiles_of(rows: list[str]) -> list[int]:
 
 
 def image_from_hex(text: str) -> bytearray:
-    """The cartridge image from the linker's Intel HEX; 0xFF where nothing is placed.
+    """The cartridge image from the linker's Intel HEX; unused bytes are 0xFF.
 
     Raises:
         BuildError: a record lies outside the cartridge.
@@ -118,7 +118,7 @@ def image_from_hex(text: str) -> bytearray:
 
 
 def with_header(image: bytearray, title: str) -> bytes:
-    """A 32 KiB image with its header (0x104 to 0x14F) filled in, both checksums included."""
+    """Fill in the header (0x104 to 0x14F) of a 32 KiB image, with both checksums."""
     name = title.encode("ascii")
     image[0x104:0x150] = bytes(0x150 - 0x104)
     image[0x134 : 0x134 + len(name)] = name
@@ -129,10 +129,10 @@ def with_header(image: bytearray, title: str) -> bytes:
 
 
 def build_command(build: Callable[[], bytes], output: Path) -> int:
-    """The command line of a cartridge's build: write it, print what belongs into `manifest.toml`.
+    """The command that builds a cartridge, writes it, and prints its hashes for `manifest.toml`.
 
     Returns:
-        The exit status: 0, or 2 when the cartridge could not be built.
+        The exit status: 0, or 2 if the cartridge could not be built.
     """
     parser = argparse.ArgumentParser(description="Build a cartridge with SDCC.")
     parser.add_argument("--output", type=Path, default=output)

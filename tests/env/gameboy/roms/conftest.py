@@ -1,4 +1,4 @@
-"""What a scripted run of a bundled game has left behind."""
+"""Recordings of bundled games that are played by a script."""
 
 import json
 import os
@@ -17,7 +17,7 @@ ROOT = HERE.parents[3]
 
 
 class Recording:
-    """Memory by the names of the manifest, and pictures."""
+    """The variables of the manifest, by name, and pictures, at each frame."""
 
     def __init__(self, game: str, path: Path) -> None:
         self._variables = tomllib.loads((BUNDLED / game / "manifest.toml").read_text())["ram"]
@@ -31,7 +31,7 @@ class Recording:
         return low + 256 * high if entry["type"] == "u2le" else low
 
     def values(self, name: str) -> list[int]:
-        """What the variable was, one after the other, without repeats."""
+        """The values of the variable in their order, without repeats."""
         column = self[name]
         return column[np.flatnonzero(np.diff(column, prepend=column[0] - 1))].tolist()
 

@@ -39,7 +39,7 @@ def word(ram: bytes, offset: int) -> int:
 
 
 def duel(encounter: int = 1, successes: int = 0) -> Keys:
-    """Choose an encounter, play well for so many successes, then at random, then badly."""
+    """Choose an encounter, play well for some successes, then at random, then badly."""
     actions = [list(buttons) for buttons in read_manifest(BUNDLED / "duel").actions]
     player = random_player(RANDOM_SEED, hold=3)
 
@@ -84,7 +84,7 @@ def follow_lowest_star(ram: bytes) -> list[str]:
 GAMES: dict[str, tuple[Callable[..., Keys], int, int]] = {
     "duel": (duel, 2, 20), "starfall": (starfall, 6, 8),
 }
-"""Script, where the game's own frame counter lies, and its value when the recording begins."""
+"""Script, offset of the game's frame counter, and its value when the recording begins."""
 
 
 def started(game: str, emulator: str) -> Machine:
@@ -108,7 +108,7 @@ def shades(machine: Machine) -> np.ndarray:
 def record(
     game: str, emulator: str, output: str, frames: int = 600, picture_every: int = 0, **script: int
 ) -> None:
-    """Play for some frames, and write down memory and picture of each."""
+    """Play for some frames, and write memory and picture of each."""
     keys, machine = GAMES[game][0](**script), started(game, emulator)
     rams, pictures = [], []
     for index in range(frames):

@@ -14,7 +14,7 @@ def both(play):
 
 
 def test_creatures_are_mirrored_and_doubled():
-    assert build.whole(["#.", ".-"]) == ["##....##", "##....##", "..----..", "..----.."]
+    assert build.enlarged(["#.", ".-"]) == ["##....##", "##....##", "..----..", "..----.."]
 
 
 def test_gambatte_and_pyboy_agree_on_every_frame(both):

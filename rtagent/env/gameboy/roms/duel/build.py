@@ -37,13 +37,13 @@ def build_rom() -> bytes:
 
 def creatures_header(pictures: str) -> str:
     """The drawn left halves of the creatures, 8 by 16 pixels, as 16 tiles each, in a C header."""
-    creatures = [tiles_of(whole(rows)) for rows in strips_of(pictures).values()]
+    creatures = [tiles_of(enlarged(rows)) for rows in strips_of(pictures).values()]
     values = ",\n".join("{" + ",".join(map(str, tiles)) + "}" for tiles in creatures)
     return f"static const uint8_t creature_data[{len(creatures)}][256] = {{{values}}};\n"
 
 
-def whole(rows: list[str]) -> list[str]:
-    """A half creature mirrored, and each pixel twice as wide and high."""
+def enlarged(rows: list[str]) -> list[str]:
+    """Mirror half a creature to a whole one, and double each pixel's width and height."""
     wide = ["".join(2 * pixel for pixel in row + row[::-1]) for row in rows]
     return [row for row in wide for _ in range(2)]
 
