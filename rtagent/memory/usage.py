@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtagent.errors import UserError
+
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 LEAST_FREE_SHARE = 0.03
@@ -70,10 +72,13 @@ def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
 
 
 def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
-    """The machine, and every limited control group (version 1 or 2) around this process."""
-    info = _table(proc / "meminfo")
-    total = info["MemTotal"] * _KIB
-    levels = [Level("machine", total, info["MemAvailable"] * _KIB)]
+    """The machine, and every limited control group (version 1 or 2) around this process.
+
+    Raises:
+        UserError: `/proc/meminfo` is hidden or does not say what is available.
+        OSError: it cannot be read at this moment.
+    """
+    levels = [_machine(proc / "meminfo")]
     for line in _text(proc / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -84,7 +89,18 @@ def memory_levels(proc: Path = PROC, cgroups: Path = CGROUPS) -> list[Level]:
             continue
         levels += [level for level in found if level is not None]
     # Version 1 writes "unlimited" as a number beyond any machine.
-    return [level for level in levels if level.limit <= total]
+    return [level for level in levels if level.limit <= levels[0].limit]
+
+
+def _machine(meminfo: Path) -> Level:
+    try:
+        figures = _figures(meminfo.read_text())
+        return Level("machine", figures["MemTotal"] * _KIB, figures["MemAvailable"] * _KIB)
+    except (FileNotFoundError, PermissionError, KeyError):
+        raise UserError(
+            f"{meminfo} does not say how much memory is available: mount /proc without "
+            "subset=pid (in a systemd unit: ProcSubset=all)"
+        ) from None
 
 
 def _private(process: Path) -> int:
@@ -126,8 +142,13 @@ def _number(path: Path) -> int | None:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Names and first numbers of a file with one figure per line; {} if there is no such file."""
-    words = (line.replace(":", " ").split() for line in _text(path).splitlines())
+    """The figures of a file; {} if there is no such file."""
+    return _figures(_text(path))
+
+
+def _figures(text: str) -> dict[str, int]:
+    """Names and first numbers of a text with one figure per line."""
+    words = (line.replace(":", " ").split() for line in text.splitlines())
     return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}
 
 
