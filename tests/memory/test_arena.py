@@ -91,7 +91,7 @@ def test_memory_is_free_after_the_owner_is_killed(
     before = meminfo("Shmem")
     pid = forked.start(own)
     assert eventually(lambda: any(note[:8]))
-    handle = ArenaHandle("owned", pid, int.from_bytes(note[:8], "little"), BIG)
+    handle = ArenaHandle(pid, int.from_bytes(note[:8], "little"), BIG)
     held = meminfo("Shmem")
     assert held - before > BIG // 2
     forked.kill(pid)
