@@ -19,13 +19,13 @@ from rtagent.memory.double_buffer import DoubleBuffer
 from rtagent.memory.records import Layout
 
 ENGINES = ("torch", "openvino", "onnxruntime")
-"""A header names an engine by its place."""
+"""A header names an engine by its place here."""
 Precision = Literal["float32", "bfloat16", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "int8")
 COPIES = 3
 CONTROL_BYTES = 512
 HEADROOM_BYTES = 4 << 20
-"""For what a model has beside its weights."""
+"""Room for what a model has beside its weights."""
 
 _HEADERS_AT = 64
 
@@ -41,7 +41,7 @@ class ModelInfo:
         updates: gradient steps behind them.
         engine: place in `ENGINES`.
         precision: place in `PRECISIONS`.
-        size: bytes; 0: torch shall act.
+        size: bytes, as `publish` counts them; 0: torch shall act.
         checksum: of the bytes; `publish` computes it.
         agreement: share of recent frames on which its action is that of torch, 0 to 1.
     """
@@ -87,8 +87,8 @@ class EngineModels(DoubleBuffer):
         """Replace the model. Only the converter.
 
         Args:
-            model: (info.size,), at most `capacity`.
-            info: what is said of it.
+            model: (size,), at most `capacity`.
+            info: what the model says about itself.
         """
         if len(model) > self.capacity:
             raise ValueError(f"a model of {len(model)} bytes in a place of {self.capacity}")

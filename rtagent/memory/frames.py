@@ -112,7 +112,7 @@ class FrameRing(StampedRing):
         return int(self.episode_starts[number % self.capacity])
 
     def frame(self, number: int) -> Frames | None:
-        """A copy of one frame; none if it is gone."""
+        """A copy of one frame; None if it is gone."""
         if not self.floor <= number <= self.newest:
             return None
         frame = self.frames[number % self.capacity].copy()
@@ -125,7 +125,7 @@ class FrameRing(StampedRing):
 
         Args:
             numbers: (n,) of frames that have been announced.
-            out: (n, *frame_shape), where they are put. If none is given, new memory.
+            out: (n, *frame_shape), filled. If None, new memory is.
 
         Returns:
             Frames (n, *frame_shape), the first frames of their episodes (n,), and which are whole.
