@@ -58,8 +58,8 @@ class RingBounds:
     def __init__(self, buffer: memoryview, capacity: int) -> None:
         self.capacity = capacity
         # An item store of a memoryview is one 8-byte store.
-        self._newest = buffer[:8].cast("q")
-        self._floor = buffer[_FLOOR_AT : _FLOOR_AT + 8].cast("q")
+        self._newest = buffer[:WORD].cast("q")
+        self._floor = buffer[_FLOOR_AT : _FLOOR_AT + WORD].cast("q")
 
     @staticmethod
     def format(buffer: memoryview) -> None:
@@ -75,7 +75,7 @@ class RingBounds:
 
     @property
     def newest(self) -> int:
-        """Number of the newest item, -1 if there is none: whole for whoever loads it after this."""
+        """Number of the newest item, -1 if there is none; who loads the item after this has it."""
         newest = self._newest[0]
         ordering.fence()
         return newest
@@ -137,7 +137,7 @@ class StampedRing(RingBounds):
         return whole
 
     def holds(self, *numbers: int) -> bool:
-        """Whether all of these items, in ascending order, `hold`; sooner for a few of them."""
+        """Whether all of these items, in ascending order, `hold`; for a few faster than `hold`."""
         ordering.fence()
         words, capacity = self._words, self.capacity
         for each in numbers:
@@ -209,7 +209,7 @@ class EntryList(Generic[Record]):
         """Copies of the entries from a number on, as `newest` gives them.
 
         Args:
-            number: of the first that is wanted, at most `count`.
+            number: of the first one wanted, at most `count`.
 
         Returns:
             The entries, and the count that they lead to: the number from which to go on.
@@ -218,12 +218,12 @@ class EntryList(Generic[Record]):
         return self._between(number, count), count
 
     def _between(self, first: int, before: int) -> Entries:
-        """Copies of the entries first <= k < before that are kept; before: a count just read."""
+        """Copies of the entries first <= k < before that are kept; `before`: a count just read."""
         entries, kept = self._entries, len(self._entries)
         ordering.fence()
         first = max(0, first, before - kept)
         begin, end = first % kept, before % kept
-        # Slices, for a list of their places takes five times as long to copy them.
+        # Slices, for copying by a list of indices takes five times as long.
         if begin < end or first == before:
             found: Entries = entries[begin:end].copy()
         else:

@@ -7,9 +7,9 @@ the shared memory, which is asked of the kernel arena by arena and therefore cou
 although no process has touched it yet. Page cache that nobody has mapped does not count: the kernel
 takes it back when it likes.
 
-A reading of a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB.
-It does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs time
-here, so it is for whoever can choose how often: `meter.py`.
+To read a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB. It
+does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs time in
+the reading one, so `meter.py` limits how often it is done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 LEAST_FREE_SHARE = 0.03
 LEAST_FREE_BYTES = 64 << 20
 STALLED_PERCENT = 10.0
-"""Share of ten seconds in which everybody waited for memory."""
+"""Of the last ten seconds: if all processes waited for memory so long, it counts as short."""
 _KIB = 1024
 _VERSION_1 = (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
 _VERSION_2 = (("memory.max", "memory.high"), "memory.current", "inactive_file")
@@ -38,8 +38,8 @@ class Level:
     Attributes:
         name: machine, or the folder of a control group.
         limit: bytes in all.
-        available: bytes that can still be had, file cache out of use included.
-        stalled_percent: of the last ten seconds, everybody waited for memory.
+        available: bytes that are not used, or by file cache that can be dropped.
+        stalled_percent: of the last ten seconds, in which all its processes waited for memory.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Level:
 
     @property
     def short(self) -> bool:
-        """Whether something should be given up before the kernel kills somebody."""
+        """Whether memory should be given up before the kernel kills a process."""
         return self.available < self.floor or self.stalled_percent >= STALLED_PERCENT
 
     @property
@@ -64,9 +64,9 @@ class Level:
 
 
 def private_bytes(pids: Iterable[int], proc: Path = PROC) -> int:
-    """Proportional set size of some processes, without shared memory; the dead count nothing.
+    """Proportional set size of some processes, without shared memory, bytes; 0 for the dead.
 
-    Where that may not be read, a process's anonymous memory counts instead.
+    Where the set may not be read, a process's anonymous memory counts instead.
     """
     return sum(_private(proc / str(pid)) for pid in pids)
 
@@ -117,7 +117,13 @@ def _around(root: Path, path: str) -> list[Path]:
 
 
 def _level(group: Path, limits: tuple[str, ...], usage: str, unused: str) -> Level | None:
-    """Of a control group, given what its files of limits and usage, and its unused cache, are."""
+    """The level of a control group; None if it has no limit.
+
+    Args:
+        group: its folder.
+        limits, usage: the names of its files that hold them.
+        unused: the figure in `memory.stat` of the file cache that can be dropped.
+    """
     found = [_number(group / name) for name in limits]
     limit = min((each for each in found if each is not None), default=None)
     used = _number(group / usage)
