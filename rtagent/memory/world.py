@@ -89,11 +89,10 @@ class WorldMemory:
         try:
             for name, size in fixed.items():
                 self._arenas[name] = Arena(name, size)
-            if "learner" not in fixed:
-                size = LearnerState.size(blueprint.learned_parameters)
-                self._arenas["learner"] = Arena("learner", size, sparse=True)
-                self._arenas["learner"].reserve(0, PAGE)
-            for name, size in _ring_sizes(blueprint, capacity).items():
+            growing = _ring_sizes(blueprint, capacity)
+            if not config.learning.processes:
+                growing["learner"] = LearnerState.size(blueprint.learned_parameters)
+            for name, size in growing.items():
                 self._arenas[name] = Arena(name, size, sparse=True)
                 self._arenas[name].reserve(0, PAGE)
             arenas = {name: arena.handle for name, arena in self._arenas.items()}
