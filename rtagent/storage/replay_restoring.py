@@ -32,8 +32,8 @@ class RestoreReport:
     Attributes:
         oldest: the oldest tick restored; newest + 1 if there is none.
         newest: the newest tick saved: the world goes on behind it, whatever was restored.
-        problem: why something that was saved is left out; none if nothing is.
-        priorities: of the ticks oldest..newest, (ticks,); none if there are none.
+        problem: why something that was saved is left out. If None, nothing is.
+        priorities: of the ticks oldest..newest, (ticks,). If None, they are not known.
     """
 
     oldest: int
@@ -91,7 +91,7 @@ def restore(
 
 
 def _priorities(folder: Path, manifest: Manifest, chunk: Chunk, signature: Signature) -> Doubles:
-    """Of all ticks that were saved."""
+    """The priorities of all ticks that were saved."""
     about = header(signature, manifest.oldest, manifest.newest + 1)
     reader = Reader(folder / chunk.file, about, chunk.bytes)
     values: Doubles = reader.take("<f8", (manifest.newest + 1 - manifest.oldest,))
@@ -104,7 +104,7 @@ def _fill(
     folder: Path, chunk: Chunk, signature: Signature, lowest: int, frames: FrameRing,
     ledger: Ledger,
 ) -> None:
-    """Restore the ticks of a chunk from `lowest` on; nothing of it can be read on failure."""
+    """Restore the ticks of a chunk from `lowest` on; after a failure none can be read."""
     count, skipped = chunk.stop - chunk.first, max(0, lowest - chunk.first)
     about = header(signature, chunk.first, chunk.stop, str(ledger.dtype.descr))
     reader = Reader(folder / chunk.file, about, chunk.bytes)
