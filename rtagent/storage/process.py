@@ -33,14 +33,14 @@ Details = dict[str, Any]
 
 
 class Progress:
-    """Passes progress on, but not each bit of it."""
+    """Sends progress through a pipe, at most once in `PROGRESS_EVERY_S`."""
 
     def __init__(self, pipe: Pipe, clock: Clock) -> None:
         self._pipe, self._clock = pipe, clock
         self._next = clock.now()
 
     def __call__(self, done: float) -> None:
-        """Say which fraction is done, if that was not said a moment ago."""
+        """Send the fraction that is done, unless the last one was sent a moment ago."""
         if self._clock.now() >= self._next:
             self._pipe.send(("progress", {"done": round(done, 4)}))
             self._next = self._clock.now() + PROGRESS_EVERY_S
@@ -128,7 +128,7 @@ def load_demonstrations(
 
 
 def _answer(kind: str, work: Callable[[Progress], Details], pipe: Pipe) -> None:
-    """Do the work, say how it went, and end the process."""
+    """Do the work, send its result, and end the process."""
     clock = MonotonicClock()
     started = clock.now()
     answer: tuple[str, Any]
