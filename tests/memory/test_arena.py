@@ -267,7 +267,3 @@ def test_a_process_that_is_not_dumpable_shares_with_its_children(forked: Forked)
             assert children.run(lambda: arena.handle.map()) == 0
 
     assert forked.run(own) == 0
-
-
-def test_available_memory_of_this_machine() -> None:
-    assert 0 < available_memory() <= meminfo("MemTotal")

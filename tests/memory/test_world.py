@@ -164,11 +164,6 @@ def test_run_that_begins_after_a_restored_replay() -> None:
         assert world.ledger.row(70_010) is not None
 
 
-def test_handles_begin_at_tick_zero_unless_told() -> None:
-    with laid_out(1000) as memory:
-        assert memory.handles.first_tick == World(memory.handles).first_tick == 0
-
-
 @pytest.mark.parametrize("capacity", [300, 5000, 1_000_000])
 @pytest.mark.parametrize("rate_hz", [5.0, 60.0, 1000.0])
 def test_ticks_in_a_budget(capacity: int, rate_hz: float, monkeypatch: pytest.MonkeyPatch) -> None:
