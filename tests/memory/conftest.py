@@ -1,8 +1,9 @@
-"""Shared memory that forked children see too, and what a killed writer may leave in it."""
+"""Shared memory and locks that forked children see too, and what a killed writer may leave."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from types import CodeType
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from rtagent.memory.arena import Arena
-from tests.forked import at_each_line
+from rtagent.memory.robust_lock import RobustLock
+from tests.forked import Forked, at_each_line
 
 WORD = 8
 CUTS = 5
@@ -38,6 +40,16 @@ def shared(make_arena: Callable[..., Arena]) -> Callable[[int], memoryview]:
         return memoryview(make_arena(size).handle.map())
 
     return make
+
+
+@pytest.fixture
+def is_free(forked: Forked) -> Callable[[Arena], bool]:
+    """Whether another process could take the lock of an arena: one cannot shut itself out."""
+
+    def ask(arena: Arena) -> bool:
+        return forked.run(lambda: os._exit(not RobustLock(arena.handle).try_enter())) == 0
+
+    return ask
 
 
 @pytest.fixture

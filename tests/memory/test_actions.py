@@ -155,11 +155,8 @@ def test_only_so_many_rows_are_read(slots: ActionSlots) -> None:
         assert slots.rows == rows
 
 
-def test_vectors(shared: Shared) -> None:
-    blueprint = make_blueprint(action_shape=(2,), action_dtype="float32")
-    memory = shared(ActionSlots.size(blueprint))
-    ActionSlots.format(memory, blueprint)
-    slots = ActionSlots(memory, blueprint)
+def test_vectors() -> None:
+    slots = ActionSlots.private(make_blueprint(action_shape=(2,), action_dtype="float32"))
     slots.deposit(Deposited(0, 1, 2, np.array([0.5, -2.0]), 3, 4.0))
     (found,) = slots.at(2)
     assert found.action.tolist() == [0.5, -2.0]

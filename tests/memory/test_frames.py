@@ -250,11 +250,9 @@ def test_arrays_are_where_the_slots_are(memory: memoryview, blueprint: Blueprint
     assert found <= expected
 
 
-def test_vectors(shared: Shared) -> None:
+def test_vectors() -> None:
     blueprint = make_blueprint(frame_shape=(3,), frame_dtype="float32", frame_stack=2)
-    memory = shared(FrameRing.size(blueprint, CAPACITY))
-    FrameRing.format(memory)
-    ring = FrameRing(memory, blueprint, CAPACITY)
+    ring = FrameRing.private(blueprint, CAPACITY)
     for number in range(CAPACITY + 1):
         ring.publish(number, np.array([number, 0.5, -1e30], np.float32), 0)
     out = np.zeros((2, 3), np.float32)

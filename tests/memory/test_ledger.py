@@ -73,11 +73,9 @@ def test_round_trip_of_every_field(ledger: Ledger) -> None:
     assert set(written) | {"tick", "crc"} == set(ledger.dtype.names)
 
 
-def test_round_trip_of_a_vector(shared: Shared) -> None:
+def test_round_trip_of_a_vector() -> None:
     blueprint = make_blueprint(action_shape=(3,), action_dtype="float32")
-    memory = shared(Ledger.size(blueprint, CAPACITY))
-    Ledger.format(memory)
-    ledger = Ledger(memory, blueprint, CAPACITY)
+    ledger = Ledger.private(blueprint, CAPACITY)
     for tick in range(CAPACITY + 3):
         ledger.write(tick, **values(tick, action=np.array([tick, 0.25, -1.0])))
     rows = ledger.read(0, CAPACITY + 3)
@@ -166,13 +164,8 @@ def test_a_row_whose_body_is_another_is_not_believed(
 
 @pytest.mark.usefixtures("either_check")
 @pytest.mark.parametrize(("shape", "dtype"), [((), "int32"), ((3,), "float32"), ((1,), "float32")])
-def test_both_ways_to_look_at_checksums_agree(
-    shared: Shared, shape: tuple[int, ...], dtype: str
-) -> None:
-    blueprint = make_blueprint(action_shape=shape, action_dtype=dtype)
-    memory = shared(Ledger.size(blueprint, CAPACITY))
-    Ledger.format(memory)
-    ledger = Ledger(memory, blueprint, CAPACITY)
+def test_both_ways_to_look_at_checksums_agree(shape: tuple[int, ...], dtype: str) -> None:
+    ledger = Ledger.private(make_blueprint(action_shape=shape, action_dtype=dtype), CAPACITY)
     rng = np.random.default_rng(5)
     for tick in range(2**32 - 10, 2**32 + 10):
         row = values(tick, episode=7, weights_version=3, action=np.ones(shape, dtype))

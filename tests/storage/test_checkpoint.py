@@ -350,7 +350,7 @@ def test_an_older_checkpoint_takes_the_place_of_a_corrupt_one(tmp_path: Path) ->
         path.write_bytes(path.read_bytes()[:-5])
     usable, passed = checkpoints.newest_usable(tmp_path, SIGNATURE)
     assert usable == paths[0]
-    assert [path.name in line for path, line in zip(reversed(paths[1:]), passed, strict=True)]
+    assert all(path.name in line for path, line in zip(reversed(paths[1:]), passed, strict=True))
     paths[0].write_bytes(b"")
     with pytest.raises(CorruptCheckpoint, match=paths[2].name):
         checkpoints.newest_usable(tmp_path, SIGNATURE)
