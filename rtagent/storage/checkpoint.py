@@ -29,7 +29,7 @@ from safetensors.numpy import save as to_bytes
 
 from rtagent.config import Config
 from rtagent.errors import UserError
-from rtagent.files.atomic_write import appearing
+from rtagent.files.atomic_write import appearing, remove_drafts
 from rtagent.files.pruning import prune
 from rtagent.files.regular_file import open_regular
 from rtagent.memory.arena import available_memory
@@ -363,7 +363,7 @@ def _best_score(folder: Path, signature: dict[str, Any]) -> Score | None:
 def _name_best(path: Path, progress: Callable[[], None]) -> None:
     """Give a checkpoint the name of the best one, in place of the one that has it."""
     draft, best = path.with_name(f".best-{path.name}"), path.with_name(BEST)
-    draft.unlink(missing_ok=True)
+    remove_drafts(path.parent, ".best-")
     try:
         os.link(path, draft)
     except OSError:

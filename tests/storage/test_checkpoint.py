@@ -317,6 +317,15 @@ def test_where_there_are_no_second_names_the_best_is_a_copy(
     assert len(list(tmp_path.iterdir())) == 3, "no draft is left"
 
 
+def test_a_second_name_that_a_killed_writer_has_left_goes(tmp_path: Path) -> None:
+    """It would keep the bytes of a checkpoint that is removed."""
+    left = tmp_path / ".best-checkpoint-000001-000000000001.safetensors"
+    os.link(checkpoints.save(tmp_path, make(0, 10)), left)
+    for updates in (1, 2):
+        checkpoints.save(tmp_path, replace(make(updates, 10), score=score(updates)))
+    assert not left.exists()
+
+
 def test_an_evaluation_says_more_than_live_episodes(tmp_path: Path) -> None:
     checkpoints.save(tmp_path, make())
     assert not (tmp_path / BEST).exists(), "without a score none is the best"
