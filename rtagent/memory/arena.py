@@ -76,7 +76,7 @@ class Arena:
         self.descriptor = os.memfd_create(f"rtagent-{name}", flags)
         try:
             os.ftruncate(self.descriptor, self.size)
-            # A file that shrinks would end with SIGBUS whoever reads what was there.
+            # If the file shrank, processes that read its end would die of SIGBUS.
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             let_children_open()
             if not sparse:

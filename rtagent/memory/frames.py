@@ -71,7 +71,7 @@ class FrameRing(StampedRing):
         ]
 
     def publish(self, number: int, frame: Frames, episode_start: int) -> None:
-        """Write frame `number` and wake who waits for it. Only the environment process.
+        """Write frame `number` and wake the processes that wait for it. Only the environment.
 
         Args:
             number: the tick.

@@ -75,7 +75,7 @@ class RingBounds:
 
     @property
     def newest(self) -> int:
-        """Number of the newest item, -1 if there is none; who loads the item after this has it."""
+        """Number of the newest item, -1 if there is none; to be read before the item itself."""
         newest = self._newest[0]
         ordering.fence()
         return newest

@@ -285,7 +285,7 @@ class World:
 
     @cached_property
     def stagger(self) -> StaggerState:
-        """The staggering state. Writer: whoever holds the claim lock."""
+        """The staggering state. Writer: the holder of the claim lock."""
         return StaggerState(self._map("stagger"))
 
     @cached_property
@@ -295,12 +295,12 @@ class World:
 
     @cached_property
     def learner(self) -> LearnerState:
-        """What the learners share. Writer: whoever holds the apply lock."""
+        """What the learners share. Writer: the holder of the apply lock."""
         return LearnerState(self._map("learner"), self.blueprint.learned_parameters)
 
     @cached_property
     def turns(self) -> Turns:
-        """Whose turn it is, and the apply lock. Writer: whoever holds that lock."""
+        """Whose turn it is, and the apply lock. Writer: the holder of that lock."""
         return Turns(self._map("turns"), self._lock("apply"))
 
     @cached_property

@@ -66,7 +66,7 @@ class Structure:
 
 
 class InARing(Structure):
-    """One in a stamped ring."""
+    """A structure that is a stamped ring."""
 
     ring: Any
 

@@ -57,7 +57,7 @@ def ring_pages(memory: WorldMemory) -> int:
 
 
 def picture(number: int) -> np.ndarray:
-    """Every frame of 251 in succession is another one."""
+    """Of 251 frames in succession no two are the same."""
     return np.full((84, 84), 1 + number % 251, np.uint8)
 
 
