@@ -57,6 +57,6 @@ class Alternation(SharedRecord):
         return permitted if permitted > self.answered else None
 
     def answer(self, number: int) -> None:
-        """Say that a permission was dealt with, whether or not an update came of it. The learner."""
+        """Say that a permission was dealt with, with or without an update. The learner."""
         self.answered = number
         self._answers.ring()

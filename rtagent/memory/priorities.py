@@ -54,7 +54,7 @@ class Priorities:
     """A sum tree with owners, for several processes and their threads.
 
     Args:
-        buffer: `Priorities.size(leaves)` writable bytes, aligned to 8. Writer: the holder of the locks.
+        buffer: `Priorities.size(leaves)` writable bytes, aligned to 8. Writer: the locks' holder.
         leaves: capacity of the frame ring.
         lock: of these priorities alone. One object of this class per process: the robust lock does
             not keep two of them apart.
