@@ -223,6 +223,8 @@ def test_writer_killed_anywhere(memory: memoryview, blueprint: Blueprint, images
         some, whole = reader.at(np.array([0, CAPACITY]))
         assert all(checksum(row) == row["crc"] for row in some[whole])
         # A restarted writer goes on from here.
+        reader.truncate_episode()
+        assert reader.read(0, CAPACITY + 1)["flags"][-1] == TRUNCATED
         reader.write(reader.newest + 1, **values(reader.newest + 1))
         assert reader.row(reader.newest) is not None
     assert lengths == {CAPACITY - 1, CAPACITY}
