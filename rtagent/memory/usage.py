@@ -104,10 +104,10 @@ def _machine(meminfo: Path) -> Level:
 
 
 def _private(process: Path) -> int:
-    table = _table(process / "smaps_rollup")
+    table = _figures(_text(process / "smaps_rollup"))
     if "Pss" in table:
         return (table["Pss"] - table.get("Pss_Shmem", 0)) * _KIB
-    return _table(process / "status").get("RssAnon", 0) * _KIB
+    return _figures(_text(process / "status")).get("RssAnon", 0) * _KIB
 
 
 def _around(root: Path, path: str) -> list[Path]:
@@ -129,7 +129,7 @@ def _level(group: Path, limits: tuple[str, ...], usage: str, unused: str) -> Lev
     used = _number(group / usage)
     if limit is None or used is None:
         return None
-    cache = _table(group / "memory.stat").get(unused, 0)
+    cache = _figures(_text(group / "memory.stat")).get(unused, 0)
     return Level(str(group), limit, limit - used + cache, _stalled(group / "memory.pressure"))
 
 
@@ -145,11 +145,6 @@ def _number(path: Path) -> int | None:
     """The number in a file; None for "max", or if there is no such file."""
     text = _text(path).strip()
     return int(text) if text.isdecimal() else None
-
-
-def _table(path: Path) -> dict[str, int]:
-    """The figures of a file; {} if there is no such file."""
-    return _figures(_text(path))
 
 
 def _figures(text: str) -> dict[str, int]:
