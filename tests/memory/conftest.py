@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from types import CodeType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,26 @@ def is_free(forked: Forked) -> Callable[[Arena], bool]:
         return forked.run(lambda: os._exit(not RobustLock(arena.handle).try_enter())) == 0
 
     return ask
+
+
+@pytest.fixture
+def overtaken() -> Iterator[Callable[[np.ndarray, Callable[[], object]], np.ndarray]]:
+    """Makes a view of an array: something happens as soon as its next read has copied."""
+    coming: list[Callable[[], object]] = []
+
+    class View(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            found = np.array(np.asarray(self)[key])
+            if coming:
+                coming.pop()()
+            return found
+
+    def make(array: np.ndarray, during: Callable[[], object]) -> np.ndarray:
+        coming.append(during)
+        return array.view(View)
+
+    yield make
+    assert not coming, "it has not been read"
 
 
 @pytest.fixture

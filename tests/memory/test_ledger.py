@@ -252,24 +252,12 @@ def test_row_zero_below_the_floor(ledger: Ledger) -> None:
     assert whole.tolist() == [False, True]
 
 
-def test_floor_raised_during_the_copy(ledger: Ledger) -> None:
+def test_floor_raised_during_the_copy(ledger: Ledger, overtaken: Any) -> None:
     fill(ledger, CAPACITY)
     rows = ledger._rows
-
-    class Overtaken(np.ndarray):
-        def copy(self, *arguments: Any) -> Any:
-            ledger.raise_floor(ledger.floor + 2)
-            return np.asarray(super().copy())
-
-    ledger._rows = rows.view(Overtaken)
+    ledger._rows = overtaken(rows, lambda: ledger.raise_floor(2))
     assert ledger.read(0, 5)["tick"].tolist() == [2, 3, 4]
-
-    class Taken(np.ndarray):
-        def __getitem__(self, key: Any) -> Any:
-            ledger.raise_floor(8)
-            return np.asarray(self)[key]
-
-    ledger._rows = rows.view(Taken)
+    ledger._rows = overtaken(rows, lambda: ledger.raise_floor(8))
     _, whole = ledger.at(np.array([7, 8]))
     assert whole.tolist() == [False, True]
 
@@ -284,17 +272,10 @@ def test_begins_with_restored_rows(ledger: Ledger) -> None:
     assert (ledger.newest, ledger.oldest) == (21, 5)
 
 
-def test_row_overwritten_during_the_copy(ledger: Ledger) -> None:
+def test_row_overwritten_during_the_copy(ledger: Ledger, overtaken: Any) -> None:
     fill(ledger, CAPACITY)
-    stamps = ledger._rows
-
-    class Overtaken(np.ndarray):
-        def copy(self, *arguments: Any) -> Any:
-            found = np.asarray(super().copy())
-            ledger.write(CAPACITY + 1, **values(CAPACITY + 1))
-            return found
-
-    ledger._rows = stamps.view(Overtaken)
+    tick = CAPACITY + 1
+    ledger._rows = overtaken(ledger._rows, lambda: ledger.write(tick, **values(tick)))
     assert ledger.read(0, 3)["tick"].tolist() == [0, 2]
 
 
