@@ -105,7 +105,7 @@ class Ledger(StampedRing):
 
     @staticmethod
     def arrays(blueprint: Blueprint) -> list[tuple[int, int]]:
-        """Every array of slots: the byte at which it starts, and the bytes of a slot."""
+        """Where the rows begin, and the bytes of each: the one array of slots."""
         return [(CONTROL_BYTES, row_dtype(blueprint).itemsize)]
 
     def write(

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from rtagent.clock import NANO
 from rtagent.memory.ledger import Rows
 from rtagent.storage.replay_files import Chunk, Corrupt, Reader
-from rtagent.storage.replay_snapshot import MANIFEST, Manifest, ReplayError, read_manifest
+from rtagent.storage.replay_snapshot import MANIFEST, ReplayError, read_manifest
 
 FOLDER = "replay"
 """Name of a replay's folder in a state directory."""
@@ -70,8 +70,7 @@ class SavedReplay:
                 f"{path}: no saved replay in it; a run saves one as it stops with "
                 "--set run.checkpoint_replay=true"
             )
-        manifest, about = found
-        self.manifest: Manifest = manifest
+        self.manifest, about = found
         self.environment = about["environment"]
         observation = _SHAPE.fullmatch(about["observation"])
         if observation is None:
