@@ -62,7 +62,7 @@ class Arena:
 
     Args:
         name: for error messages and `/proc/<pid>/maps`.
-        size: bytes; rounded up to whole pages.
+        size: bytes, at least 1; rounded up to whole pages.
         sparse: reserve nothing yet; `reserve` and `punch` do so piece by piece.
 
     Raises:
@@ -70,7 +70,7 @@ class Arena:
     """
 
     def __init__(self, name: str, size: int, *, sparse: bool = False) -> None:
-        self.size = -(-max(size, 1) // PAGE) * PAGE
+        self.size = -(-size // PAGE) * PAGE
         self.name = name
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         self.descriptor = os.memfd_create(f"rtagent-{name}", flags)

@@ -159,8 +159,6 @@ class Ledger(StampedRing):
 
     def row(self, tick: int) -> np.void | None:
         """A copy of one row; None if it is gone or torn."""
-        if tick < 0:
-            return None
         rows = self.read(tick, tick + 1)
         return rows[0] if len(rows) else None
 

@@ -45,7 +45,7 @@ class Doorbell:
     def ring(self) -> None:
         """Count up and wake all sleepers. Only the bell's one writer."""
         ordering.fence()
-        self._word.value = (self._word.value + 1) & 0xFFFFFFFF
+        self._word.value += 1
         self._syscall(_SYS_FUTEX, self._address, _FUTEX_WAKE, _EVERYBODY, None, None, 0)
 
     def wait_for(self, condition: Callable[[], bool], clock: Clock, timeout: float) -> bool:
