@@ -15,6 +15,7 @@ and the environment closes the last one as it does with a predecessor's.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -102,7 +103,7 @@ def find_demonstrations(source: Path, config: Config, blueprint: Blueprint) -> D
 
 def load(
     past: Demonstrations, blueprint: Blueprint, frames: FrameRing, ledger: Ledger, *, delay: int,
-    time_ns: int, interval: int = 1, keep: int | None = None,
+    time_ns: int, interval: int = 1, keep: int = sys.maxsize,
     progress: Callable[[float], None] = lambda done: None,
 ) -> int:
     """Fill empty rings with the newest ticks that fit.
@@ -114,7 +115,7 @@ def load(
         delay: ticks from the frame that an action is learned for to its execution.
         time_ns: of every row, monotonic.
         interval: ticks from one decision of the player to the next.
-        keep: most ticks. If None, as many as the rings can show.
+        keep: most ticks; at most as many as the rings can show are written.
         progress: told the fraction that is done.
 
     Returns:
@@ -124,8 +125,7 @@ def load(
         UserError: a file is damaged, or has changed since it was found.
     """
     stop = past.newest + 1
-    most = min(ring.capacity - GUARD_TICKS for ring in (frames, ledger))
-    lowest = max(0, stop - (most if keep is None else min(keep, most)))
+    lowest = max(0, stop - min(keep, frames.capacity - GUARD_TICKS))
     ends = list(accumulate(outline.ticks for outline in past.outlines))
     episode = 0
     for path, outline, end in zip(past.files, past.outlines, ends, strict=True):

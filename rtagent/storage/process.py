@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -72,7 +73,7 @@ def save_replay(handles: WorldHandles, folder: Path, pipe: Pipe) -> None:
 
 
 def restore_replay(
-    handles: WorldHandles, folder: Path, pipe: Pipe, keep: int | None = None
+    handles: WorldHandles, folder: Path, pipe: Pipe, keep: int = sys.maxsize
 ) -> None:
     """Restore the replay into empty rings, before any other process of the run starts.
 
@@ -81,7 +82,7 @@ def restore_replay(
         folder: where from.
         pipe: for the answer; ("restored", ticks, oldest, newest, seconds, problem): the last
             only if something could not be restored.
-        keep: most ticks. If None, as many as fit.
+        keep: most ticks; at most as many as fit are restored.
     """
     start_life("saver")
 
@@ -103,7 +104,7 @@ def restore_replay(
 
 
 def load_demonstrations(
-    handles: WorldHandles, past: Demonstrations, pipe: Pipe, keep: int | None = None
+    handles: WorldHandles, past: Demonstrations, pipe: Pipe, keep: int = sys.maxsize
 ) -> None:
     """Fill the replay with demonstrations; else as `restore_replay`.
 

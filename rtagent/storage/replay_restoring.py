@@ -8,6 +8,7 @@ rings that look empty.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ class RestoreReport:
 
 def restore(
     folder: Path, manifest: Manifest, signature: Signature, frames: FrameRing, ledger: Ledger, *,
-    keep: int | None = None, progress: Callable[[float], None] = lambda done: None,
+    keep: int = sys.maxsize, progress: Callable[[float], None] = lambda done: None,
 ) -> RestoreReport:
     """Fill empty rings, newest chunks first, before anything else runs.
 
@@ -61,12 +62,11 @@ def restore(
         manifest: from `find`.
         signature: of this run.
         frames, ledger: the rings, empty.
-        keep: most ticks. If None, as many as the rings can show.
+        keep: most ticks; at most as many as the rings can show are restored.
         progress: told the fraction that is done.
     """
     stop = manifest.newest + 1
-    most = min(ring.capacity - GUARD_TICKS for ring in (frames, ledger))
-    lowest = max(manifest.oldest, stop - (most if keep is None else min(keep, most)))
+    lowest = max(manifest.oldest, stop - min(keep, frames.capacity - GUARD_TICKS))
     oldest, problem = stop, None
     for chunk in reversed(manifest.chunks):
         if oldest <= lowest:

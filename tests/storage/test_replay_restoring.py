@@ -33,15 +33,15 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "keep"), [(40, None), (CAPACITY, 32), (40, 1000), (300, 0), (777, None)]
+    ("capacity", "keep"), [(40, 999), (CAPACITY, 32), (300, 0), (777, 999)]
 )
 def test_the_newest_ticks_that_fit_are_restored(
-    tmp_path: Path, capacity: int, keep: int | None
+    tmp_path: Path, capacity: int, keep: int
 ) -> None:
     saved = Rings().write(250)
     saved.save(tmp_path)
     restored, report = load(tmp_path, capacity=capacity, keep=keep)
-    wanted = min(capacity - GUARD_TICKS, SHOWN if keep is None else keep)
+    wanted = min(capacity - GUARD_TICKS, SHOWN, keep)
     assert report.ticks == wanted
     assert report.problem is None
     assert restored.ledger.oldest == restored.frames.oldest == 250 - wanted
