@@ -27,6 +27,7 @@ its copy, knows which slot the writer may have reached meanwhile, and leaves it 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Generic
 
 import numpy as np
@@ -193,17 +194,17 @@ class EntryList(Generic[Record]):
         ordering.fence()
         self._count[0] = number + 1
 
-    def newest(self, most: int | None = None) -> Entries:
+    def newest(self, most: int = sys.maxsize) -> Entries:
         """Copies of the newest entries, oldest first; fewer if the writer goes on meanwhile.
 
         Args:
-            most: how many at most. If None, all that are kept.
+            most: how many at most; there are no more than are kept.
 
         Returns:
             A structured array with the names of the entry's fields.
         """
-        count, kept = self._count[0], len(self._entries)
-        return self._between(count - (kept if most is None else most), count)
+        count = self._count[0]
+        return self._between(count - most, count)
 
     def since(self, number: int) -> tuple[Entries, int]:
         """Copies of the entries from a number on, as `newest` gives them.
