@@ -27,9 +27,9 @@ late, or followed by the default behaviour. What was executed, which the ledger 
 then not what the decision saw. So the k actions go with the action into its slot, and from there
 into the ledger's row of the tick that executes it: learners train on what the policy has seen, to
 the byte. A row is longer by k actions. The successor of a transition is the frame of the next
-decision, with the pending actions that this decision saw. After truncation nobody decides; there
-they are the actions executed after that frame. Of a demonstration they are the actions executed
-between frame and action.
+decision, with the pending actions that the next decision saw. After truncation nobody decides;
+there they are the actions executed after that frame. Of a demonstration they are the actions
+executed between frame and action.
 
 Ledger and slots are read one after the other while both are written. What that may miss is an
 action that changes in between; it is recorded as it was seen.

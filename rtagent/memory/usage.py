@@ -8,8 +8,8 @@ although no process has touched it yet. Page cache that nobody has mapped does n
 takes it back when it likes.
 
 To read a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB. It
-does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs time in
-the reading one, so `meter.py` limits how often it is done.
+does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs the reader
+time, so `meter.py` limits how often it is done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 LEAST_FREE_SHARE = 0.03
 LEAST_FREE_BYTES = 64 << 20
 STALLED_PERCENT = 10.0
-"""Of the last ten seconds: if all processes waited for memory so long, it counts as short."""
+"""Memory counts as short if all processes waited for it for this share of ten seconds."""
 _KIB = 1024
 _VERSION_1 = (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file")
 _VERSION_2 = (("memory.max", "memory.high"), "memory.current", "inactive_file")
@@ -38,7 +38,7 @@ class Level:
     Attributes:
         name: machine, or the folder of a control group.
         limit: bytes in all.
-        available: bytes that are not used, or by file cache that can be dropped.
+        available: bytes that can still be had, file cache out of use included.
         stalled_percent: of the last ten seconds, in which all its processes waited for memory.
     """
 
