@@ -8,8 +8,8 @@ although no process has touched it yet. Page cache that nobody has mapped does n
 takes it back when it likes.
 
 To read a process's set walks through all its page tables: about 10 ms for a replay of 700 MiB. It
-does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it costs the reader
-time, so `meter.py` limits how often it is done.
+does not disturb that process (a SCHED_FIFO loop was as punctual as without), but it takes the
+reader's time, so `meter.py` limits how often it is done.
 """
 
 from __future__ import annotations
