@@ -67,13 +67,9 @@ class Turns(SharedRecord):
     def pass_on(
         self, after: int, ring: Sequence[int], now: float, *, expired: bool = False
     ) -> None:
-        """Give the turn to the successor of a learner. Under the lock only.
+        """Give the turn to the successor of learner `after`, at `now` seconds. Under the lock only.
 
-        Args:
-            after: the learner.
-            ring: the learners that take turns.
-            now: seconds.
-            expired: whether it loses the turn because its lease is over.
+        `expired`: that learner loses its turn because its lease is over.
         """
         self.granted_ns = int(now * NANO)
         self.expired += expired
@@ -82,12 +78,7 @@ class Turns(SharedRecord):
 
     @contextmanager
     def hold(self, clock: Clock, beat: Callable[[], object]) -> Iterator[None]:
-        """The lock without the turn: for what must not happen beside an update.
-
-        Args:
-            clock: sleeps while the lock is taken.
-            beat: called between two attempts.
-        """
+        """The lock without the turn, for what must not happen beside an update; beats meanwhile."""
         while not self.lock.try_enter():
             beat()
             clock.sleep_until(clock.now() + RETRY_S)

@@ -117,12 +117,9 @@ def _around(root: Path, path: str) -> list[Path]:
 
 
 def _level(group: Path, limits: tuple[str, ...], usage: str, unused: str) -> Level | None:
-    """The level of a control group; None if it has no limit.
+    """The level of a control group, given the names of its limits, usage and unused file cache.
 
-    Args:
-        group: its folder.
-        limits, usage: the names of its files that hold them.
-        unused: the figure in `memory.stat` of the file cache that can be dropped.
+    None if it has no limit.
     """
     found = [_number(group / name) for name in limits]
     limit = min((each for each in found if each is not None), default=None)
