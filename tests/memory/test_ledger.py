@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from rtagent.memory.blueprint import Blueprint
-from rtagent.memory.compiled import compiled
 from rtagent.memory.ledger import TERMINATED, TRUNCATED, Ledger, checksum
 from rtagent.memory.ring import CONTROL_BYTES, GUARD_TICKS
 from rtagent.staggering.arbiter import Source
@@ -132,16 +130,7 @@ def test_rows_of_given_ticks(ledger: Ledger) -> None:
     assert rows["observed"][whole].tolist() == [36, 5, 36]
 
 
-@pytest.fixture(params=["compiled", "python"])
-def either_check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checksums are looked at in C, and in Python where there was no compiler."""
-    if request.param == "python":
-        monkeypatch.setattr("rtagent.memory.compiled._library", lambda: None)
-    elif compiled("rtagent_intact") is None and "CI" not in os.environ:
-        pytest.skip("not compiled")
-
-
-@pytest.mark.usefixtures("either_check")
+@pytest.mark.usefixtures("either_way")
 def test_a_row_whose_body_is_another_is_not_believed(
     memory: memoryview, blueprint: Blueprint
 ) -> None:
@@ -162,7 +151,7 @@ def test_a_row_whose_body_is_another_is_not_believed(
     assert ledger.row(4) is not None
 
 
-@pytest.mark.usefixtures("either_check")
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(("shape", "dtype"), [((), "int32"), ((3,), "float32"), ((1,), "float32")])
 def test_both_ways_to_look_at_checksums_agree(shape: tuple[int, ...], dtype: str) -> None:
     ledger = Ledger.private(make_blueprint(action_shape=shape, action_dtype=dtype), CAPACITY)
