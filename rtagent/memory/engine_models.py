@@ -94,7 +94,7 @@ class EngineModels(DoubleBuffer):
             raise ValueError(f"a model of {len(model)} bytes in a place of {self.capacity}")
         copy = self.begin()
         self._models[copy][: len(model)] = model
-        info = replace(info, size=len(model), checksum=zlib.crc32(model))
+        info = replace(info, size=len(model), checksum=zlib.crc32(model.data))
         _INFO.store(self._headers, copy * _INFO.size, info)
         self.finish()
 
@@ -108,7 +108,7 @@ class EngineModels(DoubleBuffer):
             return None
         model = np.empty(info.size, np.uint8)
         np.copyto(model, self._models[copy][: info.size])
-        return (info, model) if zlib.crc32(model) == info.checksum else None
+        return (info, model) if zlib.crc32(model.data) == info.checksum else None
 
 
 def _capacity(parameters: int) -> int:
